@@ -82,6 +82,8 @@ class AgentError(InfrastructureError):
     tries: int | None = None
     host_down: bool = False
     too_long: bool = False
+    prompt_was_sent: bool = False
+    """The server had the request, sent no refusal, and fell silent."""
     status: int | None = None
     usage: Usage | None = None
 
@@ -98,6 +100,16 @@ class AgentError(InfrastructureError):
         self.kind = kind
         self.retry = retry
         self.after = after
+
+
+def note_usage(error: BaseException, usage: Usage) -> None:
+    """Let a cancelled call say what it had used, for whoever records the interruption."""
+    error.usage = usage  # type: ignore[attr-defined]
+
+
+def noted_usage(error: BaseException) -> Usage | None:
+    """What a failed or cancelled call had used; None where that is not known."""
+    return getattr(error, "usage", None)
 
 
 class CoordinatorUnavailable(FuguError):

@@ -20,6 +20,12 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     model_serializer,
 )
+from pydantic_core import PydanticSerializationError
+
+BYTES_PER_TOKEN = 3
+"""A prompt's tokens are taken as its bytes / 3: more than any tokenizer met so far makes of code
+and prose.
+"""
 
 Effort = Literal["", "none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """How much a model may reason before it answers; "" leaves it to the server."""
@@ -113,18 +119,24 @@ TokenCount = Annotated[int | None, AfterValidator(_known_count)]
 
 class Usage(Value):
     """Tokens of one reply. `input` counts all prompt tokens, `cached` those of them read from a
-    prompt cache, `written` those put into one where that has a price of its own."""
+    prompt cache, `written` those put into one where that has a price of its own. `estimated_input`
+    and `estimated_output` are the parts of `input` and `output` that no server counted."""
 
     input: int = 0
     cached: int = 0
     written: int = 0
     output: int = 0
     reasoning: int = 0
+    estimated_input: int = 0
+    estimated_output: int = 0
 
     @model_serializer(mode="wrap")
     def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """Without `written` where there is none: most providers know no such thing."""
-        return {key: value for key, value in serialise(self).items() if value or key != "written"}
+        """Without what most calls have none of: tokens put into a cache, and estimates."""
+        optional = ("written", "estimated_input", "estimated_output")
+        return {
+            key: value for key, value in serialise(self).items() if value or key not in optional
+        }
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -133,7 +145,14 @@ class Usage(Value):
             written=self.written + other.written,
             output=self.output + other.output,
             reasoning=self.reasoning + other.reasoning,
+            estimated_input=self.estimated_input + other.estimated_input,
+            estimated_output=self.estimated_output + other.estimated_output,
         )
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether a part of it was counted by no server."""
+        return bool(self.estimated_input or self.estimated_output)
 
 
 class PaidUse(Value):
@@ -365,6 +384,18 @@ class Prompt(Value):
             if not isinstance(message, FromAgent)
             for one in message.media
         )
+
+    @property
+    def estimated_tokens(self) -> float:
+        """Tokens of everything that is read, at most."""
+        texts = [self.system, self.reply_schema]
+        for item in (*self.messages, *self.tools):
+            try:
+                texts.append(item.model_dump_json())
+            except PydanticSerializationError:  # half of a character
+                texts.append(repr(item))
+        size = sum(len(text.encode("utf-8", "replace")) for text in texts)
+        return size / BYTES_PER_TOKEN + sum(media.tokens for media in self.media)
 
     def longest(self, own: int | None) -> int:
         """Tokens the reply may have. `own`: what the agent's entry says, which counts for every

@@ -58,6 +58,8 @@ class AgentAnswer(Generic[Answer]):
     agent: str
     dollars: float
     session: Path
+    estimated_dollars: float = 0.0
+    """The part of `dollars` that no server counted."""
 
 
 async def agent_answer(loaded: LoadedConfig, asked: AgentQuestion[Answer]) -> AgentAnswer[Answer]:
@@ -95,7 +97,13 @@ async def agent_answer(loaded: LoadedConfig, asked: AgentQuestion[Answer]) -> Ag
         raise _unanswered(result)
     agent = next((event.agent for event in reversed(log.events) if isinstance(event, Replied)), "")
     value = asked.form.model_validate(result["structured_output"])
-    return AgentAnswer(value, agent, float(str(result["total_cost_usd"])), log.path)
+    return AgentAnswer(
+        value,
+        agent,
+        float(str(result["total_cost_usd"])),
+        log.path,
+        float(str(result.get("estimated_cost_usd", 0.0))),
+    )
 
 
 def _unanswered(result: Mapping[str, Any]) -> UnansweredError:

@@ -185,6 +185,7 @@ class CostRow:
     usage: Usage
     dollars: float
     unpriced: int
+    estimated_dollars: float
 
 
 def show_cost(by: str, days: int | None, everywhere: bool, as_json: bool) -> int:
@@ -235,6 +236,7 @@ def _cost_row(name: str, group: Sequence[Payment]) -> CostRow:
         usage,
         sum(one.dollars for one in group),
         sum(not one.priced for one in group),
+        sum(one.estimated_dollars for one in group),
     )
 
 
@@ -255,7 +257,7 @@ def _lines(rows: Sequence[CostRow], by: str, where: str) -> list[str]:
         [
             row.name,
             *map(compact_number, (row.calls, row.usage.input, row.usage.cached, row.usage.output)),
-            known_cost(row.dollars, unpriced=bool(row.unpriced)),
+            known_cost(row.dollars, unpriced=bool(row.unpriced), estimated=row.usage.is_estimated),
         ]
         for row in rows
     ]
@@ -271,4 +273,6 @@ def _lines(rows: Sequence[CostRow], by: str, where: str) -> list[str]:
 
 def _object(row: CostRow) -> dict[str, object]:
     cost = {"cost_usd": round(row.dollars, 8), "unpriced_calls": row.unpriced}
+    if row.usage.is_estimated:
+        cost["estimated_cost_usd"] = round(row.estimated_dollars, 8)
     return {"name": row.name, "calls": row.calls, **row.usage.model_dump(), **cost}

@@ -27,7 +27,7 @@ from fugu_cli.engine.environment import (
     RunCall,
     Team,
 )
-from fugu_cli.errors import AgentError
+from fugu_cli.errors import AgentError, noted_usage
 from fugu_cli.messages import Call, Prompt, Usage, with_call_ids
 from fugu_cli.providers import Pause, shown_media
 from fugu_cli.providers.retry import Retrying, Speaking
@@ -213,8 +213,8 @@ async def _ask(
         reply = await agent.reply(
             shown_media.loaded(prompt, partial(stored_media, log.path)), call, call.wait
         )
-    except asyncio.CancelledError:
-        log.append(Interrupted(turn=now.number, partial="".join(call.said)))
+    except asyncio.CancelledError as cancelled:
+        log.append(interrupted_event(now.number, name, "".join(call.said), cancelled))
         raise
     except AgentError as error:
         place.reserved.hold(now.number, 0.0)
@@ -331,6 +331,15 @@ async def _compact(place: TurnContext, member: Member) -> None:
         ),
     )
     await compaction.compact(log, (scribe,), upto)
+
+
+def interrupted_event(
+    turn: int, agent: str, partial: str, cancelled: asyncio.CancelledError
+) -> Interrupted:
+    """The fact that a call was cut off, with what it is estimated to have used."""
+    usage = noted_usage(cancelled) or Usage()
+    paid_agent = agent if usage != Usage() else ""
+    return Interrupted(turn=turn, partial=partial, agent=paid_agent, usage=usage)
 
 
 def failed_event(turn: int, name: str, error: AgentError) -> Failed:

@@ -209,6 +209,11 @@ class ChatCompletionsDecoder:
         self.finished = False
 
     @property
+    def received_bytes(self) -> int:
+        """Of text, thoughts and arguments, as they were streamed."""
+        return self._held.received_bytes
+
+    @property
     def heard(self) -> ReplyProgress:
         """How far the reply has come."""
         if self._enough:
@@ -570,9 +575,7 @@ class OpenAI(WireAgent):
         body = encode(prompt, self._access, quirks, self._reasoning_field)
         heard = say if self._over is None else hear
         try:
-            return await self._exchange(
-                ("/chat/completions", body), decoder, stops, heard, prompt.tools
-            )
+            return await self._exchange(("/chat/completions", body), decoder, stops, heard, prompt)
         finally:
             self._reasoning_field = decoder.reasoning_field or self._reasoning_field
 

@@ -40,12 +40,15 @@ class ReplyLimits:
     def __init__(self, name: str, host: str) -> None:
         self._who = f"{name}: {host}"
         self._characters = 0
+        self.received_bytes = 0
+        """Of text, thoughts and arguments, in UTF-8."""
         self._events = 0
         self._bytes = 0
 
     def add(self, *texts: str) -> None:
         """These are kept. Raises AgentError where it is more than a reply can be."""
         self._characters += sum(map(len, texts))
+        self.received_bytes += sum(len(text.encode("utf-8", "replace")) for text in texts)
         if self._characters > MOST_CHARACTERS:
             raise self._error(f"more than {MOST_CHARACTERS:,} characters")
 
@@ -335,12 +338,14 @@ class _Phase:
         what = "stopped in the middle of its answer" if self.began else "did not answer"
         if asyncio.get_running_loop().time() >= self._end:
             what, self._limit = "did not finish", self._access.timeouts.whole
-        return AgentError(
+        error = AgentError(
             f"{self._access.name}: {self._access.host} {what} for {self._limit:g} s",
             kind="timeout",
             retry=True,
             hint="The server may be overloaded. Try later, or use another agent.",
         )
+        error.prompt_was_sent = True
+        return error
 
 
 async def _stream(

@@ -203,6 +203,11 @@ class MessagesDecoder:
         self.finished = False
 
     @property
+    def received_bytes(self) -> int:
+        """Of text, thoughts and arguments, as they were streamed."""
+        return self._held.received_bytes
+
+    @property
     def heard(self) -> ReplyProgress:
         """How far the reply has come: a block that is opened is a sign of its first token."""
         if self.finished or self._reason is not None:
@@ -483,7 +488,7 @@ class Anthropic(WireAgent):
         )  # which the API refuses
         request = (_path(self._access), encode(prompt, self._access, quirks))
         decoder = MessagesDecoder(self._access)
-        return await self._exchange(request, decoder, stops, say, prompt.tools)
+        return await self._exchange(request, decoder, stops, say, prompt)
 
 
 def _path(access: ModelEndpoint) -> str:

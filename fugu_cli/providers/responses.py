@@ -123,6 +123,8 @@ class ResponsesDecoder:
         """What the newest event added to what is thought."""
         self.used = Usage()
         """What the server has reported so far, whatever becomes of the reply."""
+        self.received_bytes = 0
+        """Of text, thoughts and arguments, as they were streamed."""
         self.finished = False
 
     @property
@@ -208,6 +210,8 @@ class ResponsesDecoder:
         return "calls" if calls else "end"
 
     def _take(self, event: _Event) -> str:
+        if event.type.endswith(".delta") and isinstance(event.delta, str):
+            self.received_bytes += len(event.delta.encode("utf-8", "replace"))
         match event.type:
             case "response.output_item.added" | "response.output_item.done" if (
                 event.item is not None
@@ -456,7 +460,7 @@ class Responses(WireAgent):
         request = ("/responses", encode(prompt, self._access, quirks, phased=self._phased))
         stops = StopSequences(prompt.stop)
         try:
-            return await self._exchange(request, decoder, stops, say, prompt.tools)
+            return await self._exchange(request, decoder, stops, say, prompt)
         except AgentError as error:
             if error.kind == "absent":
                 error.hint = f'{error.hint} A server without /responses wants `api = "chat"`.'

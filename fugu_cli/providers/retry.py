@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fugu_cli.errors import AgentError
+from fugu_cli.errors import AgentError, note_usage, noted_usage
 from fugu_cli.messages import Prompt, Reply, Usage
 from fugu_cli.providers import Agent, AgentWrapper, Pause, Say, Wait
 from fugu_cli.providers.circuit_breaker import CircuitBreaker
@@ -73,6 +73,9 @@ class Retrying(AgentWrapper):
                 await self._keep_to_limits(wait)
                 reply = await self._agent.reply(prompt, say, wait)
                 return reply.model_copy(update={"usage": used + reply.usage})
+            except asyncio.CancelledError as cancelled:
+                note_usage(cancelled, used + (noted_usage(cancelled) or Usage()))
+                raise
             except AgentError as error:
                 error.usage = used = used + (error.usage or Usage())
                 seconds = self._pause(error, attempt)
@@ -88,7 +91,11 @@ class Retrying(AgentWrapper):
                     error.retry = False  # for a wrapper around this one, which would begin again
                     raise
                 _tell(wait, Pause(str(error), seconds, used, error, attempt, attempts - 1))
-                await self._time.sleep(seconds)
+                try:
+                    await self._time.sleep(seconds)
+                except asyncio.CancelledError as cancelled:
+                    note_usage(cancelled, used)
+                    raise
                 attempt += 1
 
     async def _keep_to_limits(self, wait: Wait) -> None:

@@ -5,20 +5,22 @@ Between the wire formats, each of which is a subclass, and http_client.py, which
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 import httpx
 
-from fugu_cli.errors import AgentError
-from fugu_cli.messages import Prompt, Reply, ToolSpec, Usage
+from fugu_cli.errors import AgentError, note_usage
+from fugu_cli.messages import Prompt, Reply, Usage
 from fugu_cli.providers import Pause, Say, ThoughtListener, Wait
 from fugu_cli.providers.calls_in_text import TextCallReader, read_calls, with_calls_repaired
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.http_client import HttpConnection, Json, ReplyProgress, ServerEvent
 from fugu_cli.providers.server_quirks import LearnedQuirks, ServerQuirks, StopSequences
 from fugu_cli.providers.shown_media import RefusedMedia
+from fugu_cli.providers.usage_estimates import usage_of_broken_call, usage_of_reply
 
 
 class ReplyDecoder(Protocol):
@@ -27,6 +29,10 @@ class ReplyDecoder(Protocol):
     @property
     def used(self) -> Usage:
         """What the server has reported so far, whatever becomes of the reply."""
+
+    @property
+    def received_bytes(self) -> int:
+        """Of text, thoughts and arguments, as they were streamed."""
 
     @property
     def heard(self) -> ReplyProgress:
@@ -101,15 +107,20 @@ class WireAgent(ABC):
         decoder: ReplyDecoder,
         stops: StopSequences,
         say: Say,
-        tools: Sequence[ToolSpec],
+        prompt: Prompt,
     ) -> Reply:
-        """Post `request`, a path and a body. A call of one of `tools` in the reply's text is
-        read.
+        """Post `request`, a path and a body made of `prompt`, and read the reply.
+
+        What the server did not count is estimated, also for a call that breaks off or is cancelled.
         """
-        reader = TextCallReader(tools)
+        reader = TextCallReader(prompt.tools)
+        has_begun = False
+        usage: Usage | None = None
 
         def take(event: ServerEvent) -> ReplyProgress:
+            nonlocal has_begun
             text = reader.feed(stops.feed(decoder.feed(event)))
+            has_begun = True
             if decoder.thought and isinstance(say, ThoughtListener):
                 say.think(decoder.thought)
             if text:
@@ -119,13 +130,24 @@ class WireAgent(ABC):
         try:
             await self._connection.post(*request, take)
             reply = decoder.reply()
-            names = frozenset(tool.name for tool in tools)
+            names = frozenset(tool.name for tool in prompt.tools)
+            usage = usage_of_reply(reply, prompt)
             reply = with_calls_repaired(stops.ended(reply), names)
-            complete = read_calls(reply, tools, self._access)
+            complete = read_calls(reply, prompt.tools, self._access)
             rest = reader.feed(stops.rest()) + reader.rest()
             if rest and not complete.calls:
                 say(rest if complete.text == reply.text else complete.text)
-            return complete
+            return complete.model_copy(update={"usage": usage})
         except AgentError as error:
-            error.usage = decoder.used
+            if usage is not None:
+                error.usage = usage
+            elif has_begun or error.prompt_was_sent:
+                error.usage = usage_of_broken_call(decoder.used, prompt, decoder.received_bytes)
+            else:
+                error.usage = decoder.used
+            raise
+        except asyncio.CancelledError as cancelled:
+            note_usage(
+                cancelled, usage_of_broken_call(decoder.used, prompt, decoder.received_bytes)
+            )
             raise

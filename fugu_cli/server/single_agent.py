@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from fugu_cli.coordinators import Coordinator, action_space
 from fugu_cli.engine import availability, compaction
 from fugu_cli.engine.environment import Environment, Team
-from fugu_cli.engine.turn import failed_event
+from fugu_cli.engine.turn import failed_event, interrupted_event
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import (
     EFFORTS,
@@ -53,7 +53,6 @@ from fugu_cli.session.events import (
     Exclusion,
     Failed,
     Finished,
-    Interrupted,
     Masked,
     Member,
     Opened,
@@ -494,8 +493,8 @@ async def _reply(
 
     try:
         reply = await answering_agents(request)[member.name].reply(prompt, speech, wait)
-    except asyncio.CancelledError:
-        log.append(Interrupted(turn=assigned.turn, partial="".join(said)))
+    except asyncio.CancelledError as cancelled:
+        log.append(interrupted_event(assigned.turn, member.name, "".join(said), cancelled))
         raise
     except AgentError as error:
         log.append(failed_event(assigned.turn, member.name, error))

@@ -14,6 +14,7 @@ from fugu_cli.session.events import (
     Compacted,
     Event,
     Failed,
+    Interrupted,
     Member,
     Planned,
     Price,
@@ -24,9 +25,9 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.turns import pool
 
-PaidEvent = Replied | Planned | Compacted | Failed | ToolRan
+PaidEvent = Replied | Planned | Compacted | Failed | Interrupted | ToolRan
 """Facts that a model call was paid for: replies, workflows, summaries, failures of which a provider
-has counted what they used, and tools that had a model do something. Those with an `agent` cost
+has counted what they used, calls that were cut off, and tools that had a model do something. Those with an `agent` cost
 something."""
 CACHE_WRITE_FACTOR = 1.25
 """What a token costs that is written to a prompt cache, in prices of one that is read: Anthropic's
@@ -66,6 +67,28 @@ def cost(events: Sequence[Event], members: dict[str, Member] | None = None) -> f
     return sum(
         price(event, known.get(event.agent)) for event in events if isinstance(event, PaidEvent)
     )
+
+
+def estimated_usd(used: Usage, rates: Price | None) -> float:
+    """The part of `usd` for tokens that no server counted."""
+    if rates is None:
+        return 0.0
+    return (used.estimated_input * rates.input + used.estimated_output * rates.output) / 1e6
+
+
+def estimated_cost(events: Sequence[Event], members: dict[str, Member] | None = None) -> float:
+    """The part of `cost` that is estimated. `members` as in `cost`."""
+    priced_members = members if members is not None else pool(events)
+    return sum(
+        estimated_usd(event.usage, priced_members[event.agent].price)
+        for event in events
+        if isinstance(event, PaidEvent) and event.agent in priced_members
+    )
+
+
+def is_estimated(events: Sequence[Event]) -> bool:
+    """Whether a server left some of the tokens of these calls uncounted."""
+    return any(isinstance(event, PaidEvent) and event.usage.is_estimated for event in events)
 
 
 def unpriced(events: Sequence[Event], members: dict[str, Member] | None = None) -> tuple[str, ...]:
@@ -125,7 +148,7 @@ def turn_costs(session: str, records: Sequence[Recorded]) -> list[TurnCost]:
         elif isinstance(event, PaidEvent) and event.agent:
             key = (
                 request,
-                event.turn if isinstance(event, Replied | Failed | ToolRan) else 0,
+                event.turn if isinstance(event, Replied | Failed | Interrupted | ToolRan) else 0,
                 event.agent,
             )
             known = found.get(key) or TurnCost(session, *key, at=record.at)

@@ -111,13 +111,15 @@ class Compacted(Value):
 
 class Interrupted(Value):
     """The user cut the turn, or what it did is gone, for `reason`. `partial` is what had been
-    said.
+    said. `usage` is what a call of `agent` that was under way is estimated to have used.
     """
 
     type: Literal["interrupted"] = "interrupted"
     turn: int
     partial: str = ""
     reason: str = ""
+    agent: str = ""
+    usage: Usage = Usage()
 
 
 class JobEnded(Value):

@@ -16,11 +16,6 @@ from fugu_cli.session.costs import CACHE_WRITE_FACTOR
 from fugu_cli.session.events import Event, Member, Opened, Recorded
 from fugu_cli.session.log import Log
 
-BYTES_PER_TOKEN = 3
-"""A prompt's tokens are taken as its bytes / 3: more than any tokenizer met so far makes of code
-and prose.
-"""
-
 UNPRICED = "no price is known, so that no budget can hold"
 PRICE_HINT = (
     "give its entry a price = { input = ..., output = ... }, USD per million tokens; zeros where "
@@ -79,19 +74,13 @@ def worst_case_cost(member: Member, prompt: Prompt) -> float:
     costs more; 0 where no price is known."""
     if member.price is None:
         return 0.0
-    texts = [one.model_dump_json() for one in (*prompt.messages, *prompt.tools)]
-    size = sum(
-        len(text.encode("utf-8", "replace"))
-        for text in (*texts, prompt.system, prompt.reply_schema)
-    )
     dearest = member.price.input * CACHE_WRITE_FACTOR
     thinking = THINKING_TOKENS.get(prompt.effort, 0) if member.reasoning == "beside" else 0
     longest = prompt.longest(member.max_tokens) + (thinking if prompt.effort else member.thinking)
     calls = (
         2 if member.protocol == "schema" and prompt.tools else 1
     )  # the tool is chosen first, then written for
-    read = size / BYTES_PER_TOKEN + sum(one.tokens for one in prompt.media)
-    return calls * (read * dearest + longest * member.price.output) / 1e6
+    return calls * (prompt.estimated_tokens * dearest + longest * member.price.output) / 1e6
 
 
 def remaining_budget(events: Sequence[Event], budgets: Budgets) -> tuple[float, str, float] | None:
@@ -150,6 +139,8 @@ class Payment:
     usage: Usage
     dollars: float
     priced: bool = True
+    estimated_dollars: float = 0.0
+    """The part of `dollars` that no server counted."""
 
     @property
     def day(self) -> date:
@@ -168,8 +159,11 @@ def session_payments(records: Sequence[Recorded], session: str) -> list[Payment]
         for agent, usage in views.usage([record.event]).items():
             dollars = views.cost([record.event], pool)
             priced = not views.unpriced([record.event], pool)
+            estimated = views.estimated_cost([record.event], pool)
             found.append(
-                Payment(record.at, record.seq, session, repo, agent, usage, dollars, priced)
+                Payment(
+                    record.at, record.seq, session, repo, agent, usage, dollars, priced, estimated
+                )
             )
     return found
 

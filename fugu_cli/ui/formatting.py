@@ -107,11 +107,15 @@ def money(value: float) -> str:
     return f"${value:.4f}" if value < 0.1 else f"${value:.2f}"
 
 
-def known_cost(value: float, *, unpriced: bool) -> str:
-    """USD of calls, of which some may have no known price: `unknown`, `$1.20 + unknown`."""
+def known_cost(value: float, *, unpriced: bool, estimated: bool = False) -> str:
+    """USD of calls, of which some may have no known price: `unknown`, `$1.20 + unknown`.
+
+    A tilde, `~$1.20`, says that a server did not count every call.
+    """
+    amount = f"~{money(value)}" if estimated else money(value)
     if not unpriced:
-        return money(value)
-    return f"{money(value)} + unknown" if value else "unknown"
+        return amount
+    return f"{amount} + unknown" if value else "unknown"
 
 
 def probability(value: float) -> str:

@@ -334,7 +334,11 @@ def _totals(records: Sequence[Recorded], report: RunReport) -> list[Text]:
         for name, total in used.items()
     ]
     turns = len(views.turns([record.event for record in records]))
-    cost = known_cost(views.cost(mine, members), unpriced=bool(views.unpriced(mine, members)))
+    cost = known_cost(
+        views.cost(mine, members),
+        unpriced=bool(views.unpriced(mine, members)),
+        estimated=views.is_estimated(mine),
+    )
     words = (
         f"{turns} turn{'' if turns == 1 else 's'}, {duration(report.milliseconds / 1000)}, {cost}"
     )

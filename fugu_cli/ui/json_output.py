@@ -108,6 +108,7 @@ def result_object(
     members = views.pool(every)
     mine = [record.event for record in records if record.seq >= since]
     used = sum(views.usage(mine).values(), Usage())
+    estimated = views.estimated_cost(mine, members)
     times = [record.at for record in records if record.seq >= since]
     request = views.asked(every)
     schema = request.answer_schema if request is not None else ""
@@ -126,6 +127,7 @@ def result_object(
         ),
         "session_id": session,
         "total_cost_usd": views.cost(mine, members),
+        **({"estimated_cost_usd": estimated} if used.is_estimated else {}),
         "usage": usage_object(used),
         "modelUsage": _by_model(mine, members),
         "permission_denials": [

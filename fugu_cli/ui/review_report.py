@@ -56,6 +56,7 @@ class Review:
     dollars: float = 0.0
     unpriced: bool = False
     unfinished: str = ""
+    estimated: bool = False
 
 
 def review_text(review: Review) -> str:
@@ -81,7 +82,8 @@ def _summary(review: Review) -> list[str]:
             else ""
         )
         said += f", {review.verifier} confirmed {len(review.findings)}{same}"
-    lines = [f"{said}; {known_cost(review.dollars, unpriced=review.unpriced)}"]
+    cost = known_cost(review.dollars, unpriced=review.unpriced, estimated=review.estimated)
+    lines = [f"{said}; {cost}"]
     return [*lines, f"not finished: {review.unfinished}"] if review.unfinished else lines
 
 

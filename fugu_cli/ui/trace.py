@@ -450,7 +450,11 @@ def _totals(records: Sequence[Recorded], width: int) -> str:
         + f" {compact_number(used.output)} out"
         for name, used in views.usage(events).items()
     ]
-    cost = known_cost(views.cost(events), unpriced=bool(views.unpriced(events)))
+    cost = known_cost(
+        views.cost(events),
+        unpriced=bool(views.unpriced(events)),
+        estimated=views.is_estimated(events),
+    )
     return "\n".join(wrapped_items("total", [cost, *parts], width))
 
 

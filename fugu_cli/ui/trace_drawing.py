@@ -81,7 +81,10 @@ def _plan(item: PlanRow, width: int, palette: Palette) -> list[StyledLine]:
         justified_line(
             head,
             [
-                (f"{known_cost(item.cost, unpriced=item.unpriced):>7} ", palette.dim),
+                (
+                    f"{known_cost(item.cost, unpriced=item.unpriced, estimated=item.estimated):>7} ",
+                    palette.dim,
+                ),
                 (" " * (OUTCOME_CELLS + 1 if width >= ONE_LINE else 0), ""),
             ],
             width,
@@ -107,7 +110,9 @@ def _step(
     if tries:
         took = sum(turn.seconds for turn in tries)
         cost = known_cost(
-            sum(turn.cost for turn in tries), unpriced=any(turn.unpriced for turn in tries)
+            sum(turn.cost for turn in tries),
+            unpriced=any(turn.unpriced for turn in tries),
+            estimated=any(turn.estimated for turn in tries),
         )
         right = [
             (f" {short_duration(took):>5}", palette.dim),
@@ -167,7 +172,10 @@ def _numbers(item: TurnRow, palette: Palette) -> list[StyledPart]:
         (f"{shown:>7}", palette.accent),
         (f" {short_duration(item.seconds):>5}", palette.dim),
         (f" {tokens:>5}", palette.dim),
-        (f" {known_cost(item.cost, unpriced=item.unpriced):>7}", palette.dim),
+        (
+            f" {known_cost(item.cost, unpriced=item.unpriced, estimated=item.estimated):>7}",
+            palette.dim,
+        ),
     ]
 
 
@@ -208,7 +216,8 @@ def totals_lines(
         right: list[StyledPart] = [
             (f"{compact_number(usage.input)} in {compact_number(usage.output)} out ", palette.dim)
         ]
-        right.append((f"{known_cost(cost, unpriced=name in unpriced):>7}", palette.text))
+        paid = known_cost(cost, unpriced=name in unpriced, estimated=usage.is_estimated)
+        right.append((f"{paid:>7}", palette.text))
         lines.append(justified_line([(f"  {flatten(name)}", palette.text)], right, width))
     return lines
 

@@ -11,6 +11,7 @@ from typing import Literal
 from fugu_cli.errors import UsageError
 from fugu_cli.messages import Usage
 from fugu_cli.session import views
+from fugu_cli.session.costs import PaidEvent
 from fugu_cli.session.events import (
     ROLES,
     Asked,
@@ -77,7 +78,7 @@ class DecisionRow:
     @property
     def paid(self) -> str:
         """`cost` in words, `unknown` where nobody knows the price."""
-        return known_cost(self.cost, unpriced=self.unpriced)
+        return known_cost(self.cost, unpriced=self.unpriced, estimated=self.usage.is_estimated)
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -311,6 +312,7 @@ class PlanRow:
     index: int
     cost: float = 0.0
     unpriced: bool = False
+    estimated: bool = False
     steps: dict[int, list[TurnRow]] = field(default_factory=dict)
 
 
@@ -330,6 +332,7 @@ class TurnRow:
     tokens: int = 0
     cost: float = 0.0
     unpriced: bool = False
+    estimated: bool = False
     writing: int = 0
     draws: int = 0
     tests: bool | None = None
@@ -427,16 +430,16 @@ class TraceRows:
     def _plan(self, event: Planned) -> None:
         if self._request is None:
             return
-        cost, unpriced = self._cost(event)
-        self._plans.append(
-            PlanRow(self._request, event, len(self._plans) + 1, len(self.rows), cost, unpriced)
-        )
+        row = PlanRow(self._request, event, len(self._plans) + 1, len(self.rows))
+        self._add_cost(row, event)
+        self._plans.append(row)
         self.rows.append(self._plans[-1])
 
-    def _cost(self, event: Planned | Replied) -> tuple[float, bool]:
-        """USD, and whether nobody knows the price."""
+    def _add_cost(self, row: PlanRow | TurnRow, event: PaidEvent) -> None:
         member = self._members.get(event.agent)
-        return views.price(event, member), member is not None and member.price is None
+        row.cost += views.price(event, member)
+        row.unpriced |= member is not None and member.price is None
+        row.estimated |= event.usage.is_estimated
 
     def _begin(self, record: Recorded, event: Assigned) -> None:
         if event.subtask is None:
@@ -467,11 +470,11 @@ class TraceRows:
         if turn is None or turn.state != "open":
             return
         turn.last, turn.ended = record.seq, record.at
+        if isinstance(event, Replied | Failed | Interrupted):
+            turn.tokens += event.usage.input + event.usage.output
+            self._add_cost(turn, event)
         match event:
             case Replied():
-                turn.tokens += event.usage.input + event.usage.output
-                cost, unpriced = self._cost(event)
-                turn.cost, turn.unpriced = turn.cost + cost, turn.unpriced or unpriced
                 turn.writing, turn.said_all = 0, not event.calls
             case Permitted():
                 turn.waited += event.waited

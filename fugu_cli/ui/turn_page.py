@@ -477,7 +477,9 @@ def _calls(mine: Sequence[Recorded], records: Sequence[Recorded]) -> list[str]:
         warm = f" ({tokens(used.cached)} cached)" if used.cached else ""
         member = pool.get(event.agent)
         cost = known_cost(
-            views.price(event, member), unpriced=member is not None and member.price is None
+            views.price(event, member),
+            unpriced=member is not None and member.price is None,
+            estimated=used.is_estimated,
         )
         numbers = (
             f"{tokens(used.input)} in{warm}, {tokens(used.output)} out, "

@@ -19,7 +19,7 @@ from fugu_cli.config.known_models import price_of
 from fugu_cli.config.loader import load_config
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.errors import ConfigError
-from fugu_cli.messages import FromUser, Prompt, Reply, ToolSpec, Usage
+from fugu_cli.messages import BYTES_PER_TOKEN, FromUser, Prompt, Reply, ToolSpec, Usage
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.http_client import SseDecoder
 from fugu_cli.providers.messages import MessagesDecoder, encode
@@ -271,7 +271,7 @@ def test_a_call_that_may_write_its_whole_prompt_to_a_cache_is_budgeted_so() -> N
     size = sum(len(message.model_dump_json()) for message in PROMPT.messages)
     assert PAID.price is not None
     more = spending.worst_case_cost(PAID, twice) - spending.worst_case_cost(PAID, PROMPT)
-    assert more == pytest.approx(1.25 * PAID.price.input * size / spending.BYTES_PER_TOKEN / 1e6)
+    assert more == pytest.approx(1.25 * PAID.price.input * size / BYTES_PER_TOKEN / 1e6)
 
 
 def test_within_all_budgets_it_may_be_made() -> None:

@@ -65,6 +65,7 @@ class StatusLine:
     tokens: int = 0
     cost: float = 0.0
     unpriced: bool = False
+    estimated: bool = False
     doing: str = ""
     key: str = "esc stops"
     since: float = 0.0

@@ -112,7 +112,8 @@ def _tone(now: StatusLine, palette: Palette) -> str:
 def _numbers(now: StatusLine, palette: Palette) -> list[StyledPart]:
     made = [f"ctx {round(now.context * 100)}%"] if now.context is not None else []
     if now.tokens:
-        made += [f"{compact_number(now.tokens)} tok", known_cost(now.cost, unpriced=now.unpriced)]
+        cost = known_cost(now.cost, unpriced=now.unpriced, estimated=now.estimated)
+        made += [f"{compact_number(now.tokens)} tok", cost]
     if now.jobs:
         made.append(f"{now.jobs} {'job' if now.jobs == 1 else 'jobs'}")
     return [(f" · {part}", palette.dim) for part in made]

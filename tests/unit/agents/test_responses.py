@@ -272,7 +272,9 @@ def test_how_a_response_ends() -> None:
     reply, _ = answered(Server(ended(output=[no])))
     assert (reply.text, reply.stop) == ("I will not.", "refusal")
     assert answered(Server(ended(output=[said])))[0].stop == "end"
-    assert answered(Server(ended(output=[])))[0] == Reply(model="gpt-6.1-sol")
+    empty, _ = answered(Server(ended(output=[])))
+    assert empty == Reply(model="gpt-6.1-sol", usage=empty.usage)
+    assert empty.usage.estimated_input == empty.usage.input > 0
     thought = {
         "type": "reasoning",
         "content": [{"type": "reasoning_text", "text": "hm"}],

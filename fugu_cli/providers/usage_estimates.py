@@ -1,0 +1,34 @@
+"""Tokens of calls that no server counted, estimated from what was sent and what was received. Pure."""
+
+from __future__ import annotations
+
+import math
+
+from fugu_cli.messages import BYTES_PER_TOKEN, Prompt, Reply, Usage
+
+
+def usage_of_reply(reply: Reply, prompt: Prompt) -> Usage:
+    """The usage of a whole reply, with estimates of what its server left out."""
+    texts = [reply.text, *(block.text for block in reply.thinking)]
+    texts += [text for call in reply.calls for text in (call.tool, call.arguments)]
+    received = sum(len(text.encode("utf-8", "replace")) for text in texts)
+    return _with_estimates(reply.usage, prompt, 0 if reply.usage.output else received)
+
+
+def usage_of_broken_call(reported: Usage, prompt: Prompt, received_bytes: int) -> Usage:
+    """The usage of a call that broke off after `received_bytes` of text, thoughts and arguments."""
+    return _with_estimates(reported, prompt, received_bytes)
+
+
+def _with_estimates(reported: Usage, prompt: Prompt, received_bytes: int) -> Usage:
+    estimated_input = 0 if reported.input else math.ceil(prompt.estimated_tokens)
+    received = math.ceil(received_bytes / BYTES_PER_TOKEN)
+    estimated_output = max(received - reported.output, 0)
+    return reported.model_copy(
+        update={
+            "input": reported.input + estimated_input,
+            "output": reported.output + estimated_output,
+            "estimated_input": reported.estimated_input + estimated_input,
+            "estimated_output": reported.estimated_output + estimated_output,
+        }
+    )

@@ -1,0 +1,65 @@
+"""Money that no server counted is estimated, shown as an estimate, and held to every budget."""
+
+import json
+import signal
+
+from tests.acceptance.driving import Agent, Place
+from tests.acceptance.loopback import Breaks, Loopback, Says, Use
+
+DEAR = "{ input = 100.0, output = 200.0 }"
+READ = Use("read", {"path": "a.txt"})
+
+
+def test_a_server_that_counts_nothing_is_held_to_the_budget(place: Place, server: Loopback) -> None:
+    place.configure(Agent("m", price=DEAR, more="max_tokens = 500"))
+    (place.repo / "a.txt").write_text("x\n")
+    server.react("m", lambda asked: Says(calls=(READ,), tokens=None))
+    done = place.fugu("run", "--max-budget-usd", "3", "--output-format", "json", "read a.txt")
+    result = json.loads(done.out)
+    assert result["subtype"] == "error_max_budget_usd", done.err
+    assert 1.0 < result["total_cost_usd"] <= 3.0
+    assert result["estimated_cost_usd"] == result["total_cost_usd"]
+    assert "~$" in place.fugu("cost").out
+
+
+def test_what_a_server_counts_is_no_estimate(place: Place, server: Loopback) -> None:
+    place.configure(Agent("m", price=DEAR))
+    server.play("m", Says("It is so."))
+    done = place.fugu("run", "--output-format", "json", "what is it?")
+    result = json.loads(done.out)
+    assert result["total_cost_usd"] == (100 * 100 + 10 * 200) / 1e6
+    assert "estimated_cost_usd" not in result
+    assert "~" not in place.fugu("cost").out
+
+
+def test_negative_counts_are_unknown(place: Place, server: Loopback) -> None:
+    place.configure(Agent("m", price=DEAR))
+    server.play("m", Says("It is so.", tokens=(-1_000_000, -5)))
+    done = place.fugu("run", "--output-format", "json", "what is it?")
+    result = json.loads(done.out)
+    assert result["total_cost_usd"] > 0
+    assert result["usage"]["output_tokens"] == 3
+    assert result["estimated_cost_usd"] == result["total_cost_usd"]
+
+
+def test_streams_that_break_are_paid_for(place: Place, server: Loopback) -> None:
+    place.configure(Agent("m", price=DEAR, more="max_tokens = 500"))
+    broken = Breaks("cut", text="word " * 4000, pieces=2500)
+    server.react("m", lambda asked: broken)
+    done = place.fugu("run", "--max-budget-usd", "3", "--output-format", "json", "what is it?")
+    result = json.loads(done.out)
+    assert done.code != 0
+    assert len(server.asked("m")) == 2
+    assert 1.0 < result["estimated_cost_usd"] == result["total_cost_usd"]
+
+
+def test_an_interrupted_call_is_paid_for(place: Place, server: Loopback) -> None:
+    place.configure(Agent("m", price=DEAR))
+    server.react("m", lambda asked: Says("word " * 4000, slow=0.05))
+    process = place.start("run", "what is it?")
+    server.wait_for("m")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    rows = json.loads(place.fugu("cost", "--json").out)["rows"]
+    assert rows[0]["cost_usd"] > 0.1
+    assert rows[0]["estimated_cost_usd"] == rows[0]["cost_usd"]
