@@ -26,14 +26,21 @@ if TYPE_CHECKING:
     from fugu_cli.extensions.language_servers import LanguageServers
     from fugu_cli.extensions.mcp_servers import McpServers
     from fugu_cli.extensions.telemetry import CollectorLink, Telemetry
+    from fugu_cli.safety.sandbox.command_sandbox import Sandbox
     from fugu_cli.tools.web_search import EngineKind, SearchEngine
 
 
 def build_extras(
-    loaded: LoadedConfig, environ: Mapping[str, str], entries: Sequence[AgentEntry], journal: Log
+    loaded: LoadedConfig,
+    environ: Mapping[str, str],
+    entries: Sequence[AgentEntry],
+    journal: Log,
+    sandbox: Sandbox | None,
 ) -> SessionExtras:
-    """All but MCP servers and hooks; a sentence for each that is wanted and cannot be had."""
-    checkers, search = build_language_servers(loaded), build_search(loaded, environ, entries)
+    """Build all but MCP servers and hooks; a sentence for each that is wanted and cannot be had.
+    `sandbox` is that of the folder's commands."""
+    checkers = build_language_servers(loaded, sandbox)
+    search = build_search(loaded, environ, entries)
     collector = build_collector(environ)
     if collector and not isinstance(collector, str):
         watch(
@@ -93,7 +100,7 @@ def build_hooks(
     return Hooks(runner)
 
 
-def build_language_servers(loaded: LoadedConfig) -> LanguageServers | str:
+def build_language_servers(loaded: LoadedConfig, sandbox: Sandbox | None) -> LanguageServers | str:
     """Those that are installed, not started; a sentence where the user insists and there are
     none.
     """
@@ -102,7 +109,7 @@ def build_language_servers(loaded: LoadedConfig) -> LanguageServers | str:
         return ""
     from fugu_cli.extensions.language_servers import usable_servers
 
-    found = usable_servers(loaded.root, trusted=loaded.trusted)
+    found = usable_servers(loaded.root, sandbox, trusted=loaded.trusted)
     return found if wanted or not isinstance(found, str) else ""
 
 

@@ -286,7 +286,7 @@ def build_session(
     environment = build_environment(
         config, workspace, ask, mask.text(_instructions(loaded)), journal.path
     )
-    extras = build_extras(loaded, environ, entries, journal)
+    extras = build_extras(loaded, environ, entries, journal, workspace.box)
     extras = replace(extras, recovered=recovered)
     workspace.jobs.attach(journal.events, journal.append)
     return Session(

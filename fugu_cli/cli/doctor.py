@@ -15,6 +15,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -307,11 +308,16 @@ def _hooks(loaded: LoadedConfig) -> Iterator[Finding]:
 
 
 def _language_servers(loaded: LoadedConfig) -> Iterator[Finding]:
-    """Those on PATH, and what they lack; none is run."""
+    """Yield those that would start here, and what they lack; none is run."""
     from fugu_cli.extensions.language_servers import PACKAGE, installed_servers
 
+    confined = False
+    with suppress(FuguError):  # it is said about the sandbox
+        confined = build_box(loaded.config, loaded.root, loaded.config.data).holds
     names = ", ".join(
-        dict.fromkeys(kind.program for kind, _ in installed_servers(loaded.root).values())
+        dict.fromkeys(
+            kind.program for kind, _ in installed_servers(loaded.root, confined=confined).values()
+        )
     )
     if names and importlib.util.find_spec("pygls") is None:
         advice = f"{installing(PACKAGE)}: new errors are told after edits"

@@ -82,7 +82,7 @@ def find_installation(prefix: Path) -> Installation:
         return _there(
             Installation("uv", dry, added, tuple(word for word in dry if word != "--dry-run"))
         )
-    pip = (sys.executable, "-m", "pip")
+    pip = (sys.executable, "-I", "-m", "pip")
     index = (*pip, "index", "versions", PACKAGE)
     return Installation(
         "pip", index, rf"^{PACKAGE} \((\S+)\)", (*pip, "install", "--upgrade", PACKAGE)

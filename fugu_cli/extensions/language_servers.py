@@ -1,10 +1,11 @@
 """Language servers: an edit's result tells which errors are new in the file.
 
-Between the toolbox and the servers on the user's PATH, over pygls. Only in trusted folders: a
-language server runs code of the repository. One is started when the first file of its language is
-read, so that it knows the errors from before the edit; it ends with the session, also when fugu is
-killed. A server that is slow, wrong or gone changes no edit: what it says too late stands in the
-result of the next one.
+Between the toolbox and the servers on the user's PATH, over pygls. A language server runs code of
+the repository: it starts only in trusted folders, and in a sandbox without network in which it
+cannot write the repository. Where no sandbox holds, only servers outside of the repository start.
+One is started when the first file of its language is read, so that it knows the errors from before
+the edit; it ends with the session, also when fugu is killed. A server that is slow, wrong or gone
+changes no edit: what it says too late stands in the result of the next one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from pygls.lsp.client import LanguageClient
 
+    from fugu_cli.safety.sandbox.command_sandbox import Sandbox
     from fugu_cli.tools.toolbox import AnyTool, Toolbox
     from fugu_cli.tools.workspace import Workspace
 
@@ -55,6 +58,8 @@ LARGEST = 1_000_000
 MOST_FILES = 64
 """Files that are open in a server because they were read."""
 MOST_ERRORS = 10
+OWN_PROGRAMS = (".venv/bin", "venv/bin", "node_modules/.bin")
+"""Folders of a repository in which a server is looked for that the sandbox confines."""
 _VARIABLES = (
     "VIRTUAL_ENV",
     "GOPATH",
@@ -69,11 +74,15 @@ _VARIABLES = (
 
 
 class ServerKind(NamedTuple):
-    """A program, and the language of each ending as the protocol names it."""
+    """A program, and the language of each ending as the protocol names it.
+
+    With the settings `unconfined` it starts no program of the repository.
+    """
 
     program: str
     arguments: tuple[str, ...]
     languages: Mapping[str, str]
+    unconfined: Mapping[str, object] = {}
 
 
 _PYTHON = {".py": "python", ".pyi": "python"}
@@ -95,42 +104,60 @@ KINDS = (
     ServerKind("basedpyright-langserver", ("--stdio",), _PYTHON),
     ServerKind("typescript-language-server", ("--stdio",), _SCRIPT),
     ServerKind("gopls", (), {".go": "go"}),
-    ServerKind("rust-analyzer", (), {".rs": "rust"}),
+    ServerKind(
+        "rust-analyzer",
+        (),
+        {".rs": "rust"},
+        {
+            "cargo": {"buildScripts": {"enable": False}},
+            "procMacro": {"enable": False},
+            "checkOnSave": False,
+        },
+    ),
     ServerKind("clangd", (), _C),
 )
 
 
-def installed_servers(root: Path) -> dict[str, tuple[ServerKind, str]]:
-    """By the ending of files: the first server for it that lies outside of the repository, and its
-    path.
+def installed_servers(root: Path, *, confined: bool) -> dict[str, tuple[ServerKind, str]]:
+    """Return by the ending of files the first server for it and its path; where it would not be
+    confined, only one that lies outside of the repository.
     """
     path = search_path_outside(root)
-    found: dict[str, tuple[ServerKind, str]] = {}
+    if confined:
+        path = os.pathsep.join([path, *(str(root / folder) for folder in OWN_PROGRAMS)])
+    servers: dict[str, tuple[ServerKind, str]] = {}
     for kind in KINDS:
         if (program := shutil.which(kind.program, path=path)) is not None:
-            found = {**dict.fromkeys(kind.languages, (kind, program)), **found}
-    return found
+            servers = {**dict.fromkeys(kind.languages, (kind, program)), **servers}
+    return servers
 
 
-def usable_servers(root: Path, *, trusted: bool) -> LanguageServers | str:
-    """Those that may run, or why none does."""
+def usable_servers(root: Path, sandbox: Sandbox | None, *, trusted: bool) -> LanguageServers | str:
+    """Return those that may run, or why none does. `sandbox` is that of the folder's commands."""
     if not trusted:
         return "diagnostics: no language server runs before you run `fugu trust` here"
     if importlib.util.find_spec("pygls") is None:
         return f"diagnostics: the package 'pygls' is not installed; {installing(PACKAGE)} adds it"
-    found = installed_servers(root)
-    return LanguageServers(root, found) if found else "diagnostics: no language server is on PATH"
+    if not installed_servers(root, confined=sandbox is not None):
+        return "diagnostics: no language server is on PATH"
+    return LanguageServers(root, sandbox.for_servers() if sandbox is not None else None)
 
 
 class LanguageServers:
     """The servers of a session, each started when it is needed."""
 
-    def __init__(self, root: Path, installed: Mapping[str, tuple[ServerKind, str]]) -> None:
+    def __init__(self, root: Path, sandbox: Sandbox | None) -> None:
         self._root = real_path(root)
-        self._installed = installed
+        self._sandbox = sandbox
         self._running: dict[str, _Server] = {}
         self._changed: dict[Path, None] = {}
         """Files that edits have changed, in order."""
+
+    @cached_property
+    def _installed(self) -> Mapping[str, tuple[ServerKind, str]]:
+        """Known when the first file is read: the sandbox has been tried out by then."""
+        confined = self._sandbox is not None and self._sandbox.holds
+        return installed_servers(self._root, confined=confined)
 
     def around_all(self, toolbox: Toolbox) -> Toolbox:
         """The toolbox with its tools for files `around`."""
@@ -182,7 +209,7 @@ class LanguageServers:
         """The server of a file, started now if it was not yet; None where it is gone."""
         kind, program = self._installed[path.suffix]
         if kind.program not in self._running:
-            self._running[kind.program] = _Server(kind, program, self._root)
+            self._running[kind.program] = _Server(kind, program, self._root, self._sandbox)
         server = self._running[kind.program]
         return None if server.gone else server
 
@@ -242,9 +269,11 @@ class _Published(NamedTuple):
 class _Server:
     """One running server. Nothing it does raises: it is `gone` then."""
 
-    def __init__(self, kind: ServerKind, program: str, root: Path) -> None:
+    def __init__(self, kind: ServerKind, program: str, root: Path, sandbox: Sandbox | None) -> None:
         self.gone = False
         self._kind = kind
+        self._sandbox = sandbox
+        self._settings: Mapping[str, object] = {}
         self._words = (program, *kind.arguments)
         self._root = root
         self._mark = uuid.uuid4().hex
@@ -312,7 +341,7 @@ class _Server:
         try:
             client, run_async = await asyncio.to_thread(_library)
             client.feature("textDocument/publishDiagnostics")(lambda params: self._received(params))
-            client.feature("workspace/configuration")(lambda params: self._settings(params))
+            client.feature("workspace/configuration")(lambda params: self._configuration(params))
             reader = await self._start(client)
             reading = asyncio.create_task(run_async(threading.Event(), reader, client.protocol))
             starting = asyncio.create_task(self._initialize(client))
@@ -340,9 +369,23 @@ class _Server:
         pipe, nowhere = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         own = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
         variables = server_environment(own, {**os.environ, "PATH": search_path_outside(self._root)})
+        launch = None
+        if self._sandbox is not None:
+            launch = await asyncio.to_thread(self._sandbox.launch, "", read_only=True)
+        if launch is None or launch.access is None:
+            self._settings = self._kind.unconfined
+        else:
+            caches = {
+                "XDG_CACHE_HOME": str(launch.cache),
+                "CARGO_TARGET_DIR": str(launch.cache / "cargo-target"),
+            }
+            for name, value in {**launch.variables(), **caches}.items():
+                variables.pop(name, None)
+                if value is not None:
+                    variables[name] = value
         variables[process_cleanup.CALL_VARIABLE] = self._mark
         streams = StandardStreams(pipe, pipe, errors=nowhere)
-        self._process = await start_process(self._words, self._root, variables, streams, None)
+        self._process = await start_process(self._words, self._root, variables, streams, launch)
         reader, writer = self._process.process.stdout, self._process.process.stdin
         assert reader is not None and writer is not None
         client.protocol.set_writer(writer)
@@ -359,17 +402,18 @@ class _Server:
         workspace = types.WorkspaceClientCapabilities(configuration=True, workspace_folders=True)
         await client.initialize_async(
             types.InitializeParams(
-                process_id=os.getpid(),
+                process_id=None,  # it may not see this process, and ends with it all the same
                 client_info=types.ClientInfo("fugu", __version__),
                 root_uri=uri,
                 workspace_folders=[types.WorkspaceFolder(uri, self._root.name)],
                 capabilities=types.ClientCapabilities(text_document=document, workspace=workspace),
+                initialization_options=dict(self._settings) or None,
             )
         )
         client.initialized(types.InitializedParams())
 
-    def _settings(self, params: Any) -> list[object]:
-        """The repository's own virtual environment; nothing else."""
+    def _configuration(self, params: Any) -> list[object]:
+        """Answer with the repository's own virtual environment and the settings it began with."""
         python = next(
             (
                 p
@@ -378,8 +422,10 @@ class _Server:
             ),
             None,
         )
-        own = {"pythonPath": str(python)} if python is not None else {}
-        return [own if item.section == "python" else {} for item in params.items]
+        sections: dict[str, object] = {self._kind.program: dict(self._settings)}
+        if python is not None:
+            sections["python"] = {"pythonPath": str(python)}
+        return [sections.get(item.section, {}) for item in params.items]
 
     def _received(self, params: PublishDiagnosticsParams) -> None:
         errors = tuple(one for one in params.diagnostics if one.severity in (1, None))

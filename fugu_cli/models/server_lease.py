@@ -149,7 +149,7 @@ async def _spawn(settings: ServerSettings) -> None:
     try:
         child = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "fugu_cli.models.server", settings.to_json()),
+            *("-I", "-m", "fugu_cli.models.server", settings.to_json()),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,

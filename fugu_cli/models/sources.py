@@ -84,7 +84,7 @@ async def download_with_pip(requirement: str, folder: Path) -> None:
     scratch.mkdir()
     child = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-c", _PIP, "download", *_OPTIONS, "--dest", str(folder), requirement),
+        *("-I", "-c", _PIP, "download", *_OPTIONS, "--dest", str(folder), requirement),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

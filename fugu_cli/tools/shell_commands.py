@@ -27,7 +27,7 @@ from typing import Literal
 
 from fugu_cli.errors import StorageError
 from fugu_cli.safety import process_cleanup
-from fugu_cli.safety.paths import GIT_MARKS
+from fugu_cli.safety.paths import GIT_MARKS, search_path_outside
 from fugu_cli.safety.process_cleanup import StandardStreams, start_process
 from fugu_cli.safety.sandbox.command_sandbox import Launch, Sandbox
 from fugu_cli.session import views
@@ -205,9 +205,7 @@ async def start_command(
         ends = StandardStreams(
             given, pipe.write_end, errors.write_end if errors is not None else None
         )
-        running = await start_process(
-            _shell(command, environment), folder, environment, ends, launch
-        )
+        running = await start_process(_shell(command, folder), folder, environment, ends, launch)
         for one in (pipe, errors):
             if one is not None:
                 one.started()
@@ -265,8 +263,8 @@ def _input(given: bytes) -> Iterator[int]:
         yield file.fileno()
 
 
-def _shell(command: str, environment: Mapping[str, str]) -> list[str]:
-    return [shutil.which("bash", path=environment.get("PATH")) or "/bin/sh", "-c", command]
+def _shell(command: str, folder: Path) -> list[str]:
+    return [shutil.which("bash", path=search_path_outside(folder)) or "/bin/sh", "-c", command]
 
 
 class _Pipe:

@@ -2,6 +2,7 @@
 nothing makes it fail.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -9,21 +10,34 @@ import signal
 import sys
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from fugu_cli.session.events import ToolRan
+from fugu_cli.session.store import session_folder
 from tests.acceptance.driving import Agent, Done, Place, ended
 from tests.acceptance.loopback import Asked, Loopback, Says, Use
 
 pytest.importorskip("pygls", reason="the extra lsp is not installed")
 
 SERVER = """#!{python}
-import json, os, re, subprocess, sys, time
+import json, os, re, socket, subprocess, sys, time
 mode = "{mode}"
-open("{seen}", "a").write(json.dumps(sorted(os.environ)) + "\\n")
-child = subprocess.Popen(["sleep", "600"])
-open("{seen}.pids", "a").write(f"{{os.getpid()}} {{child.pid}} ")
+seen = os.environ.get("XDG_CACHE_HOME", "{outside}") + "/seen"
+os.makedirs(os.path.dirname(seen), exist_ok=True)
+def attempt(what):
+    try:
+        what()
+        return True
+    except OSError:
+        return False
+tried = dict(
+    writes=attempt(lambda: open("planted", "w")),
+    reaches=attempt(lambda: socket.create_connection(("127.0.0.1", {port}), 2)),
+)
+open(seen, "a").write(json.dumps([sorted(os.environ), tried]) + "\\n")
+child = subprocess.Popen(["sleep", "600.{mark}"])
 def send(**said):
     body = json.dumps(dict(jsonrpc="2.0", **said)).encode()
     sys.stdout.buffer.write(b"Content-Length: %d\\r\\n\\r\\n" % len(body) + body)
@@ -51,7 +65,7 @@ while True:
         send(id=told["id"], result=None)
     elif method == "textDocument/didOpen":
         publish(given["textDocument"]["uri"], 1, given["textDocument"]["text"])
-        open("{seen}.open", "a").write("opened")
+        open(seen + ".open", "a").write("opened")
     elif method == "textDocument/didChange":
         if mode == "crash":
             os._exit(3)
@@ -70,28 +84,52 @@ DONE = Says("Done.")
 HEAD = "[New errors, as a language server sees them:"
 
 
-def installed(place: Place, mode: str) -> Path:
-    """A `clangd` on PATH, outside of the repository; where it says what it was started with."""
-    program, seen = place.folder / "bin" / "clangd", place.folder / "seen"
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(SERVER.format(python=sys.executable, mode=mode, seen=seen))
+def installed(place: Place, mode: str, folder: Path | None = None) -> Path:
+    """Put a `clangd` on PATH, outside of the repository or in `folder`. Returns the file in which it
+    says what it was started with and what it could do.
+    """
+    program = (folder or place.folder / "bin") / "clangd"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    port = urlsplit(place.url).port
+    text = SERVER.format(
+        python=sys.executable,
+        mode=mode,
+        outside=place.home / "cache",
+        port=port,
+        mark=number(place),
+    )
+    program.write_text(text)
     program.chmod(0o755)
-    place.variables = {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
-    return seen
+    if folder is None:
+        place.variables = {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+    data = place.home / "data" / "fugu"
+    store = data / "snapshots" / session_folder(data, place.repo.resolve()).name
+    return store / "servers" / "cache" / "seen"
 
 
-def alive(seen: Path) -> list[str]:
-    """Of the servers and the children they started."""
-    found = [Path("/proc") / pid / "stat" for pid in Path(f"{seen}.pids").read_text().split()]
-    return [stat.parent.name for stat in found if stat.exists() and ") Z " not in stat.read_text()]
+def number(place: Place) -> str:
+    """Return what tells the processes of this test from others."""
+    return str(int(place.mark[:8], 16))
 
 
-def gone(seen: Path) -> bool:
+def alive(place: Place) -> list[str]:
+    """Return the processes of servers and of the children they started."""
+    marks = (f"{place.folder}/bin/clangd".encode(), f"600.{number(place)}".encode())
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if marks[1] in words or marks[0] in words[:2]:
+                found.append(process.name)
+    return found
+
+
+def gone(place: Place) -> bool:
     """None of them is left, or goes on for long."""
     end = time.monotonic() + 10
-    while alive(seen) and time.monotonic() < end:
+    while alive(place) and time.monotonic() < end:
         time.sleep(0.05)
-    return not alive(seen)
+    return not alive(place)
 
 
 def once_opened(seen: Path, says: Says) -> object:
@@ -132,9 +170,10 @@ def test_an_edit_tells_the_errors_that_are_new_in_its_file(
         f"Changed main.c: 1 place.\n{HEAD}\nmain.c:2:5: no such name: undefined_after(); (E1)]",
         f"Created more.c.\n{HEAD}\nmore.c:1:5: no such name: undefined_too(); (E1)]",
     ], done.err
-    (variables,) = map(json.loads, seen.read_text().splitlines())
+    ((variables, tried),) = map(json.loads, seen.read_text().splitlines())
     assert [name for name in variables if "KEY" in name] == []
-    assert gone(seen)
+    assert tried == {"writes": False, "reaches": False}
+    assert gone(place)
 
 
 def test_what_comes_too_late_is_told_by_the_next_edit(place: Place, server: Loopback) -> None:
@@ -151,11 +190,11 @@ def test_what_comes_too_late_is_told_by_the_next_edit(place: Place, server: Loop
 
 @pytest.mark.parametrize("mode", ["silent", "crash", "noise"])
 def test_a_server_that_fails_changes_no_edit(place: Place, server: Loopback, mode: str) -> None:
-    seen = installed(place, mode)
+    installed(place, mode)
     server.play("lsp", READ, EDIT, SECOND, DONE)
     done = worked(place, server, "--trust")
     assert results(place) == ["Changed main.c: 1 place."] * 2
-    assert gone(seen)
+    assert gone(place)
     assert "Traceback" not in done.err and "never retrieved" not in done.err, done.err
 
 
@@ -183,13 +222,30 @@ def test_no_server_is_started_where_none_may_run(
     ] == ([said] if said else [])
 
 
-def test_a_program_of_the_repository_is_no_server(place: Place, server: Loopback) -> None:
-    seen = installed(place, "versions")
-    shutil.move(place.folder / "bin", place.repo / "bin")
-    place.variables = {"PATH": f"{place.repo / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+def test_a_server_of_the_repository_starts_only_in_the_sandbox(
+    place: Place, server: Loopback
+) -> None:
+    seen = installed(place, "versions", place.repo / "node_modules" / ".bin")
     server.play("lsp", READ, EDIT, DONE)
+    place.variables = {"FUGU_SANDBOX": "off"}
     worked(place, server, "--trust")
-    assert not seen.exists()
+    assert not seen.exists() and not (place.home / "cache" / "seen").exists()
+    place.files({"main.c": CODE})
+    place.variables = {}
+    server.play("lsp", READ, once_opened(seen, EDIT), DONE)  # type: ignore[arg-type]
+    worked(place, server, "--trust")
+    assert json.loads(seen.read_text())[1] == {"writes": False, "reaches": False}
+
+
+def test_without_a_sandbox_a_server_of_the_users_starts_all_the_same(
+    place: Place, server: Loopback
+) -> None:
+    installed(place, "versions")
+    place.variables |= {"FUGU_SANDBOX": "off"}
+    seen = place.home / "cache" / "seen"
+    server.play("lsp", READ, once_opened(seen, EDIT), DONE)  # type: ignore[arg-type]
+    worked(place, server, "--trust")
+    assert json.loads(seen.read_text())[1] == {"writes": True, "reaches": True}
 
 
 def test_a_server_ends_with_a_fugu_that_is_killed(place: Place, server: Loopback) -> None:
@@ -202,10 +258,10 @@ def test_a_server_ends_with_a_fugu_that_is_killed(place: Place, server: Loopback
     end = time.monotonic() + 30
     while not Path(f"{seen}.open").exists() and time.monotonic() < end:
         time.sleep(0.05)
-    assert len(alive(seen)) == 2
+    assert alive(place)
     process.send_signal(signal.SIGKILL)
     ended(process)
-    assert gone(seen)
+    assert gone(place)
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,9 @@ def installed(place: Place) -> Callable[..., Place]:
         place.python = str(prefix / "bin" / "python")
         paths = [str(info.parent), str(Path(fugu_cli.__file__).parent.parent)]
         paths += [path for path in sys.path if path.endswith("site-packages")]
+        packages = next(prefix.glob("lib/python*/site-packages"))
+        (packages / "paths.pth").write_text("\n".join(paths))
         place.variables = {
-            "PYTHONPATH": os.pathsep.join(paths),
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "PYTHONWARNINGS": "",
         }

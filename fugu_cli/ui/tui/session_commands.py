@@ -246,8 +246,8 @@ async def commit_changes(controller: SessionController, argument: str) -> None:
     message = argument.removeprefix("-a").strip() if every else argument
     words = ["commit", *(["-a"] if every else []), *(["-m", message] if message else ["--dry-run"])]
     command = shlex.join(
-        [sys.executable, "-P", "-m", "fugu_cli", *words]
-    )  # -P: the folder may hold a `fugu_cli`
+        [sys.executable, "-I", "-m", "fugu_cli", *words]
+    )  # -I: the folder may hold a `fugu_cli`
     shown = shlex.join(["fugu", *words])
     if message:
         await controller.shell.run(command, tell=False, shown=shown)
