@@ -12,7 +12,7 @@ from fugu_cli.coordinators import Decision, action_space
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Prompt
 from fugu_cli.providers import Pause
-from fugu_cli.providers.circuit_breaker import SHORT_WAIT, CircuitBreaker
+from fugu_cli.providers.circuit_breaker import COOLDOWN_SECONDS, SHORT_WAIT, CircuitBreaker
 from fugu_cli.session import spending, views
 from fugu_cli.session.events import Event, Exclusion, Failed, Finished, Masked, Member
 from fugu_cli.session.live_events import Live, Retried, Waiting
@@ -59,7 +59,7 @@ def readmit(log: Log, team: Team, name: str) -> None:
         return
     excluded = views.failed_agents(log.events)
     available = team.breaker is None or team.breaker.seconds(name) == 0
-    if available and name in excluded and excluded[name].kind != views.BUDGET:
+    if available and name in excluded and excluded[name].kind not in ("", views.BUDGET):
         del excluded[name]
         log.append(Masked(agents=tuple(sorted(excluded.items()))))
 
@@ -106,7 +106,7 @@ def _next_try(
     over_budget: Mapping[str, str],
     seconds_left: float,
 ) -> NextTry | None:
-    """Return the agent that a request tries which has nobody left.
+    """Return the agent that a request tries which has nobody left; none that was left out of it.
 
     First comes one that was not tried in it, then one that is back soon enough, and then one whose
     server asked for a longer pause than may be waited for.
@@ -118,7 +118,7 @@ def _next_try(
         for name in team.members
         if name not in team.never
         and name not in over_budget
-        and (name in breaker.unavailable() or breaker.recovered(name, excluded[name].kind))
+        and excluded[name].kind in COOLDOWN_SECONDS
         and failures[name] < FAILED_TURNS_AFTER_WAITING
     ]
     failed_lately = views.failed_since_reply(log.events)
@@ -173,8 +173,9 @@ def record_exclusions(
     for name, why in excluded.items():
         if not may_act_again(name, why.kind):
             exclusions[name] = why
-    if breaker is not None:
-        exclusions |= breaker.unavailable()
+    for name, why in (breaker.unavailable() if breaker is not None else {}).items():
+        if name not in exclusions or exclusions[name].kind:  # else it was left out, and stays so
+            exclusions[name] = why
     probed = next_try.agent if next_try is not None and next_try.probe else ""
     if probed or exclusions.keys() != excluded.keys():
         log.append(Masked(agents=tuple(sorted(exclusions.items())), probed=probed))

@@ -1,9 +1,9 @@
 """Every kind of failure after every other kind, in `fugu run`, the interface, `fugu serve` and
 `fugu acp`, and the calls that each pair makes.
 
-A session or an endpoint is one process with one agent, whose server fails as the request says. A
-run is a process with an agent for each kind, which fail one after the other. Pauses between tries
-are a thousandth of the real ones.
+The server of the one agent of a session or a served request fails as the request says. A run has an
+agent for each kind, which fail one after the other. Pauses between tries are a thousandth of the
+real ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import httpx
@@ -93,21 +92,11 @@ def tour(kinds: list[str]) -> list[str]:
 
 
 def orders() -> list[list[str]]:
-    """Return the sequences of requests of a session: one for all kinds that do not refuse the key,
-    and one for each kind that does."""
+    """Return what is asked for one after the other: one order of all kinds that do not refuse the
+    key, and a short one, of an agent or session of its own, for each pair with one that does."""
     others = [kind for kind in KINDS if kind not in REFUSED]
-    refused = [[one for kind in KINDS if kind != key for one in (key, kind)] for key in REFUSED]
-    return [tour(others), *refused]
-
-
-def pairs_of(order: list[str], ask: Callable[[str, str], tuple[int, str]]) -> Iterator[Pair]:
-    """Ask for each failure of `order`, and yield what it cost after the one before it."""
-    before = ""
-    for kind in order:
-        calls, end = ask(before, kind)
-        if before:
-            yield Pair(before, kind, calls, end)
-        before = kind
+    short = [[first, second] for first in KINDS for second in KINDS if first != second]
+    return [tour(others), *(pair for pair in short if {*pair} & {*REFUSED})]
 
 
 def in_runs(place: Place, server: Loopback) -> list[Pair]:
@@ -134,25 +123,34 @@ def in_runs(place: Place, server: Loopback) -> list[Pair]:
     return pairs
 
 
-def in_serve(place: Place, server: Loopback, tools: bool = False) -> list[Pair]:
-    """Each pair as two requests to one `fugu serve`."""
-    pairs = list[Pair]()
-    for order in orders():
-        failing(server)
-        place.configure(Agent("m"))
-        process = place.start("serve", "--port", "0")
-        try:
-            assert process.stderr is not None
-            url = ""
-            while not url:
-                line = process.stderr.readline().decode()
-                url = line.partition("listening on ")[2].strip()
+def in_serve(place: Place, server: Loopback) -> list[Pair]:
+    """Each pair as two requests to one `fugu serve`, which its whole loop answers."""
+    return _in_serve(place, server, tools=False)
 
-            def ask(before: str, kind: str, url: str = url) -> tuple[int, str]:
-                made = len(server.asked("m"))
+
+def in_serve_with_tools(place: Place, server: Loopback) -> list[Pair]:
+    """Each pair as two requests to one `fugu serve` with a tool, which one agent answers."""
+    return _in_serve(place, server, tools=True)
+
+
+def _in_serve(place: Place, server: Loopback, *, tools: bool) -> list[Pair]:
+    pairs = list[Pair]()
+    agents = [f"m{number}" for number in range(len(orders()))]
+    place.configure(*map(Agent, agents))
+    process = place.start("serve", "--port", "0")
+    try:
+        assert process.stderr is not None
+        url = ""
+        while not url:
+            url = process.stderr.readline().decode().partition("listening on ")[2].strip()
+        for agent, order in zip(agents, orders(), strict=True):
+            failing(server, agent)
+            before, made = "", 0
+            for kind in order:
                 body: dict[str, object] = {
                     "model": "fugu",
                     "messages": [{"role": "user", "content": f"fail with <{kind}>"}],
+                    "metadata": {"opt_out": ",".join(name for name in agents if name != agent)},
                 }
                 if tools:
                     function = {"name": "look", "parameters": {"type": "object"}}
@@ -160,12 +158,14 @@ def in_serve(place: Place, server: Loopback, tools: bool = False) -> list[Pair]:
                 answer = httpx.post(f"{url}/chat/completions", json=body, timeout=60)
                 after = answer.headers.get("retry-after", "")
                 end = f"{answer.status_code}{f', after {after} s' if after else ''}"
-                return len(server.asked("m")) - made, end
-
-            pairs += pairs_of(order, ask)
-        finally:
-            process.terminate()
-            process.communicate(timeout=30)
+                calls = len(server.asked(agent)) - made
+                made += calls
+                if before:
+                    pairs.append(Pair(before, kind, calls, end))
+                before = kind
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
     return pairs
 
 
@@ -175,72 +175,67 @@ def in_acp(place: Place, server: Loopback) -> list[Pair]:
 
     from tests.acceptance.editor import Editor, editing, words
 
-    async def prompts(order: list[str]) -> list[Pair]:
-        pairs, before = list[Pair](), ""
-        async with editing(place, Editor()) as agent:
-            session = (await agent.new_session(cwd=str(place.repo))).session_id
-            for kind in order:
-                made = len(server.asked("m"))
-                try:
-                    answer = await agent.prompt(
-                        session_id=session, prompt=words(f"fail with <{kind}>")
-                    )
-                    end = answer.stop_reason
-                except RequestError as error:
-                    end = type(error).__name__
-                if before:
-                    pairs.append(Pair(before, kind, len(server.asked("m")) - made, end))
-                before = kind
-        return pairs
-
     pairs = list[Pair]()
-    for order in orders():
-        failing(server)
-        place.configure(Agent("m"))
-        pairs += asyncio.run(prompts(order))
+
+    async def prompts() -> None:
+        async with editing(place, Editor()) as agent:
+            for order in orders():
+                session = (await agent.new_session(cwd=str(place.repo))).session_id
+                before = ""
+                for kind in order:
+                    made = len(server.asked("m"))
+                    prompt = words(f"fail with <{kind}>")
+                    try:
+                        answer = await agent.prompt(session_id=session, prompt=prompt)
+                        end = answer.stop_reason
+                    except RequestError as error:
+                        end = type(error).__name__
+                    if before:
+                        pairs.append(Pair(before, kind, len(server.asked("m")) - made, end))
+                    before = kind
+
+    failing(server)
+    place.configure(Agent("m"))
+    asyncio.run(prompts())
     return pairs
 
 
 def in_interface(place: Place, server: Loopback) -> list[Pair]:
-    """Each pair as two requests in the interface; the second is asked of the agent by name where
-    the first refused its key."""
+    """Each pair as two requests of one session in the interface; the second is asked again of the
+    agent by name where the first refused its key."""
     pairs = list[Pair]()
-    for order in orders():
-        failing(server)
-        place.configure(Agent("m"))
-        terminal = Terminal(
-            [sys.executable, "-m", "fugu_cli"], place.repo, place.environ(), (100, 34)
-        )
-        try:
-            terminal.sees("router: cascade · models: m")
-            ends = 0
-
-            def ask(before: str, kind: str, terminal: Terminal = terminal) -> tuple[int, str]:
-                nonlocal ends
+    failing(server)
+    place.configure(Agent("m"))
+    terminal = Terminal([sys.executable, "-m", "fugu_cli"], place.repo, place.environ(), (100, 34))
+    try:
+        terminal.sees("router: cascade · models: m")
+        ends = 0
+        for order in orders():
+            if ends:
+                terminal.keys("/new\r")
+                terminal.until(lambda screen: "fail with" not in screen)
+            before = ""
+            for kind in order:
                 made = len(server.asked("m"))
-                terminal.keys(f"fail with <{kind}>\r")
-                ends += 1
-                ended(place, terminal, ends)
-                if before in REFUSED:
-                    terminal.keys("/retry m\r")
+                lines = [f"fail with <{kind}>\r", *(["/retry m\r"] if before in REFUSED else [])]
+                for line in lines:
+                    terminal.keys(line)
                     ends += 1
                     ended(place, terminal, ends)
-                return len(server.asked("m")) - made, "failed"
-
-            pairs += pairs_of(order, ask)
-        finally:
-            terminal.close()
+                if before:
+                    pairs.append(Pair(before, kind, len(server.asked("m")) - made))
+                before = kind
+    finally:
+        terminal.close()
     return pairs
 
 
 def ended(place: Place, terminal: Terminal, count: int, seconds: float = 30.0) -> None:
-    """Read the terminal until the newest session has so many ends. Raises TimeoutError."""
+    """Read the terminal until all sessions together have so many ends. Raises TimeoutError."""
     limit = time.monotonic() + seconds
     while time.monotonic() < limit:
         terminal.read()
-        sessions = place.sessions()
-        if sessions:
-            text = max(sessions, key=lambda path: path.stat().st_mtime).read_text()
-            if text.count('"type":"finished"') >= count:
-                return
-    raise TimeoutError(f"the session did not end {count} times:\n{terminal.screen.text}")
+        text = "".join(path.read_text() for path in place.sessions())
+        if text.count('"type":"finished"') >= count:
+            return
+    raise TimeoutError(f"the sessions did not end {count} times:\n{terminal.screen.text}")

@@ -178,6 +178,27 @@ def test_when_all_are_unavailable_one_is_tried_a_request_and_no_more(kind: str) 
         assert isinstance(decided(log, breaker), Finished)
 
 
+@pytest.mark.parametrize("wait", [None, 60.0])
+def test_an_agent_that_was_left_out_of_a_request_is_not_tried_for_want_of_others(
+    wait: float | None,
+) -> None:
+    clock = Clock()
+    breaker = CircuitBreaker(now=clock.read)
+    for name in ("a", "b"):
+        breaker.failed(name, "overloaded")
+    log = begun()
+    log.append(Masked(agents=(("a", Exclusion(message="opted out of this request")),)))
+    decision = decided(log, breaker, wait, clock)
+    assert isinstance(decision, Assigned) and decision.agent == "b"
+    log.append(decision)
+    log.append(Replied(turn=decision.turn, agent="b", text="x"))
+    breaker.failed("b", "overloaded")
+    log.append(Failed(turn=decision.turn, what="b", kind="overloaded", message="busy"))
+    clock.now += 100
+    decision = decided(log, breaker, wait, clock)
+    assert not (isinstance(decision, Assigned) and decision.agent == "a")
+
+
 def test_a_refused_key_is_not_tried_because_all_are_unavailable() -> None:
     clock = Clock()
     breaker = CircuitBreaker(now=clock.read)
