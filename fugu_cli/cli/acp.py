@@ -52,6 +52,7 @@ async def _answer(flags: AcpFlags, source: int, sink: int) -> int:
     from fugu_cli.acp.frames import StdioFrames
     from fugu_cli.cli.session_opening import import_wiring
     from fugu_cli.system import signals
+    from fugu_cli.system.reader_watch import call_when_reader_leaves
 
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -62,6 +63,7 @@ async def _answer(flags: AcpFlags, source: int, sink: int) -> int:
         stopped.set()
 
     signals.call_on_signals(loop, stop)
+    call_when_reader_leaves(loop, sink, stopped.set)
     preparing = asyncio.create_task(
         asyncio.to_thread(import_wiring)
     )  # while the editor is being greeted

@@ -44,6 +44,7 @@ from fugu_cli.extensions.skill_library import parse_headless_request
 from fugu_cli.safety.policy import rule_matching
 from fugu_cli.system import signals
 from fugu_cli.system.bounded_json import parse_json
+from fugu_cli.system.reader_watch import call_when_reader_leaves
 from fugu_cli.tools.media import NotTaken, take_base64
 from fugu_cli.ui import json_output
 from fugu_cli.ui.json_output import Object
@@ -313,6 +314,7 @@ class SdkConversation:
             say(note)
         loop = asyncio.get_running_loop()
         signals.call_on_signals(loop, self._stop)
+        call_when_reader_leaves(loop, self.answers.fileno(), self._client_left)
         heard: asyncio.Queue[str] = asyncio.Queue()
         threading.Thread(target=_read, args=(source, loop, heard), daemon=True).start()
         working = asyncio.create_task(self._work())
@@ -348,6 +350,11 @@ class SdkConversation:
         self._stopped = True
         self._leave()
         self.stream.work.interrupt()
+
+    def _client_left(self) -> None:
+        """Nobody reads the answers any more: end what is under way, a silent command too."""
+        if not self._stopped:
+            self._stop()
 
     def _leave(self) -> None:
         """Nothing more comes; what waits is still answered."""
@@ -478,7 +485,7 @@ class SdkConversation:
         try:
             self.answers.write(json_output.json_line(said) + "\n")
         except BrokenPipeError:
-            self._stop()
+            self._client_left()
 
 
 class _HookGroup(BaseModel, extra="ignore"):

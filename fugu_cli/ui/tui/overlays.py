@@ -57,6 +57,11 @@ class AnsweredOnce(Screen[ScreenResultType]):
 
     _answered = False
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Take keys while the screen's parts are there. What was typed before it was seen answers
+        nothing; it may be left at any time."""
+        return not self._answered and (self._is_mounted or action == "leave")
+
     def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
         """Leave with the first answer."""
         if self._answered:
