@@ -41,6 +41,7 @@ from fugu_cli.safety.path_rules import Denials
 from fugu_cli.safety.paths import inside
 from fugu_cli.safety.policy import Rules, rule_matching
 from fugu_cli.safety.redaction import LogRedactor, Redactor
+from fugu_cli.safety.sandbox.command_limits import GIGABYTE
 from fugu_cli.safety.sandbox.command_sandbox import Sandbox
 from fugu_cli.safety.sandbox.command_sandbox import SandboxSettings as BoxRules
 from fugu_cli.session import log, views
@@ -470,6 +471,7 @@ def build_box(config: Config, root: Path, store: Path, more: Sequence[Path] = ()
         (*writable, *config.add_dirs),
         (*readable, *more),
         wanted.environment,
+        memory=int(wanted.memory * GIGABYTE) if wanted.memory is not None else None,
     )
     keys = kept_keys.keys_folder()
     own = (config.data,) if inside(keys, config.data) else (config.data, keys)

@@ -75,7 +75,7 @@ def example() -> str:
         default = spec.default
         mark = "# " if default is None else ""
         given = (
-            default.model_dump(mode="json")
+            default.model_dump(mode="json", exclude_none=True)
             if isinstance(default, BaseModel)
             else SAMPLES.get(key, default)
         )

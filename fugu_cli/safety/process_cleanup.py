@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fugu_cli.safety.sandbox.command_limits import CommandLimits
 from fugu_cli.safety.sandbox.command_sandbox import Launch
 from fugu_cli.safety.sandbox.mechanisms import launcher_command
 from fugu_cli.system.processes import wait_for_exit
@@ -132,6 +133,8 @@ class LaunchedProcess:
 
     process: asyncio.subprocess.Process
     control: socket.socket | None
+    exceeded: str = ""
+    """The limit for which it was ended, "" where there is none."""
 
     async def end(self, mark: str) -> int:
         """End all of the command's processes, those that asked for it politely first; how many were
@@ -175,7 +178,8 @@ class LaunchedProcess:
             said = self._control.recv(64).split()
         except OSError:
             return 0
-        return int(said[1]) if len(said) == 2 else 0
+        self.exceeded = said[2].decode() if len(said) == 3 else ""
+        return int(said[1]) if len(said) >= 2 else 0
 
     @property
     def _control(self) -> socket.socket:
@@ -189,8 +193,9 @@ async def start_process(
     environment: Mapping[str, str],
     ends: StandardStreams,
     launch: Launch | None,
+    limits: CommandLimits | None = None,
 ) -> LaunchedProcess:
-    """Start `command` in `folder`. Raises OSError."""
+    """Start `command` in `folder`, held to `limits` on Linux. Raises OSError."""
     if not LAUNCHED:
         process = await asyncio.create_subprocess_exec(
             *command, cwd=folder, env=environment, start_new_session=True, stdin=ends.input,
@@ -203,6 +208,9 @@ async def start_process(
             number = theirs.fileno()
             bare = [*launcher_command(), "--control", str(number), "--", *command]
             words = bare if launch is None else launch.confined(command, folder, number)
+            if limits is not None:
+                size = len(launcher_command())
+                words = [*words[:size], *limits.options, *words[size:]]
             process = await start_launcher(
                 ours, words, cwd=folder, env=environment, start_new_session=True, stdin=ends.input,
                 stdout=ends.output, stderr=ends.output if ends.errors is None else ends.errors, pass_fds=[number],

@@ -29,6 +29,11 @@ from fugu_cli.errors import StorageError
 from fugu_cli.safety import process_cleanup
 from fugu_cli.safety.paths import GIT_MARKS, search_path_outside
 from fugu_cli.safety.process_cleanup import StandardStreams, start_process
+from fugu_cli.safety.sandbox.command_limits import (
+    CommandLimits,
+    default_limits,
+    exceeded_text,
+)
 from fugu_cli.safety.sandbox.command_sandbox import Launch, Sandbox
 from fugu_cli.session import views
 from fugu_cli.session.events import Event, JobEnded
@@ -138,6 +143,8 @@ class CommandOutput:
             self.take(f"\n[{SEALED}]".encode())
         for sentence in now.restored:
             self.take(f"\n[{sentence}]".encode())
+        if now.exceeded:
+            self.take(f"\n[{now.exceeded}]".encode())
 
 
 @dataclass(frozen=True)
@@ -154,6 +161,8 @@ class CommandContext:
     given: bytes = b""
     through: Callable[[bytes], bytes] = bytes
     errors: Callable[[bytes], None] | None = None
+    limits: CommandLimits | None = None
+    """None: those of this machine, or what the sandbox's settings say."""
 
 
 @dataclass
@@ -170,6 +179,8 @@ class RunningCommand:
     restored: tuple[str, ...] = ()
     git_sealed: bool = False
     """It could only read the git folder."""
+    exceeded: str = ""
+    """Which limit ended it, as a sentence."""
 
     async def over(self) -> None:
         """Until it has ended and said all it had to say."""
@@ -205,7 +216,11 @@ async def start_command(
         ends = StandardStreams(
             given, pipe.write_end, errors.write_end if errors is not None else None
         )
-        running = await start_process(_shell(command, folder), folder, environment, ends, launch)
+        memory = launch.settings.memory if launch is not None else None
+        limits = around.limits or default_limits(folder, memory)
+        running = await start_process(
+            _shell(command, folder), folder, environment, ends, launch, limits
+        )
         for one in (pipe, errors):
             if one is not None:
                 one.started()
@@ -217,6 +232,7 @@ async def start_command(
         finally:
             try:
                 now.left = await running.end(mark)
+                now.exceeded = exceeded_text(running.exceeded, limits)
             finally:
                 now.restored = launch.guard.restore() if launch is not None else ()
         await running.process.wait()

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -304,6 +305,25 @@ def test_a_client_that_goes_away_is_not_waited_for(place: Place, server: Loopbac
     assert code in {3, 4}
     assert permissions(place)[1][:2] == ("write", False)
     assert (place.repo / "calc.txt").read_text() == "broken\n"
+
+
+def test_a_silent_command_ends_with_the_client_that_reads_nothing_any_more(
+    place: Place, server: Loopback
+) -> None:
+    place.configure(Agent("worker"))
+    server.play("worker", Says("", (Use("bash", {"command": "sleep 6543"}),)))
+    client = Client(place, "--permission-mode", "bypassPermissions")
+    client.say("wait")
+    while not any("sleep 6543" in command for command in place.left_behind()):
+        time.sleep(0.05)
+    assert client.process.stdout is not None
+    client.process.stdout.close()  # standard input stays open, as where somebody inherited it
+    client.process.wait(timeout=20)
+    assert place.left_behind() == []
+    client.limit.cancel()
+    for pipe in (client.process.stdin, client.process.stderr):
+        assert pipe is not None
+        pipe.close()
 
 
 def test_pieces_of_text_come_where_they_are_wanted(place: Place, server: Loopback) -> None:

@@ -71,6 +71,8 @@ class SandboxSettings:
     readable: tuple[Path, ...] = ()
     environment: tuple[str, ...] = ()
     """Variables that commands get although they look like secrets."""
+    memory: int | None = None
+    """Bytes of memory that a command may take; None: half of the machine's."""
     opened: tuple[str, ...] = ()
     """Patterns of files that others run and that commands may write all the same."""
 

@@ -31,6 +31,8 @@ LINGER, GRACE = 0.3, 2.0
 """Seconds that what a command left running may take to end by itself, and to end when it is asked
 to.
 """
+LIMIT_SECONDS = 0.5
+"""Seconds between two looks at what a command takes."""
 REFUSED = 126
 """The exit code when the confinement could not be set up: the command was not started."""
 PR_SET_CHILD_SUBREAPER = 36
@@ -56,15 +58,37 @@ def main(arguments: list[str]) -> None:
     if child == 0:
         control.close()
         os.setsid()
+        limit_child(options)
         start(options)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nowhere, descriptor)
-    status, ordered = watch(child, control)
+    status, ordered = watch(child, control, options)
     left = end_descendants(control, ordered)
+    exceeded = ordered if ordered in ("memory", "processes") else ""
     with contextlib.suppress(OSError):  # nobody may be there to hear it
-        control.send(b"left %d\n" % left)
-    exit_with_status(status)
+        control.send(b"left %d %s\n" % (left, exceeded.encode()))
+    exit_with_status(int(signal.SIGKILL) if exceeded else status)
+
+
+def limit_child(options: LauncherOptions) -> None:
+    """Bound what the kernel can bound: the size of files, and of all programs this is ended first
+    when the system has no memory left."""
+    if not options.all("--file-size"):
+        return
+    import resource
+
+    with contextlib.suppress(OSError, ValueError):  # a lower limit holds already
+        size = int(options.one("--file-size"))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("500")
+    if os.getuid():
+        with contextlib.suppress(OSError, ValueError):
+            with open("/proc/loadavg") as file:
+                threads = int(file.read().split()[3].partition("/")[2])
+            most = threads + int(options.one("--processes"))
+            resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
 
 def start(options: LauncherOptions) -> NoReturn:
@@ -92,9 +116,9 @@ def start(options: LauncherOptions) -> NoReturn:
     os._exit(127)
 
 
-def watch(child: int, control: socket.socket) -> tuple[int | None, str]:
-    """Wait for the command, or for the word to end it. Its wait status (None: ended early), and the
-    word.
+def watch(child: int, control: socket.socket, options: LauncherOptions) -> tuple[int | None, str]:
+    """Wait for the command, for the word to end it, or for a limit that it exceeds. Return its wait
+    status (None: ended early), and the word or the limit.
     """
     ended, awake = os.pipe()
     os.set_blocking(awake, False)
@@ -103,16 +127,47 @@ def watch(child: int, control: socket.socket) -> tuple[int | None, str]:
     poll = select.poll()
     poll.register(control, select.POLLIN)
     poll.register(ended, select.POLLIN)
+    next_look = time.monotonic() + LIMIT_SECONDS
     while True:
         done = os.waitpid(child, os.WNOHANG)
         if done[0]:
             return done[1], ""
-        for descriptor, _ in poll.poll():
+        for descriptor, _ in poll.poll(LIMIT_SECONDS * 1000 if options.all("--memory") else None):
             if descriptor == ended:
                 os.read(ended, 4096)
                 reap_orphans(child)
             else:
                 return None, read_order(control)
+        if options.all("--memory") and time.monotonic() >= next_look:
+            if exceeded := exceeded_limit(options):
+                return None, exceeded
+            next_look = time.monotonic() + LIMIT_SECONDS
+
+
+def exceeded_limit(options: LauncherOptions) -> str:
+    """Return the limit that the command with all it started exceeds, "" where it keeps to them."""
+    table = process_table()
+    pids = descendants(table)
+    if len(pids) > int(options.one("--processes")):
+        return "processes"
+    limit = int(options.one("--memory"))
+    if sum(table[pid].memory for pid in pids) <= limit:
+        return ""
+    # forked processes share memory, which counts for each of them there and once here
+    proportional = sum(proportional_memory(pid, table[pid].memory) for pid in pids)
+    return "memory" if proportional > limit else ""
+
+
+def proportional_memory(pid: int, otherwise: int) -> int:
+    """Return the bytes of a process, those it shares with others divided among them."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            for line in file:
+                if line.startswith(b"Pss:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        return otherwise
+    return otherwise
 
 
 def read_order(control: socket.socket) -> str:
@@ -137,7 +192,7 @@ def reap_orphans(child: int = -1) -> None:
 
 def end_descendants(control: socket.socket, ordered: str) -> int:
     """End whatever is left below us; how many there were. `ordered` "end" gives nobody time."""
-    if ordered != "end":
+    if ordered in ("", "ask"):
         if not ordered:
             wait_for_descendants(LINGER, control)
         left = len(living_descendants())
@@ -177,14 +232,19 @@ def signal_descendants(number: int) -> int:
     return len(found)
 
 
-def living_descendants() -> dict[int, bytes]:
-    """All descendants that are not dead yet, ids to names, each after the one that started it.
+class ProcessEntry:
+    """A process that is not dead: its parent, its name and the bytes of memory that it holds."""
 
-    In this order they are told to end: a shell whose child died before it was told would end
-    without its trap.
-    """
-    reap_orphans()
-    parents, names = {}, {}
+    def __init__(self, parent: int, name: bytes, memory: int) -> None:
+        self.parent = parent
+        self.name = name
+        self.memory = memory
+
+
+def process_table() -> dict[int, ProcessEntry]:
+    """Return all processes that are not dead, by their ids."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    table: dict[int, ProcessEntry] = {}
     for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         if entry.isdigit():
             try:
@@ -193,14 +253,35 @@ def living_descendants() -> dict[int, bytes]:
             except OSError:
                 continue
             fields = after.split()
-            if fields and fields[0] not in (b"Z", b"X"):
-                parents[int(entry)], names[int(entry)] = int(fields[1]), before.partition(b"(")[2]
-    found: dict[int, bytes] = {}
-    newest = {os.getpid()}
+            if len(fields) > 21 and fields[0] not in (b"Z", b"X"):
+                name = before.partition(b"(")[2]
+                table[int(entry)] = ProcessEntry(int(fields[1]), name, int(fields[21]) * page)
+    return table
+
+
+def descendants(table: dict[int, ProcessEntry]) -> list[int]:
+    """Return the ids of all descendants of this process, each after the one that started it."""
+    children: dict[int, list[int]] = {}
+    for pid, entry in table.items():
+        children.setdefault(entry.parent, []).append(pid)
+    found: list[int] = []
+    newest = [os.getpid()]
     while newest:
-        newest = {pid for pid, parent in parents.items() if parent in newest}
-        found.update({pid: names[pid] for pid in newest})
+        newest = [child for pid in newest for child in children.get(pid, ())]
+        found += newest
     return found
+
+
+def living_descendants() -> dict[int, bytes]:
+    """Return all descendants that are not dead yet, ids to names, each after the one that started
+    it.
+
+    In this order they are told to end: a shell whose child died before it was told would end
+    without its trap.
+    """
+    reap_orphans()
+    table = process_table()
+    return {pid: table[pid].name for pid in descendants(table)}
 
 
 def exit_with_status(status: int | None) -> None:

@@ -176,6 +176,15 @@ class MainScreen(Screen[None]):
         if self.completing is not None:
             self.completing.changed()
 
+    def on_key(self, event: events.Key) -> None:
+        """Type into the prompt what the conversation or the trace has no use for."""
+        letter = event.character
+        if letter and event.is_printable and not isinstance(self.focused, Approval):
+            event.stop()
+            prompt = self.query_one(PromptInput)
+            prompt.focus()
+            prompt.insert(letter)
+
     def on_paste(self, event: events.Paste) -> None:
         """Pasted while something else has the keys (a question, the conversation): it is meant for
         the prompt.

@@ -56,6 +56,7 @@ class AnsweredOnce(Screen[ScreenResultType]):
     it would answer does not count, and what lies below stays."""
 
     _answered = False
+    _result: ScreenResultType | None = None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Take keys while the screen's parts are there. What was typed before it was seen answers
@@ -66,14 +67,20 @@ class AnsweredOnce(Screen[ScreenResultType]):
         """Leave with the first answer."""
         if self._answered:
             return AwaitComplete()
-        self._answered = True
-        if not self._is_mounted:  # its parts are still to come, and would miss it
-            self.call_later(self._leave, result)
-            return AwaitComplete()
-        return super().dismiss(result)
+        self._answered, self._result = True, result
+        if self._is_mounted and self.is_current:
+            return super().dismiss(result)
+        self.call_later(self._leave)  # its parts are still to come, or another screen lies above
+        return AwaitComplete()
 
-    def _leave(self, result: ScreenResultType | None) -> None:
-        super().dismiss(result)
+    def on_screen_resume(self) -> None:
+        """Leave now, where that was wanted while another screen lay above."""
+        if self._answered:
+            self.call_later(self._leave)
+
+    def _leave(self) -> None:
+        if self.is_current:
+            super().dismiss(self._result)
 
 
 class Confirm(AnsweredOnce[bool], ModalScreen[bool]):

@@ -27,8 +27,8 @@ _RXVT_KEY = re.compile(r"\x1b\[\d+\$")
 """Shift and a key in rxvt: the one kind of key that does not end as other sequences do."""
 _STRING = re.compile(r"\x1b[P\]X^_][^\x00-\x1f\x7f]*(?:\x07|\x1b\\)")
 _STRING_BEGUN = re.compile(r"\x1b[P\]X^_][^\x00-\x1f\x7f]*\x1b?")
-_SURELY_ANSWER = re.compile(r"\x1b(?:\[[0-?]|[P\]][0-9<=>?!+$]|_G)")
-"""The beginning of what nobody types; Alt and a key begin with an escape character, too."""
+_NOT_TYPED = re.compile(r"\x1b(?:\[|[P\]][0-9<=>?!+$]|_G)")
+"""The beginning of what no key sends alone; Alt and a key begin with an escape character, too."""
 _BACKGROUND = re.compile(
     r"\x1b\]11;rgba?:([0-9a-f]+)/([0-9a-f]+)/([0-9a-f]+)[^\x07\x1b]*(?:\x07|\x1b\\)", re.IGNORECASE
 )
@@ -73,7 +73,7 @@ class InputDecoder:
 
     def flush(self) -> str:
         """Return what was held back and may have been typed: nothing has followed it."""
-        if self._pasting or _SURELY_ANSWER.match(self._held):
+        if self._pasting or _NOT_TYPED.match(self._held):
             return ""
         held, self._held = self._held, ""
         return held

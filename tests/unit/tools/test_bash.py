@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.messages import Call
+from fugu_cli.safety.sandbox.command_limits import GIGABYTE, CommandLimits
 from fugu_cli.tools.result import ToolResult
-from fugu_cli.tools.shell_commands import run_command
+from fugu_cli.tools.shell_commands import CommandContext, run_command
 from tests.unit.tools.conftest import TOOLS, Build, use
 
 MINE = "TEST_OF_BASH"
@@ -116,6 +117,39 @@ def test_endless_output_is_bounded_and_ends_with_its_time(plain: Build) -> None:
     assert ended.code is None
     assert len(ended.output) < 1_300_000
     assert sum(map(len, said)) < 300_000
+
+
+GREEDY = "python3 -c 'x = []\nwhile True: x.append(bytearray(10_000_000))'"
+SHARING = """python3 -c '
+import os, time
+shared = bytearray(100_000_000)
+for _ in range(6):
+    if os.fork() == 0:
+        time.sleep(2)
+        os._exit(0)
+time.sleep(2)
+print("shared")'"""
+
+
+@LINUX
+@pytest.mark.parametrize(
+    ("command", "limits", "told"),
+    [
+        (GREEDY, CommandLimits(300 << 20), "0.3 GB of memory"),
+        (f"{GREEDY} & wait", CommandLimits(300 << 20), "0.3 GB of memory"),
+        ("for i in $(seq 200); do sleep 60 & done; wait", CommandLimits(GIGABYTE, 50), "50 proc"),
+        ("yes > big.txt", CommandLimits(GIGABYTE, file_size=1 << 20), "File size limit exceeded"),
+        (SHARING, CommandLimits(300 << 20), "shared"),
+    ],
+)
+def test_what_a_command_takes_is_bounded(
+    command: str, limits: CommandLimits, told: str, plain: Build
+) -> None:
+    root = plain({}).root
+    ended = asyncio.run(run_command(command, root, 30, ignore, CommandContext(limits=limits)))
+    assert told in ended.output
+    assert (ended.code == 0) is (command == SHARING)
+    assert marked() == []
 
 
 @LINUX

@@ -108,9 +108,7 @@ def test_what_is_no_key_types_nothing_however_it_comes(answers: list[str], cuts:
     assert keys(messages) == ["a", *["b"] * (len(answers) - 1), "c"]
 
 
-@pytest.mark.parametrize(
-    "typed", ["\x1b", "\x1b[", "\x1bP", "\x1bPhello", "\x1b]", "\x1b_", "\x1b^"]
-)
+@pytest.mark.parametrize("typed", ["\x1b", "\x1bP", "\x1bPhello", "\x1b]", "\x1b_", "\x1b^"])
 def test_escape_and_alt_with_a_key_are_typed_when_nothing_follows(typed: str) -> None:
     decoder = InputDecoder(KeyParser().is_input)
     assert (decoder.feed(typed.encode()), decoder.flush()) == ("", typed)
