@@ -179,7 +179,13 @@ class MainScreen(Screen[None]):
     def on_key(self, event: events.Key) -> None:
         """Type into the prompt what the conversation or the trace has no use for."""
         letter = event.character
-        if letter and event.is_printable and not isinstance(self.focused, Approval):
+        is_bound = event.key in self.active_bindings
+        if (
+            letter
+            and event.is_printable
+            and not is_bound
+            and not isinstance(self.focused, Approval)
+        ):
             event.stop()
             prompt = self.query_one(PromptInput)
             prompt.focus()
