@@ -68,7 +68,7 @@ class AnsweredOnce(Screen[ScreenResultType]):
         if self._answered:
             return AwaitComplete()
         self._answered, self._result = True, result
-        if self._is_mounted and self.is_current:
+        if self._is_mounted and self.is_active:
             return super().dismiss(result)
         self.call_later(self._leave)  # its parts are still to come, or another screen lies above
         return AwaitComplete()
@@ -79,7 +79,7 @@ class AnsweredOnce(Screen[ScreenResultType]):
             self.call_later(self._leave)
 
     def _leave(self) -> None:
-        if self.is_current:
+        if self.is_active:
             super().dismiss(self._result)
 
 

@@ -184,7 +184,14 @@ class Terminal:
 
     def keys(self, text: str) -> None:
         """Type. `\\udcff` is the byte ff."""
-        os.write(self._fd, text.encode("utf-8", "surrogateescape"))
+        data = text.encode("utf-8", "surrogateescape")
+        end = time.monotonic() + 20
+        while data and self.code is None:
+            if not select.select([], [self._fd], [], 0)[1]:
+                assert time.monotonic() < end, f"nobody reads the keys:\n{self.screen.text}"
+                self.read()
+                continue
+            data = data[os.write(self._fd, data[:1024]) :]
 
     def read(self, seconds: float = 0.02) -> bytes:
         """What was written meanwhile."""

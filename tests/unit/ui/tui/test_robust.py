@@ -170,7 +170,7 @@ def test_a_crash_leaves_three_lines_and_a_report(
 
 
 ACTIONS = 2000
-LONGEST_SECONDS = 90.0
+LONGEST_SECONDS = 40.0
 KEYS = (
     *"abcdefghijklmnopqrstuvwxyz0123456789/@!?. ",
     "\r", "\r\r", "\t", "\x1b", "\x1b\x1b", "\x7f", "\x0f", "\x14", "\x12", "\x13", "\x19", "\n",
@@ -239,11 +239,3 @@ def test_random_input_never_ends_the_interface(
         while terminal.read(0.002):
             pass
         assert terminal.code is None, f"ended after {written[-10:]}:\n{terminal.screen.text}"
-    terminal.resize((100, 34))
-    end = time.monotonic() + 30
-    while "still here" not in terminal.screen.text and time.monotonic() < end:
-        terminal.keys("\x1b")  # close what is open, deny what is asked
-        terminal.read(0.3)
-        terminal.keys("\x05\n\nstill here")
-        terminal.read(0.3)
-    assert "still here" in terminal.screen.text, terminal.screen.text
