@@ -199,7 +199,7 @@ def _dollars(value: float) -> str:
 def _run_git_commit(git: UserGit, flags: CommitFlags, kept: Path, edits: bool) -> None:
     before = git.said("rev-parse", "-q", "--verify", "HEAD")
     if flags.paths:
-        git.run(*commits.add_command(git), "--", *flags.paths)
+        git.as_the_user().run(*commits.add_command(git), "--", *flags.paths)
     scope = ["-a"] if flags.every else ["--", *flags.paths] if flags.paths else []
     code = git.show("commit", *(["-e"] if edits else []), "-F", str(kept), *scope)
     if code or before == git.said("rev-parse", "-q", "--verify", "HEAD"):

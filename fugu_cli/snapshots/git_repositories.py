@@ -17,8 +17,9 @@ import importlib
 import os
 import re
 import shutil
+import subprocess
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,41 @@ pages, ten times the time of the compression. Other C libraries ignore these var
 def git_program(root: Path) -> str | None:
     """The path of git, None where it is not installed outside `root`."""
     return shutil.which("git", path=search_path_outside(root))
+
+
+_STARTS_PROGRAM = re.compile(
+    r"filter\..*\.(clean|smudge|process)|diff\.external|diff\..*\.(textconv|command)"
+    r"|trailer\..*\.(command|cmd)|merge\..*\.driver|gpg\.(.*\.)?program|pager\..*"
+    r"|core\.(pager|editor|askpass|sshcommand|gitproxy|alternaterefscommand)"
+    r"|remote\..*\.(uploadpack|receivepack|vcs)|uploadpack\.packobjectshook",
+    re.DOTALL,
+)
+"""Settings of git that name a program."""
+
+
+def repository_programs_off(
+    program: str, cwd: Path, environment: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Return options with which git starts no file monitor, no hook, no pager, and nothing that the
+    configuration of the repository at `cwd` names. Filters and the like that the user's own
+    configuration names stay. Raises UsageError when git cannot read the configuration.
+    """
+    done = subprocess.run(
+        [program, "config", "--list", "--show-scope", "-z"], cwd=cwd, env=dict(environment),
+        capture_output=True, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    if done.returncode:
+        reason = done.stderr.decode("utf-8", "replace").strip()
+        raise UsageError(f"git's configuration cannot be read: {reason}")
+    settings = {"core.fsmonitor": "false", "core.hooksPath": os.devnull, "core.pager": "cat"}
+    fields = done.stdout.split(b"\0")
+    for scope, setting in zip(fields[::2], fields[1::2], strict=False):
+        name = os.fsdecode(setting.partition(b"\n")[0])
+        if scope in {b"local", b"worktree"} and _STARTS_PROGRAM.fullmatch(name):
+            settings[name] = "cat" if "pager" in name else ""
+            if name.startswith("filter."):
+                settings[f"{name.rpartition('.')[0]}.required"] = "false"
+    return tuple(word for name, value in settings.items() for word in ("-c", f"{name}={value}"))
 
 
 @dataclass(frozen=True)

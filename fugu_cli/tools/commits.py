@@ -1,8 +1,9 @@
 """The user's repository as the user's own git sees it: what a commit would hold, the commit, its
 notes.
 
-Hooks, filters, signing and the user's configuration count here, unlike in git_repositories.py.
-Nothing is staged that was not named. Knows no agent and no session.
+The user's own configuration counts here, unlike in git_repositories.py. What the repository's own
+names (hooks, filters, file monitors, textconv, external diffs) runs only in the commit itself and
+in a push. Nothing is staged that was not named. Knows no agent and no session.
 """
 
 from __future__ import annotations
@@ -13,15 +14,18 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from fugu_cli.errors import FuguError, UsageError
+from fugu_cli.safety.paths import search_path_outside
 from fugu_cli.snapshots.git_repositories import (
     GIT_LOCAL_VARIABLES,
     GitOutput,
     find_repository,
     git_program,
+    repository_programs_off,
 )
 from fugu_cli.system import temp_dirs
 
@@ -57,6 +61,8 @@ class UserGit:
     top: Path
     cwd: Path
     git_dir: Path
+    looks_only: bool = True
+    """`run` and `try_run` start nothing that the repository names."""
 
     def try_run(self, *arguments: str, given: bytes = b"", **variables: str) -> GitOutput:
         """Run git to its end. It fetches only where a partial clone lacks what it needs. Raises
@@ -82,8 +88,13 @@ class UserGit:
         variables: Mapping[str, str],
         seconds: float | None = None,
     ) -> GitOutput:
+        environment = {**_environment(), **variables}
+        options: tuple[str, ...] = ()
+        if self.looks_only:
+            options = self._programs_off
+            environment["PATH"] = search_path_outside(self.top)
         process = subprocess.Popen(
-            [self.program, *arguments], cwd=self.cwd, env={**_environment(), **variables},
+            [self.program, *options, *arguments], cwd=self.cwd, env=environment,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         try:
@@ -103,17 +114,28 @@ class UserGit:
         return not self._run(["config", "--get-regexp", r"^remote\..*\.promisor$"], b"", {}).code
 
     def show(self, *arguments: str) -> int:
-        """Run git with the terminal as its own: it may ask, open an editor, or sign. Returns its
-        exit code.
+        """Run git with the terminal as its own: it may ask, open an editor, sign, or run the
+        repository's hooks, as when the user types the command. Returns its exit code.
         """
         return subprocess.run(
-            [self.program, *arguments], cwd=self.cwd, env=_environment(), check=False
+            [self.program, "-c", "core.fsmonitor=false", *arguments],
+            cwd=self.cwd,
+            env=_environment(),
+            check=False,
         ).returncode
 
     def said(self, *arguments: str) -> str:
         """Return its output as one line, "" where it fails."""
         done = self.try_run(*arguments)
         return "" if done.code else done.out.decode("utf-8", "replace").strip()
+
+    def as_the_user(self) -> UserGit:
+        """Return git with the repository's own filters, for what is committed."""
+        return replace(self, looks_only=False)
+
+    @cached_property
+    def _programs_off(self) -> tuple[str, ...]:
+        return repository_programs_off(self.program, self.cwd, _environment())
 
     @property
     def program(self) -> str:

@@ -99,7 +99,7 @@ def test_pip_says_the_newest_and_nothing_is_run_without_a_yes(
         1,
         [
             f"fugu 0.1.0, installed by pip in {prefix}",
-            f"the newest is 9.9.0: `{place.python} -m pip install --upgrade fugu-cli`",
+            f"the newest is 9.9.0: `{place.python} -I -m pip install --upgrade fugu-cli`",
         ],
     ), done.err
     assert "an update is asked about, and there is no terminal" in done.err
