@@ -44,6 +44,7 @@ from fugu_cli.safety.redaction import LogRedactor, Redactor
 from fugu_cli.safety.sandbox.command_limits import GIGABYTE
 from fugu_cli.safety.sandbox.command_sandbox import Sandbox
 from fugu_cli.safety.sandbox.command_sandbox import SandboxSettings as BoxRules
+from fugu_cli.safety.self_running_files import RunBy, self_running_file
 from fugu_cli.session import log, views
 from fugu_cli.session import store as session_store
 from fugu_cli.session.events import Compacted, Event, Member, Opened, Planned, Replied
@@ -256,6 +257,7 @@ def build_session(
     by_name = {member.name: member for member in members}
     workspace = build_workspace(config, loaded.root, _own_skills(loaded))
     if workspace.box is not None:
+        workspace.box.open_files(_opened_files(loaded))
         workspace.box.try_out()
     workspace.test_command = config.test_command or find_test_command(loaded.root)
     coordinator, checkpoint, warm = build_coordinator(config, members)
@@ -476,6 +478,22 @@ def build_box(config: Config, root: Path, store: Path, more: Sequence[Path] = ()
     keys = kept_keys.keys_folder()
     own = (config.data,) if inside(keys, config.data) else (config.data, keys)
     return Sandbox(root, store, rules, own=own)
+
+
+def _opened_files(loaded: LoadedConfig) -> tuple[str, ...]:
+    """Return the patterns by which the user's own rules, never the folder's, open files that others
+    run.
+    """
+    config, root = loaded.config, loaded.root
+    patterns = []
+    for rule in (*config.allow, *saved_permissions.load_rules(config.data, root)):
+        tool, pattern = rule_matching.split_pattern(rule)
+        if rule in loaded.from_folder or tool not in {"write", "edit"}:
+            continue
+        file = self_running_file(root / pattern.removesuffix("/**"), root)
+        if pattern and file is not None and file.run_by is RunBy.OTHERS:
+            patterns.append(pattern)
+    return tuple(patterns)
 
 
 def _commit(root: Path) -> str | None:

@@ -193,6 +193,10 @@ class LoadedConfig:
     trust_notes: tuple[str, ...] = ()
     answer_schema: str = ""
     """The JSON schema, as text, that answers must follow."""
+    from_folder: tuple[str, ...] = ()
+    """Rules of `allow` that the folder's own configuration brings: they open no file that others
+    run.
+    """
     appended: str = ""
     """Standing instructions that were given with the command line: they stand behind those of
     files.
@@ -228,6 +232,7 @@ def load_config(
             )
     config = merge_layers([layer for layer in (user, own, surroundings, given) if layer])
     files = tuple(Path(layer.source) for layer in (user, own) if layer)
+    from_folder = own.config.allow if own is not None else ()
     if lost := [str(path) for path in config.add_dirs if not is_folder(path)]:
         raise ConfigError(
             f"add_dirs: {', '.join(lost)}: there is no such folder",
@@ -235,7 +240,14 @@ def load_config(
         )
     if config.bare:
         return LoadedConfig(
-            config, files, tuple(notes), root, known, trust_data=data, ignored=tuple(ignored_files)
+            config,
+            files,
+            tuple(notes),
+            root,
+            known,
+            trust_data=data,
+            ignored=tuple(ignored_files),
+            from_folder=from_folder,
         )
     own_servers = None if root == home.resolve() else root / mcp_settings.MCP_FILE
     servers = mcp_settings.read_servers(
@@ -285,6 +297,7 @@ def load_config(
         data,
         tuple(dict.fromkeys(ignored_files)),
         trust_notes,
+        from_folder=from_folder,
     )
 
 

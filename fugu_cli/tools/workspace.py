@@ -316,6 +316,8 @@ class Workspace:
         """Write a file whole, as seen and as fugu's doing. `path` is resolved; `mode` as in
         `write_atomically`. Raises StorageError, OSError."""
         before = self.history.keep(path.read_bytes()) if path.is_file() else None
+        if self.box is not None:
+            self.box.expect(path)
         write_atomically(path, data, mode)
         self.seen.note(path, data)
         self._written.append(

@@ -350,7 +350,7 @@ def file_access(root: Path, options: AccessOptions, environ: Mapping[str, str]) 
     programs = tuple(_programs(environ, homes))
     git = git_folder_access(root, options.git)
     configuration = list(_configuration_files(root, homes))
-    opened = _opened(root, options.opened)
+    opened = [path for path in opened_paths(root, options.opened) if path_exists(path)]
     sealed = [
         *git.sealed,
         *own_environments(root),
@@ -403,16 +403,15 @@ def _also_sealed(root: Path, options: AccessOptions) -> Iterator[Path]:
         yield language_server
 
 
-def _opened(root: Path, patterns: tuple[str, ...]) -> list[Path]:
-    """Return the paths in `root` that patterns open: those that are there, and folders of which a
-    pattern opens all."""
-    paths = []
+def opened_paths(root: Path, patterns: tuple[str, ...]) -> list[Path]:
+    """Return the paths in `root` that patterns open: folders of which a pattern opens all, be they
+    there or not, and files that are there."""
+    paths: list[Path] = []
     for pattern in patterns:
         whole = pattern.removesuffix("/**")
-        for path in (root / whole,) if "*" not in whole else sorted(root.glob(pattern)):
-            real = Path(os.path.realpath(path))
-            if root in real.parents and path_exists(real):
-                paths.append(real)
+        named = [root / whole] if "*" not in whole else sorted(root.glob(pattern))
+        real = (Path(os.path.realpath(path)) for path in named)
+        paths += [path for path in real if root in path.parents]
     return paths
 
 

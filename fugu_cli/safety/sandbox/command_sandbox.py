@@ -16,7 +16,12 @@ from threading import Lock, Thread
 from fugu_cli.errors import UsageError
 from fugu_cli.safety.paths import path_exists, search_path_outside
 from fugu_cli.safety.redaction import has_secret
-from fugu_cli.safety.sandbox.access_rules import AccessOptions, FileAccess, file_access
+from fugu_cli.safety.sandbox.access_rules import (
+    AccessOptions,
+    FileAccess,
+    file_access,
+    opened_paths,
+)
 from fugu_cli.safety.sandbox.git_access import GitFolders, git_folder_written_by, nested_git_folders
 from fugu_cli.safety.sandbox.mechanisms import (
     Mechanism,
@@ -231,6 +236,10 @@ class Sandbox:
         """Commands have no network."""
         return self.mechanism.kind != "none" and not self.settings.network
 
+    def open_files(self, patterns: tuple[str, ...]) -> None:
+        """Let commands write files that others run, as far as these patterns name them."""
+        self.settings = replace(self.settings, opened=patterns)
+
     def expect(self, path: Path) -> None:
         """Leave a file that others run where it is: a tool of fugu's own writes it, as the user has
         allowed, perhaps while a command runs.
@@ -283,6 +292,7 @@ class Sandbox:
                 self._folders,
                 others,
                 self._expected,
+                opened=opened_paths(self.root, self.settings.opened),
                 taken=self._store / "taken" if git is None else None,
             )
             guards = (named, guard, new_files)

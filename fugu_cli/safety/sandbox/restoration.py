@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from fugu_cli.safety.paths import inside
 from fugu_cli.safety.sandbox.git_access import GitFolders
 
 SavedFile = tuple[int, bytes]
@@ -72,9 +73,11 @@ class NewFileGuard:
         folders: GitFolders,
         before: Sequence[Path],
         expected: set[Path],
+        opened: Sequence[Path],
         taken: Path | None,
     ) -> None:
         self._folders, self._expected, self._taken = folders, expected, taken
+        self._opened = opened
         self._parents = {path: _identity(path.parent) for path in before}
         self._moved = {_identity(path) for path in before}
 
@@ -98,7 +101,9 @@ class NewFileGuard:
         return tuple(sentences)
 
     def _is_new(self, path: Path) -> bool:
-        if path in self._expected or _identity(path) in self._moved:
+        if any(inside(expected, path) for expected in self._expected):
+            return False
+        if _identity(path) in self._moved or any(inside(path, top) for top in self._opened):
             return False
         return path not in self._parents or self._parents[path] != _identity(path.parent)
 
