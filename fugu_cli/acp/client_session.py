@@ -254,8 +254,16 @@ async def _carry_out(client: ClientSession, command: str) -> None:
         if not await client.work.go_on():
             raise UsageError("the session has no unfinished request", hint="ask something new")
     else:
-        change = undo.undo_request if command == "undo" else undo.redo_request
-        undone = await change(session.log, session.environment.workspace)
+        undoing = session.log, session.environment.workspace
+        if command == "redo":
+            undone = await undo.redo_request(*undoing)
+        elif unclaimed := await undo.unclaimed_paths(*undoing):
+            raise UsageError(
+                f"these files changed while a command ran and may be yours: {', '.join(unclaimed)}",
+                hint="`fugu undo` in a terminal asks for each; `fugu undo --yes` takes them back",
+            )
+        else:
+            undone = await undo.undo_request(*undoing)
         await client.outbox.tell(message(event_text.undo_text(undone)))
 
 

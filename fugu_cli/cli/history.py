@@ -30,6 +30,7 @@ from fugu_cli.session import store, views
 from fugu_cli.session.events import Event, Member, Recorded, ToolRan
 from fugu_cli.session.log import Log
 from fugu_cli.tools.diff import change_diffs
+from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui import blame_text as shown
 from fugu_cli.ui import trace as plain
 from fugu_cli.ui.formatting import first_line
@@ -201,7 +202,6 @@ def redo(session: str, yes: bool) -> int:
 
 async def _apply(way: Literal["undo", "redo"], session: str, yes: bool) -> int:
     preview = engine_undo.undo_preview if way == "undo" else engine_undo.redo_preview
-    change = engine_undo.undo_request if way == "undo" else engine_undo.redo_request
     loaded = current_config()
     path = store.find_session(loaded.config.data, loaded.root, session)
     log = Log.open(path)
@@ -211,7 +211,7 @@ async def _apply(way: Literal["undo", "redo"], session: str, yes: bool) -> int:
         if finished is not None:
             print_clean(recovery.finished_text(finished))
             if finished.kind == way:
-                return 3 if finished.left_words else 0
+                return 3 if finished.is_partial else 0
         try:
             patch = await preview(log, workspace)
         except engine_undo.NothingToUndo as nothing:
@@ -219,7 +219,11 @@ async def _apply(way: Literal["undo", "redo"], session: str, yes: bool) -> int:
             return 0
         if not await _agreed(way, patch, yes):
             return 4
-        done = await change(log, workspace)
+        if way == "redo":
+            done = await engine_undo.redo_request(log, workspace)
+        else:
+            keep = [] if yes else await _paths_to_keep(log, workspace)
+            done = await engine_undo.undo_request(log, workspace, keep)
     finally:
         log.close()
     print_clean(
@@ -227,7 +231,7 @@ async def _apply(way: Literal["undo", "redo"], session: str, yes: bool) -> int:
     )
     if done.left_words:
         print_clean(done.left_words)
-    return 3 if done.left_words else 0
+    return 3 if done.is_partial else 0
 
 
 def rewind(point: str | None, session: str, *, files: bool, conversation: bool, yes: bool) -> int:
@@ -275,7 +279,7 @@ async def _rewind(name: str, session: str, what: tuple[bool, bool], yes: bool) -
         copy = store.fork_session(loaded.config.data, loaded.root, path, point.line)
         say(f"{path.stem} stays as it was; a copy that ends before {point.called} is")
         print_clean(copy.stem)
-    return 3 if any(one.left_words for one in done) else 0
+    return 3 if any(undone.is_partial for undone in done) else 0
 
 
 async def _agreed(name: str, patch: str, yes: bool) -> bool:
@@ -293,6 +297,16 @@ async def _agreed(name: str, patch: str, yes: bool) -> bool:
         )
     screen.err.raw("put these files back? [y/N] ")
     return (await read_typed_line()).strip().lower() in {"y", "yes"}
+
+
+async def _paths_to_keep(log: Log, workspace: Workspace) -> list[str]:
+    """Ask about each file that the user may have changed while a command ran; those that stay."""
+    screen, keep = TerminalOutput(), []
+    for path, command in (await engine_undo.unclaimed_paths(log, workspace)).items():
+        screen.err.raw(f"{path} changed while {command} ran: put it back, too? [y/N] ")
+        if (await read_typed_line()).strip().lower() not in {"y", "yes"}:
+            keep.append(path)
+    return keep
 
 
 def _files_in_words(count: int) -> str:

@@ -145,6 +145,7 @@ def _delete(key: str, yes: bool) -> int:
 
 def export(key: str, shape: str | None, file: Path | None) -> int:
     """Print a session as a document, or write it into a new file."""
+    from fugu_cli import wiring
     from fugu_cli.ui.session_export import FORMATS, export_format, write_new_file
 
     if shape is not None and shape not in FORMATS:
@@ -157,7 +158,8 @@ def export(key: str, shape: str | None, file: Path | None) -> int:
         print(text, end="")
         return 0
     try:
-        write_new_file(file, text)
+        history = wiring.build_workspace(loaded.config, loaded.root).history
+        write_new_file(file, text, history.note_export)
     except FileExistsError as error:
         raise UsageError(f"{file} exists already", hint="name another file") from error
     except OSError as error:

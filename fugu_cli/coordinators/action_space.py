@@ -452,15 +452,15 @@ def _accepted(events: Sequence[Event], turn: views.Turn) -> bool:
 
 
 def _answered(events: Sequence[Event], turn: views.Turn) -> bool:
-    """A Worker came to its last word without giving up, nothing was changed, and no check of the
-    user's asks for more.
+    """A Worker came to its last word without giving up, nothing was changed but what the user may
+    have saved while a command ran, and no check of the user's asks for more.
     """
-    if turn.assigned.role != "worker" or turn.failed or turn.interrupted:
+    if turn.assigned.role != "worker" or turn.failed or turn.interrupted or views.is_work(events):
         return False
     if turn.unable is not None:
         return False
     wanted = any(check.by == "user" for check in views.unmet_checks(events))
-    return turn.concluded and bool(turn.text.strip()) and not views.changes(events) and not wanted
+    return turn.concluded and bool(turn.text.strip()) and not wanted
 
 
 def _limit_message(events: Sequence[Event], taken: int) -> str:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from fugu_cli.engine.attribution import mark_unclaimed
 from fugu_cli.errors import SessionBusy, StorageError
 from fugu_cli.messages import Call
 from fugu_cli.providers.history import INTERRUPTED
@@ -62,7 +63,7 @@ async def carry_out(log: Log, workspace: Workspace, planned: Undone) -> Undone:
         write_atomically(_marker(log, workspace), str(log.path).encode("utf-8", "surrogateescape"))
     log.append(UndoStarted(planned=planned, snapshot=snapshot))
     restored = await workspace.take_back(planned.made.back)
-    return _end_undo(log, workspace, planned, _without(planned, restored.left), restored.paths)
+    return _end_undo(log, workspace, planned, planned.made.without(restored.left), restored.paths)
 
 
 async def finish_interrupted_undo(log: Log, workspace: Workspace) -> Undone | None:
@@ -73,7 +74,7 @@ async def finish_interrupted_undo(log: Log, workspace: Workspace) -> Undone | No
         return None
     planned = record.event.planned
     restored = await workspace.take_back(planned.made.back)
-    done = _without(planned, restored.left)
+    done = planned.made.without(restored.left)
     put_back = dict.fromkeys([*(change.path for change in done.changes), *restored.paths])
     folders = {_file_of(workspace, change).parent for change in planned.changes}
     remove_drafts(folders, since=record.at)
@@ -135,13 +136,6 @@ def _interrupted_undo(log: Log) -> _StartedRecord | None:
     return None
 
 
-def _without(planned: Undone, left: Sequence[str]) -> FileEffects:
-    return FileEffects(
-        tuple(change for change in planned.changes if change.path not in left),
-        tuple(attribute for attribute in planned.attributes if attribute.path not in left),
-    )
-
-
 def _end_undo(
     log: Log, workspace: Workspace, planned: Undone, done: FileEffects, put_back: tuple[str, ...]
 ) -> Undone:
@@ -193,11 +187,10 @@ async def record_killed_calls(log: Log, workspace: Workspace) -> None:
     drafts = [change for change in made.changes if _is_new_draft(change)]
     folders = {_file_of(workspace, change).parent for change in drafts}
     remove_drafts(folders, since=log.records[first].at)
-    changes = tuple(change for change in made.changes if change not in drafts)
-    made = FileEffects(changes, made.attributes)
-    for index in killed:
-        permitted = facts[index]
-        assert isinstance(permitted, Permitted)
+    made = made.without({change.path for change in drafts})
+    calls = [event for index in killed if isinstance(event := facts[index], Permitted)]
+    made = mark_unclaimed(made, [permitted.call for permitted in calls], workspace.root)
+    for permitted in calls:
         log.append(
             ToolRan(
                 turn=permitted.turn,

@@ -10,7 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from fugu_cli.engine import content_key, secret_restoration, undo
+from fugu_cli.engine.attribution import mark_unclaimed
 from fugu_cli.engine.environment import Environment, Refusal
 from fugu_cli.engine.message_history import path_argument
 from fugu_cli.engine.secret_restoration import RestoredCall
@@ -138,7 +141,9 @@ async def run_call(
     permit = await _permission(
         log, environment, made, (hooked, _with_subtask(log, number, judgement))
     )
-    snapshot = await _before(environment, made.call) if permit.allowed else None
+    snapshot = None
+    if permit.allowed:
+        snapshot = await _before(environment, made.call, reads=judgement.reads)
     if (
         permit.allowed
         and permit.by != "policy"
@@ -147,7 +152,8 @@ async def run_call(
         permit, snapshot = permit.model_copy(update={"allowed": False, "reason": MOVED}), None
     log.append(permit.model_copy(update={"turn": number, "snapshot": snapshot}))
     if permit.allowed:
-        await _finish_tool(log, environment, made.call, _told(call, made.call, hooked.context))
+        told = _told(call, made.call, hooked.context)
+        await _finish_tool(log, environment, made.call, told, reads=judgement.reads)
     if environment.hooks is not None and (stop := environment.hooks.runner.stopped()) is not None:
         log.append(Finished(reason="denied", message=f"a hook ended the work: {stop}"))
 
@@ -384,21 +390,34 @@ def _with_hooks(environment: Environment, tool: AnyTool, call: Call, *, by_fugu:
     )
 
 
-async def _before(environment: Environment, call: Call, *, by_fugu: bool = False) -> str | None:
-    """The working tree before a call that may change something."""
+def _that_reads(tool: AnyTool) -> AnyTool:
+    """`tool` for a command that only reads: it cannot write the repository, and owns nothing."""
+
+    async def run(arguments: BaseModel, workspace: Workspace, say: Say) -> ToolResult:
+        return await tool.run(arguments, workspace.read_only(), say)
+
+    return replace(tool, run=run, effect="reads")
+
+
+async def _before(
+    environment: Environment, call: Call, *, by_fugu: bool = False, reads: bool = False
+) -> str | None:
+    """Take a snapshot before a call that may change something. `reads` as in `_finish_tool`."""
     tool, arguments = environment.toolbox.parse(call)
-    if (
-        tool is None
-        or isinstance(arguments, ToolResult)
-        or _with_hooks(environment, tool, call, by_fugu=by_fugu).effect == "reads"
-    ):
+    if tool is None or isinstance(arguments, ToolResult):
+        return None
+    tool = _that_reads(tool) if reads else tool
+    if _with_hooks(environment, tool, call, by_fugu=by_fugu).effect == "reads":
         return None
     return await environment.workspace.history.snapshot()
 
 
-async def _finish_tool(log: Log, environment: Environment, call: Call, told: str) -> None:
-    """Run the call that the newest fact has permitted, and record what came back, below what its
-    agent is `told`.
+async def _finish_tool(
+    log: Log, environment: Environment, call: Call, told: str, *, reads: bool = False
+) -> None:
+    """Run the call that the newest event has permitted, and record what came back, below what its
+    agent is `told`. `reads`: policy judged that its command line only reads; it cannot write the
+    repository then, and no change is its own.
     """
     permitted = log.events[-1]
     assert isinstance(permitted, Permitted)
@@ -410,7 +429,7 @@ async def _finish_tool(log: Log, environment: Environment, call: Call, told: str
         text = CUT_OFF.format(tool=call.tool) if _cut(log.events, recorded) else arguments.text
         log.append(ToolRan(turn=number, call=recorded, output=told + text, ok=False))
         return
-    tool = on_original_files(tool, log.events)
+    tool = on_original_files(_that_reads(tool) if reads else tool, log.events)
     ran = _with_hooks(environment, tool, call, by_fugu=by_fugu)
     ran = environment.skip.around(ran) if by_fugu and call.tool in SKIPPABLE else ran
     state = (
@@ -419,12 +438,14 @@ async def _finish_tool(log: Log, environment: Environment, call: Call, told: str
         else ""
     )
     async with heartbeat(log):
-        result, made = await environment.workspace.observe(
+        result, made, written = await environment.workspace.observe(
             ran,
             arguments,
             lambda text: log.tell(OutputStreamed(turn=number, call=call.id, text=text)),
             permitted.snapshot,
         )
+    if ran.effect == "runs":
+        made = mark_unclaimed(made, [call], environment.workspace.root, written)
     if not by_fugu:
         told = _instructions(log.events, environment, number, call) + told
         told += environment.hooks.said(call) if environment.hooks is not None else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -51,26 +51,21 @@ async def roll_back_turn(
 
 
 def _made(turn: views.Turn) -> FileEffects:
-    """What the draw did to files, in its order."""
-    runs = [run for run in turn.work if run.result is not None]
-    agents = {
-        change.path
-        for run in runs
-        if run.result and not run.evidence
-        for change in run.result.changes
-    }
-    changes: list[FileChange] = []
-    for run in runs:
-        assert run.result is not None
-        changes += (
-            c
-            for c in run.result.changes
-            if not run.evidence or c.before is None or c.path in agents
-        )
-    attributes = (
-        one for run in runs if run.result and not run.evidence for one in run.result.attributes
+    """What the attempt did to files, in its order. What the user may have changed while a command
+    ran is left out, unless the attempt changed that file itself, or fugu's own run made it."""
+    runs = [(run.evidence, run.result.made) for run in turn.work if run.result is not None]
+    changes = [(evidence, change) for evidence, made in runs for change in made.changes]
+    attributes = [attribute for _, made in runs for attribute in made.attributes]
+    own = {change.path for _, change in changes if not change.while_ran}
+    own |= {attribute.path for attribute in attributes if not attribute.while_ran}
+    return FileEffects(
+        tuple(
+            change
+            for evidence, change in changes
+            if change.path in own or (evidence and change.before is None)
+        ),
+        tuple(attribute for attribute in attributes if attribute.path in own),
     )
-    return FileEffects(tuple(changes), tuple(attributes))
 
 
 class NothingToUndo(UsageError):
@@ -110,9 +105,15 @@ async def undo_preview(log: Log, workspace: Workspace) -> str:
     return await _patch(workspace, found)
 
 
-async def undo_request(log: Log, workspace: Workspace) -> Undone:
-    """Take back what the newest request that stands did to files; the background jobs it started
-    end first.
+async def unclaimed_paths(log: Log, workspace: Workspace) -> dict[str, str]:
+    """The files `undo` would take back although the user may have changed them, each with the
+    command that ran then. Raises as `undo_preview`."""
+    return (await _undoable(log, workspace)).made.unclaimed
+
+
+async def undo_request(log: Log, workspace: Workspace, keep: Collection[str] = ()) -> Undone:
+    """Take back what the newest request that stands did to files, but for those to `keep`; the
+    background jobs it started end first.
 
     Raises UsageError, StorageError.
     """
@@ -121,7 +122,7 @@ async def undo_request(log: Log, workspace: Workspace) -> Undone:
     begun = next(index for index, event in enumerate(log.events) if event is asked)
     if await workspace.jobs.stop(views.jobs(log.events[begun:]), "undo"):
         found = await _undoable(log, workspace)  # they may have written something meanwhile
-    return await _take_back(log, workspace, found, "undo")
+    return await _take_back(log, workspace, found, "undo", keep)
 
 
 async def redo_preview(log: Log, workspace: Workspace) -> str:
@@ -345,27 +346,48 @@ async def _patch(workspace: Workspace, plan: RestorePlan) -> str:
     from fugu_cli.tools.diff import change_diffs
 
     back = plan.made.back
-    diffs = await change_diffs(workspace, back.changes)
+    unclaimed = back.unclaimed
+    own = back.without(unclaimed)
+    parts = [*(await change_diffs(workspace, own.changes)).values(), *_attribute_lines(own)]
+    for command in dict.fromkeys(unclaimed.values()):
+        others = {path for path, while_ran in unclaimed.items() if while_ran != command}
+        during = back.without({*others, *_paths(own)})
+        parts.append(f"changed while {command} ran, perhaps by you:\n")
+        parts += (await change_diffs(workspace, during.changes)).values()
+        parts += _attribute_lines(during)
+    edited = (*plan.conflicts, *plan.beside)
+    parts += [f"{path}: stays as it is, for it was changed since\n" for path in edited]
+    uncopied = (*plan.unkept, *plan.nested)
+    parts += [f"{path}: stays as it is, for no copy was kept\n" for path in uncopied]
+    return "".join(parts)
+
+
+def _paths(effects: FileEffects) -> set[str]:
+    changed = {change.path for change in effects.changes}
+    return changed | {attribute.path for attribute in effects.attributes}
+
+
+def _attribute_lines(back: FileEffects) -> list[str]:
     lines = [
-        f"mode of {change.path}: {change.mode_before} -> {change.mode}"
+        f"mode of {change.path}: {change.mode_before} -> {change.mode}\n"
         for change in back.changes
         if change.mode_before
     ]
     lines += [
-        f"{attribute.path}: {attribute.before or 'as usual'} -> {attribute.after or 'as usual'}"
+        f"{attribute.path}: {attribute.before or 'as usual'} -> {attribute.after or 'as usual'}\n"
         for attribute in back.attributes
     ]
-    edited = (*plan.conflicts, *plan.beside)
-    lines += [f"{path}: stays as it is, for it was changed since" for path in edited]
-    uncopied = (*plan.unkept, *plan.nested)
-    lines += [f"{path}: stays as it is, for no copy was kept" for path in uncopied]
-    return "".join([*diffs.values(), *(f"{line}\n" for line in lines)])
+    return lines
 
 
 async def _take_back(
-    log: Log, workspace: Workspace, plan: RestorePlan, kind: Literal["undo", "redo"]
+    log: Log,
+    workspace: Workspace,
+    plan: RestorePlan,
+    kind: Literal["undo", "redo"],
+    keep: Collection[str] = (),
 ) -> Undone:
-    back = plan.made.back
+    back = plan.made.without(keep).back
     planned = Undone(
         snapshot=None,
         kind=kind,
@@ -374,5 +396,6 @@ async def _take_back(
         left=(*plan.conflicts, *plan.beside),
         unkept=plan.unkept,
         nested=plan.nested,
+        kept=tuple(keep),
     )
     return await recovery.carry_out(log, workspace, planned)

@@ -322,7 +322,7 @@ class Hooks:
                     )
             return result
 
-        return replace(tool, run=run, effect="runs" if tool.effect == "reads" else tool.effect)
+        return replace(tool, run=run, effect="runs")
 
     def said(self, call: Call) -> str:
         """What hooks said after the call, for its agent. Asked once: then it is forgotten."""

@@ -4,7 +4,7 @@ that one agent's work was taken over, and that it was taken back. Pure values.""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Literal, NamedTuple
 
 from pydantic import model_validator
@@ -29,6 +29,11 @@ class FileChange(Value):
     beside: bool = False
     permissions: int = 0
     """Bits that a deleted file had, for one that no snapshot holds; 0 where nobody knows."""
+    sparse: bool = False
+    """git tracked the file and left it out of the working tree before."""
+    while_ran: str = ""
+    """The command during which it changed, where nothing says that the command changed it: the user
+    may have."""
 
     @property
     def back(self) -> FileChange:
@@ -45,6 +50,8 @@ class FileAttribute(Value):
     path: str
     before: str
     after: str
+    while_ran: str = ""
+    """As `FileChange.while_ran`."""
 
     @property
     def back(self) -> FileAttribute:
@@ -77,6 +84,21 @@ class FileEffects(NamedTuple):
         )
 
     @property
+    def unclaimed(self) -> dict[str, str]:
+        """The command during which each path changed that the user may have changed."""
+        changed = {change.path: change.while_ran for change in self.changes}
+        attributes = {attribute.path: attribute.while_ran for attribute in self.attributes}
+        marked = attributes | changed
+        return {path: while_ran for path, while_ran in marked.items() if while_ran}
+
+    def without(self, paths: Collection[str]) -> FileEffects:
+        """What was done to all other paths."""
+        return FileEffects(
+            tuple(change for change in self.changes if change.path not in paths),
+            tuple(attribute for attribute in self.attributes if attribute.path not in paths),
+        )
+
+    @property
     def net(self) -> FileEffects:
         """One change for each path."""
         return FileEffects(
@@ -92,7 +114,9 @@ def net_attributes(attributes: Iterable[FileAttribute]) -> list[FileAttribute]:
     """Attributes in the order they were set as one for each path; none for what is as it was."""
     found: dict[str, FileAttribute] = {}
     for one in attributes:
-        found[one.path] = one.model_copy(update={"before": found.get(one.path, one).before})
+        first = found.get(one.path, one)
+        while_ran = one.while_ran or first.while_ran
+        found[one.path] = one.model_copy(update={"before": first.before, "while_ran": while_ran})
     return [one for one in found.values() if one.before != one.after]
 
 
@@ -102,7 +126,12 @@ def net_changes(changes: Iterable[FileChange]) -> dict[str, FileChange]:
     for change in changes:
         first = made.get(change.path, change)
         mode = (first.mode_before or first.mode) if first.before else change.mode
-        update = {"before": first.before, "mode_before": mode if mode != change.mode else ""}
+        update = {
+            "before": first.before,
+            "mode_before": mode if mode != change.mode else "",
+            "while_ran": change.while_ran or first.while_ran,
+            "sparse": first.sparse,
+        }
         made[change.path] = change.model_copy(update=update)
     return {
         path: one
@@ -164,6 +193,8 @@ class Undone(Value):
     """Files of the request that were left alone: too large to have been copied."""
     nested: tuple[str, ...] = ()
     """Nested repositories that commands of the request changed: no copy is kept of them."""
+    kept: tuple[str, ...] = ()
+    """Files that changed while a command ran, and that the user kept as they are."""
     tree: str = ""
     """In older logs: the snapshot of the files as they were before they were put back."""
 
@@ -218,7 +249,13 @@ class Undone(Value):
             if self.nested
             else ""
         )
-        return "; ".join(part for part in (since, large, nested) if part)
+        kept = f"kept, as you wanted: {', '.join(self.kept)}" if self.kept else ""
+        return "; ".join(part for part in (since, large, nested, kept) if part)
+
+    @property
+    def is_partial(self) -> bool:
+        """Something was left alone that the user did not want to keep."""
+        return bool(self.left or self.unkept or self.nested)
 
     @property
     def exception(self) -> str:

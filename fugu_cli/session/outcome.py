@@ -294,6 +294,13 @@ def changes(events: Sequence[Event]) -> dict[str, FileChange]:
     return net_changes(_changes(events))
 
 
+def is_work(events: Sequence[Event]) -> bool:
+    """The newest request changed files, or may have: not only while a command ran that does not
+    name them, when the user may have saved them."""
+    claimed = [change for change in _changes(events) if not change.while_ran]
+    return bool(net_changes(claimed))
+
+
 def unsnapshotted_changes(events: Sequence[Event]) -> dict[str, FileChange]:
     """Those of files that no snapshot holds."""
     return net_changes(change for change in _changes(events) if change.beside)

@@ -25,12 +25,14 @@ from fugu_cli.snapshots.git_repositories import (
     BlobReader,
     Git,
     Repository,
+    blob_id,
     file_state,
     find_repository,
     git_program,
     open_blobs,
     split_names,
     store_blob,
+    user_git,
 )
 from fugu_cli.snapshots.snapshot_index import NESTED
 from fugu_cli.snapshots.snapshots import Snapshots
@@ -47,6 +49,9 @@ from fugu_cli.snapshots.tree_extras import (
     repository_state,
 )
 from fugu_cli.system.atomic_files import executable_bits, link_atomically, write_atomically
+
+EXPORTS = "exports"
+"""The file in the store that names the contents fugu itself wrote into the repository."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,27 @@ class FileHistory:
         """The tree id of the working tree as it is, None outside git. Raises StorageError."""
         return await self.snapshots.take() if self.snapshots else None
 
+    @property
+    def not_checked_out(self) -> frozenset[str]:
+        """Files that the user's git left out of the working tree when the newest snapshot was
+        taken: a sparse checkout."""
+        return self.snapshots.index.not_checked_out if self.snapshots else frozenset()
+
+    def note_export(self, data: bytes) -> None:
+        """Remember that fugu itself is about to write `data` for the user: no call that runs at the
+        time has done it. Raises OSError."""
+        if self.snapshots is None:
+            return
+        self.store.mkdir(parents=True, exist_ok=True)
+        with (self.store / EXPORTS).open("a", encoding="utf-8") as file:
+            file.write(f"{blob_id(data, self.hash_name)}\n")
+
+    def _exports(self) -> set[str]:
+        try:
+            return set((self.store / EXPORTS).read_text(encoding="utf-8").split())
+        except OSError:
+            return set()
+
     async def since(self, tree: str) -> FileEffects:
         """What was done to files since a snapshot. Raises StorageError."""
         now = await self.snapshot()
@@ -95,8 +121,12 @@ class FileHistory:
             self._still_there(change) if change.after is None else change
             for change in found.changes
         )
+        exports = self._exports()
         return FileEffects(
-            tuple(change for change in changes if change is not None), found.attributes
+            tuple(
+                change for change in changes if change is not None and change.after not in exports
+            ),
+            found.attributes,
         )
 
     def _still_there(self, change: FileChange) -> FileChange | None:
@@ -185,9 +215,21 @@ class FileHistory:
         found = self.standing(made)
         async with self.contents() as contents:
             changed = await restore_files(self.root, found.made, contents, self._git)
+        await self._leave_out([change for change in found.made.changes if change.sparse])
         return Restored(
             changed, (*found.conflicts, *found.beside, *found.unkept, *found.nested), found.made
         )
+
+    async def _leave_out(self, changes: Sequence[FileChange]) -> None:
+        """Mark files that are gone again as left out of a sparse checkout: git took the mark away
+        when it saw them, and would call them deleted now."""
+        names = [paths.unquoted_path(change.path) for change in changes if change.before is None]
+        gone = [name for name in names if not os.path.lexists(self.root / name)]
+        if not gone or self.snapshots is None:
+            return
+        given = b"".join(os.fsencode(name) + b"\0" for name in gone)
+        git = user_git(self.snapshots.repository, self.root)
+        await git.try_run("update-index", "--skip-worktree", "-z", "--stdin", given=given)
 
 
 def _usable(root: Path) -> Repository | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import hashlib
 import importlib
 import os
@@ -25,8 +26,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
-
-from filelock import FileLock, Timeout
 
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.safety.paths import search_path_outside
@@ -238,6 +237,12 @@ class Repository:
         return self.folder / "index"
 
     @property
+    def is_sparse(self) -> bool:
+        """Some of its files may be left out of the working tree."""
+        configs = (self.common / "config", self.folder / "config.worktree")
+        return any("sparsecheckout" in _read_text(path).lower() for path in configs)
+
+    @property
     def hash_name(self) -> str:
         """The hash its object ids are made with: sha1 or sha256."""
         try:
@@ -332,20 +337,15 @@ def _read_text(path: Path) -> str:
         return ""
 
 
-def clear_index(store: Path) -> None:
+def clear_index(store: Path, index: Path) -> None:
     """Remove the index, which is made again, and what git left half-written: it may be what fills
     the disk.
     """
-    for pattern in (
-        "index",
-        "index.lock",
-        "objects/tmp_*",
-        "objects/*/tmp_*",
-        "fast_import_crash_*",
-    ):
-        for path in store.glob(pattern):
-            with contextlib.suppress(OSError):
-                path.unlink()
+    patterns = ("objects/tmp_*", "objects/*/tmp_*", "fast_import_crash_*")
+    left = [path for pattern in patterns for path in store.glob(pattern)]
+    for path in (index, Path(f"{index}.lock"), *left):
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 async def user_excludes_file(root: Path) -> str:
@@ -415,33 +415,31 @@ def _gitpython(program: str) -> ModuleType:
 
 
 @contextlib.asynccontextmanager
-async def store_lock(store: Path) -> AsyncIterator[None]:
-    """Alone with the store, among all processes. A lock file git left behind when it was killed is
-    removed.
-    """
-    lock = FileLock(store / "fugu.lock", thread_local=False)
-    for _ in range(LOCK_SECONDS * 50):
+async def store_lock(store: Path, *, alone: bool = False) -> AsyncIterator[None]:
+    """Hold the store beside other processes, or `alone`, for removing objects. Raises
+    StorageError."""
+    mode = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+    with contextlib.ExitStack() as stack:
         try:
             make_private_folder(store)
-            lock.acquire(blocking=False)
-            break
-        except Timeout:
-            await asyncio.sleep(0.02)
+            lock = stack.enter_context((store / "fugu.lock").open("ab"))
         except OSError as error:
             raise StorageError(
                 f"the snapshots of this repository cannot be kept in {store}: {error.strerror}",
                 hint="make the folder writable and make room on the disk",
             ) from error
-    else:
-        raise StorageError(
-            f"another fugu process has held the snapshots in {store} for {LOCK_SECONDS} s",
-            hint="wait for it, or end it, then try again",
-        )
-    try:
-        (store / "index.lock").unlink(missing_ok=True)
+        for _ in range(LOCK_SECONDS * 50):
+            try:
+                fcntl.flock(lock, mode | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(0.02)
+        else:
+            raise StorageError(
+                f"another fugu process has held the snapshots in {store} for {LOCK_SECONDS} s",
+                hint="wait for it, or end it, then try again",
+            )
         yield
-    finally:
-        lock.release()
 
 
 LARGEST_BLOB = 64 << 20

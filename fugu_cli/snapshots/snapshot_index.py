@@ -52,6 +52,8 @@ class _UserGitState:
     tracked: frozenset[str] = frozenset()
     forced: tuple[str, ...] = ()
     """What is tracked although it is ignored."""
+    not_checked_out: frozenset[str] = frozenset()
+    """What a sparse checkout leaves out."""
 
 
 class IndexFile:
@@ -155,6 +157,12 @@ class SnapshotIndex:
         """Ids that a new index took over from the user's: their contents may be the repository's
         alone.
         """
+
+    @property
+    def not_checked_out(self) -> frozenset[str]:
+        """Files that the user's git tracks and leaves out of the working tree, as of the newest
+        snapshot."""
+        return self._users.not_checked_out
 
     def forget(self) -> None:
         """The file is gone. What it began as could not be used: the next one begins empty."""
@@ -269,6 +277,12 @@ class SnapshotIndex:
             frozenset(path for _, _, path in entries),
             tuple(split_names(forced.out)),
         )
+        self._users.not_checked_out = frozenset()
+        if self._repository.is_sparse:
+            tagged = split_names((await git.try_run("ls-files", "-z", "-t")).out)
+            self._users.not_checked_out = frozenset(
+                name[2:] for name in tagged if name.startswith("S ")
+            )
         if self._begins_as_users and not self._git.index.exists():
             # where a file's bytes are others than what git has, `add` takes those
             kept = [entry for entry in entries if entry[0] != NESTED]

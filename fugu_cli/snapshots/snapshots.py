@@ -13,9 +13,13 @@ names goes once it is a day old.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
+import os
 import re
 import shutil
 import time
+import weakref
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -38,6 +42,7 @@ from fugu_cli.snapshots.snapshot_index import (
     is_gone,
     smallest_within,
 )
+from fugu_cli.system.processes import is_running
 
 PRUNED = "pruned"
 """A file in the store that is touched when objects were removed."""
@@ -45,6 +50,20 @@ COPIED = 64 << 20
 """Bytes of files that git tracks that one snapshot copies from the repository's own objects, the
 smallest first.
 """
+
+
+PUBLISHED_INDEX = "index"
+"""The file in the store with which an index begins."""
+_OWN_INDEX = re.compile(r"index-(\d+)-\d+.*")
+_INDEX_NUMBERS = itertools.count()
+
+
+def remove_stale_indexes(store: Path) -> None:
+    """Remove the indexes of processes that are gone."""
+    for path in store.glob("index-*"):
+        match = _OWN_INDEX.fullmatch(path.name)
+        if match is not None and not is_running(int(match[1])):
+            path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -69,7 +88,8 @@ class Snapshots:
         self.root = root
         self.store = store
         self.repository = repository
-        self.git = Git(store, repository.top, store / "index", root, repository.objects)
+        own_index = store / f"index-{os.getpid()}-{next(_INDEX_NUMBERS)}"
+        self.git = Git(store, repository.top, own_index, root, repository.objects)
         self.own = replace(self.git, borrowed=None)
         self._alone = asyncio.Lock()
         self._ready = False
@@ -79,17 +99,36 @@ class Snapshots:
         self.index = SnapshotIndex(root, self.own, repository)
 
     @asynccontextmanager
-    async def held(self) -> AsyncIterator[None]:
-        """Alone with the store, which is ready."""
-        async with self._alone, store_lock(self.store):
+    async def held(self, *, alone: bool = False) -> AsyncIterator[None]:
+        """Hold the store, which is ready, beside other processes or `alone`."""
+        async with self._alone, store_lock(self.store, alone=alone):
             if not self._ready:
                 prepare_shadow_repository(
                     self.store, self.repository, await user_excludes_file(self.root)
                 )
+                self._begin_index()
                 self._ready = True
+            Path(f"{self.git.index}.lock").unlink(missing_ok=True)  # of a git that was killed
             if (mark := file_stamp(self.store / PRUNED)) != self._pruned:
                 self._newest, self._pruned = None, mark  # its objects may be gone
             yield
+
+    def _begin_index(self) -> None:
+        """Begin with the index that any process has published last: sessions that work at the same
+        time have an index each, and none undoes what another one knows."""
+        remove_stale_indexes(self.store)
+        with contextlib.suppress(OSError):
+            self.git.index.hardlink_to(self.store / PUBLISHED_INDEX)
+        weakref.finalize(self, self.git.index.unlink, missing_ok=True)
+
+    def _publish_index(self) -> None:
+        """Let the next process begin with this index. Git never writes an index in place, so that a
+        link to it stays as it is."""
+        draft = Path(f"{self.git.index}.published")
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+            draft.hardlink_to(self.git.index)
+            draft.replace(self.store / PUBLISHED_INDEX)
 
     async def take(self) -> str:
         """The tree id of the working tree as it is now. Raises StorageError."""
@@ -111,7 +150,8 @@ class Snapshots:
             raise
 
     def _forget(self) -> None:
-        clear_index(self.store)
+        clear_index(self.store, self.git.index)
+        (self.store / PUBLISHED_INDEX).unlink(missing_ok=True)
         self._newest = None
         self.index.forget()
 
@@ -125,6 +165,8 @@ class Snapshots:
         try:
             changed, folders = await self.index.file.listed("-m", "-d")
             newest = await self._tree(changed, folders)
+            if newest is not before:
+                self._publish_index()
             if newest is not before and (
                 folders or any(is_gone(self.root / name) for name in changed)
             ):
@@ -245,7 +287,7 @@ async def prune_snapshots(
     Raises StorageError when a session cannot be read: then everything stays.
     """
     named = await asyncio.to_thread(_named_ids, sessions)
-    async with snapshots.held():
+    async with snapshots.held(alone=True):
         given = b"".join(name + b"\n" for name in sorted(named))
         listed = await snapshots.git.run(
             "cat-file", "--batch-check=%(objectname) %(objecttype)", given=given
@@ -326,7 +368,7 @@ def remove_unused_stores(data: Path) -> int:
     snapshot for a day; how many. For `data`, fugu's folder."""
     gone = 0
     for store in (data / "snapshots").glob("*"):
-        rests = gc_is_due(store) and _is_older(store / "index")
+        rests = gc_is_due(store) and _is_older(store / PUBLISHED_INDEX)
         if store.is_dir() and rests and not any((data / "sessions" / store.name).glob("*.jsonl")):
             shutil.rmtree(store, ignore_errors=True)
             gone += 1

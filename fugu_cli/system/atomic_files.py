@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fugu_cli.errors import StorageError
+from fugu_cli.system.processes import is_running
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
 
@@ -69,15 +70,7 @@ _DRAFT = re.compile(r"\.fugu-(?P<process>\d+)-[a-z0-9_]{8}(\.[^.]*)?")
 def is_draft(name: str) -> bool:
     """`name` is that of a half-written file of a process that is gone."""
     match = _DRAFT.fullmatch(name)
-    if match is None:
-        return False
-    try:
-        os.kill(int(match["process"]), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return False
+    return match is not None and not is_running(int(match["process"]))
 
 
 def remove_drafts(folders: Iterable[Path], since: float) -> None:

@@ -17,6 +17,17 @@ PATIENCE = 5.0
 """Seconds after which one more cancellation stops the wait for a process that does not go."""
 
 
+def is_running(process: int) -> bool:
+    """A process of this id is there, whoever's it is."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
 async def reap(process: asyncio.subprocess.Process) -> int | None:
     """End a process of ours at once, if it has not ended, and take its exit code; None where it
     would not go.

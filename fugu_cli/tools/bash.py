@@ -38,7 +38,7 @@ async def bash(given: BashArguments, workspace: Workspace, say: Say) -> ToolResu
         return await start_job(given.command, workspace)
     try:
         ended = await run_command(
-            given.command, workspace.root, given.timeout, say, CommandContext(box=workspace.box)
+            given.command, workspace.root, given.timeout, say, _context(workspace)
         )
     except OSError as error:
         return ToolResult(text=f"The command could not be started: {error.strerror}.", ok=False)
@@ -46,10 +46,14 @@ async def bash(given: BashArguments, workspace: Workspace, say: Say) -> ToolResu
     return ToolResult(text=f"{said}\n{describe_exit(ended, given.timeout)}", ok=ended.code == 0)
 
 
+def _context(workspace: Workspace) -> CommandContext:
+    return CommandContext(box=workspace.box, reads_only=workspace.reads_only)
+
+
 async def start_job(command: str, workspace: Workspace) -> ToolResult:
     """Start a job."""
     try:
-        job = await workspace.jobs.start(command, workspace.root, CommandContext(box=workspace.box))
+        job = await workspace.jobs.start(command, workspace.root, _context(workspace))
     except OSError as error:
         return ToolResult(text=f"The command could not be started: {error.strerror}.", ok=False)
     except TooManyJobs as error:

@@ -163,6 +163,8 @@ class CommandContext:
     errors: Callable[[bytes], None] | None = None
     limits: CommandLimits | None = None
     """None: those of this machine, or what the sandbox's settings say."""
+    reads_only: bool = False
+    """It cannot write the repository, where the sandbox holds."""
 
 
 @dataclass
@@ -203,7 +205,9 @@ async def start_command(
     cancellation through.
     """
     mark = uuid.uuid4().hex
-    launch = await asyncio.to_thread(around.box.launch, command) if around.box is not None else None
+    launch = None
+    if around.box is not None:
+        launch = await asyncio.to_thread(around.box.launch, command, read_only=around.reads_only)
     environment = _environment(mark, folder, around, launch)
     with contextlib.ExitStack() as stack:
         given = stack.enter_context(_input(around.given))

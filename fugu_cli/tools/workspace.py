@@ -210,10 +210,12 @@ async def run_tool(
 
 
 class ObservedResult(NamedTuple):
-    """A tool's result with what it did to files."""
+    """A tool's result with what was done to files meanwhile, and the paths that fugu's own tools
+    wrote."""
 
     result: ToolResult
     made: FileEffects = NO_EFFECTS
+    written: frozenset[str] = frozenset()
 
 
 class Workspace:
@@ -241,6 +243,8 @@ class Workspace:
         self.history = FileHistory(self.root, store)
         self._written: list[FileChange] = []
         self.jobs = Jobs()
+        self.reads_only = False
+        """Commands cannot write the repository, where the sandbox holds."""
         self.mask: Callable[[str], str] = str
         """Takes secrets out of the diffs that people and files are given."""
         self.unread: Callable[[Path, Path], bool] | None = None
@@ -280,8 +284,8 @@ class Workspace:
     async def observe(
         self, tool: Tool[Arguments], arguments: Arguments, say: Say, before: str | None = None
     ) -> ObservedResult:
-        """Run a tool; returns its result and what it did to files, ignored ones only when fugu
-        itself wrote them.
+        """Run a tool; returns its result and what was done to files, ignored ones only when fugu
+        itself wrote them. Of a tool that writes, what somebody else saved meanwhile is left out.
 
         `before`: a snapshot that was taken for this call already.
         """
@@ -289,21 +293,38 @@ class Workspace:
             return ObservedResult(await run_tool(tool, arguments, self, say))
         self._written.clear()
         before = before or await self.history.snapshot()
+        not_checked_out = self.history.not_checked_out
         result = await run_tool(tool, arguments, self, say)
-        found = await self.history.since(before) if before else NO_EFFECTS
-        known = {change.path for change in found.changes}
-        more = [
-            c.model_copy(update={"beside": True})
-            for c in net_changes(self._written).values()
-            if c.path not in known
+        observed = await self.history.since(before) if before else NO_EFFECTS
+        written = net_changes(self._written)
+        if tool.effect == "writes":
+            observed = _only_at(observed, frozenset(written))
+        in_snapshots = {change.path for change in observed.changes}
+        beside = [
+            change.model_copy(update={"beside": True})
+            for change in written.values()
+            if change.path not in in_snapshots
         ]
-        kept = {change.path for change in more}
+        kept = {change.path for change in beside}
         attributes = tuple(
-            one
-            for one in found.attributes
-            if not (one.large and one.path in kept) and not (one.nested and tool.effect != "runs")
+            attribute
+            for attribute in observed.attributes
+            if not (attribute.large and attribute.path in kept)
         )
-        return ObservedResult(result, FileEffects((*found.changes, *more), attributes))
+        changes = tuple(
+            change.model_copy(update={"sparse": True})
+            if change.before is None and paths.unquoted_path(change.path) in not_checked_out
+            else change
+            for change in observed.changes
+        )
+        made = FileEffects((*changes, *beside), attributes)
+        return ObservedResult(result, made, frozenset(written))
+
+    def read_only(self) -> Workspace:
+        """The same folder for a command that only reads: it cannot write the repository."""
+        copied = copy.copy(self)
+        copied.reads_only = True
+        return copied
 
     async def take_back(self, made: FileEffects) -> Restored:
         """`FileHistory.take_back`; files that were known stay known."""
@@ -332,6 +353,22 @@ class Workspace:
         self._written.append(
             FileChange(path=_named(path, self.root), before=before, after=None, permissions=bits)
         )
+
+
+def _only_at(effects: FileEffects, written: frozenset[str]) -> FileEffects:
+    """What was done to the written paths, and to the folders above them."""
+    above = {
+        parent.as_posix() for path in written for parent in Path(paths.unquoted_path(path)).parents
+    }
+    return FileEffects(
+        tuple(change for change in effects.changes if change.path in written),
+        tuple(
+            attribute
+            for attribute in effects.attributes
+            if attribute.path in written
+            or (not attribute.nested and paths.unquoted_path(attribute.path) in above)
+        ),
+    )
 
 
 def resolve_path(workspace: Workspace, text: str) -> Path | ToolResult:

@@ -49,7 +49,7 @@ from fugu_cli.ui.event_text import (
     VERDICT_MARKS,
     call_target,
     decision_why,
-    not_undoable,
+    file_notes,
     team_line,
     test_counts_text,
     tool_name,
@@ -260,7 +260,7 @@ def tool_lines(
         "\n" in target or cell_len(tool_name(block.call) + target) > width - CALL_FRAME
     ):
         lines += _set_off(target, width, palette)
-    for said in not_undoable(block.result) if block.result is not None else ():
+    for said in file_notes(block.result) if block.result is not None else ():
         lines += indent_lines(wrap_lines(said, width - 4, palette.warn), ("    ", ""))
     return [*lines, *_below(block, width, palette, unfolded, terminal)]
 

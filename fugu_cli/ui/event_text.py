@@ -189,8 +189,20 @@ STOPS = {
 """What is said of a reply that did not come to its end."""
 
 
-def not_undoable(event: ToolRan) -> list[str]:
-    """Sentences about what a call did that undo cannot take back."""
+def file_notes(event: ToolRan) -> list[str]:
+    """Sentences about what changed while a call ran and may be the user's, and about what undo
+    cannot take back."""
+    while_ran: dict[str, list[str]] = {}
+    for path, command in event.made.unclaimed.items():
+        while_ran.setdefault(command, []).append(sanitize(path))
+    unclaimed = [
+        f"changed while {sanitize(command)} ran: {shorten(', '.join(paths), 120)}"
+        for command, paths in while_ran.items()
+    ]
+    return unclaimed + _not_undoable(event)
+
+
+def _not_undoable(event: ToolRan) -> list[str]:
     large = [sanitize(one.path) for one in event.attributes if one.large]
     nested = [sanitize(one.path) for one in event.attributes if one.nested]
     why = [(large, "too large to be copied before a command"), (nested, "a repository of its own")]

@@ -112,7 +112,10 @@ def export_format(path: Path) -> str:
     return found
 
 
-def write_new_file(path: Path, text: str) -> None:
-    """Raises OSError, FileExistsError among them: nothing is overwritten."""
-    with path.open("x", encoding="utf-8", errors="replace") as file:
-        file.write(text)
+def write_new_file(path: Path, text: str, note_export: Callable[[bytes], None]) -> None:
+    """Write an export, once `note_export` knows what it holds: it is no change of an agent's.
+    Raises OSError, FileExistsError among them: nothing is overwritten."""
+    data = text.encode("utf-8", "replace")
+    note_export(data)
+    with path.open("xb") as file:
+        file.write(data)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.session.events import Finished, Permitted
+from fugu_cli.session.events import Assigned, Finished, Permitted
 from fugu_cli.session.log import HEARTBEAT_SECONDS
 from tests.acceptance.driving import Place, ended
 from tests.acceptance.test_jobs import script, step
@@ -197,3 +197,81 @@ def test_rewind_lists_where_to_go_and_puts_files_and_conversation_back(place: Pl
 
 
 GO_ON: dict[str, tuple[str, ...]] = {"one": (), "two": ("--continue",)}
+
+
+def wait_for_call(place: Place, sessions: int) -> None:
+    """Wait until the newest of so many sessions runs a call."""
+    while len(place.sessions()) < sessions or not any(
+        isinstance(event, Permitted) for event in place.events()
+    ):
+        time.sleep(0.02)
+    time.sleep(0.3)
+
+
+def saved_while(place: Place, command: str, *more: str) -> list[str]:
+    """The roles that acted in a request in which the user saves files while `command` runs."""
+    flags = script(place, bash(command), *DONE)
+    process = place.start("run", *flags, *more, "look around")
+    wait_for_call(place, sessions=1)
+    (place.repo / "mine.txt").write_text("by hand\n")
+    (place.repo / "calc.txt").write_text("by hand\n")
+    assert ended(process).code == 0
+    return [event.role for event in place.events() if isinstance(event, Assigned)]
+
+
+MINE = {"mine.txt": "by hand\n", "calc.txt": "by hand\n"}
+
+
+def test_what_the_user_saves_while_a_command_reads_is_the_users(place: Place) -> None:
+    before = files(place.repo)
+    assert saved_while(place, "sleep 2; ls") == ["worker"]
+    blamed = place.fugu("blame", "calc.txt")
+    assert "scripted" not in blamed.out
+    undone = place.fugu("undo", "--yes")
+    assert (undone.code, files(place.repo)) == (0, before | MINE), undone.err
+
+
+def test_what_changed_while_a_command_ran_is_asked_about_and_no_verifier_is_called(
+    place: Place,
+) -> None:
+    before = files(place.repo)
+    assert saved_while(place, "python3 -c 'import time; time.sleep(2)'") == ["worker"]
+    asked = place.fugu("undo")
+    assert (asked.code, files(place.repo)) == (1, before | MINE)
+    assert "changed while `python3 -c 'import time; time.sleep(2)'` ran" in asked.err
+    assert place.fugu("undo", "--yes").code == 0
+    assert files(place.repo) == before
+    assert place.fugu("redo", "--yes").code == 0
+    assert files(place.repo) == before | MINE
+
+
+def test_an_export_is_no_change_of_a_command_that_runs(place: Place) -> None:
+    before = files(place.repo)
+    assert place.fugu("run", *script(place, *DONE), "what is it?").code == 0
+    session = place.sessions()[0].stem
+    flags = script(place, bash("python3 -c 'import time; time.sleep(3)'"), *DONE)
+    process = place.start("run", *flags, "look")
+    wait_for_call(place, sessions=2)
+    assert place.fugu("export", session, "-o", "export.md").code == 0
+    assert ended(process).code == 0
+    assert place.fugu("undo", "--yes").code == 0
+    assert set(files(place.repo)) == {*before, "export.md"}
+
+
+def test_undo_in_a_sparse_checkout_leaves_tree_and_index_as_before(place: Place) -> None:
+    place.files({"src/a.txt": "a\n", "docs/d.txt": "d\n"})
+    place.commit()
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=place.repo, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    git("sparse-checkout", "set", "src")
+    before = git("ls-files", "-t"), git("status", "--porcelain"), files(place.repo)
+    written = step(("write", {"path": "docs/d.txt", "content": "other\n"}))
+    assert place.fugu("run", *script(place, written, *DONE), "write it").code in {0, 3}
+    assert "docs/d.txt" in git("status", "--porcelain")
+    undone = place.fugu("undo", "--yes")
+    after = git("ls-files", "-t"), git("status", "--porcelain"), files(place.repo)
+    assert (undone.code, after) == (0, before), undone.err

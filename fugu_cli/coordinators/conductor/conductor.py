@@ -134,7 +134,7 @@ def workflow_end(
 def _only_said(events: Sequence[Event]) -> bool:
     """Nothing was changed, and no change of a worktree was left out."""
     left = [path for merge in views.merges(events) for path in merge.left]
-    return not views.changes(events) and not left
+    return not views.is_work(events) and not left
 
 
 def _accepts(events: Sequence[Event], turn: views.Turn) -> bool:

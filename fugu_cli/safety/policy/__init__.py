@@ -102,6 +102,7 @@ class Judgement(Value):
     rule: str = ""
     subtask: str = ""
     plan_mode: bool = False
+    reads: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,9 @@ def judge(call: Call, rules: Rules, root: Path, *, sealed: bool = False) -> Judg
     access = access_of(call.tool)
     if call.tool == "bash":
         case = _command_case(str(arguments.get(access.command, "")), rules, root)
-    elif access.command:
+        judgement = _decide(case, rules, sealed=sealed)
+        return judgement.model_copy(update={"reads": case.level is RiskLevel.READS})
+    if access.command:
         case = _program_case(call.tool, access, arguments, rules, root)
     elif access.paths or access.patch:
         case = _paths_case(call.tool, access, arguments, rules, root)

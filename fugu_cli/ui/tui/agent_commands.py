@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fugu_cli.engine import availability, undo
+from fugu_cli.engine import availability
 from fugu_cli.errors import FuguError, ModelFileError, UsageError
 from fugu_cli.messages import EFFORTS, Effort
 from fugu_cli.session import views
@@ -22,7 +22,7 @@ from fugu_cli.ui.formatting import (
     short_duration,
 )
 from fugu_cli.ui.tui.screen_protocol import Choice
-from fugu_cli.ui.tui.session_commands import patch_summary
+from fugu_cli.ui.tui.session_commands import confirm_and_undo
 
 if TYPE_CHECKING:
     from fugu_cli.engine.context_use import ContextUse
@@ -105,12 +105,9 @@ async def retry_request(controller: SessionController, argument: str) -> None:
     if argument:
         _require_agent(controller, argument)
     if views.changes(controller.session.log.events):
-        undoing = controller.session.log, controller.session.environment.workspace
-        patch = await undo.undo_preview(*undoing)
-        question = f"Take back what was done, and ask again? {patch_summary(patch)}"
-        if not await controller.view.dialogs.confirm(question, patch):
+        question = "Take back what was done, and ask again?"
+        if not await confirm_and_undo(controller, question):
             return
-        await undo.undo_request(*undoing)
     team = controller.session.team
     if argument:
         availability.retry_agent(team, argument)

@@ -50,12 +50,40 @@ async def undo_request(controller: SessionController, argument: str) -> None:
     """Put the working tree back to before the newest request, after showing what would change."""
     del argument
     _require_idle(controller)
+    await confirm_and_undo(controller, "Undo the newest request?")
+
+
+async def confirm_and_undo(controller: SessionController, question: str) -> bool:
+    """Show what undo would change, let the user untick files that may be theirs, and undo; whether
+    it was done."""
     undoing = controller.session.log, controller.session.environment.workspace
     patch = await undo.undo_preview(*undoing)
-    if await controller.view.dialogs.confirm(
-        f"Undo the newest request? {patch_summary(patch)}", patch
-    ):
-        await undo.undo_request(*undoing)
+    if not await controller.view.dialogs.confirm(f"{question} {patch_summary(patch)}", patch):
+        return False
+    keep = await _untick(controller, await undo.unclaimed_paths(*undoing))
+    if keep is None:
+        return False
+    await undo.undo_request(*undoing, keep)
+    return True
+
+
+async def _untick(controller: SessionController, unclaimed: dict[str, str]) -> set[str] | None:
+    """Let the user untick files that changed while a command ran; those that stay as they are. None
+    where nothing is to be undone."""
+    keep: set[str] = set()
+    while unclaimed:
+        choices = [Choice("", "put back the ticked files")]
+        choices += [
+            Choice(path, f"[{' ' if path in keep else 'x'}] {path}", f"changed while {command} ran")
+            for path, command in unclaimed.items()
+        ]
+        picked = await controller.view.dialogs.pick("Untick what is yours", choices)
+        if picked is None:
+            return None
+        if not picked[1]:
+            break
+        keep ^= {picked[1]}
+    return keep
 
 
 async def redo_undo(controller: SessionController, argument: str) -> None:
@@ -474,7 +502,8 @@ async def export_session(controller: SessionController, argument: str) -> None:
     path = project_folder.typed_path(controller.opener.root, name)
     text = FORMATS[export_format(path)](tuple(controller.session.log.records), id)
     try:
-        await asyncio.to_thread(write_new_file, path, text)
+        note_export = controller.session.environment.workspace.history.note_export
+        await asyncio.to_thread(write_new_file, path, text, note_export)
     except FileExistsError as error:
         raise UsageError(
             f"{name} exists already", hint="name another file: /export FILE"

@@ -1,0 +1,197 @@
+"""Which changes are a call's own, and which only happened while it ran.
+
+fugu's own tools say what they write. Of a command, what its line names as written is its own; the
+rest may be the user's, who saved a file meanwhile, and is marked with the command that ran.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from fugu_cli.messages import Call
+from fugu_cli.safety import paths
+from fugu_cli.safety.policy.call_arguments import (
+    MalformedArguments,
+    access_of,
+    arguments_of,
+    patched_paths,
+)
+from fugu_cli.safety.policy.classification import possible_folders
+from fugu_cli.safety.policy.programs import WRITERS, command_arguments, program_name
+from fugu_cli.safety.policy.shell_parser import (
+    MANY,
+    ONE,
+    Command,
+    Unreadable,
+    Word,
+    parse_command_line,
+)
+from fugu_cli.safety.policy.wrappers import unwrap
+from fugu_cli.session import views
+from fugu_cli.session.events import FileAttribute, FileChange, FileEffects
+
+IN_PLACE = frozenset({"sed", "gsed", "perl", "ruby"})
+"""Programs that write the files they are given where an option begins with `-i`."""
+GIT_WRITERS = frozenset({"checkout", "restore", "rm", "mv"})
+_BRACES = re.compile(r"\{[^{}]*\}")
+LABEL_LIMIT = 60
+"""Characters of a command line that name it."""
+
+
+def mark_unclaimed(
+    made: FileEffects, calls: Sequence[Call], root: Path, written: Collection[str] = ()
+) -> FileEffects:
+    """Mark what changed while `calls` ran and is not known to be their own. `written` are the
+    recorded paths that fugu's own tools wrote for them."""
+    if not any(made):
+        return made
+    label = " and ".join(dict.fromkeys(map(_label, calls)))
+    written_by_calls = [_WrittenByCall(call, root) for call in calls]
+
+    def is_own(effect: FileChange | FileAttribute) -> bool:
+        return effect.path in written or any(call.includes(effect) for call in written_by_calls)
+
+    changes = tuple(
+        change if is_own(change) else change.model_copy(update={"while_ran": label})
+        for change in made.changes
+    )
+    attributes = tuple(
+        attribute if is_own(attribute) else attribute.model_copy(update={"while_ran": label})
+        for attribute in made.attributes
+    )
+    return FileEffects(changes, attributes)
+
+
+def _label(call: Call) -> str:
+    """`the tests`, or the command line or tool in backticks."""
+    if call.tool in {views.RUN_TESTS, views.TESTS_BEFORE}:
+        return "the tests"
+    command = _command_line(call) or call.tool
+    line = " ".join(command.split())
+    return f"`{line if len(line) <= LABEL_LIMIT else line[: LABEL_LIMIT - 1] + '…'}`"
+
+
+def _command_line(call: Call) -> str:
+    arguments = arguments_of(call)
+    if isinstance(arguments, MalformedArguments):
+        return ""
+    return str(arguments.get(access_of(call.tool).command, ""))
+
+
+class _WrittenByCall:
+    """The paths that a call's arguments name as written."""
+
+    def __init__(self, call: Call, root: Path) -> None:
+        self._root = root
+        self._files: set[Path] = set()
+        self._patterns: list[str] = []
+        self._folders: set[Path] = set()
+        """Folders in which what comes or goes is the call's own."""
+        self._emptied: set[Path] = set()
+        """Folders in which what goes is the call's own."""
+        if access_of(call.tool).command:
+            self._read_line(_command_line(call))
+        else:
+            self._read_arguments(call)
+
+    def includes(self, effect: FileChange | FileAttribute) -> bool:
+        """The effect is on a path that the call wrote."""
+        path = self._root / paths.unquoted_path(effect.path)
+        if path in self._files or any(path.match(pattern) for pattern in self._patterns):
+            return True
+        came = isinstance(effect, FileChange) and effect.before is None
+        went = isinstance(effect, FileChange) and effect.after is None
+        above = set(path.parents)
+        if went and not self._emptied.isdisjoint(above):
+            return True
+        return (came or went) and not self._folders.isdisjoint(above)
+
+    def _read_arguments(self, call: Call) -> None:
+        """Every text among the arguments may be the path that is written."""
+        try:
+            arguments = json.loads(call.arguments or "{}")
+        except ValueError:
+            return
+        patch = arguments.get(access_of(call.tool).patch) if isinstance(arguments, dict) else None
+        named = patched_paths(patch) if isinstance(patch, str) else ()
+        for text in (*named, *_texts(arguments)):
+            located = paths.locate(text, self._root) if len(text) < 4096 else None
+            if isinstance(located, Path):
+                self._files.add(located)
+
+    def _read_line(self, line: str) -> None:
+        try:
+            commands = [part for command in parse_command_line(line) for part in unwrap(command)]
+            folders = possible_folders(commands, self._root)
+        except Unreadable:
+            return
+        for command in commands:
+            for redirect in command.redirects:
+                if redirect.writes:
+                    self._add(redirect.target, folders)
+            words = list(_written_words(command))
+            for word in words:
+                self._add(word, folders)
+            self._read_folders(command, words, folders)
+
+    def _add(self, word: Word, folders: list[Path]) -> None:
+        if word.dynamic or word.globbed or word.braced:
+            pattern = _BRACES.sub("*", word.shape.replace(ONE, "*").replace(MANY, "*"))
+            if pattern.strip("*?/."):
+                self._patterns += [os.path.normpath(folder / pattern) for folder in folders]
+        else:
+            self._files |= set(self._located(word, folders))
+
+    def _read_folders(self, command: Command, words: list[Word], folders: list[Path]) -> None:
+        """`rm -r build` removes what is in it, `cp a b/` writes b/a."""
+        program = program_name(command)
+        located = [path for word in words for path in self._located(word, folders)]
+        if program in {"rm", "mv"} or program == "git":
+            self._emptied |= set(located)
+        if program in {"cp", "mv", "ln", "install", "git"} and words:
+            names = [Path(word.text).name for word in words[:-1]]
+            targets = list(self._located(words[-1], folders))
+            inside = {target / name for target in targets for name in names}
+            self._files |= inside
+            self._folders |= inside
+            if program == "mv" or any(
+                option.startswith("-") and {"r", "R", "a"} & {*option}
+                for option in command_arguments(command)
+            ):
+                self._folders |= set(targets)
+
+    def _located(self, word: Word, folders: list[Path]) -> Iterator[Path]:
+        """Yield where the word leads, as it is written and with links followed."""
+        for folder in folders:
+            resolved = paths.locate(word.text, self._root, folder)
+            if isinstance(resolved, Path) and not word.dynamic:
+                yield Path(os.path.normpath(folder / word.text))
+                yield resolved
+
+
+def _written_words(command: Command) -> Iterator[Word]:
+    program, words = program_name(command), command.words[1:]
+    arguments = command_arguments(command)
+    if program in IN_PLACE and not any(option.startswith("-i") for option in arguments):
+        return
+    if program == "git" and not GIT_WRITERS & {*arguments[:1]}:
+        return
+    if program in WRITERS | IN_PLACE | {"git"}:
+        yield from (word for word in words if not word.text.startswith("-"))
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield the texts of a JSON value, those of lists and objects too."""
+    match value:
+        case str():
+            yield value
+        case list():
+            for item in value:
+                yield from _texts(item)
+        case dict():
+            for item in value.values():
+                yield from _texts(item)
