@@ -28,7 +28,6 @@ from fugu_cli.server import EndpointLimits, ListenAddress
 from fugu_cli.server.single_agent import EndpointSettings
 from fugu_cli.session.events import Asked, Opened
 from fugu_cli.session.log import Log
-from fugu_cli.session.spending import Ledger
 from fugu_cli.system.temp_dirs import temp_dir
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
@@ -38,6 +37,7 @@ from fugu_cli.wiring import (
     build_coordinator,
     build_guard,
     build_harness,
+    build_ledger,
     named_secrets,
 )
 
@@ -105,7 +105,8 @@ def build_server(
     warm()
     by_name = {member.name: member for member in members}
     limit = WaitLimit(config.time.wait)
-    budgets = build_budgets(config, loaded.root, None)
+    ledger = build_ledger(config, loaded.root)
+    budgets = build_budgets(config, ledger)
 
     def ultra() -> Coordinator:
         return build_conductor(config, members, coordinator)
@@ -134,7 +135,7 @@ def build_server(
         single=_single(config),
         budgets=budgets,
         ultra=ultra,
-        tab=budgets.elsewhere.tab if isinstance(budgets.elsewhere, Ledger) else None,
+        tab=ledger.tab,
     )
 
 

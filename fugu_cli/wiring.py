@@ -20,6 +20,7 @@ from fugu_cli.config.agent_pool import PLANNER, usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry, TimeoutPhases
 from fugu_cli.coordinators import Coordinator
+from fugu_cli.engine.accounted_agent import AccountedAgent
 from fugu_cli.engine.environment import (
     AskPermission,
     Environment,
@@ -47,10 +48,10 @@ from fugu_cli.safety.sandbox.command_sandbox import SandboxSettings as BoxRules
 from fugu_cli.safety.self_running_files import RunBy, self_running_file
 from fugu_cli.session import log, views
 from fugu_cli.session import store as session_store
-from fugu_cli.session.events import Compacted, Event, Member, Opened, Planned, Replied
+from fugu_cli.session.events import Compacted, Event, Interrupted, Member, Opened, Planned, Replied
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
-from fugu_cli.session.spending import Budgets, Ledger
+from fugu_cli.session.spending import Budgets, Ledger, OtherSpending, SessionAccount
 from fugu_cli.snapshots.git_repositories import GIT_LOCAL_VARIABLES, git_program
 from fugu_cli.tools import mentions
 from fugu_cli.tools.toolbox import AnyTool, Toolbox, describe_from_prompts
@@ -284,10 +285,17 @@ def build_session(
             name: build_guard(agent, denials, lambda: journal.events)
             for name, agent in agents.items()
         }
+    ledger = build_ledger(config, loaded.root)
+    account = _open_account(ledger, journal, resumed=resume is not None)
+    agents = {name: AccountedAgent(agent, by_name[name], account) for name, agent in agents.items()}
     recovered = finish_interrupted_undos(workspace, journal)
     recall_reads(workspace, journal.records)
     environment = build_environment(
-        config, workspace, ask, mask.text(_instructions(loaded)), journal.path
+        config,
+        workspace,
+        ask,
+        mask.text(_instructions(loaded)),
+        build_budgets(config, account),
     )
     extras = build_extras(loaded, environ, entries, journal, workspace.box)
     extras = replace(extras, recovered=recovered)
@@ -417,6 +425,20 @@ def _journal(
     if views.opened(journal.events) != opened:
         journal.append(opened)
     return journal
+
+
+LOST_CALL = "fugu was killed while this call was under way; what it cost is an estimate"
+
+
+def _open_account(ledger: Ledger, journal: Log, *, resumed: bool) -> SessionAccount:
+    """The session's account. Calls that a killed process left under way are logged first."""
+    assert journal.path is not None
+    if resumed:
+        for call in ledger.take_lost_calls(journal.path):
+            journal.append(
+                Interrupted(turn=0, agent=call.agent, usage=call.usage, reason=LOST_CALL)
+            )
+    return ledger.tab(journal, journal.path)
 
 
 def build_guard(agent: Agent, denials: Denials, events: Callable[[], Sequence[Event]]) -> Agent:
@@ -575,16 +597,15 @@ def build_toolbox(
     )
 
 
-def build_budgets(config: Config, root: Path, own: Path | None) -> Budgets:
-    """The budgets of a configuration. `own`: the session's log, whose spending is known from the
-    log itself.
-    """
+def build_ledger(config: Config, root: Path) -> Ledger:
+    """The ledger of this machine, with the budgets that every process keeps."""
     money = config.money
-    elsewhere = (
-        Ledger(config.data, root, own)
-        if money.day is not None or money.project is not None
-        else None
-    )
+    return Ledger(config.data, root, day=money.day, project=money.project)
+
+
+def build_budgets(config: Config, elsewhere: OtherSpending) -> Budgets:
+    """The budgets of a configuration; `elsewhere` knows what other sessions spend."""
+    money = config.money
     return Budgets(money.request, money.session, money.day, money.project, elsewhere)
 
 
@@ -593,9 +614,9 @@ def build_environment(
     workspace: Workspace,
     ask: AskPermission,
     instructions: str = "",
-    own: Path | None = None,
+    budgets: Budgets | None = None,
 ) -> Environment:
-    """The tools, the rules and the limits of a configuration. `own`: the session's log."""
+    """The tools, the rules and the limits of a configuration."""
     rules = Rules(
         mode=config.permission_mode,
         allow=(*config.allow, *saved_permissions.load_rules(config.data, workspace.root)),
@@ -605,9 +626,7 @@ def build_environment(
         test_command=workspace.test_command,
     )
     workspace.unread = rule_matching.read_denial(rules.deny)
-    limits = RequestLimits(
-        budget=build_budgets(config, workspace.root, own), replies=config.steps_per_turn
-    )
+    limits = RequestLimits(budget=budgets or Budgets(), replies=config.steps_per_turn)
     tests = TestRules(when=config.tests.when, patience=config.tests.patience)
     return Environment(
         build_toolbox(),

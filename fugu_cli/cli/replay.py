@@ -319,7 +319,7 @@ class Rerun:
             update["test_command"] = asked.test_command
         money = config.money
         if money.project is not None:
-            spent = Ledger(config.data, self._loaded.root).project()
+            spent = Ledger(config.data, self._loaded.root).spent_in_project()
             left = max(money.project - spent, 0.0)
             update["max_budget_usd"] = Money(**{**money.model_dump(), "project": left or 1e-9})
         return config.model_copy(update=update)

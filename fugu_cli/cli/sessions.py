@@ -18,7 +18,7 @@ from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.messages import Usage
 from fugu_cli.session import store as kept
-from fugu_cli.session.spending import Payment, all_payments
+from fugu_cli.session.spending import Ledger, Payment, all_payments
 from fugu_cli.session.store import SessionSummary, recorded_root
 from fugu_cli.ui.formatting import compact_number, first_line, known_cost, money, shorten
 
@@ -202,7 +202,7 @@ def show_cost(by: str, days: int | None, everywhere: bool, as_json: bool) -> int
     shown = [one for one in paid if everywhere or one.repo == here]
     shown = [one for one in shown if days is None or (today - one.day).days < days]
     rows = cost_table(shown, GROUPINGS[by])
-    left = _budgets_left(loaded, paid)
+    left = _budgets_left(loaded)
     if as_json:
         print(
             json.dumps(
@@ -242,15 +242,17 @@ def _cost_row(name: str, group: Sequence[Payment]) -> CostRow:
     )
 
 
-def _budgets_left(loaded: LoadedConfig, paid: Sequence[Payment]) -> dict[str, tuple[float, float]]:
+def _budgets_left(loaded: LoadedConfig) -> dict[str, tuple[float, float]]:
     """The day's and the project's budgets: spent and allowed. Other budgets end with their
     session.
     """
-    limits, root = loaded.config.money, recorded_root(loaded.root)
-    today = sum(one.dollars for one in paid if one.day == date.today())
-    project = sum(one.dollars for one in paid if one.repo == root)
-    found = {"day": (today, limits.day), "project": (project, limits.project)}
-    return {name: (used, limit) for name, (used, limit) in found.items() if limit is not None}
+    limits, ledger = loaded.config.money, Ledger(loaded.config.data, loaded.root)
+    left = {}
+    if limits.day is not None:
+        left["day"] = (ledger.spent_today(), limits.day)
+    if limits.project is not None:
+        left["project"] = (ledger.spent_in_project(), limits.project)
+    return left
 
 
 def _lines(rows: Sequence[CostRow], by: str, where: str) -> list[str]:

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fugu_cli.coordinators import Coordinator, action_space
 from fugu_cli.engine import availability, compaction
+from fugu_cli.engine.accounted_agent import AccountedAgent
 from fugu_cli.engine.environment import Environment, Team
 from fugu_cli.engine.turn import failed_event, interrupted_event
 from fugu_cli.errors import AgentError
@@ -27,7 +27,7 @@ from fugu_cli.messages import (
     Reply,
     with_call_ids,
 )
-from fugu_cli.providers import Agent, Pause, Say, ThoughtListener, Wait, error_mapping, shown_media
+from fugu_cli.providers import Agent, Pause, Say, ThoughtListener, error_mapping, shown_media
 from fugu_cli.server import traces
 from fugu_cli.server.client_requests import (
     TOO_LONG,
@@ -140,43 +140,6 @@ def failure_refusal(kind: str, message: str, after: float | None = None) -> Requ
 def message_with_hint(error: AgentError) -> str:
     """The message with its hint."""
     return f"{str(error).rstrip('.')}; {error.hint}" if error.hint else str(error)
-
-
-class BudgetHold:
-    """`agent`, as `member` of the pool is priced; `tab` is the request's."""
-
-    def __init__(self, agent: Agent, member: Member, tab: SharedAccount) -> None:
-        self._agent = agent
-        self._member = member
-        self._tab = tab
-
-    @property
-    def name(self) -> str:
-        return self._agent.name
-
-    async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        held = most = spending.worst_case_cost(self._member, prompt)
-
-        def again(pause: Pause) -> None:
-            nonlocal held
-            wait(pause)
-            before, held = held, most + usd(pause.used, self._member.price)
-            self._tab.hold(held - before)
-
-        self._tab.hold(held)
-        try:
-            return await self._agent.reply(prompt, say, again)
-        finally:
-            self._tab.hold(-held)
-
-    async def close(self) -> None:
-        """The endpoint's agents outlive a request."""
-
-
-if TYPE_CHECKING:
-
-    def _fits(agent: BudgetHold) -> Agent:
-        return agent
 
 
 BROKEN = Finished(reason="failed", message="the agent failed in the middle of its answer")
@@ -627,7 +590,9 @@ def answering_agents(request: ActiveRequest) -> dict[str, Agent]:
     tab, team = request.tab, request.settings.team
     if tab is None:
         return dict(team.agents)
-    return {name: BudgetHold(agent, team.members[name], tab) for name, agent in team.agents.items()}
+    return {
+        name: AccountedAgent(agent, team.members[name], tab) for name, agent in team.agents.items()
+    }
 
 
 def _turn(log: Log) -> int:

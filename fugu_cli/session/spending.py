@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,12 +10,14 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from fugu_cli.errors import StorageError
+from fugu_cli.errors import AgentError, StorageError
 from fugu_cli.messages import THINKING_TOKENS, Prompt, Usage
 from fugu_cli.session import log, store, views
-from fugu_cli.session.costs import CACHE_WRITE_FACTOR
+from fugu_cli.session.costs import CACHE_WRITE_FACTOR, PaidEvent, price, usd
 from fugu_cli.session.events import Event, Member, Opened, Recorded
+from fugu_cli.session.live_events import Live
 from fugu_cli.session.log import Log
+from fugu_cli.session.spending_file import OpenCall, SpendingFile, Sums, this_process
 
 UNPRICED = "no price is known, so that no budget can hold"
 PRICE_HINT = (
@@ -58,12 +61,16 @@ class OtherSpending(Protocol):
 
 
 class SharedAccount(OtherSpending, Protocol):
-    """One session's account, where a process has several at once: elsewhere is all others."""
+    """The account of one session among all of this machine."""
 
-    def hold(self, dollars: float) -> None:
-        """So much more is set aside for a call under way, for the others to see; less than nothing
-        gives it back.
-        """
+    def begin_call(self, member: Member, usage: Usage, reserved: float) -> str:
+        """Reserve what a call costs at most, for all others to see. Return its key."""
+
+    def update_call(self, key: str, member: Member, usage: Usage, reserved: float) -> None:
+        """Note what a call under way has used, and what it costs at most."""
+
+    def end_call(self, key: str, member: Member, usage: Usage) -> None:
+        """The call is over and has used so much, which is about to be logged."""
 
     def close(self) -> None:
         """The session is over; what it spent stays known."""
@@ -88,7 +95,8 @@ def remaining_budget(events: Sequence[Event], budgets: Budgets) -> tuple[float, 
     is none. What calls under way elsewhere may cost is not left."""
     pool, elsewhere = views.pool(events), budgets.elsewhere
     session = views.cost(events, pool)
-    held = elsewhere.held() if elsewhere else 0.0
+    shared = budgets.day is not None or budgets.project is not None
+    held = elsewhere.held() if elsewhere and shared else 0.0
     left: list[tuple[float, str, float]] = []
     if budgets.request is not None:
         left.append(
@@ -116,14 +124,13 @@ def over_budget(
     if tightest is None or not most or most <= tightest[0] - held:
         return ""
     left, name, limit = tightest
+    return budget_refusal(name, limit, left - held, most)
+
+
+def budget_refusal(name: str, limit: float, left: float, most: float) -> str:
+    """Say that a call may cost more than is left of a budget."""
     whole = f"the {name}'s budget of ${limit:.4f}"
-    return f"its next call may cost ${most:.4f}; ${max(left - held, 0):.4f} of {whole} are left"
-
-
-REFRESH_SECONDS = 2.0
-"""Seconds for which a look at the files holds: what other processes spent meanwhile is not known
-yet.
-"""
+    return f"its next call may cost ${most:.4f}; ${max(left, 0):.4f} of {whole} are left"
 
 
 @dataclass(frozen=True)
@@ -192,119 +199,185 @@ def _read(path: Path) -> list[Payment]:
 
 
 class Ledger:
-    """What all sessions but one spent: today, and in one project. Fits budgets.Elsewhere.
+    """What was spent and is reserved outside one session: today, and in one project.
 
-    That one, `own`, may be older than today, have begun in another folder, or as a copy of one that
-    is among the others: what its facts count too much for a day or a project is taken off. Sessions
-    of this process that run at once have a tab each: what they spend is known at once, and what
-    their calls under way may cost as well. Of other processes what they have written is known, and
-    that `FRESH` seconds late.
+    `own` is that session, where it is not open here: its payments are taken off. `day` and
+    `project` are budgets that calls of this process must not exceed together with all others.
     """
 
-    def __init__(self, data: Path, root: Path, own: Path | None = None) -> None:
-        self._data = data
-        self._root = store.recorded_root(root)
+    def __init__(
+        self,
+        data: Path,
+        root: Path,
+        own: Path | None = None,
+        day: float | None = None,
+        project: float | None = None,
+    ) -> None:
+        self.file = SpendingFile(
+            data, lambda: [(one.at, one.repo, one.dollars) for one in all_payments(data)]
+        )
+        self.root = store.recorded_root(root)
         self._own = own
-        self._mine: tuple[date, list[Payment]] = (date.min, [])
-        self._known: dict[Path, tuple[int, list[Payment]]] = {}
-        self._looked = float("-inf")
-        self._open: dict[Path, SessionAccount] = {}
+        self._day_limit = day
+        self._project_limit = project
 
     def tab(self, log: Log, path: Path) -> SessionAccount:
-        """A session that begins now in this process, whose log will lie at `path`."""
-        tab = self._open[path] = SessionAccount(self, log, path)
-        return tab
+        """The account of a session that is open in this process; its log lies at `path`."""
+        return SessionAccount(self, log, path)
 
-    def closed(self, tab: SessionAccount) -> None:
-        """The session is over: its file is read again when it has grown, which it has not."""
-        del self._open[tab.path]
-        self._known[tab.path] = (_size(tab.path), tab.spent())
+    def take_lost_calls(self, path: Path) -> list[OpenCall]:
+        """Take out the calls of a session that were under way when its process was killed. Their
+        estimates stand in the sums: log them before the session's account is opened."""
+        with self.file.changing() as sums:
+            lost = {
+                key: call
+                for key, call in sums.calls.items()
+                if call.is_lost and call.session == path.stem
+            }
+            for key in lost:
+                del sums.calls[key]
+        return list(lost.values())
 
-    def day(self, but: SessionAccount | None = None) -> float:
-        """USD spent today by other sessions, less what `own` spent on other days."""
-        today = date.today()
-        before = sum(one.dollars for one in self._owned() if one.day != today)
-        return sum(one.dollars for one in self._others(but) if one.day == today) - before
+    def day(self) -> float:
+        """USD spent today, less what `own` has ever spent."""
+        return self.spent_today() - self._spent_by_own()
 
-    def project(self, but: SessionAccount | None = None) -> float:
-        """USD spent in this folder by other sessions, ever, less what `own` spent in other
-        folders.
-        """
-        away = sum(one.dollars for one in self._owned() if one.repo != self._root)
-        return sum(one.dollars for one in self._others(but) if one.repo == self._root) - away
+    def project(self) -> float:
+        """USD spent in this folder, less what `own` has ever spent."""
+        return self.spent_in_project() - self._spent_by_own()
 
-    def held(self, but: SessionAccount | None = None) -> float:
-        """USD that calls under way in other sessions of this process may cost."""
-        return sum(tab.holding for tab in self._open.values() if tab is not but)
+    def held(self) -> float:
+        """USD that calls under way may cost."""
+        return self.file.sums().reserved()
 
-    def _others(self, but: SessionAccount | None) -> list[Payment]:
-        if time.monotonic() - self._looked > REFRESH_SECONDS:
-            self._look()
-        over = (
-            one
-            for path, (_, spent) in self._known.items()
-            if path not in self._open
-            for one in spent
+    def spent_today(self) -> float:
+        """USD spent today by all sessions."""
+        return self.file.sums().days.get(date.today().isoformat(), 0.0)
+
+    def spent_in_project(self) -> float:
+        """USD spent in this folder by all sessions."""
+        return self.file.sums().projects.get(self.root, 0.0)
+
+    def refusal(self, sums: Sums, reserved: float) -> str:
+        """Why a call that costs at most so much must not be made; "" where it may."""
+        today = date.today().isoformat()
+        budgets = (
+            ("day", self._day_limit, sums.days.get(today, 0.0)),
+            ("project", self._project_limit, sums.projects.get(self.root, 0.0)),
         )
-        now = (one for tab in self._open.values() if tab is not but for one in tab.spent())
-        mine = {_key(one) for one in self._owned()}
-        return [one for one in without_repeats((*over, *now)) if _key(one) not in mine]
-
-    def _owned(self) -> list[Payment]:
-        """Of `own`, as it stood at the first look of this day: what it spends later is of today,
-        and here.
-        """
-        today = date.today()
-        if self._own is not None and self._mine[0] != today:
-            self._mine = (today, _read(self._own))
-        return self._mine[1]
-
-    def _look(self) -> None:
-        self._looked = time.monotonic()
-        for path in store.session_paths(self._data):
-            if path == self._own or path in self._open:
+        for name, limit, spent in budgets:
+            if limit is None:
                 continue
-            size = _size(path)
-            if size >= 0 and self._known.get(path, (-1, []))[0] != size:
-                self._known[path] = (size, _read(path))
+            left = limit - spent - sums.reserved()
+            if reserved > left:
+                return budget_refusal(name, limit, left, reserved)
+        return ""
 
-
-def _size(path: Path) -> int:
-    """Bytes; -1 where it cannot be read."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1
+    def _spent_by_own(self) -> float:
+        return sum(one.dollars for one in _read(self._own)) if self._own is not None else 0.0
 
 
 class SessionAccount:
-    """One of the sessions that run at once in this process. Fits budgets.Tab."""
+    """The money of one session that is open in this process. Fits SharedAccount.
+
+    Payments are added to the file as they are logged. A call that is over stays reserved until its
+    payment is logged, so that no other process sees neither.
+    """
 
     def __init__(self, ledger: Ledger, log: Log, path: Path) -> None:
         self._ledger = ledger
-        self._log = log
-        self.path = path
-        self.holding = 0.0
-        """USD that its calls under way may cost."""
-
-    def spent(self) -> list[Payment]:
-        """Its payments so far."""
-        return session_payments(self._log.records, self.path.stem)
+        self._file = ledger.file
+        self._session = path.stem
+        self._id = secrets.token_hex(4)
+        self._calls = 0
+        self._finished: list[tuple[str, str, float]] = []
+        """Calls that are over and not logged yet: their keys, their agents, and USD."""
+        self._members: dict[str, Member] = views.pool(log.events)
+        self._repo = ledger.root
+        for event in log.events:
+            self._note_opened(event)
+        self._own = sum(one.dollars for one in session_payments(log.records, path.stem))
+        log.listen(self._take)
 
     def day(self) -> float:
-        return self._ledger.day(self)
+        return self._ledger.spent_today() - self._own
 
     def project(self) -> float:
-        return self._ledger.project(self)
+        return self._ledger.spent_in_project() - self._own
 
     def held(self) -> float:
-        return self._ledger.held(self)
+        return self._file.sums().reserved(but=self._id)
 
-    def hold(self, dollars: float) -> None:
-        self.holding += dollars
+    def begin_call(self, member: Member, usage: Usage, reserved: float) -> str:
+        """Reserve what a call costs at most; `usage` is what is sent. Return its key. Raises
+        AgentError where that exceeds a budget of the day or the project."""
+        self._calls += 1
+        key = f"{self._id}:{self._calls}"
+        with self._file.changing() as sums:
+            refusal = self._ledger.refusal(sums, reserved) if reserved else ""
+            if not refusal:
+                sums.calls[key] = OpenCall(
+                    session=self._session,
+                    repo=self._repo,
+                    agent=member.name,
+                    usage=usage,
+                    reserved=reserved,
+                    estimate=usd(usage, member.price),
+                    process=this_process(),
+                )
+        if refusal:
+            raise AgentError(refusal, kind="budget")
+        return key
+
+    def update_call(self, key: str, member: Member, usage: Usage, reserved: float) -> None:
+        """Note what a call under way has used, and what it costs at most."""
+        with self._file.changing() as sums:
+            if key in sums.calls:
+                estimate = usd(usage, member.price)
+                update = {"usage": usage, "estimate": estimate, "reserved": reserved}
+                sums.calls[key] = sums.calls[key].model_copy(update=update)
+
+    def end_call(self, key: str, member: Member, usage: Usage) -> None:
+        """The call is over and has used so much, which is about to be logged."""
+        if usage == Usage():
+            with self._file.changing() as sums:
+                sums.calls.pop(key, None)
+        else:
+            self._finished.append((key, member.name, usd(usage, member.price)))
 
     def close(self) -> None:
-        self._ledger.closed(self)
+        """End the account. What was used and not logged is spent all the same."""
+        if self._finished:
+            with self._file.changing() as sums:
+                for key, _, dollars in self._finished:
+                    sums.calls.pop(key, None)
+                    sums.add(time.time(), self._repo, dollars)
+        self._finished.clear()
+
+    def _take(self, item: Recorded | Live | None) -> None:
+        if item is None:
+            self.close()
+            return
+        if not isinstance(item, Recorded):
+            return
+        event = item.event
+        self._note_opened(event)
+        if not isinstance(event, PaidEvent) or not event.agent:
+            return
+        dollars = price(event, self._members.get(event.agent))
+        finished = next((call for call in self._finished if call[1] == event.agent), None)
+        with self._file.changing() as sums:
+            sums.add(item.at, self._repo, dollars)
+            if finished is not None:
+                sums.calls.pop(finished[0], None)
+        if finished is not None:
+            self._finished.remove(finished)
+        self._own += dollars
+
+    def _note_opened(self, event: Event) -> None:
+        if isinstance(event, Opened):
+            self._repo = event.repo
+            self._members |= {member.name: member for member in event.pool}
 
 
 if TYPE_CHECKING:

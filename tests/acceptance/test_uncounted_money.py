@@ -63,3 +63,22 @@ def test_an_interrupted_call_is_paid_for(place: Place, server: Loopback) -> None
     rows = json.loads(place.fugu("cost", "--json").out)["rows"]
     assert rows[0]["cost_usd"] > 0.1
     assert rows[0]["estimated_cost_usd"] == rows[0]["cost_usd"]
+
+
+def test_a_call_under_way_at_a_kill_is_spent_and_counts_when_its_session_goes_on(
+    place: Place, server: Loopback
+) -> None:
+    place.configure(Agent("m", price=DEAR), more="max_budget_usd = { day = 100.0 }")
+    server.react("m", lambda asked: Says("word " * 4000, slow=0.05))
+    process = place.start("run", "what is it?")
+    server.wait_for("m")
+    process.kill()
+    process.communicate(timeout=20)
+    spent = json.loads(place.fugu("cost", "--json").out)["budgets"]["day"][0]
+    assert spent > 0.1
+
+    server.play("m", Says("It is so."))
+    assert place.fugu("run", "--continue", "what is it?").code == 0
+    costs = json.loads(place.fugu("cost", "--json").out)
+    assert costs["rows"][-1]["estimated_cost_usd"] == round(spent, 8)
+    assert round(costs["budgets"]["day"][0], 6) == round(costs["rows"][-1]["cost_usd"], 6)

@@ -4,6 +4,8 @@ spent, by whom.
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from datetime import date, timedelta
@@ -18,7 +20,7 @@ from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.config.known_models import price_of
 from fugu_cli.config.loader import load_config
 from fugu_cli.config.schema import AgentEntry
-from fugu_cli.errors import ConfigError
+from fugu_cli.errors import AgentError, ConfigError
 from fugu_cli.messages import BYTES_PER_TOKEN, FromUser, Prompt, Reply, ToolSpec, Usage
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.http_client import SseDecoder
@@ -363,18 +365,48 @@ def test_a_line_that_cannot_be_read_takes_no_other_out_of_the_sum(tmp_path: Path
     assert Ledger(tmp_path, tmp_path).day() == 1.5
 
 
-def test_a_session_is_read_again_when_it_has_grown_and_not_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spending, "REFRESH_SECONDS", -1.0)
-    path, known = write(tmp_path, tmp_path, 1.0), Ledger(tmp_path, tmp_path)
-    assert known.day() == 1.0
-    other = path.read_text().replace('"output":50000', '"output":60000')
-    path.write_text(other)
-    assert known.day() == 1.0, "its size is the same: it was not read"
-    with path.open("a") as file:
-        file.write(" ")
-    assert known.day() == 1.2
+def test_what_was_spent_today_is_known_when_its_logs_are_gone(tmp_path: Path) -> None:
+    path = write(tmp_path, tmp_path, 1.0)
+    assert Ledger(tmp_path, tmp_path).day() == 1.0
+    log = Log.memory(session(repo=str(tmp_path)))
+    account = Ledger(tmp_path, tmp_path).tab(log, tmp_path / "sessions" / "served" / "a.jsonl")
+    log.append(spent(0.5))
+    account.close()
+    path.unlink()
+    again = Ledger(tmp_path, tmp_path)
+    assert (again.day(), again.project()) == (1.5, 1.5)
+
+
+def test_a_call_of_a_killed_process_is_spent_and_known_to_its_session(tmp_path: Path) -> None:
+    path = write(tmp_path, tmp_path, 1.0)
+    code = (
+        "import os, sys\nfrom pathlib import Path\nfrom fugu_cli.messages import Usage\n"
+        "from fugu_cli.session.events import Member, Price\n"
+        "from fugu_cli.session.log import Log\nfrom fugu_cli.session.spending import Ledger\n"
+        "data, path = Path(sys.argv[1]), Path(sys.argv[2])\n"
+        "account = Ledger(data, data).tab(Log.open(path), path)\n"
+        "member = Member(name='a', provider='openai', model='m', slot='strong', "
+        "price=Price(input=10.0, output=20.0))\n"
+        "account.begin_call(member, Usage(input=50_000, estimated_input=50_000), 5.0)\n"
+        "os._exit(9)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path), str(path)], check=False)
+    ledger = Ledger(tmp_path, tmp_path)
+    (lost,) = ledger.take_lost_calls(path)
+    assert (lost.agent, lost.usage.input, ledger.held()) == ("a", 50_000, 0.0)
+    assert ledger.day() == 1.5
+    assert ledger.take_lost_calls(path) == []
+
+
+def test_two_ledgers_never_reserve_more_than_the_day_has(tmp_path: Path) -> None:
+    accounts = []
+    for name in ("a", "b"):
+        log = Log.memory(session(repo=str(tmp_path)))
+        ledger = Ledger(tmp_path, tmp_path, day=1.0)
+        accounts.append(ledger.tab(log, tmp_path / "sessions" / "served" / f"{name}.jsonl"))
+    accounts[0].begin_call(PAID, Usage(), 0.7)
+    with pytest.raises(AgentError, match=r"\$0.3000 of the day's budget of \$1.0000 are left"):
+        accounts[1].begin_call(PAID, Usage(), 0.7)
 
 
 def test_sessions_of_one_process_know_at_once_what_the_others_spend_and_hold(
@@ -383,7 +415,7 @@ def test_sessions_of_one_process_know_at_once_what_the_others_spend_and_hold(
     ledger, here = Ledger(tmp_path, tmp_path), tmp_path / "sessions" / "served"
     log, other = Log.memory(session(repo=str(tmp_path))), Log.memory(session(repo=str(tmp_path)))
     tab, beside = ledger.tab(log, here / "a.jsonl"), ledger.tab(other, here / "b.jsonl")
-    tab.hold(0.25)
+    key = tab.begin_call(PAID, Usage(), 0.25)
     log.append(spent(1.0))
     assert (beside.day(), beside.project(), beside.held()) == (1.0, 1.0, 0.25)
     assert (tab.day(), tab.project(), tab.held()) == (0.0, 0.0, 0.0)
@@ -391,7 +423,7 @@ def test_sessions_of_one_process_know_at_once_what_the_others_spend_and_hold(
     assert "$0.0200 of the day's budget of $1.2700 are left" in said
     said = spending.over_budget(other.events, PAID, PROMPT, Budgets(day=1.0, elsewhere=beside))
     assert "$0.0000 of the day's budget of $1.0000 are left" in said
-    tab.hold(-0.25)
+    tab.end_call(key, PAID, Usage())
     tab.close()
     assert (beside.day(), beside.held()) == (1.0, 0.0)
 
