@@ -25,6 +25,7 @@ AREAS = {
     "writes": "change something outside, or git's hooks and settings",
     "history": "change or lose what git keeps",
     "runs": "have the user's next git command run something",
+    "others": "write files that others run without a further word",
     "reaches": "reach a socket, another machine, the kernel past the filter",
 }
 MEANS = {

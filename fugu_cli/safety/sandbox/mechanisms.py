@@ -21,7 +21,7 @@ from fugu_cli.safety.sandbox.seatbelt import PROGRAM as SANDBOX_EXEC
 from fugu_cli.safety.sandbox.seatbelt import seatbelt_profile
 from fugu_cli.system import temp_dirs
 
-SandboxMode = Literal["auto", "bubblewrap", "landlock", "seatbelt", "off"]
+SandboxMode = Literal["auto", "bubblewrap", "landlock", "off"]
 MechanismKind = Literal["bubblewrap", "landlock", "seatbelt", "none"]
 
 PACKAGE = Path(__file__).resolve().parents[3]
@@ -101,7 +101,7 @@ def find_mechanism(mode: SandboxMode, path: str) -> Mechanism:
 def _candidates(mode: SandboxMode, path: str) -> Iterator[Mechanism]:
     """Yield what `mode` may choose among here, the best first; `why` says what is missing."""
     if sys.platform == "darwin":
-        if mode in {"auto", "seatbelt"}:
+        if mode == "auto":
             missing = "" if os.access(SANDBOX_EXEC, os.X_OK) else f"there is no {SANDBOX_EXEC}"
             yield Mechanism("seatbelt", program=SANDBOX_EXEC, why=missing)
         else:
@@ -118,8 +118,6 @@ def _candidates(mode: SandboxMode, path: str) -> Iterator[Mechanism]:
     if mode in {"auto", "landlock"}:
         missing = "" if _landlock_works() else "the kernel has none"
         yield Mechanism("landlock", namespaces=True, why=missing)
-    if mode == "seatbelt":
-        yield Mechanism("none", why="there is no seatbelt for Linux")
 
 
 def _landlock_works() -> bool:

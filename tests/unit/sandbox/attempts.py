@@ -211,6 +211,24 @@ git worktree add -q tree; mv .git/worktrees/tree w; mkdir evil; cp -r .git/. evi
 """
 """They would have the user's own next git command run something (`E`)."""
 
+OTHERS = r"""
+echo x > .envrc
+mkdir -p .vscode && echo x > .vscode/tasks.json
+mkdir -p sub/.github/workflows && echo x > sub/.github/workflows/ci.yml
+echo x > .github/ci.yml
+echo x > .github/new.yml
+rm -rf .github
+mv .github gone; mkdir .github; echo x > .github/ci.yml
+echo x > CLAUDE.md; echo x > .mcp.json; mkdir .claude; echo x > .claude/settings.json
+mkdir -p .cargo && echo x > .cargo/config.toml
+ln -s ../outside .husky
+python3 -c 'open(".bashrc", "w").write("x")'
+mkdir .idea && cp tracked.txt .idea/workspace.xml
+cp tracked.txt t && mv t .gitlab-ci.yml
+sh -c 'echo x > .pre-commit-config.yaml' &
+"""
+"""They would write files that others run without a further word."""
+
 REACHES = r"""
 python3 -c 'import socket; s = socket.socket(socket.AF_UNIX); s.connect("'$HOME'/work/agent.sock"); print("REACHED")'
 python3 -c 'import socket; s = socket.socket(socket.AF_UNIX); s.connect("../outside/engine.sock"); print("REACHED")'
@@ -260,7 +278,7 @@ SYSTEM = (
 
 @dataclass(frozen=True)
 class Attempt:
-    """`area`: reads, writes, history, runs or reaches; with the area's number it names the row."""
+    """`area`: reads, writes, history, runs, others or reaches; with the area's number it names the row."""
 
     area: str
     number: int
@@ -280,6 +298,7 @@ def attempts(area: str) -> list[Attempt]:
         "history": HISTORY,
         "runs": RUNS,
         "reaches": REACHES,
+        "others": OTHERS,
     }[area]
     rows = [line.replace("<NL>", "\n") for line in table.strip().splitlines()]
     return [Attempt(area, number, tuple(row.split(" ;;; "))) for number, row in enumerate(rows, 1)]

@@ -27,6 +27,7 @@ from fugu_cli.safety.sandbox import confinement, mechanisms
 from fugu_cli.safety.sandbox.command_sandbox import Sandbox, SandboxSettings
 from fugu_cli.safety.sandbox.git_access import RACY
 from fugu_cli.safety.sandbox.mechanisms import Mechanism
+from fugu_cli.safety.self_running_files import entries_run_by_others
 from fugu_cli.tools.shell_commands import CommandContext, CommandResult, run_command
 
 SECRET = "S3CRET-that-nobody-may-see"
@@ -102,6 +103,11 @@ class World:
         """Modes and contents of everything that must stay as it is."""
         git = self.root / ".git"
         found = contents(self.home, self.outside, git / "hooks") | contents(git / "config")
+        for folder in (self.root, self.root / "sub"):
+            if folder.is_dir():
+                entries = [path.name for path in folder.iterdir()]
+                names = entries_run_by_others("", entries)
+                found |= contents(*(folder / name for name in names))
         return {path: kept for path, kept in found.items() if not path.endswith(".sock")}
 
     def history(self) -> Contents:
@@ -267,6 +273,8 @@ def _made(place: Path, found: Mechanism, rules: SandboxSettings, user: int | Non
     (outside / "work.txt").write_text("work")
     (data / "session.jsonl").write_text(SECRET)
     (root / "tracked.txt").write_text("tracked\n")
+    (root / ".github").mkdir()
+    (root / ".github" / "ci.yml").write_text("on: push\n")
     for folder in (root, root / "kept"):
         folder.mkdir(exist_ok=True)
         for words in (
@@ -285,9 +293,9 @@ def _made(place: Path, found: Mechanism, rules: SandboxSettings, user: int | Non
 
 def clear(place: World) -> None:
     """Take away what attempts left in the repository."""
-    kept = {place.root / name for name in (".git", "kept", "tracked.txt", "dev.sock")} | {
-        place.root / "kept" / ".git"
-    }
+    kept = {
+        place.root / name for name in (".git", ".github", "kept", "tracked.txt", "dev.sock")
+    } | {place.root / "kept" / ".git"}
     for path in (*place.root.iterdir(), *(place.root / "kept").iterdir()):
         if path.is_dir() and not path.is_symlink() and path not in kept:
             shutil.rmtree(path)
