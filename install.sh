@@ -6,6 +6,9 @@ set -euo pipefail
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)"
 [ -n "${HOME:-}" ] || { unset HOME && HOME=~ && export HOME; } # some containers set none
 TORCH="2.13.0"
+TORCH_INDEX="${TORCH_INDEX:-https://download.pytorch.org/whl/cpu}"
+TAKES_CUDA=""
+SIZE="about 0.4 GB to download, 1.4 GB on disk"
 USER_VENV="${XDG_DATA_HOME:-$HOME/.local/share}/fugu/venv"
 REPO_VENV="$ROOT/.venv"
 BIN="$HOME/.local/bin"
@@ -22,11 +25,14 @@ usage: ./install.sh          install the command fugu for you, in ~/.local/bin
        ./install.sh test --fast   only what takes about a minute: ruff, and the tests that run no other program for long
        ./install.sh --help   this text
 
+--cuda, after any of them: take PyTorch as the package index has it, which may be the build with CUDA (5 to 6 GB on disk).
+
 Needs Python 3.11 or newer, git, and a package index; no root, no key, no account. Each can be interrupted and run again.
 
 PYTHON              the Python to use, instead of the newest one found
 FUGU_CACHE_DIR      where the models are kept (default: the user's cache folder)
 FUGU_MODELS_DIR     a folder that already holds the models, for machines without a network
+TORCH_INDEX         the index with PyTorch's builds for CPUs (default: PyTorch's own)
 PIP_INDEX_URL, PIP_EXTRA_INDEX_URL and the rest of pip's configuration count as usual.
 TEXT
 }
@@ -50,7 +56,7 @@ cleared() { if [ -n "$SCRATCH" ]; then rm -rf "$SCRATCH"; fi; }
 
 find_python() {
     local candidate
-    for candidate in python3.13 python3.12 python3.11 python3; do
+    for candidate in python3.14 python3.13 python3.12 python3.11 python3; do
         candidate="${PYTHON_ASKED:-$candidate}"
         # A version manager's shim may be on the PATH without a Python behind it, so each one is tried.
         if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
@@ -117,7 +123,7 @@ pip_install() { # runs pip; its words are kept for the one who asks why it faile
 }
 
 out_of_reach() { # whether pip failed because no index answered
-    local signs='resolve host|name resolution|NewConnectionError|Network is unreachable|timed out|ProxyError|from versions: none'
+    local signs='resolve host|name resolution|NewConnectionError|Network is unreachable|timed out|ProxyError|SSLError|from versions: none'
     grep -qiE "$signs" "$SCRATCH/pip.log"
 }
 
@@ -136,13 +142,14 @@ pip_failed() { # what was being installed
 install_torch() {
     if has_torch; then return; fi
     say "Installing torch $TORCH ..."
-    if [ "$(uname -s)" = "Linux" ] && pip_install "torch==$TORCH+cpu"; then return; fi
-    if [ "$(uname -s)" = "Linux" ]; then
-        if out_of_reach; then pip_failed "torch"; fi
-        # The index in use may carry no build with that name; its plain one may be either kind.
-        say "pip finds no CPU-only build of torch under that name; taking the plain one, which can be several GB."
-        need_space "$VENV" 6000 "a torch that may come with CUDA"
+    if [ "$(uname -s)" = "Linux" ] && [ -z "$TAKES_CUDA" ]; then
+        if pip_install --extra-index-url "$TORCH_INDEX" "torch==$TORCH+cpu"; then return; fi
+        # other versions were found, so an index answers, but none of them is the build for CPUs
+        if ! grep -q "from versions: [0-9]" "$SCRATCH/pip.log"; then pip_failed "torch"; fi
+        fail "torch could not be installed: its small build for CPUs (from $TORCH_INDEX) cannot be had here." \
+            "./install.sh --cuda takes the large one (5 to 6 GB on disk); the README has the install without torch."
     fi
+    if [ -n "$TAKES_CUDA" ]; then need_space "$VENV" 6500 "a torch that may come with CUDA"; fi
     pip_install "torch==$TORCH" || pip_install "torch>=2.4" || pip_failed "torch"
 }
 
@@ -179,7 +186,7 @@ install_for_user() {
     if is_ready user; then
         say "fugu is installed and up to date in $VENV."
     else
-        announce "This installs fugu for you in $VENV: about 0.4 GB to download, 1.4 GB on disk." \
+        announce "This installs fugu for you in $VENV: $SIZE." \
             "It runs from $ROOT: keep that folder."
         need_space_first 1700 "fugu and its libraries"
         make_venv user
@@ -199,8 +206,8 @@ demonstrate() {
     local work code=0 began=$SECONDS
     VENV="$REPO_VENV"
     if ! is_ready demo; then
-        announce "The demo downloads, once: fugu and its libraries (about 0.4 GB) into $VENV," \
-            "and two small models (1.6 GB) into your cache folder; FUGU_CACHE_DIR moves them. On disk that is about 3 GB."
+        announce "The demo sets up, once: fugu and its libraries in $VENV ($SIZE)," \
+            "and two small models (1.6 GB) in your cache folder; FUGU_CACHE_DIR moves them."
         need_space_first 1700 "fugu and its libraries"
         make_venv demo
     fi
@@ -258,6 +265,11 @@ run_tests() {
 }
 
 main() {
+    local word words=()
+    for word in "$@"; do
+        if [ "$word" = "--cuda" ]; then TAKES_CUDA=yes SIZE="with CUDA, 5 to 6 GB on disk"; else words+=("$word"); fi
+    done
+    set -- ${words[@]+"${words[@]}"}
     local mode="${1:-install}"
     case "$mode" in
         -h | --help | help) usage && return ;;

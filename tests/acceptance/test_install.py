@@ -197,3 +197,34 @@ def test_somebody_elses_fugu_is_left_alone_and_said_before_anything_is_done(
     assert done.returncode == 1 and done.stdout == ""
     assert f"{theirs} exists and was not made by this script." in done.stderr
     assert theirs.is_symlink() == link and not (Path(os.environ["XDG_DATA_HOME"]) / "fugu").exists()
+
+
+FAKE_PIP = """case "$*" in
+  *"+cpu"*) echo "ERROR: Could not find a version ... (from versions: 2.13.0)" >&2; exit 1 ;;
+  *"torch=="*) echo taken >> "$TAKEN"; exit 1 ;;
+esac
+exit 1"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the plain torch is the small one")
+@pytest.mark.parametrize("words", [(), ("--cuda",)])
+def test_where_only_the_large_torch_can_be_had_it_is_taken_when_the_user_says_so(
+    tools: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    program(tools, "git", "exit 0")
+    taken = tmp_path / "taken"
+    venv = Path(os.environ["XDG_DATA_HOME"]) / "fugu" / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "pyvenv.cfg").touch()
+    real_python(tools)
+    fake = f'if [ "$1 $2" = "-m pip" ]; then {FAKE_PIP}\nfi\n[ "$2" != "import torch" ]'
+    program(venv / "bin", "python", fake)
+    done = installed(tools, *words, TAKEN=str(taken))
+    assert done.returncode == 1
+    if words:
+        assert done.stdout.startswith("This installs fugu for you") and "5 to 6 GB" in done.stdout
+        assert taken.exists()
+    else:
+        assert "its small build for CPUs (from https://download.pytorch.org/whl/cpu)" in done.stderr
+        assert "./install.sh --cuda takes the large one" in done.stderr
+        assert not taken.exists()

@@ -3,8 +3,10 @@ models.
 """
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from email.parser import Parser
 from pathlib import Path
@@ -200,3 +202,29 @@ def test_the_embedded_models_are_an_extra(wheel: Path) -> None:
     assert "local" in (about.get_all("Provides-Extra") or [])
     found = [line.replace("'", '"') for line in required if line.startswith("xllamacpp")]
     assert found and all('extra == "' in line for line in found)
+
+
+LIGHT = re.compile(
+    r"^pip install --no-deps .* && (python -c .*) \| pip install -r /dev/stdin$", re.M
+)
+
+
+@pytest.mark.parametrize(
+    "file", ["README.md", ".github/actions/fugu/action.yml", ".gitlab/fugu.yml"]
+)
+def test_the_light_install_takes_all_but_the_libraries_of_the_learned_coordinator(
+    bare: Path, file: str
+) -> None:
+    lines = [line.strip() for line in (ROOT / file).read_text().splitlines()]
+    (command,) = LIGHT.findall("\n".join(lines))
+    program = command.removeprefix('python -c "').removesuffix('"')
+    listed = step(str(bare), "-c", program).split("\n")
+    names = {re.split(r"[<>=! ]", line)[0] for line in listed if line}
+    declared = {re.split(r"[<>=! ]", line)[0] for line in _dependencies()}
+    assert declared - names == {*ABSENT} & declared
+    assert names <= declared
+
+
+def _dependencies() -> list[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return list(project["dependencies"])
