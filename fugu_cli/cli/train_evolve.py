@@ -227,7 +227,7 @@ class RolloutFitness:
         return RolloutSessionFactory(config, self._environ, self._out)
 
     async def _all(self, wanted: Sequence[CandidateRollout]) -> list[RolloutOutcome | None]:
-        """In the order of `wanted`; None where an agent did not answer. Raises Spent, StorageError,
+        """In the order of `wanted`; None where an agent did not answer. Raises SpendingLimitReached, StorageError,
         and Unanswered where it is final or the agent is down."""
         flags, file = self._flags, self._out / "rollouts.jsonl"
         known = {

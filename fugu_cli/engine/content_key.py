@@ -249,7 +249,7 @@ def only_reads(workspace: Workspace, call: Call) -> bool:
 
 
 def _into_unread(tool: str, given: dict[str, object], command: str) -> bool:
-    """It looks, or may look, into what `Whole` does not tell."""
+    """Whether the call looks, or may look, into files that a listing of the tree does not name."""
     if tool == "bash" and searches_recursively(command):
         return True
     named = [

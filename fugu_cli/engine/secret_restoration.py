@@ -64,7 +64,7 @@ def restore_secrets(
     log: Log, toolbox: Toolbox, workspace: Workspace, call: Call, *, alone: bool = False
 ) -> Call:
     """The call that is to be judged and run. `alone`: files are kept from the agent, so that it
-    gets no values but those of the very files that it writes. Raises Unrestorable."""
+    gets no values but those of the very files that it writes. Raises UnrestorableMark."""
     mask = log.mask
     if mask is None:
         return call

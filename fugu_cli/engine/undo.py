@@ -98,7 +98,7 @@ def _step(facts: Sequence[Event]) -> UndoableRequest:
 
 
 async def undo_preview(log: Log, workspace: Workspace) -> str:
-    """What `undo` would change, as a unified diff. Raises Nothing, or UsageError where edits would
+    """What `undo` would change, as a unified diff. Raises NothingToUndo, or UsageError where edits would
     be lost.
     """
     found = await _undoable(log, workspace)
@@ -126,7 +126,7 @@ async def undo_request(log: Log, workspace: Workspace, keep: Collection[str] = (
 
 
 async def redo_preview(log: Log, workspace: Workspace) -> str:
-    """What `redo` would change, as a unified diff. Raises Nothing, or UsageError where edits would
+    """What `redo` would change, as a unified diff. Raises NothingToUndo, or UsageError where edits would
     be lost.
     """
     found = await _redoable(log, workspace)

@@ -188,7 +188,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _skill_folder(folder: Path, place: ExtensionFolder) -> Path:
-    """The folder, links followed. Raises Fault where it leads to what the user was not asked
+    """The folder, links followed. Raises DocumentError where it leads to what the user was not asked
     about.
     """
     resolved, file = real_path(folder), real_path(folder / SKILL_FILE)

@@ -44,7 +44,7 @@ class FrontMatterDocument:
         return f"[{', '.join(map(str, found))}]" if isinstance(found, list) else self.text(key)
 
     def text(self, key: str) -> str:
-        """A field's text on one line, "" where it is not given. Raises Fault for a list or a
+        """A field's text on one line, "" where it is not given. Raises DocumentError for a list or a
         table.
         """
         found = (self.fields or {}).get(key, "")
@@ -54,7 +54,7 @@ class FrontMatterDocument:
 
 
 def read_document(path: Path) -> tuple[FrontMatterDocument, bytes]:
-    """The file's parts, and its bytes as they are. Raises Fault."""
+    """The file's parts, and its bytes as they are. Raises DocumentError."""
     data = _data(path)
     if b"\0" in data:
         raise DocumentError("it is not a text file")
@@ -66,7 +66,7 @@ def read_document(path: Path) -> tuple[FrontMatterDocument, bytes]:
 
 
 def parse_document(text: str) -> FrontMatterDocument:
-    """A file's text as its parts. Raises Fault."""
+    """A file's text as its parts. Raises DocumentError."""
     lines = text.replace("\r\n", "\n").split("\n")
     if lines[0].rstrip() != FENCE:
         return FrontMatterDocument(None, text.strip())
@@ -165,7 +165,7 @@ class Skill:
         return self.folder / SKILL_FILE
 
     def text(self) -> str:
-        """What an agent reads of it: where its files are, and the body. Raises Fault.
+        """What an agent reads of it: where its files are, and the body. Raises DocumentError.
 
         A repository's has to be what it was when the user was asked to trust it: agents can write
         there.
@@ -373,7 +373,7 @@ def _words(typed: str) -> list[str]:
 
 
 def command_at(file: Path, name: str, *, own: bool) -> CustomCommand:
-    """The command in a file. Raises Fault."""
+    """The command in a file. Raises DocumentError."""
     if not all(COMMAND_NAME.fullmatch(part) for part in name.split(":")):
         raise DocumentError("its name cannot be typed: letters, digits, `_`, `-` and `.` only")
     if name in BUILT_IN:

@@ -77,7 +77,7 @@ _OPTIONS = (
 
 
 async def download_with_pip(requirement: str, folder: Path) -> None:
-    """`pip download` with the user's own pip configuration. Raises Unavailable with pip's own
+    """`pip download` with the user's own pip configuration. Raises SourceUnavailable with pip's own
     words.
     """
     scratch = folder / "pip"
@@ -148,7 +148,7 @@ class Source(Protocol):
     def label(self) -> str: ...
 
     async def fetch(self, model: Model, part: Path, report: ReportProgress) -> None:
-        """Complete `part`. Raises Unavailable when this source cannot deliver, OSError when the
+        """Complete `part`. Raises SourceUnavailable when this source cannot deliver, OSError when the
         disk cannot take it.
         """
 

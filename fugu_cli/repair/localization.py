@@ -318,7 +318,7 @@ def retrieve(request: str, root: Path) -> list[str]:
 
 
 def _words(text: str) -> set[str]:
-    """Words by their first letters: `rounds` and `Rounding` are the same."""
+    """Return words by their first letters, so that "rounds" and "Rounding" are the same."""
     return {
         word[:5]
         for word in re.findall(r"[a-z0-9]{4,}", re.sub(r"([a-z])([A-Z])", r"\1 \2", text).lower())

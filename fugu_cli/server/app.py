@@ -321,7 +321,7 @@ async def read_body(service: EndpointService, exchange: Exchange, receive: Recei
 
 
 def _take(message: Message, body: bytearray, most: int) -> bool:
-    """Add a portion to the body; whether more is to come. Raises Refused."""
+    """Add a portion to the body; whether more is to come. Raises RequestRefused."""
     if message["type"] == "http.disconnect":
         raise RequestRefused(499, "the client went away")
     body += message.get("body", b"")

@@ -116,7 +116,7 @@ class _Body(LenientModel):
 
 
 def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
-    """The request in `body`. Raises Refused."""
+    """The request in `body`. Raises RequestRefused."""
     sent = parse_body(_Body, body)
     if sent.n not in (None, 1):
         raise RequestRefused(

@@ -175,7 +175,7 @@ OWN_NAMES = frozenset(
 
 
 def read_options(headers: Mapping[str, str], metadata: Mapping[str, JsonValue]) -> RequestOptions:
-    """The options of a request. Raises Refused (400) that names what cannot be understood."""
+    """The options of a request. Raises RequestRefused (400) that names what cannot be understood."""
     return RequestOptions(
         opt_out=frozenset(_names(_said("opt_out", headers, metadata))),
         tier=_tier(_said("tier", headers, metadata)),
@@ -349,7 +349,7 @@ LARGEST_TOKEN_LIMIT = 2**31 - 1
 
 
 def token_limit(name: str, sent: int | None, fallback: int) -> int:
-    """The parameter `name`, a limit in tokens. Raises Refused (400) for one that leaves no room or
+    """The parameter `name`, a limit in tokens. Raises RequestRefused (400) for one that leaves no room or
     is no number of tokens."""
     if sent is not None and sent < 1:
         raise RequestRefused(400, f"{name} must be at least 1", code="invalid_value")
@@ -361,7 +361,7 @@ def token_limit(name: str, sent: int | None, fallback: int) -> int:
 
 
 def reply_schema(kind: str, schema: JsonValue, path: str) -> str:
-    """A reply's form as a JSON schema, "" for text. `path`: where the schema stands. Raises Refused
+    """A reply's form as a JSON schema, "" for text. `path`: where the schema stands. Raises RequestRefused
     (400).
     """
     match kind:

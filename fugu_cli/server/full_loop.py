@@ -41,7 +41,7 @@ async def answer_with_full_loop(
     request: ActiveRequest, coordinator: Coordinator, *, planned: bool = False
 ) -> ServedAnswer:
     """The newest Worker's answer once the loop has ended, a workflow's where it is `planned`.
-    Raises Refused where there is none."""
+    Raises RequestRefused where there is none."""
     log, asking = request.log, request.asking
     for fact in conversation_events(with_authors(asking.messages, request.recall), whole=True):
         log.append(fact)

@@ -119,7 +119,7 @@ class _Body(CountTokensBody):
 
 
 def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
-    """The request in `body`. Raises Refused."""
+    """The request in `body`. Raises RequestRefused."""
     sent = parse_body(_Body, body)
     messages = tuple(_conversation(sent.messages))
     if not messages:
@@ -270,7 +270,7 @@ def _plain(content: JsonValue | list[_Block], beside: ClientMedia) -> str:
 
 
 def _tools(sent: Sequence[_Tool]) -> list[ToolSpec]:
-    """Raises Refused for a tool that Anthropic runs, or whose schema only its own models know."""
+    """Raises RequestRefused for a tool that Anthropic runs, or whose schema only its own models know."""
     if other := [tool.type for tool in sent if tool.type not in (None, "custom")]:
         raise RequestRefused(
             400, f"tools: {other[0]} is not offered, only custom tools", code="unsupported_tool"

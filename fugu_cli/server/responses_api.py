@@ -119,7 +119,7 @@ class _Body(LenientModel):
 
 
 def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
-    """The request in `body`. Raises Refused."""
+    """The request in `body`. Raises RequestRefused."""
     sent = parse_body(_Body, body)
     for name, stored in (
         ("previous_response_id", sent.previous_response_id),
@@ -163,7 +163,7 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
 
 
 def _offered(sent: Sequence[_Tool]) -> Iterator[_Tool]:
-    """The tools that the client runs, those of a namespace under one name. Raises Refused for other
+    """The tools that the client runs, those of a namespace under one name. Raises RequestRefused for other
     kinds.
     """
     for tool in sent:

@@ -113,7 +113,7 @@ class EndpointService:
         self, asking: ClientRequest, head: AnswerHead, say: Say, chosen: Callable[[str], None]
     ) -> ServedAnswer:
         """The answer; `say` gets its text as far as it can be told early, `chosen` who writes it.
-        Raises Refused.
+        Raises RequestRefused.
         """
         single_agent.check_length(self._settings, asking)
         log = self.traces.open(head.id)
@@ -164,7 +164,7 @@ class EndpointService:
         )
 
     def _ultra(self, asking: ClientRequest) -> Coordinator | None:
-        """The Conductor, where the request asks for it. Raises Refused where there is none."""
+        """The Conductor, where the request asks for it. Raises RequestRefused where there is none."""
         if asking.options.tier != "ultra" and (
             asking.model != ULTRA or asking.options.tier == "fugu"
         ):

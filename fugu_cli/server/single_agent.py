@@ -178,7 +178,7 @@ class ActiveRequest:
 
 
 async def answer_with_one_agent(request: ActiveRequest, pinned: str | None) -> ServedAnswer:
-    """The answer of one agent. Raises Refused; cancelled, it records what was cut off."""
+    """The answer of one agent. Raises RequestRefused; cancelled, it records what was cut off."""
     log, asking = request.log, request.asking
     if not asking.tools:
         log.listen(request.tell)
@@ -207,7 +207,7 @@ def excluded_agents(
     request: ActiveRequest, messages: tuple[Message, ...] = (), pinned: str | None = None
 ) -> None:
     """Who is out for this request: opted out by the client, unavailable, or, where one agent is to
-    answer `messages`, not able to. Raises Refused for a wrong name, and where nobody is left."""
+    answer `messages`, not able to. Raises RequestRefused for a wrong name, and where nobody is left."""
     unknown = sorted(request.asking.options.opt_out - request.settings.members.keys())
     if unknown:
         there = ", ".join(request.settings.members)
@@ -362,7 +362,7 @@ async def _assigned(
     request: ActiveRequest, messages: tuple[Message, ...], pinned: str | None, began: int
 ) -> Assigned:
     """Who answers: the pinned agent, the one whose loop it is, or whom the coordinator chooses.
-    Raises Refused.
+    Raises RequestRefused.
     """
     events, out = request.log.events, views.failed_agents(request.log.events)
     turn = _turn(request.log)
@@ -430,7 +430,7 @@ def _as_worker(decision: Assigned) -> Assigned:
 async def _reply(
     request: ActiveRequest, messages: tuple[Message, ...], assigned: Assigned, *, pinned: bool
 ) -> Replied | None:
-    """The agent's reply, recorded; None where it failed and another one may try. Raises Refused
+    """The agent's reply, recorded; None where it failed and another one may try. Raises RequestRefused
     where none may.
     """
     log, member = request.log, request.settings.members[assigned.agent]

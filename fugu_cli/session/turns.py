@@ -597,8 +597,10 @@ class LeadingVerdict(NamedTuple):
 
 
 def leading_verdict(text: str) -> LeadingVerdict | None:
-    """Case-insensitive, `ACCEPTED` too. REJECT means REVISE. Marks of emphasis, headings, lists and
-    quotes, and a `Verdict:` label before the word do not count."""
+    """Read a verdict at the beginning of a text, in any case ("Accepted" counts, REJECT means REVISE).
+
+    Marks of emphasis, headings, lists and quotes, and the label "Verdict:" before it are skipped.
+    """
     lead = _LEADING.match(text)
     if lead is None:
         return None

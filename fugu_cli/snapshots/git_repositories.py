@@ -371,7 +371,7 @@ def user_git(repository: Repository, root: Path) -> Git:
 
 def reading_git(repository: Repository) -> gitpython.Git:
     """GitPython's git on the user's repository, as hardened as `Git`. Its plain calls read every
-    kind of repository; its `Repo` knows neither SHA-256 ids nor reftables. Raises UsageError when
+    kind of repository; its repository class knows neither SHA-256 ids nor reftables. Raises UsageError when
     git is missing."""
     program = git_program(repository.top)
     if program is None:
@@ -523,7 +523,7 @@ async def _read_from_git(process: asyncio.subprocess.Process, name: str) -> byte
 
 @asynccontextmanager
 async def open_blobs(objects: Path, git: Git | None) -> AsyncIterator[BlobReader]:
-    """Open `Blobs` on a store's folder of objects; `git` reads those that it has packed."""
+    """Yield a reader of a store's folder of objects; `git` reads those that it has packed."""
     found = BlobReader(objects, git)
     try:
         yield found

@@ -446,7 +446,7 @@ class Jobs:
         return (*self._gone, *self._jobs)
 
     async def start(self, command: str, folder: Path, around: CommandContext) -> BackgroundJob:
-        """Start one. Raises Crowded, and what `alive` raises."""
+        """Start one. Raises TooManyJobs, and what `alive` raises."""
         if len(self.running) >= MOST_JOBS:
             named = ", ".join(job.name for job in self.running)
             raise TooManyJobs(

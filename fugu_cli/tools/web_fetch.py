@@ -126,7 +126,7 @@ def _shown(page: WebPage, text: str, offset: int) -> ToolResult:
 
 
 async def _fetched(url: str, rules: Sequence[str], bounds: FetchLimits) -> WebPage:
-    """The page at the end of redirects on the same host. Raises Refused."""
+    """The page at the end of redirects on the same host. Raises FetchRefused."""
     import httpx
 
     for _ in range(HOPS):
@@ -178,7 +178,7 @@ def _same(place: rule_matching.WebAddress, target: rule_matching.WebAddress) -> 
 
 
 async def _addresses(place: rule_matching.WebAddress) -> list[str]:
-    """Where the host is, each address once. Raises Refused."""
+    """Where the host is, each address once. Raises FetchRefused."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(
             place.host, place.port, type=socket.SOCK_STREAM
@@ -253,7 +253,7 @@ async def _answer(
 
 def _unpacking(url: str, packed: str) -> Callable[[bytes, int], bytes]:
     """Makes of a piece what it was before it was packed, so many bytes at most: a small page may
-    unpack to any size. Raises Refused."""
+    unpack to any size. Raises FetchRefused."""
     if packed.strip().lower() in {"", "identity"}:
         return lambda piece, most: piece[:most]
     if packed.strip().lower() not in PACKED:

@@ -559,9 +559,7 @@ Columns = Callable[[], int]
 
 
 def block_fragments(block: Block, *, unfolded: bool, terminal: Columns = int) -> list[Fragment]:
-    """A block's pieces. Those of a growing Speech come from a `Growth`, which keeps what is
-    done.
-    """
+    """Return a block's pieces. A reply that grows keeps those that are complete."""
     if isinstance(block, ReplyBlock):
         return ReplyFragments(block).pieces()
     return [] if _empty(block) else [_single(block, unfolded, terminal)]

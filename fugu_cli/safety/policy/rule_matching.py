@@ -98,7 +98,7 @@ def known_tools() -> frozenset[str]:
 
 
 def _canonical(name: str) -> str:
-    """`Bash`, as other agents write it, is bash; a server's tool is called as the server says."""
+    """Return the tool that a rule names: other agents write "Bash" for bash. A name of a server's tool stays."""
     return name.lower() if name.lower() in known_tools() else name
 
 

@@ -171,7 +171,7 @@ def proportional_memory(pid: int, otherwise: int) -> int:
 
 
 def read_order(control: socket.socket) -> str:
-    """`T`: ask, then end. `K`, or nobody there any more: end."""
+    """Return "ask" where the letter T arrives, else "end": fugu sent K or is gone."""
     try:
         return "ask" if control.recv(1) == b"T" else "end"
     except OSError:

@@ -112,7 +112,7 @@ class Spending:
 
     @asynccontextmanager
     async def call(self, agent: str, worst: float) -> AsyncIterator[None]:
-        """Around a call that may cost `worst` USD. Raises Spent, or Unanswered for an agent that is
+        """Around a call that may cost `worst` USD. Raises SpendingLimitReached, or Unanswered for an agent that is
         down.
         """
         if agent in self._down:
@@ -234,8 +234,8 @@ class PaidAgent:
         return self._cached.name
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """The kept reply, or a new one. Raises Spent and Unanswered, which end the rollout for
-        now.
+        """The kept reply, or a new one. Raises SpendingLimitReached and
+        AgentUnanswered, which end the rollout for now.
         """
         asked = _with_seed(prompt, self._account.seed)
         async with self._account.spending.alone(reply_key(self._settings, self._same(asked))):

@@ -217,7 +217,7 @@ async def _solved(job: RolloutJob, events: Sequence[Event], repository: Path) ->
 
 
 def _require_own_decisions(job: RolloutJob, events: Sequence[Event], own: Path) -> None:
-    """Raises Unanswered where the cascade stood in: no row of this arm, and the rollout starts
+    """Raise AgentUnanswered where the cascade stood in: no row of this arm, and the rollout starts
     again the next time.
     """
     stood_in = next(
