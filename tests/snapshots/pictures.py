@@ -219,6 +219,13 @@ async def first_run(sitting: Sitting) -> None:
     await sitting.keys("escape", "ctrl+c")
 
 
+async def trust(sitting: Sitting) -> None:
+    """The first start in a folder that brings files for agents."""
+    await sitting.until(lambda: len(sitting.app.screen_stack) > 1)
+    sitting.picture("trust")
+    await sitting.keys("n", "ctrl+c")
+
+
 async def sessions(sitting: Sitting) -> None:
     """Earlier sessions, on a light ground."""
     await sitting.ask("/sessions")
@@ -242,6 +249,11 @@ def main() -> int:
         studio.take((120, 36), work)
         studio.configure('coordinator = "trinity"\npermission_mode = "ask"')
         studio.take((100, 30), question)
+        (studio.repo / "AGENTS.md").write_text("Use tabs.\n")
+        (studio.repo / ".mcp.json").write_text('{"mcpServers": {"db": {"command": "db-server"}}}')
+        studio.take((100, 30), trust)
+        (studio.repo / "AGENTS.md").unlink()
+        (studio.repo / ".mcp.json").unlink()
         studio.configure('tier = "ultra"\nconductor = { agent = "large" }')
         studio.take((120, 36), workflow)
         studio.take((110, 26), sessions, "light")
