@@ -18,7 +18,6 @@ import importlib
 import os
 import re
 import shutil
-import subprocess
 import zlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -85,6 +84,8 @@ def repository_programs_off(
     configuration of the repository at `cwd` names. Filters and the like that the user's own
     configuration names stay. Raises UsageError when git cannot read the configuration.
     """
+    import subprocess
+
     done = subprocess.run(
         [program, "config", "--list", "--show-scope", "-z"], cwd=cwd, env=dict(environment),
         capture_output=True, check=False, stdin=subprocess.DEVNULL,

@@ -15,15 +15,13 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from fugu_cli.safety.sandbox import trial
 from fugu_cli.safety.sandbox.access_rules import FileAccess, program_folders
-from fugu_cli.safety.sandbox.seatbelt import PROGRAM as SANDBOX_EXEC
-from fugu_cli.safety.sandbox.seatbelt import seatbelt_profile
 from fugu_cli.system import temp_dirs
 
 SandboxMode = Literal["auto", "bubblewrap", "landlock", "off"]
 MechanismKind = Literal["bubblewrap", "landlock", "seatbelt", "none"]
 
+SANDBOX_EXEC = "/usr/bin/sandbox-exec"
 PACKAGE = Path(__file__).resolve().parents[3]
 STARTER = (
     "import sys; sys.path.append(sys.argv.pop(1)); "
@@ -142,6 +140,8 @@ def _try_out(mechanism: Mechanism, command: Sequence[str]) -> str:
     """Run a command in a repository made for it, with the trial's arguments. Returns "" or what
     went wrong.
     """
+    from fugu_cli.safety.sandbox import trial
+
     ours, theirs = socket.socketpair()
     server = socket.create_server(("127.0.0.1", 0))
     parent = TRIAL_FOLDER if os.access(TRIAL_FOLDER, os.W_OK) else None
@@ -206,6 +206,8 @@ def confined_command(
     offline = [] if network else ["--no-network"]
     match mechanism.kind:
         case "seatbelt":
+            from fugu_cli.safety.sandbox.seatbelt import seatbelt_profile
+
             profile = seatbelt_profile(access, private, network=network)
             return [mechanism.program, "-p", profile, *command]
         case "bubblewrap":

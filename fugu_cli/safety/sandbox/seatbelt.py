@@ -11,7 +11,6 @@ from pathlib import Path
 
 from fugu_cli.safety.sandbox.access_rules import FileAccess
 
-PROGRAM = "/usr/bin/sandbox-exec"
 BASE = """(version 1)
 (deny default)
 (allow process-exec process-fork)
