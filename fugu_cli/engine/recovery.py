@@ -17,6 +17,7 @@ from fugu_cli.errors import SessionBusy, StorageError
 from fugu_cli.messages import Call
 from fugu_cli.providers.history import INTERRUPTED
 from fugu_cli.safety import paths
+from fugu_cli.safety.policy.call_arguments import access_of
 from fugu_cli.session import views
 from fugu_cli.session.events import (
     KILLED,
@@ -190,6 +191,8 @@ async def record_killed_calls(log: Log, workspace: Workspace) -> None:
     made = made.without({change.path for change in drafts})
     calls = [event for index in killed if isinstance(event := facts[index], Permitted)]
     made = mark_unclaimed(made, [permitted.call for permitted in calls], workspace.root)
+    if all(access_of(permitted.call.tool).writes_files for permitted in calls):
+        made = made.without(made.unclaimed)  # fugu's own tools write what they name alone
     for permitted in calls:
         log.append(
             ToolRan(
