@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from fugu_cli.app.open_session import SessionExtras
 from fugu_cli.config import Config, kept_keys
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.errors import installing
 from fugu_cli.extensions.hook_settings import DeclaredHooks
 from fugu_cli.extensions.mcp_settings import DeclaredServers
-from fugu_cli.open_session import SessionExtras
 from fugu_cli.safety.policy import rule_matching
 from fugu_cli.safety.redaction import Redactor
 from fugu_cli.session.live_events import Waiting

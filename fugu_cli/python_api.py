@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from fugu_cli.app.request_queue import request_from_text
 from fugu_cli.cli.current_folder import check_embedded, current_config
 from fugu_cli.cli.output import init_of
 from fugu_cli.cli.run import read_schema
 from fugu_cli.cli.session_stream import SessionStream
 from fugu_cli.errors import UsageError
 from fugu_cli.ui.json_output import arguments_object
-from fugu_cli.ui.tui.session_controller import request_from_text
 
 if TYPE_CHECKING:
     from fugu_cli.config import Mode

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, assert_never
 from urllib.parse import urlsplit
 
 from fugu_cli import __version__, prompts
+from fugu_cli.app.open_session import Session, SessionExtras
 from fugu_cli.config import Config, kept_keys
 from fugu_cli.config.agent_pool import PLANNER, usable_pool
 from fugu_cli.config.loader import LoadedConfig
@@ -35,7 +36,6 @@ from fugu_cli.engine.recovery import finish_interrupted_undos
 from fugu_cli.errors import InfrastructureError
 from fugu_cli.extensions.instruction_files import nested_instructions, standing_instructions
 from fugu_cli.extensions.skills import Skill, describe_each
-from fugu_cli.open_session import Session, SessionExtras
 from fugu_cli.providers import Agent
 from fugu_cli.safety import path_rules, saved_permissions
 from fugu_cli.safety.path_rules import Denials

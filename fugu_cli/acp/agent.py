@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from acp.interfaces import Client
 
     from fugu_cli.acp.frames import StdioFrames
+    from fugu_cli.app.session_protocol import SessionOpener
     from fugu_cli.session.store import SessionSummary
-    from fugu_cli.ui.tui.session_protocol import SessionOpener
 
 INVALID_PARAMS, INTERNAL_ERROR = -32602, -32603
 PAGE = 50

@@ -21,24 +21,23 @@ from fugu_cli.acp import session_settings
 from fugu_cli.acp.permissions import EditorForm, answer_of_editor, elicited_by_editor
 from fugu_cli.acp.prompts import PromptBlock, read_prompt
 from fugu_cli.acp.updates import LogUpdates, Update, merged, message, meta, thought
+from fugu_cli.app import event_text
+from fugu_cli.app.approval_questions import ApprovalQuestion
+from fugu_cli.app.request_queue import RequestQueue, request_from_text
 from fugu_cli.engine import undo
 from fugu_cli.errors import FuguError, InfrastructureError, UsageError
 from fugu_cli.extensions.skill_library import parse_headless_request
 from fugu_cli.session import views
-from fugu_cli.ui import event_text
 from fugu_cli.ui.json_output import result_object, run_ending
-from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
-from fugu_cli.ui.tui.request_queue import RequestQueue
-from fugu_cli.ui.tui.session_controller import request_from_text
 
 if TYPE_CHECKING:
     from acp.interfaces import Client
     from acp.schema import ElicitationCapabilities
 
+    from fugu_cli.app.session_protocol import SessionOpener, SessionProtocol
     from fugu_cli.engine.environment import AskPermission
     from fugu_cli.session.events import Recorded
     from fugu_cli.session.live_events import Live
-    from fugu_cli.ui.tui.session_protocol import SessionOpener, SessionProtocol
 
 
 class EditorOutbox:
@@ -290,7 +289,7 @@ def _response(client: ClientSession, since: int) -> PromptResponse:
 
 
 if TYPE_CHECKING:
-    from fugu_cli.ui.tui.request_queue import QueueListener
+    from fugu_cli.app.request_queue import QueueListener
 
     def _fits(session: ClientSession) -> QueueListener:
         return session

@@ -25,17 +25,17 @@ from acp.schema import (
 from pydantic import ValidationError
 
 from fugu_cli.acp.tool_content import kind_of, locations_of, proposed_change, text_content
-from fugu_cli.ui import event_text
-from fugu_cli.ui.approval_options import approval_options
-from fugu_cli.ui.formatting import escape_for_approval
+from fugu_cli.app import event_text
+from fugu_cli.app.approval_options import approval_options
+from fugu_cli.formatting import escape_for_approval
 from fugu_cli.ui.json_output import arguments_object
 
 if TYPE_CHECKING:
     from acp.interfaces import Client
     from mcp_types import ElicitRequestParams, ElicitResult
 
-    from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
-    from fugu_cli.ui.tui.session_protocol import SessionProtocol
+    from fugu_cli.app.approval_questions import ApprovalQuestion
+    from fugu_cli.app.session_protocol import SessionProtocol
 
 EditorScope = Literal["once", "session", "always", "no"]
 OPTION_KINDS: dict[EditorScope, PermissionOptionKind] = {

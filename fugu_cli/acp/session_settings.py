@@ -21,17 +21,15 @@ from acp.schema import (
     UnstructuredCommandInput,
 )
 
+from fugu_cli.app.modes import AUTO, MODE_HELP, all_modes, effort_named
 from fugu_cli.errors import UsageError
 from fugu_cli.extensions.mcp_settings import McpServer, RemoteServer, StdioServer
 from fugu_cli.extensions.skill_library import SKILL_COMMAND, SkillLibrary
 from fugu_cli.messages import EFFORTS
-from fugu_cli.ui.tui.agent_commands import AUTO, effort_named
-from fugu_cli.ui.tui.commands import all_modes
-from fugu_cli.ui.tui.request_queue import MODE_HELP
 
 if TYPE_CHECKING:
-    from fugu_cli.ui.tui.request_queue import RequestQueue
-    from fugu_cli.ui.tui.session_protocol import SessionProtocol
+    from fugu_cli.app.request_queue import RequestQueue
+    from fugu_cli.app.session_protocol import SessionProtocol
 
 TIERS = {"fugu": "an agent is chosen turn by turn", "ultra": "a workflow is planned first"}
 GivenServer = HttpMcpServer | SseMcpServer | AcpMcpServer | McpServerStdio

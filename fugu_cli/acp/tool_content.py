@@ -10,13 +10,13 @@ from pathlib import Path
 from acp.helpers import text_block, tool_content, tool_diff_content
 from acp.schema import ContentToolCallContent, FileEditToolCallContent, ToolCallLocation, ToolKind
 
+from fugu_cli.app.patches import LARGEST, LARGEST_READ, patch_of_call
 from fugu_cli.errors import StorageError
+from fugu_cli.formatting import sanitize
 from fugu_cli.messages import Call
 from fugu_cli.safety.policy.call_arguments import UNKNOWN, access_of
 from fugu_cli.session.events import FileChange, ToolRan
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.ui.diff_lines import LARGEST, LARGEST_READ, patch_of_call
-from fugu_cli.ui.formatting import sanitize
 from fugu_cli.ui.json_output import arguments_object
 
 Content = ContentToolCallContent | FileEditToolCallContent

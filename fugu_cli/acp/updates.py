@@ -29,6 +29,8 @@ from acp.schema import (
 )
 
 from fugu_cli.acp.tool_content import Content, changes_made, kind_of, locations_of, text_content
+from fugu_cli.app import event_text
+from fugu_cli.formatting import first_line, sanitize
 from fugu_cli.messages import Call
 from fugu_cli.session import views
 from fugu_cli.session.events import (
@@ -51,12 +53,11 @@ from fugu_cli.session.live_events import (
     TextStreamed,
     ThoughtStreamed,
 )
-from fugu_cli.ui import event_text, workflow_text
-from fugu_cli.ui.formatting import first_line, sanitize
+from fugu_cli.ui import workflow_text
 from fugu_cli.ui.json_output import arguments_object, routing_object
 
 if TYPE_CHECKING:
-    from fugu_cli.ui.tui.session_protocol import SessionProtocol
+    from fugu_cli.app.session_protocol import SessionProtocol
 
 Update = (
     AgentMessageChunk

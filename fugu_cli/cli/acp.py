@@ -21,8 +21,8 @@ from fugu_cli.errors import UsageError, installing
 from fugu_cli.extensions.mcp_settings import DeclaredServers, McpServer
 
 if TYPE_CHECKING:
+    from fugu_cli.app.session_protocol import SessionOpener
     from fugu_cli.session.store import SessionSummary
-    from fugu_cli.ui.tui.session_protocol import SessionOpener
 
 PACKAGE = "agent-client-protocol>=0.12,<1"
 ABORTED = 4

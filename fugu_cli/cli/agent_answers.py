@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
+from fugu_cli.app.request_queue import QueuedRequest
 from fugu_cli.cli.current_folder import check_embedded, say
 from fugu_cli.cli.session_stream import SessionStream
 from fugu_cli.config.loader import LoadedConfig
@@ -25,7 +26,6 @@ from fugu_cli.session import store
 from fugu_cli.session.events import Replied
 from fugu_cli.ui.headless import deny_headless
 from fugu_cli.ui.json_output import EXIT_CODES
-from fugu_cli.ui.tui.request_queue import QueuedRequest
 
 Answer = TypeVar("Answer", bound=BaseModel)
 LONGEST_DATA = 200_000

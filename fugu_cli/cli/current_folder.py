@@ -21,10 +21,10 @@ from fugu_cli.errors import ModelFileError, UsageError
 from fugu_cli.extensions import instruction_files
 from fugu_cli.extensions.mcp_settings import DeclaredServers, read_named
 from fugu_cli.extensions.skill_library import format_library
+from fugu_cli.formatting import sanitize
 from fugu_cli.safety.paths import is_folder
 from fugu_cli.session import log
 from fugu_cli.session.events import Recorded
-from fugu_cli.ui.formatting import sanitize
 from fugu_cli.ui.output_stream import OutputStream
 
 if TYPE_CHECKING:

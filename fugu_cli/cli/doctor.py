@@ -33,6 +33,7 @@ from fugu_cli.config.kept_keys import KeptLogins, add_kept_keys
 from fugu_cli.config.loader import LoadedConfig, load_config, repository
 from fugu_cli.errors import ConfigError, FuguError, installing
 from fugu_cli.extension_wiring import server_secrets
+from fugu_cli.formatting import sanitize
 from fugu_cli.models.server_lease import missing_package
 from fugu_cli.models.store import Store
 from fugu_cli.safety.paths import is_folder, search_path_outside
@@ -40,7 +41,6 @@ from fugu_cli.safety.redaction import Redactor
 from fugu_cli.safety.sandbox.command_sandbox import ASKED
 from fugu_cli.session import store as session_store
 from fugu_cli.snapshots.git_repositories import git_program
-from fugu_cli.ui.formatting import sanitize
 from fugu_cli.wiring import build_box
 
 ROOM = 2_000_000_000

@@ -26,11 +26,11 @@ from fugu_cli.engine import commit_blame
 from fugu_cli.engine.blame import NamedSession
 from fugu_cli.engine.commit_blame import CommitBlame
 from fugu_cli.errors import FuguError, UsageError
+from fugu_cli.formatting import flatten, money, plural, sanitize
 from fugu_cli.safety.paths import search_path_outside
 from fugu_cli.tools import commits
 from fugu_cli.tools.commits import BlobChange, UserGit
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.ui.formatting import flatten, money, plural, sanitize
 
 KEPT_MESSAGE = "FUGU_EDITMSG"
 """In the git folder: the message of the newest try, for one that a hook refuses."""

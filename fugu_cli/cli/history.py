@@ -24,6 +24,7 @@ from fugu_cli.engine import recovery
 from fugu_cli.engine import undo as engine_undo
 from fugu_cli.engine.commit_blame import add_noted_authors
 from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.formatting import first_line
 from fugu_cli.messages import Prompt
 from fugu_cli.safety.paths import is_folder
 from fugu_cli.session import store, views
@@ -33,7 +34,6 @@ from fugu_cli.tools.diff import change_diffs
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui import blame_text as shown
 from fugu_cli.ui import trace as plain
-from fugu_cli.ui.formatting import first_line
 from fugu_cli.ui.headless import coloured_diff, read_typed_line
 from fugu_cli.ui.terminal_output import TerminalOutput
 
@@ -54,8 +54,8 @@ def can_open_trace() -> bool:
 
 def open_trace(session: str) -> int:
     """Show the decisions as the interface does: one row each, each of which can be opened."""
+    from fugu_cli.app.session_protocol import InterfaceOptions
     from fugu_cli.ui.tui import run_trace
-    from fugu_cli.ui.tui.session_protocol import InterfaceOptions
 
     loaded = current_config()
     path = store.find_session(loaded.config.data, loaded.root, session)

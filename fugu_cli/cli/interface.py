@@ -89,11 +89,11 @@ def start_interface(flags: InterfaceFlags) -> int:
             )
         print(HOW_TO, end="")
         return 0
+    from fugu_cli.app.session_protocol import InterfaceOptions
     from fugu_cli.cli.current_folder import current_config
     from fugu_cli.cli.session_opening import FolderSessions
     from fugu_cli.session import store
     from fugu_cli.ui.tui import run_app
-    from fugu_cli.ui.tui.session_protocol import InterfaceOptions
     from fugu_cli.ui.tui.terminal_app import read_keymap
 
     load = partial(

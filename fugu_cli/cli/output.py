@@ -24,7 +24,7 @@ from fugu_cli.ui.json_output import RunEnding, result_object
 from fugu_cli.ui.terminal_output import TerminalOutput, rich_to_ansi
 
 if TYPE_CHECKING:
-    from fugu_cli.open_session import Session
+    from fugu_cli.app.open_session import Session
 
 
 def print_lines(lines: Sequence[Text]) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fugu_cli import wiring
+from fugu_cli.app.open_session import Session
 from fugu_cli.cli.command_flags import WITH_RUN, ReplayFlags
 from fugu_cli.cli.coordinator import as_usage_errors, coordinator_of
 from fugu_cli.cli.current_folder import check_embedded, current_config, read_records
@@ -29,7 +30,6 @@ from fugu_cli.coordinators import Coordinator
 from fugu_cli.engine.decision_replay import decision_points, replay_decisions
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.extensions import instruction_files
-from fugu_cli.open_session import Session
 from fugu_cli.providers.scripted import load_script
 from fugu_cli.safety.paths import is_folder
 from fugu_cli.session import store, views

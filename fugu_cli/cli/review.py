@@ -31,10 +31,10 @@ from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.coordinators.action_space import by_strength
 from fugu_cli.errors import UsageError
+from fugu_cli.formatting import plural, sanitize
 from fugu_cli.session.events import Member
 from fugu_cli.tools import commits
 from fugu_cli.tools.commits import UserGit
-from fugu_cli.ui.formatting import plural, sanitize
 from fugu_cli.ui.review_report import (
     Review,
     ReviewFinding,

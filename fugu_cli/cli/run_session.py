@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fugu_cli import wiring
+from fugu_cli.app.open_session import Session
 from fugu_cli.cli.current_folder import check_embedded, current_config
 from fugu_cli.cli.flags import OutputFormat, RequestInput, RunFlags
 from fugu_cli.cli.output import RunEnd, RunOutput, init_of, session_name
@@ -23,7 +24,6 @@ from fugu_cli.config.schema import AgentEntry
 from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.extensions import skill_library
 from fugu_cli.extensions.skill_library import TypedRequest
-from fugu_cli.open_session import Session
 from fugu_cli.session import log, store, views
 from fugu_cli.session.events import Asked
 from fugu_cli.system import signals

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from fugu_cli import __version__
+from fugu_cli.app.request_queue import request_from_text
 from fugu_cli.cli.current_folder import check_embedded, current_config, say
 from fugu_cli.cli.flags import SdkFlags, check_empty, check_session, settings_of
 from fugu_cli.cli.output import init_of, take_standard_streams
@@ -48,14 +49,13 @@ from fugu_cli.system.reader_watch import call_when_reader_leaves
 from fugu_cli.tools.media import NotTaken, take_base64
 from fugu_cli.ui import json_output
 from fugu_cli.ui.json_output import Object
-from fugu_cli.ui.tui.session_controller import request_from_text
 
 if TYPE_CHECKING:
+    from fugu_cli.app.request_queue import QueuedRequest
     from fugu_cli.config.loader import LoadedConfig
     from fugu_cli.engine.environment import Permission
     from fugu_cli.messages import Call, Media
     from fugu_cli.safety.policy import Judgement, Mode
-    from fugu_cli.ui.tui.request_queue import QueuedRequest
 
 MODES: dict[str, Mode] = {
     "default": "ask", "acceptEdits": "edit", "bypassPermissions": "yolo", "dontAsk": "ask",

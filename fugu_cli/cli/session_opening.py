@@ -18,12 +18,12 @@ from fugu_cli.extensions import instruction_files
 from fugu_cli.session import store
 
 if TYPE_CHECKING:
+    from fugu_cli.app.open_session import Session
+    from fugu_cli.app.session_protocol import SetupOffer
     from fugu_cli.config import Config
     from fugu_cli.config.loader import LoadedConfig
     from fugu_cli.engine.environment import AskPermission
     from fugu_cli.models.sources import ReportProgress
-    from fugu_cli.open_session import Session
-    from fugu_cli.ui.tui.session_protocol import SetupOffer
 
 
 def import_wiring() -> None:
@@ -145,10 +145,10 @@ class UserSetup:
 
     def offer(self) -> SetupOffer:
         """The known providers, and the embedded models that are missing."""
+        from fugu_cli.app.session_protocol import SetupOffer
         from fugu_cli.cli.current_folder import missing_models
         from fugu_cli.config.agent_pool import SERVICES
         from fugu_cli.models.server_lease import missing_package
-        from fugu_cli.ui.tui.session_protocol import SetupOffer
 
         missing, gigabytes = missing_models(self.config, self.environ)
         missing = () if missing_package() else missing
@@ -186,7 +186,7 @@ class UserSetup:
 
 
 if TYPE_CHECKING:
-    from fugu_cli.ui.tui.session_protocol import SessionOpener
+    from fugu_cli.app.session_protocol import SessionOpener
 
     def _fits(opener: FolderSessions) -> SessionOpener:
         return opener

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING
 
+from fugu_cli.app.request_queue import QueuedRequest, RequestQueue
 from fugu_cli.cli.output import session_name
 from fugu_cli.cli.session_opening import FolderSessions
 from fugu_cli.errors import FuguError
@@ -18,14 +19,13 @@ from fugu_cli.session.events import Asked, Event, Recorded
 from fugu_cli.session.live_events import TextStreamed, ThoughtStreamed
 from fugu_cli.ui import headless, json_output
 from fugu_cli.ui.json_output import Object, RunEnding
-from fugu_cli.ui.tui.request_queue import QueuedRequest, RequestQueue
 
 if TYPE_CHECKING:
+    from fugu_cli.app.open_session import Session
     from fugu_cli.config.loader import LoadedConfig
     from fugu_cli.engine.environment import AskPermission, Permission
     from fugu_cli.extensions.mcp_client import Relay
     from fugu_cli.messages import Call
-    from fugu_cli.open_session import Session
     from fugu_cli.safety.policy import Judgement
     from fugu_cli.session.live_events import Live
 
@@ -148,7 +148,7 @@ class SessionStream:
 
 
 if TYPE_CHECKING:
-    from fugu_cli.ui.tui.request_queue import QueueListener
+    from fugu_cli.app.request_queue import QueueListener
 
     def _fits(stream: SessionStream) -> QueueListener:
         return stream

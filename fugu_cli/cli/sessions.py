@@ -16,11 +16,11 @@ from fugu_cli.cli.command_flags import SessionsFlags
 from fugu_cli.cli.current_folder import current_config, print_clean, read_records, say
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.formatting import compact_number, first_line, known_cost, money, shorten
 from fugu_cli.messages import Usage
 from fugu_cli.session import store as kept
 from fugu_cli.session.spending import Ledger, Payment, all_payments
 from fugu_cli.session.store import SessionSummary, recorded_root
-from fugu_cli.ui.formatting import compact_number, first_line, known_cost, money, shorten
 
 
 def list_or_change_sessions(flags: SessionsFlags) -> int:

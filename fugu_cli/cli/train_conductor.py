@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from fugu_cli.app.open_session import Session as OpenSession
 from fugu_cli.cli import eval
 from fugu_cli.cli.current_folder import current_config
 from fugu_cli.cli.eval import RolloutSessionFactory, about_pool, pool_keys, say_progress
@@ -26,7 +27,6 @@ from fugu_cli.cli.training_flags import ConductorFlags
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.coordinators.baselines import FixedWorkflow
 from fugu_cli.errors import UsageError
-from fugu_cli.open_session import Session as OpenSession
 from fugu_cli.session import log, views
 from fugu_cli.session.events import Member, WorkflowStep
 from fugu_cli.training import grpo

@@ -23,12 +23,12 @@ from fugu_cli.cli.current_folder import current_config, current_path, say
 from fugu_cli.cli.flags import InterfaceFlags, RunFlags
 from fugu_cli.config import trust
 from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.formatting import plural
 from fugu_cli.session import store, views
 from fugu_cli.session.log import Log
 from fugu_cli.tools import commits
 from fugu_cli.tools.commits import UserGit
 from fugu_cli.tools.worktrees import ENVIRONMENTS
-from fugu_cli.ui.formatting import plural
 
 PATHS = ("prompt_file", "output_dir", "mcp_config", "json_schema", "script", "add_dirs")
 """Flags that name files, from the folder where fugu was called."""

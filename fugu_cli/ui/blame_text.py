@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
+from fugu_cli.app.patches import LONGEST_LINE
 from fugu_cli.engine.blame import (
     BlameLine,
     FileBlame,
@@ -21,11 +22,10 @@ from fugu_cli.engine.blame import (
     SessionBlame,
     TurnShare,
 )
+from fugu_cli.formatting import aligned_rows, compact_number, money, plural, sanitize
 from fugu_cli.messages import Usage
 from fugu_cli.tools.commits import NOTES_REF
 from fugu_cli.tools.result import truncate_line
-from fugu_cli.ui.diff_lines import LONGEST_LINE
-from fugu_cli.ui.formatting import aligned_rows, compact_number, money, plural, sanitize
 
 Mask = Callable[[str], str]
 COLOURS = ("cyan", "green", "magenta", "yellow", "blue")

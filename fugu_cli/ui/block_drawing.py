@@ -13,9 +13,27 @@ from typing import TYPE_CHECKING, ClassVar, assert_never
 from rich.cells import cell_len
 from rich.segment import Segment
 
+from fugu_cli.app import patches
+from fugu_cli.app.event_text import (
+    VERDICT_MARKS,
+    call_target,
+    decision_why,
+    file_notes,
+    team_line,
+    test_counts_text,
+    tool_name,
+)
+from fugu_cli.formatting import compact_number as tokens
+from fugu_cli.formatting import (
+    escape_for_approval,
+    flatten,
+    plural,
+    sanitize_for_screen,
+    short_duration,
+)
 from fugu_cli.session import views
 from fugu_cli.session.events import Permitted
-from fugu_cli.ui import diff_drawing, diff_lines
+from fugu_cli.ui import diff_drawing
 from fugu_cli.ui.blocks import (
     Block,
     DecisionBlock,
@@ -44,23 +62,6 @@ from fugu_cli.ui.drawing import (
     styled_line,
     with_commands,
     wrap_lines,
-)
-from fugu_cli.ui.event_text import (
-    VERDICT_MARKS,
-    call_target,
-    decision_why,
-    file_notes,
-    team_line,
-    test_counts_text,
-    tool_name,
-)
-from fugu_cli.ui.formatting import compact_number as tokens
-from fugu_cli.ui.formatting import (
-    escape_for_approval,
-    flatten,
-    plural,
-    sanitize_for_screen,
-    short_duration,
 )
 from fugu_cli.ui.markdown_chunks import MarkdownChunk
 from fugu_cli.ui.workflow_text import edge_columns, plan_title, step_agent
@@ -289,7 +290,7 @@ def _tool_head(block: ToolBlock, palette: Palette) -> tuple[list[StyledPart], li
         ]
     if not block.permitted.allowed:
         left.append((f"  {_denial(block.permitted)}", palette.warn))
-    added, removed = diff_lines.patch_size(_patch(block))
+    added, removed = patches.patch_size(_patch(block))
     right: list[StyledPart] = []
     if added or removed:
         right += [(f"+{added}", palette.good), (f" -{removed} ", palette.bad)]
@@ -320,7 +321,7 @@ def _patch(block: ToolBlock) -> str:
     """What the call changed: as it is known, else as its arguments say."""
     if block.result is None or not block.result.changes:
         return ""
-    return block.patch or diff_lines.patch_of_call(block.call)
+    return block.patch or patches.patch_of_call(block.call)
 
 
 def _sign(block: ToolBlock, palette: Palette) -> tuple[str, str]:

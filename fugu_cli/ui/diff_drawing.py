@@ -15,7 +15,8 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
-from fugu_cli.ui.diff_lines import LONGEST_LINE, LONGEST_LINE_ON_PAGE, shorten_patch
+from fugu_cli.app.patches import LONGEST_LINE, LONGEST_LINE_ON_PAGE, shorten_patch
+from fugu_cli.formatting import escape_for_approval, plural
 from fugu_cli.ui.drawing import (
     Palette,
     StyledLine,
@@ -25,7 +26,6 @@ from fugu_cli.ui.drawing import (
     parse_style,
     wrap_lines,
 )
-from fugu_cli.ui.formatting import escape_for_approval, plural
 
 if TYPE_CHECKING:
     from rich.syntax import Syntax

@@ -1,17 +1,14 @@
-"""Diffs and questions: the change that a call is about to make as a patch, a patch as coloured
-lines, and what people read before they approve a call. The full screen, the inline mode and `fugu
-run` ask with the same words.
+"""The words and lines that people read before they approve a call, the same in the full screen,
+inline mode and `fugu run`.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fugu_cli.formatting import escape_for_approval, flatten, plural, with_tilde
 from fugu_cli.messages import Call
-from fugu_cli.system.bounded_json import parse_json
 from fugu_cli.ui.drawing import (
     Palette,
     StyledLine,
@@ -20,73 +17,17 @@ from fugu_cli.ui.drawing import (
     styled_line,
     wrap_lines,
 )
-from fugu_cli.ui.formatting import escape_for_approval, flatten, plural, with_tilde
 
 if TYPE_CHECKING:
+    from fugu_cli.app.approval_options import ApprovalOption, Pending
     from fugu_cli.safety.policy import Judgement
-    from fugu_cli.ui.approval_options import ApprovalOption, Pending
-
-ReadFile = Callable[[str], str | None]
-"""The text of a file by the path a call names; None where there is none that can be shown."""
-
-OLD_FIELDS = ("old", "old_string", "old_text", "search")
-NEW_FIELDS = ("new", "new_string", "new_text", "replace")
-CONTENT_FIELDS = ("content", "text", "body")
-PATCH_FIELDS = ("patch", "diff", "input")
-LARGEST = 200_000
-"""Characters of a file that are still compared."""
-LARGEST_READ = 1_000_000
-"""Bytes of a file whose change is still shown in its surroundings."""
-
-
-def read_nothing(path: str) -> None:
-    """A `read` that knows no file: a change is shown without its surroundings."""
-    del path
-
-
-def patch_of_call(call: Call, read: ReadFile = read_nothing) -> str:
-    """What an edit, write or apply_patch call changes, as a unified diff; "" for any other call."""
-    try:
-        arguments = parse_json(call.arguments)
-    except ValueError:
-        return ""
-    if not isinstance(arguments, dict):
-        return ""
-    given = {key: value for key, value in arguments.items() if isinstance(value, str)}
-    path = given.get("path", "")
-    old, new = _first(given, OLD_FIELDS), _first(given, NEW_FIELDS)
-    whole, patch = _first(given, CONTENT_FIELDS), _first(given, PATCH_FIELDS)
-    if call.tool == "apply_patch" and patch is not None:
-        return patch
-    if call.tool == "edit" and old is not None and new is not None:
-        return _edit(path, (old, new), read(path), every=arguments.get("replace_all") is True)
-    if call.tool == "write" and whole is not None:
-        return unified_diff(path, read(path) or "", whole)
-    return ""
-
-
-def approval_patch(call: Call, root: Path) -> str:
-    """What a call in `root` is about to change, with the lines around it; "" where that is nothing.
-    For a thread.
-    """
-
-    def read(path: str) -> str | None:
-        try:
-            file = (root / path).resolve()
-            if not file.is_file() or file.stat().st_size > LARGEST_READ:
-                return None
-            return file.read_text(encoding="utf-8")
-        except (OSError, ValueError):
-            return None
-
-    return patch_of_call(call, read)
 
 
 def approval_target_lines(
     call: Call, judgement: Judgement, width: int, palette: Palette
 ) -> list[StyledLine]:
     """What is asked about, in full."""
-    from fugu_cli.ui.event_text import (
+    from fugu_cli.app.event_text import (
         approval_target,
     )  # brings the events with it: not before the first paint
 
@@ -123,7 +64,7 @@ def pending_lines(pending: Pending, width: int, palette: Palette, most: int) -> 
     """The calls that will be asked about next, each on its own lines; of more than `most` how many
     more there are.
     """
-    from fugu_cli.ui.event_text import describe_call
+    from fugu_cli.app.event_text import describe_call
 
     shown = pending.others if len(pending.others) <= most else pending.others[: most - 1]
     lines: list[StyledLine] = []
@@ -172,111 +113,3 @@ def option_lines(
 def _line_width(line: StyledLine) -> int:
     """In cells."""
     return sum(segment.cell_length for segment in line)
-
-
-def _first(given: dict[str, str], names: Sequence[str]) -> str | None:
-    return next((given[name] for name in names if name in given), None)
-
-
-def _edit(path: str, change: tuple[str, str], text: str | None, *, every: bool) -> str:
-    old, new = change
-    if text is None or not old or old not in text:
-        return unified_diff(path, old, new)
-    return unified_diff(path, text, text.replace(old, new, -1 if every else 1))
-
-
-def unified_diff(path: str, before: str, after: str) -> str:
-    """Two texts of one file as a unified diff with three lines around each change."""
-    if len(before) + len(after) > LARGEST:
-        return (
-            f"--- {path}\n+++ {path}\n@@ too large to compare: {len(before):,} and "
-            f"{len(after):,} characters @@"
-        )
-    made = difflib.unified_diff(_lines(before), _lines(after), path, path, lineterm="")
-    return "\n".join(made)
-
-
-def _lines(text: str) -> list[str]:
-    """Its lines, split at newlines alone: what stands after any other control character belongs to
-    the same line.
-    """
-    return text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []
-
-
-def patch_size(patch: str) -> tuple[int, int]:
-    """Lines added and removed."""
-    lines = _lines(patch)
-    added = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
-    removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
-    return added, removed
-
-
-LONGEST_LINE = 1000
-"""Characters of a line of a diff that are shown where it passes by."""
-LONGEST_LINE_ON_PAGE = 20_000
-"""The same on a page that was opened to be read."""
-AROUND_CHANGE = 200
-"""Characters that are shown on both sides of what changed in a long line."""
-
-
-def shorten_patch(patch: str, longest: int) -> str:
-    """Cut lines of a unified diff that have more than `longest` characters to what changed in them,
-    and say how much is left out."""
-    if len(patch) <= longest:
-        return patch
-    lines = patch.split("\n")
-    index = 0
-    while index < len(lines):
-        removed = _run_of_sign(lines, index, "-")
-        added = _run_of_sign(lines, index + removed, "+")
-        for offset in range(max(removed, added, 1)):
-            old = index + offset if offset < removed else None
-            new = index + removed + offset if offset < added else None
-            if old is not None and new is not None:
-                lines[old], lines[new] = _shorten_pair(lines[old], lines[new], longest)
-            else:
-                single = next((at for at in (old, new) if at is not None), index)
-                lines[single] = _excerpt(lines[single], 1, 1, longest)
-        index += max(removed + added, 1)
-    return "\n".join(lines)
-
-
-def _run_of_sign(lines: Sequence[str], start: int, sign: str) -> int:
-    end = start
-    while end < len(lines) and lines[end].startswith(sign):
-        end += 1
-    return end - start
-
-
-def _shorten_pair(old: str, new: str, longest: int) -> tuple[str, str]:
-    if max(len(old), len(new)) <= longest:
-        return old, new
-    start = 1 + _common_length(old[1:], new[1:])
-    tail = _common_length(old[: start - 1 : -1], new[: start - 1 : -1])
-    return (
-        _excerpt(old, start, len(old) - tail, longest),
-        _excerpt(new, start, len(new) - tail, longest),
-    )
-
-
-def _common_length(first: str, second: str) -> int:
-    """Return the length of the common beginning. Halves the range: the texts may have megabytes."""
-    low, high = 0, min(len(first), len(second))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if first[low:middle] == second[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _excerpt(line: str, start: int, end: int, longest: int) -> str:
-    """Return a line with its sign and what stands around the characters from `start` to `end`."""
-    if len(line) <= longest:
-        return line
-    first = max(start - AROUND_CHANGE, 1)
-    last = min(max(end + AROUND_CHANGE, first + AROUND_CHANGE), first + longest, len(line))
-    before = f"[… {first - 1:,} characters …]" if first > 1 else ""
-    after = f"[… {len(line) - last:,} characters …]" if last < len(line) else ""
-    return f"{line[:1]}{before}{line[first:last]}{after}"

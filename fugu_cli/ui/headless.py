@@ -14,14 +14,8 @@ from typing import TYPE_CHECKING, Literal, TextIO
 
 from rich.text import Text
 
-from fugu_cli.messages import Call
-from fugu_cli.session import views
-from fugu_cli.session.events import Event, Permitted, Recorded
-from fugu_cli.session.live_events import OutputStreamed, Retried, TextStreamed, Waiting
-from fugu_cli.session.log import Log
-from fugu_cli.ui import event_text, json_output
-from fugu_cli.ui.drawing import BLANK, TERMINAL, styled_line, wrap_lines
-from fugu_cli.ui.formatting import (
+from fugu_cli.app import event_text, patches
+from fugu_cli.formatting import (
     compact_number,
     duration,
     first_line,
@@ -30,6 +24,13 @@ from fugu_cli.ui.formatting import (
     sanitize,
     shorten,
 )
+from fugu_cli.messages import Call
+from fugu_cli.session import views
+from fugu_cli.session.events import Event, Permitted, Recorded
+from fugu_cli.session.live_events import OutputStreamed, Retried, TextStreamed, Waiting
+from fugu_cli.session.log import Log
+from fugu_cli.ui import json_output
+from fugu_cli.ui.drawing import BLANK, TERMINAL, styled_line, wrap_lines
 from fugu_cli.ui.json_output import RunEnding, result_object
 from fugu_cli.ui.terminal_output import TerminalOutput
 
@@ -75,12 +76,12 @@ def ask_on_terminal(
     one_at_a_time = asyncio.Lock()
 
     async def ask(call: Call, judgement: Judgement) -> Permission:
+        from fugu_cli.app.approval_options import terminal_options
         from fugu_cli.ui import diff_drawing, diff_lines
-        from fugu_cli.ui.approval_options import terminal_options
 
         async with one_at_a_time:
             await asyncio.sleep(SETTLE_SECONDS)
-            patch = await asyncio.to_thread(diff_lines.approval_patch, call, root)
+            patch = await asyncio.to_thread(patches.approval_patch, call, root)
             with screen.held():
                 width = screen.width
                 target = diff_lines.approval_target_lines(call, judgement, width, TERMINAL)
@@ -306,9 +307,8 @@ def final_object(
 def coloured_diff(patch: str, limit: int = DIFF_LINES) -> list[Text]:
     """Return a unified diff line by line. After `limit` lines or DIFF_CHARACTERS only the number of
     further lines is told."""
-    from fugu_cli.ui import diff_lines
 
-    shortened = diff_lines.shorten_patch(patch, diff_lines.LONGEST_LINE)
+    shortened = patches.shorten_patch(patch, patches.LONGEST_LINE)
     lines = sanitize(shortened).rstrip("\n").splitlines()
     styles = {"+": "green", "-": "red", "@": "cyan"}
     texts: list[Text] = []

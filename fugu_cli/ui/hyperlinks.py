@@ -14,8 +14,8 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
+from fugu_cli.formatting import with_tilde
 from fugu_cli.ui.drawing import StyledLine
-from fugu_cli.ui.formatting import with_tilde
 
 _LINK = re.compile(
     r"(?P<url>https?://[\w.\-~:/?#\[\]@!$&'()*+,;=%]+)"

@@ -34,9 +34,11 @@ from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.styles import Style
 
+from fugu_cli.app.approval_options import ApprovalScope, approval_options
+from fugu_cli.app.preferences import InputHistory, PreferencesFile
+from fugu_cli.app.session_protocol import InterfaceOptions, SessionOpener
 from fugu_cli.errors import UsageError
 from fugu_cli.ui import drawing
-from fugu_cli.ui.approval_options import ApprovalScope, approval_options
 from fugu_cli.ui.diff_lines import option_lines
 from fugu_cli.ui.drawing import styled_line
 from fugu_cli.ui.graphemes import last_character
@@ -44,11 +46,9 @@ from fugu_cli.ui.hyperlinks import LinkFinder
 from fugu_cli.ui.inline_view import InlineScreen, LinePrinter, Scrollback
 from fugu_cli.ui.tui import project_folder, session_status, themes
 from fugu_cli.ui.tui.commands import all_commands, command_choices, is_request, run_input
-from fugu_cli.ui.tui.preferences import InputHistory, PreferencesFile
 from fugu_cli.ui.tui.project_folder import FolderFiles, mention
 from fugu_cli.ui.tui.prompt import CommandChoices, SecondPress
 from fugu_cli.ui.tui.session_controller import SessionController, choose_mode, steer
-from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener
 from fugu_cli.ui.tui.status_line import draw_status
 from fugu_cli.ui.tui.terminal_input import InputDecoder
 from fugu_cli.ui.tui.user_programs import start_program

@@ -12,27 +12,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from fugu_cli.app.approval_options import MOST_LISTED
+from fugu_cli.app.preferences import PreferencesFile
+from fugu_cli.formatting import flatten
 from fugu_cli.session.events import Finished, Recorded, ToolRan
 from fugu_cli.session.live_events import Live, Retried
 from fugu_cli.ui import block_drawing, diff_drawing, diff_lines, drawing, trace_drawing
-from fugu_cli.ui.approval_options import MOST_LISTED
 from fugu_cli.ui.block_drawing import GAP, block_fragments, chunk_fragment, has_gap_before
 from fugu_cli.ui.blocks import Block, NoteBlock, ReplyBlock, ThinkingBlock, ToolBlock
 from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, plain_text, styled_line
-from fugu_cli.ui.formatting import flatten
 from fugu_cli.ui.markdown_chunks import MarkdownChunk
 from fugu_cli.ui.session_totals import FoldedSession
 from fugu_cli.ui.tui import themes
-from fugu_cli.ui.tui.preferences import PreferencesFile
 from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview, StatusLine, UpdateNote
 from fugu_cli.ui.tui.user_programs import place_command
 from fugu_cli.ui.turn_page import PageAt, Section, section_title
 
 if TYPE_CHECKING:
-    from fugu_cli.ui.approval_options import Pending
+    from fugu_cli.app.approval_options import Pending
+    from fugu_cli.app.approval_questions import ApprovalQuestion
     from fugu_cli.ui.hyperlinks import FilePlace, LinkFinder
-    from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
     from fugu_cli.ui.tui.screen_protocol import ScreenProtocol
 
 RESUMED_BLOCKS = 40

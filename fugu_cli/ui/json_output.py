@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from fugu_cli import __version__
+from fugu_cli.app import event_text
 from fugu_cli.engine.structured_answer import answer_fault, answer_value
 from fugu_cli.errors import FuguError
 from fugu_cli.messages import Call, Usage
@@ -34,7 +35,7 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.live_events import Live, Retried, TextStreamed, ThoughtStreamed, Waiting
 from fugu_cli.system.bounded_json import parse_json
-from fugu_cli.ui import event_text, workflow_text
+from fugu_cli.ui import workflow_text
 
 SUBTYPES = {
     "accepted": "success",

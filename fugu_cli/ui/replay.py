@@ -9,15 +9,10 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
+from fugu_cli.app import event_text
 from fugu_cli.coordinators import Decision
 from fugu_cli.engine.decision_replay import ReplayedDecision
-from fugu_cli.messages import Usage
-from fugu_cli.session import views
-from fugu_cli.session.costs import PaidEvent
-from fugu_cli.session.decision_scores import decision_scores
-from fugu_cli.session.events import Asked, Assigned, Event, Finished, Member, Opened, Recorded
-from fugu_cli.ui import event_text
-from fugu_cli.ui.formatting import (
+from fugu_cli.formatting import (
     aligned_rows,
     compact_number,
     duration,
@@ -27,6 +22,11 @@ from fugu_cli.ui.formatting import (
     probability,
     sanitize,
 )
+from fugu_cli.messages import Usage
+from fugu_cli.session import views
+from fugu_cli.session.costs import PaidEvent
+from fugu_cli.session.decision_scores import decision_scores
+from fugu_cli.session.events import Asked, Assigned, Event, Finished, Member, Opened, Recorded
 from fugu_cli.ui.json_output import routing_object
 
 UNKNOWN = "each decision is made on the session as it was recorded; what would have followed another one is unknown"

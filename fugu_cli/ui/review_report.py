@@ -12,7 +12,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from fugu_cli import __version__
-from fugu_cli.ui.formatting import flatten, known_cost, plural, sanitize
+from fugu_cli.formatting import flatten, known_cost, plural, sanitize
 
 Severity = Literal["error", "warning", "note"]
 Category = Literal["bug", "security", "data-loss", "compatibility", "performance", "tests"]

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fugu_cli import __version__
+from fugu_cli.app.event_text import describe_call, job_end_text
 from fugu_cli.errors import UsageError
 from fugu_cli.messages import Usage
 from fugu_cli.safety.paths import path_exists
@@ -33,7 +34,6 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.store import OUTPUT_FILES, copy_media
 from fugu_cli.system import atomic_files
-from fugu_cli.ui.event_text import describe_call, job_end_text
 from fugu_cli.ui.json_output import arguments_object, routing_object
 
 ATIF_VERSION = "ATIF-v1.8"

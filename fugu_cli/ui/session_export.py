@@ -11,13 +11,13 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from fugu_cli.app import patches
+from fugu_cli.app.event_text import describe_call
 from fugu_cli.errors import UsageError
 from fugu_cli.session.events import Asked, Recorded, ToolRan
-from fugu_cli.ui import diff_lines
 from fugu_cli.ui.block_drawing import transcript_fragments
 from fugu_cli.ui.blocks import Block, EndBlock, NoteBlock, ReplyBlock, RequestBlock, ToolBlock
 from fugu_cli.ui.drawing import LIGHT
-from fugu_cli.ui.event_text import describe_call
 from fugu_cli.ui.json_output import event_object, result_object, run_ending
 from fugu_cli.ui.trace import trace_text
 from fugu_cli.ui.transcript import transcript_blocks
@@ -44,7 +44,7 @@ def _block_markdown(block: Block) -> str:
         case ReplyBlock():
             return f"**{block.agent}**\n\n{''.join(block.said).strip()}"
         case ToolBlock(result=ToolRan() as ran):
-            patch = diff_lines.patch_of_call(block.call) if ran.changes else ""
+            patch = patches.patch_of_call(block.call) if ran.changes else ""
             head = f"`{describe_call(block.call)}`: {'ok' if ran.ok else 'failed'}"
             return f"{head}\n\n```diff\n{patch}\n```" if patch else head
         case ToolBlock() if not block.permitted.allowed:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from fugu_cli.app.event_text import IN_BACKGROUND, call_target, describe_call
+from fugu_cli.formatting import flatten, sanitize
 from fugu_cli.messages import Usage
 from fugu_cli.session import views
 from fugu_cli.session.costs import PaidEvent
@@ -41,8 +43,6 @@ from fugu_cli.session.live_events import (
     Waiting,
 )
 from fugu_cli.session.open_work import TodoItem
-from fugu_cli.ui.event_text import IN_BACKGROUND, call_target, describe_call
-from fugu_cli.ui.formatting import flatten, sanitize
 from fugu_cli.ui.trace_rows import TraceRows
 from fugu_cli.ui.transcript import Transcript
 

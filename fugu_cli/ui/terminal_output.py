@@ -19,8 +19,8 @@ from typing import TextIO
 
 from rich.text import Text
 
+from fugu_cli.formatting import duration, first_line, retrying_in, shorten
 from fugu_cli.ui.drawing import COLOUR_SYSTEMS, StyledLine, ansi_text
-from fugu_cli.ui.formatting import duration, first_line, retrying_in, shorten
 from fugu_cli.ui.output_stream import OutputStream
 
 TICK = 1.0

@@ -10,15 +10,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from fugu_cli.app import event_text
+from fugu_cli.app.event_text import describe_call
+from fugu_cli.app.patches import patch_size
 from fugu_cli.coordinators.conductor import step_context
 from fugu_cli.coordinators.conductor.step_context import step_manifest
-from fugu_cli.session import views
-from fugu_cli.session.decision_scores import decision_scores
-from fugu_cli.session.events import Assigned, Event, Opened, Planned, Recorded, ToolRan
-from fugu_cli.ui import event_text, workflow_text
-from fugu_cli.ui.diff_lines import patch_size
-from fugu_cli.ui.event_text import describe_call
-from fugu_cli.ui.formatting import (
+from fugu_cli.formatting import (
     aligned_rows,
     compact_number,
     duration,
@@ -30,6 +27,10 @@ from fugu_cli.ui.formatting import (
     sanitize,
     shorten,
 )
+from fugu_cli.session import views
+from fugu_cli.session.decision_scores import decision_scores
+from fugu_cli.session.events import Assigned, Event, Opened, Planned, Recorded, ToolRan
+from fugu_cli.ui import workflow_text
 from fugu_cli.ui.json_output import routing_object
 from fugu_cli.ui.trace_rows import (
     DecisionRow,

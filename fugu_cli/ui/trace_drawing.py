@@ -6,6 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from fugu_cli.formatting import (
+    compact_number,
+    flatten,
+    known_cost,
+    plural,
+    probability,
+    short_duration,
+)
+from fugu_cli.formatting import compact_number as tokens
 from fugu_cli.messages import Usage
 from fugu_cli.session import views
 from fugu_cli.session.events import (
@@ -21,15 +30,6 @@ from fugu_cli.ui.drawing import (
     styled_line,
     wrap_lines,
 )
-from fugu_cli.ui.formatting import (
-    compact_number,
-    flatten,
-    known_cost,
-    plural,
-    probability,
-    short_duration,
-)
-from fugu_cli.ui.formatting import compact_number as tokens
 from fugu_cli.ui.session_totals import SessionTotals
 from fugu_cli.ui.trace_rows import PlanRow, RequestRow, TraceRow, TurnRow
 from fugu_cli.ui.workflow_text import edge_columns, plan_title, step_agent

@@ -8,7 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from fugu_cli.app import event_text
+from fugu_cli.app.event_text import decision_reason
 from fugu_cli.errors import UsageError
+from fugu_cli.formatting import first_line, known_cost, sanitize
 from fugu_cli.messages import Usage
 from fugu_cli.session import views
 from fugu_cli.session.costs import PaidEvent
@@ -30,9 +33,6 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.live_events import Live, TextStreamed
-from fugu_cli.ui import event_text
-from fugu_cli.ui.event_text import decision_reason
-from fugu_cli.ui.formatting import first_line, known_cost, sanitize
 
 
 @dataclass(frozen=True)

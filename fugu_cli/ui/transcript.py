@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fugu_cli.app import event_text
+from fugu_cli.formatting import first_line
 from fugu_cli.session import views
 from fugu_cli.session.events import (
     Asked,
@@ -36,7 +38,7 @@ from fugu_cli.session.live_events import (
     ThoughtStreamed,
     Waiting,
 )
-from fugu_cli.ui import event_text, workflow_text
+from fugu_cli.ui import workflow_text
 from fugu_cli.ui.blocks import (
     Block,
     DecisionBlock,
@@ -49,7 +51,6 @@ from fugu_cli.ui.blocks import (
     ToolBlock,
     WelcomeBlock,
 )
-from fugu_cli.ui.formatting import first_line
 from fugu_cli.ui.markdown_chunks import MarkdownChunker
 
 LIVE_OUTPUT = 4000

@@ -9,7 +9,18 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise, takewhile
 
+from fugu_cli.app import patches
+from fugu_cli.app.event_text import describe_call
 from fugu_cli.engine.harness import TOOL_CALLING
+from fugu_cli.formatting import compact_number as tokens
+from fugu_cli.formatting import (
+    duration,
+    flatten,
+    known_cost,
+    plural,
+    probability,
+    sanitize_for_screen,
+)
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt
 from fugu_cli.session import views
 from fugu_cli.session.decision_scores import decision_scores
@@ -25,7 +36,7 @@ from fugu_cli.session.events import (
     Replied,
     ToolRan,
 )
-from fugu_cli.ui import diff_drawing, diff_lines
+from fugu_cli.ui import diff_drawing
 from fugu_cli.ui import trace_rows as plain_rows
 from fugu_cli.ui.block_drawing import GAP, transcript_fragments
 from fugu_cli.ui.column import Fragment
@@ -39,16 +50,6 @@ from fugu_cli.ui.drawing import (
     plain_text,
     styled_line,
     wrap_lines,
-)
-from fugu_cli.ui.event_text import describe_call
-from fugu_cli.ui.formatting import compact_number as tokens
-from fugu_cli.ui.formatting import (
-    duration,
-    flatten,
-    known_cost,
-    plural,
-    probability,
-    sanitize_for_screen,
 )
 from fugu_cli.ui.trace_rows import TraceRow, TurnRow, turn_result
 from fugu_cli.ui.transcript import transcript_blocks
@@ -72,7 +73,7 @@ PatchOf = Callable[[ToolRan], str]
 
 def patch_of_arguments(ran: ToolRan) -> str:
     """The diff as the call itself says, where the contents are not at hand."""
-    return diff_lines.patch_of_call(ran.call)
+    return patches.patch_of_call(ran.call)
 
 
 PromptOf = Callable[[Sequence[Event], Member], Prompt]

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fugu_cli.formatting import first_line
 from fugu_cli.session import views
 from fugu_cli.session.events import Event, Failed, Merged, Planned, WorkflowStep
-from fugu_cli.ui.formatting import first_line
 
 
 def plan_title(event: Planned) -> str:

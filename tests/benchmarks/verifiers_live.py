@@ -21,6 +21,7 @@ from one_pass import answer_targets
 from verifiers_works import Work
 
 from fugu_cli import prompts, wiring
+from fugu_cli.app.open_session import Session
 from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import EMBEDDED
 from fugu_cli.config.loader import LoadedConfig
@@ -28,7 +29,6 @@ from fugu_cli.config.schema import AgentEntry
 from fugu_cli.engine.environment import Permission
 from fugu_cli.errors import InfrastructureError
 from fugu_cli.messages import Call, Usage, Value
-from fugu_cli.open_session import Session
 from fugu_cli.safety import policy
 from fugu_cli.session import views
 from fugu_cli.session.events import Assigned, Event, Finished

@@ -24,11 +24,11 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from textual.pilot import Pilot
 
+from fugu_cli.app.session_protocol import InterfaceOptions
 from fugu_cli.cli.current_folder import current_config
 from fugu_cli.cli.session_opening import FolderSessions
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.approval import Approval
-from fugu_cli.ui.tui.session_protocol import InterfaceOptions
 from tests.acceptance.loopback import KEY, Answer, Asked, Refuses, Says, Use, running
 
 PICTURES = Path(__file__).parents[2] / "fugu_cli" / "help" / "pictures"

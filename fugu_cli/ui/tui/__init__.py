@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener, SessionProtocol
+from fugu_cli.app.session_protocol import InterfaceOptions, SessionOpener, SessionProtocol
 
 if TYPE_CHECKING:
     from fugu_cli.session.events import Recorded

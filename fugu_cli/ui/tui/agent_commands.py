@@ -8,11 +8,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fugu_cli.app.modes import AUTO, effort_named
 from fugu_cli.engine import availability
 from fugu_cli.errors import FuguError, ModelFileError, UsageError
-from fugu_cli.messages import EFFORTS, Effort
-from fugu_cli.session import views
-from fugu_cli.ui.formatting import (
+from fugu_cli.formatting import (
     compact_number,
     flatten,
     known_cost,
@@ -21,6 +20,8 @@ from fugu_cli.ui.formatting import (
     sanitize_for_screen,
     short_duration,
 )
+from fugu_cli.messages import EFFORTS
+from fugu_cli.session import views
 from fugu_cli.ui.tui.screen_protocol import Choice
 from fugu_cli.ui.tui.session_commands import confirm_and_undo
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from fugu_cli.session.events import Event
     from fugu_cli.tools.shell_commands import BackgroundJob
     from fugu_cli.ui.tui.session_controller import SessionController
-
-AUTO = "auto"
 
 
 def agent_names(controller: SessionController) -> Sequence[str]:
@@ -130,16 +129,6 @@ def effort_names(controller: SessionController) -> Sequence[str]:
     """The efforts, and the word that leaves it to the agents' entries."""
     del controller
     return (AUTO, *EFFORTS)
-
-
-def effort_named(word: str) -> Effort:
-    """The effort that a user's word means. Raises UsageError."""
-    if word == AUTO:
-        return ""
-    for effort in EFFORTS:
-        if effort == word:
-            return effort
-    raise UsageError(f"there is no effort {word!r}", hint=f"there are {AUTO}, {', '.join(EFFORTS)}")
 
 
 async def change_effort(controller: SessionController, argument: str) -> None:

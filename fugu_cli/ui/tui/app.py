@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events
 from textual.binding import BindingType
 
+from fugu_cli.app.preferences import PreferencesFile
 from fugu_cli.ui.tui.approval import Approval
 from fugu_cli.ui.tui.main_screen import KeyActions, MainScreen, leave
 from fugu_cli.ui.tui.pager import Pager
 from fugu_cli.ui.tui.panels import Body, Conversation, Trace
-from fugu_cli.ui.tui.preferences import PreferencesFile
 from fugu_cli.ui.tui.prompt import SECOND_PRESS_SECONDS, PromptInput
 from fugu_cli.ui.tui.screen_protocol import Choice
 from fugu_cli.ui.tui.status_line import StatusBar
 from fugu_cli.ui.tui.terminal_app import TerminalApp
 
 if TYPE_CHECKING:
-    from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener
+    from fugu_cli.app.session_protocol import InterfaceOptions, SessionOpener
 
 MODE_SECONDS = 4.0
 """Seconds for which a mode is explained on the status line."""

@@ -16,8 +16,7 @@ from textual.binding import Binding, BindingType
 from textual.strip import Strip
 from textual.widget import Widget
 
-from fugu_cli.ui import diff_drawing, diff_lines
-from fugu_cli.ui.approval_options import (
+from fugu_cli.app.approval_options import (
     ALONE,
     MOST_LISTED,
     ApprovalOption,
@@ -25,13 +24,14 @@ from fugu_cli.ui.approval_options import (
     Pending,
     approval_options,
 )
+from fugu_cli.formatting import plural
+from fugu_cli.ui import diff_drawing, diff_lines
 from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import BLANK, Palette, StyledLine, plain_text, styled_line, wrap_lines
-from fugu_cli.ui.formatting import plural
 from fugu_cli.ui.tui.prompt import TYPING_PAUSE, PromptInput
 
 if TYPE_CHECKING:
-    from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
+    from fugu_cli.app.approval_questions import ApprovalQuestion
 
 TARGET_LINES = 6
 LEAST_PATCH_LINES = 8

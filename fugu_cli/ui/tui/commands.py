@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from fugu_cli.app.event_text import call_target, describe_call
+from fugu_cli.app.modes import MODE_HELP, all_modes
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.extensions.skill_library import MCP_PROMPT, refuse_left_out
 from fugu_cli.session import views
 from fugu_cli.session.events import Replied, ToolRan
 from fugu_cli.ui.block_drawing import chunk_fragment
 from fugu_cli.ui.blocks import NoteBlock
-from fugu_cli.ui.event_text import call_target, describe_call
 from fugu_cli.ui.markdown_chunks import split_markdown
 from fugu_cli.ui.tui import agent_commands, session_commands, themes
-from fugu_cli.ui.tui.request_queue import MODE_HELP
 from fugu_cli.ui.tui.screen_protocol import Choice
 from fugu_cli.ui.tui.session_commands import diff_of_request
 from fugu_cli.ui.tui.session_controller import choose_mode
@@ -183,11 +183,6 @@ async def change_mode(controller: SessionController, argument: str) -> None:
     if chosen is None:
         raise UsageError(f"there is no mode {argument!r}", hint="there are " + ", ".join(MODE_HELP))
     controller.say(choose_mode(controller, chosen))
-
-
-def all_modes() -> tuple[Mode, ...]:
-    """The modes, as policy names them."""
-    return ("plan", "ask", "edit", "auto", "yolo")
 
 
 async def show_permissions(controller: SessionController, argument: str) -> None:

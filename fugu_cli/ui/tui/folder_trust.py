@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fugu_cli.formatting import plural, sanitize
 from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import wrap_lines
-from fugu_cli.ui.formatting import plural, sanitize
 from fugu_cli.ui.turn_page import Section
 
 if TYPE_CHECKING:
+    from fugu_cli.app.session_protocol import SessionOpener
     from fugu_cli.ui.tui.screen_protocol import DialogsProtocol
-    from fugu_cli.ui.tui.session_protocol import SessionOpener
 
 MOST_NAMES = 5
 """Files that the question names."""

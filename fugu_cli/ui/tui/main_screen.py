@@ -22,11 +22,11 @@ from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.widgets import Static
 
+from fugu_cli.app.preferences import InputHistory, PreferencesFile
 from fugu_cli.ui.drawing import Palette
 from fugu_cli.ui.tui import project_folder
 from fugu_cli.ui.tui.approval import Approval
 from fugu_cli.ui.tui.panels import Body, Conversation, Trace
-from fugu_cli.ui.tui.preferences import InputHistory, PreferencesFile
 from fugu_cli.ui.tui.project_folder import FolderFiles
 from fugu_cli.ui.tui.prompt import (
     ChoiceList,
@@ -40,8 +40,8 @@ from fugu_cli.ui.tui.status_line import ActivityLine, StatusBar
 from fugu_cli.ui.tui.terminal_app import KEYS, SHORT_LINES, TerminalApp, bound
 
 if TYPE_CHECKING:
+    from fugu_cli.app.session_protocol import InterfaceOptions, SessionOpener
     from fugu_cli.ui.tui.session_controller import SessionController
-    from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener
 
 KeyActions = Mapping[str, Callable[["MainScreen"], None]]
 """What the keys of terminal_app.KEYS do, by their names."""

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fugu_cli.errors import FuguError
+from fugu_cli.formatting import flatten
 from fugu_cli.ui.blocks import NoteBlock
-from fugu_cli.ui.formatting import flatten
 
 if TYPE_CHECKING:
+    from fugu_cli.app.session_protocol import ModelSetup
     from fugu_cli.models.sources import FetchProgress
     from fugu_cli.ui.tui.screen_protocol import FeedProtocol
-    from fugu_cli.ui.tui.session_protocol import ModelSetup
 
 BAR_CELLS = 24
 

@@ -21,6 +21,8 @@ from textual.message import Message
 from textual.screen import ModalScreen, Screen, ScreenResultType
 from textual.widgets import Input, Static
 
+from fugu_cli.app.preferences import PreferencesFile
+from fugu_cli.app.session_protocol import InterfaceOptions
 from fugu_cli.session.events import Recorded
 from fugu_cli.ui import diff_drawing
 from fugu_cli.ui.column import Fragment
@@ -29,10 +31,8 @@ from fugu_cli.ui.hyperlinks import FilePlace
 from fugu_cli.ui.session_totals import FoldedSession
 from fugu_cli.ui.tui.pager import Pager
 from fugu_cli.ui.tui.panels import NARROW_COLUMNS, Trace
-from fugu_cli.ui.tui.preferences import PreferencesFile
 from fugu_cli.ui.tui.prompt import TYPING_PAUSE, PromptInput, SearchInput
 from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview
-from fugu_cli.ui.tui.session_protocol import InterfaceOptions
 from fugu_cli.ui.tui.terminal_app import SHORT_LINES, TerminalApp
 from fugu_cli.ui.tui.user_programs import place_command, run_editor
 from fugu_cli.ui.turn_page import (

@@ -15,10 +15,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.message import Message
 
+from fugu_cli.app.preferences import PreferencesFile
 from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import Palette, StyledLine, parse_style
 from fugu_cli.ui.tui.pager import Pager
-from fugu_cli.ui.tui.preferences import PreferencesFile
 
 if TYPE_CHECKING:
     from fugu_cli.ui.block_drawing import ReplyFragments

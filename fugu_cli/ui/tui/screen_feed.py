@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from textual.screen import Screen
 
+from fugu_cli.app.preferences import PreferencesFile
+from fugu_cli.formatting import escape_for_approval, flatten
 from fugu_cli.session.events import Finished, Recorded, ToolRan
 from fugu_cli.session.live_events import Live
 from fugu_cli.ui.blocks import NoteBlock
-from fugu_cli.ui.formatting import escape_for_approval, flatten
 from fugu_cli.ui.session_totals import FoldedSession, SessionTotals
 from fugu_cli.ui.tui.approval import Approval
 from fugu_cli.ui.tui.overlays import Dialogs
 from fugu_cli.ui.tui.panels import Body, Conversation, Trace
-from fugu_cli.ui.tui.preferences import PreferencesFile
 from fugu_cli.ui.tui.prompt import PromptInput, QueuedTexts
 from fugu_cli.ui.tui.screen_protocol import StatusLine, UpdateNote
 from fugu_cli.ui.tui.status_line import StatusBar
@@ -30,8 +30,8 @@ from fugu_cli.ui.tui.terminal_app import TerminalApp
 if TYPE_CHECKING:
     from textual.app import App
 
-    from fugu_cli.ui.approval_options import Pending
-    from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
+    from fugu_cli.app.approval_options import Pending
+    from fugu_cli.app.approval_questions import ApprovalQuestion
 
 LONG_REQUEST_SECONDS = 10.0
 """Seconds after which a request's end is worth a word."""

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from fugu_cli.app.approval_options import Pending
+    from fugu_cli.app.approval_questions import ApprovalQuestion
+    from fugu_cli.app.preferences import PreferencesFile
     from fugu_cli.session.events import Recorded, ToolRan
     from fugu_cli.session.live_events import Live
-    from fugu_cli.ui.approval_options import Pending
     from fugu_cli.ui.blocks import NoteBlock
     from fugu_cli.ui.column import Fragment
     from fugu_cli.ui.hyperlinks import FilePlace
     from fugu_cli.ui.session_totals import FoldedSession
-    from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
-    from fugu_cli.ui.tui.preferences import PreferencesFile
     from fugu_cli.ui.turn_page import PageAt, Section
 
 Preview = Callable[[str], Sequence["Fragment"]]

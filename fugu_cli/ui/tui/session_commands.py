@@ -17,21 +17,22 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from fugu_cli.app import patches
 from fugu_cli.engine import blame, undo
 from fugu_cli.engine.harness import prompt_of
 from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.extensions.instruction_files import memory_file
+from fugu_cli.formatting import flatten, plural
 from fugu_cli.safety.redaction import LogRedactor
 from fugu_cli.session import log, store, views
 from fugu_cli.session.events import FileEffects
 from fugu_cli.system import temp_dirs
 from fugu_cli.tools.diff import change_diffs
 from fugu_cli.ui import blame_text as plain
-from fugu_cli.ui import diff_drawing, diff_lines
+from fugu_cli.ui import diff_drawing
 from fugu_cli.ui.block_drawing import transcript_fragments
 from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import render_rich
-from fugu_cli.ui.formatting import flatten, plural
 from fugu_cli.ui.session_export import FORMATS, export_format, write_new_file
 from fugu_cli.ui.trace_rows import TurnRow
 from fugu_cli.ui.transcript import transcript_blocks
@@ -40,10 +41,10 @@ from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice
 from fugu_cli.ui.turn_page import Section, TurnSources, turn_pages
 
 if TYPE_CHECKING:
+    from fugu_cli.app.session_protocol import SessionProtocol
     from fugu_cli.engine.environment import AskPermission
     from fugu_cli.session.store import SessionSummary
     from fugu_cli.ui.tui.session_controller import SessionController
-    from fugu_cli.ui.tui.session_protocol import SessionProtocol
 
 
 async def undo_request(controller: SessionController, argument: str) -> None:
@@ -222,7 +223,7 @@ def open_turn(controller: SessionController, row: TurnRow) -> None:
 def patch_summary(patch: str) -> str:
     """`2 files, +3 -1`."""
     files = sum(line.startswith("+++ ") for line in patch.splitlines())
-    added, removed = diff_lines.patch_size(patch)
+    added, removed = patches.patch_size(patch)
     return f"{plural(files, 'file')}, +{added} -{removed}"
 
 

@@ -9,33 +9,28 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fugu_cli.errors import FuguError, ModelFileError, StorageError, UsageError
+from fugu_cli.app import patches
+from fugu_cli.app.approval_options import ApprovalScope, approval_options
+from fugu_cli.app.approval_questions import ApprovalQueue
+from fugu_cli.app.modes import MODE_CYCLE, MODE_HELP
+from fugu_cli.app.preferences import InputHistory
+from fugu_cli.app.request_queue import RequestQueue, is_unfinished, request_from_text
+from fugu_cli.errors import FuguError, ModelFileError, StorageError
 from fugu_cli.session.events import FileChange, Finished, Recorded, Replied, ToolRan, Undone
 from fugu_cli.session.live_events import Live
 from fugu_cli.tools.diff import unified_diff
-from fugu_cli.ui import diff_lines
-from fugu_cli.ui.approval_options import ApprovalScope, approval_options
 from fugu_cli.ui.blocks import NoteBlock, Tone
 from fugu_cli.ui.tui import folder_trust, project_folder, session_status
-from fugu_cli.ui.tui.approval_questions import ApprovalQueue
 from fugu_cli.ui.tui.model_download import ModelDownload
-from fugu_cli.ui.tui.preferences import InputHistory
-from fugu_cli.ui.tui.request_queue import (
-    MODE_CYCLE,
-    MODE_HELP,
-    QueuedRequest,
-    RequestQueue,
-    is_unfinished,
-)
 from fugu_cli.ui.tui.user_programs import StatusCommand, UserShell
 
 if TYPE_CHECKING:
+    from fugu_cli.app.session_protocol import InterfaceOptions, SessionOpener, SessionProtocol
     from fugu_cli.engine.environment import AskPermission
     from fugu_cli.messages import Effort
     from fugu_cli.safety.policy import Mode
     from fugu_cli.ui.session_totals import FoldedSession
     from fugu_cli.ui.tui.screen_protocol import FeedProtocol, ScreenProtocol
-    from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener, SessionProtocol
 
 
 FetchBlob = Callable[[str], Awaitable[bytes]]
@@ -54,7 +49,7 @@ class CallPatches:
 
     def size(self, change: FileChange) -> tuple[int, int] | None:
         """Lines that a change added and removed; None where its contents are not known."""
-        return diff_lines.patch_size(self._known[change]) if change in self._known else None
+        return patches.patch_size(self._known[change]) if change in self._known else None
 
     def of(self, ran: ToolRan) -> str:
         """The diff of what a call changed, as far as it is known; else what the call itself
@@ -63,7 +58,7 @@ class CallPatches:
         if not ran.changes:
             return ""
         if any(change not in self._known for change in ran.changes):
-            return diff_lines.patch_of_call(ran.call)
+            return patches.patch_of_call(ran.call)
         return "\n".join(self._known[change].rstrip("\n") for change in ran.changes)
 
     async def fetch(self, changes: Sequence[FileChange], blob: FetchBlob) -> bool:
@@ -154,26 +149,6 @@ async def measure_totals(
             context_use, facts, session.team, session.environment, newest.agent
         )
         tally.context_parts = used[0].parts if used else {}
-
-
-def request_from_text(session: SessionProtocol, text: str, pin: str | None = None) -> QueuedRequest:
-    """The request a line stands for; `pin` goes before the agent that a command names. Raises
-    UsageError.
-    """
-    from fugu_cli.extensions.skill_library import parse_request
-
-    wanted = parse_request(text, session.library)
-    agent = pin or wanted.agent
-    if agent and agent not in session.team.members:
-        what = f"{text.split()[0]} is for the agent {agent!r}, which is not in the pool"
-        raise UsageError(what, hint=f"there are {', '.join(session.team.members)}")
-    return QueuedRequest(
-        text=wanted.text,
-        pin=agent or None,
-        typed=wanted.typed,
-        skill=wanted.skill,
-        tier=wanted.tier,
-    )
 
 
 class SessionNotes:

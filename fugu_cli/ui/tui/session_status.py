@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from fugu_cli import __version__
+from fugu_cli.formatting import flatten
 from fugu_cli.session import views
 from fugu_cli.session.events import Assigned, Replied
-from fugu_cli.ui.formatting import flatten
 from fugu_cli.ui.session_totals import RUNNING_TESTS
 from fugu_cli.ui.tui import project_folder
 from fugu_cli.ui.tui.screen_protocol import StatusLine
 
 if TYPE_CHECKING:
+    from fugu_cli.app.request_queue import RequestQueue
+    from fugu_cli.app.session_protocol import InterfaceOptions, SessionOpener
     from fugu_cli.ui.tui.model_download import ModelDownload
-    from fugu_cli.ui.tui.request_queue import RequestQueue
     from fugu_cli.ui.tui.screen_protocol import FeedProtocol
-    from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener
     from fugu_cli.ui.tui.user_programs import StatusCommand, UserShell
 
 

@@ -14,8 +14,8 @@ from textual.strip import Strip
 from textual.timer import Timer
 from textual.widget import Widget
 
+from fugu_cli.formatting import compact_number, known_cost, retrying_in, sanitize, short_duration
 from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, styled_line
-from fugu_cli.ui.formatting import compact_number, known_cost, retrying_in, sanitize, short_duration
 from fugu_cli.ui.tui.screen_protocol import StatusLine
 
 LEAST_ACTIVITY_CELLS = 16

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from fugu_cli.errors import FuguError, UsageError
+from fugu_cli.formatting import flatten, sanitize, sanitize_for_screen
 from fugu_cli.system import temp_dirs
 from fugu_cli.system.processes import reap
 from fugu_cli.ui.blocks import NoteBlock
-from fugu_cli.ui.formatting import flatten, sanitize, sanitize_for_screen
 from fugu_cli.ui.tui.screen_protocol import FeedProtocol
 
 if TYPE_CHECKING:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from fugu_cli import wiring
+from fugu_cli.app.open_session import Session
+from fugu_cli.app.request_queue import QueuedRequest, RequestQueue
 from fugu_cli.config import ConductorEntry, Config
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.config.loader import LoadedConfig
@@ -17,10 +19,8 @@ from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.engine.environment import Permission
 from fugu_cli.errors import ConfigError, UsageError
 from fugu_cli.messages import Call
-from fugu_cli.open_session import Session
 from fugu_cli.safety import policy
 from fugu_cli.session.events import Planned
-from fugu_cli.ui.tui.request_queue import QueuedRequest, RequestQueue
 from tests.reacting import repository
 from tests.unit.ui.tui.test_working import Heard
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from fugu_cli.app.approval_options import Pending, PendingCall, approval_options
 from fugu_cli.engine.environment import Refusal
 from fugu_cli.messages import Call
 from fugu_cli.safety.policy import Judgement
 from fugu_cli.ui import headless
-from fugu_cli.ui.approval_options import Pending, PendingCall, approval_options
 from fugu_cli.ui.terminal_output import TerminalOutput
 
 ASKED = Judgement(verdict="ask", reason="it runs a command", target="make \x1b[2Jall")

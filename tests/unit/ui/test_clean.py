@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.ui.formatting import (
+from fugu_cli.formatting import (
     compact_number,
     duration,
     escape_invisible,

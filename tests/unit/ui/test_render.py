@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fugu_cli.app import event_text
 from fugu_cli.messages import Call
 from fugu_cli.session import views
 from fugu_cli.session.events import (
@@ -23,7 +24,7 @@ from fugu_cli.session.events import (
     WorkflowStep,
 )
 from fugu_cli.session.log import Log
-from fugu_cli.ui import event_text, headless
+from fugu_cli.ui import headless
 from fugu_cli.ui.terminal_output import TerminalOutput
 from tests.facts import asked, assigned, opened, replied
 from tests.unit.ui import example

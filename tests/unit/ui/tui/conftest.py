@@ -14,6 +14,7 @@ import pytest
 from textual.app import App
 from textual.pilot import Pilot
 
+from fugu_cli.app.session_protocol import InterfaceOptions
 from fugu_cli.messages import Call, Thinking, Usage
 from fugu_cli.session import store
 from fugu_cli.session.events import (
@@ -39,7 +40,6 @@ from fugu_cli.session.events import (
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.prompt import ChoiceList, PromptInput
 from fugu_cli.ui.tui.session_controller import SessionController
-from fugu_cli.ui.tui.session_protocol import InterfaceOptions
 from tests.acceptance.driving import Agent, Place
 from tests.acceptance.loopback import Loopback, running
 from tests.unit.ui.tui.demo import DemoSessionOpener

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli import wiring
+from fugu_cli.app.open_session import Session
+from fugu_cli.app.session_protocol import InterfaceOptions, SetupOffer
 from fugu_cli.config import Config
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.engine.environment import AskPermission, Environment, Team
 from fugu_cli.errors import UsageError
 from fugu_cli.extensions.instruction_files import add_to_memory
 from fugu_cli.extensions.skill_library import SkillLibrary
-from fugu_cli.open_session import Session
 from fugu_cli.providers.scripted import Script, Scripted
 from fugu_cli.safety import policy
 from fugu_cli.session import log as logs
@@ -37,11 +38,10 @@ from fugu_cli.tools.search import GLOB, GREP, LIST
 from fugu_cli.tools.todo import TODO_LIST
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SetupOffer
 
 if TYPE_CHECKING:
+    from fugu_cli.app.session_protocol import SessionOpener
     from fugu_cli.models.sources import ReportProgress
-    from fugu_cli.ui.tui.session_protocol import SessionOpener
 
 TOOLS = (
     READ,

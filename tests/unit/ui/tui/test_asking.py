@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from fugu_cli.app.approval_options import Pending, PendingCall
+from fugu_cli.app.approval_questions import ApprovalQuestion, ApprovalQueue
 from fugu_cli.messages import Call
 from fugu_cli.safety import policy
-from fugu_cli.ui.approval_options import Pending, PendingCall
-from fugu_cli.ui.tui.approval_questions import ApprovalQuestion, ApprovalQueue
 
 Asked = tuple[str, int, str]
 

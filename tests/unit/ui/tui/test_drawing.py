@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from rich.color import ColorSystem
 
+from fugu_cli.app import patches
 from fugu_cli.messages import Call
 from fugu_cli.session.events import (
     Asked,
@@ -20,7 +21,7 @@ from fugu_cli.session.events import (
     ToolRan,
     Undone,
 )
-from fugu_cli.ui import block_drawing, diff_drawing, diff_lines, trace_drawing
+from fugu_cli.ui import block_drawing, diff_drawing, trace_drawing
 from fugu_cli.ui.block_drawing import markdown_lines, transcript_fragments
 from fugu_cli.ui.blocks import Block, EndBlock, NoteBlock, ReplyBlock, RequestBlock, ToolBlock
 from fugu_cli.ui.drawing import (
@@ -110,8 +111,8 @@ def test_wrapped_lines_keep_their_indent() -> None:
 
 def test_an_edit_is_shown_in_its_surroundings_where_the_file_is_known() -> None:
     call = Call.make("1", "edit", path="a.py", old="b", new="B")
-    alone = diff_lines.patch_of_call(call)
-    inside = diff_lines.patch_of_call(call, {"a.py": "a\nb\nc"}.get)
+    alone = patches.patch_of_call(call)
+    inside = patches.patch_of_call(call, {"a.py": "a\nb\nc"}.get)
     assert alone.splitlines() == ["--- a.py", "+++ a.py", "@@ -1 +1 @@", "-b", "+B"]
     assert inside.splitlines() == [
         "--- a.py",
@@ -122,7 +123,7 @@ def test_an_edit_is_shown_in_its_surroundings_where_the_file_is_known() -> None:
         "+B",
         " c",
     ]
-    assert diff_lines.patch_size(inside) == (1, 1)
+    assert patches.patch_size(inside) == (1, 1)
 
 
 def test_every_changing_call_has_a_diff_and_no_other() -> None:
@@ -130,17 +131,16 @@ def test_every_changing_call_has_a_diff_and_no_other() -> None:
     patch = Call.make("1", "apply_patch", patch="*** Begin Patch\n+a")
     broken = Call(id="1", tool="edit", arguments="{not json")
     odd = Call(id="1", tool="edit", arguments="[1]")
-    assert diff_lines.patch_of_call(write).splitlines() == [
+    assert patches.patch_of_call(write).splitlines() == [
         "--- a",
         "+++ a",
         "@@ -0,0 +1,2 @@",
         "+x",
         "+y",
     ]
-    assert diff_lines.patch_of_call(patch) == "*** Begin Patch\n+a"
+    assert patches.patch_of_call(patch) == "*** Begin Patch\n+a"
     assert [
-        diff_lines.patch_of_call(call)
-        for call in (broken, odd, Call.make("1", "bash", command="ls"))
+        patches.patch_of_call(call) for call in (broken, odd, Call.make("1", "bash", command="ls"))
     ] == [
         "",
         "",
@@ -151,7 +151,7 @@ def test_every_changing_call_has_a_diff_and_no_other() -> None:
 def test_a_huge_file_is_not_compared() -> None:
     call = Call.make("1", "write", path="a", content="x" * 500_000)
     assert (
-        diff_lines.patch_of_call(call).splitlines()[-1]
+        patches.patch_of_call(call).splitlines()[-1]
         == "@@ too large to compare: 0 and 500,000 characters @@"
     )
 
@@ -188,7 +188,7 @@ def test_where_there_is_little_room_only_what_changes_is_shown() -> None:
 
 def test_a_diff_hides_no_character_and_no_line() -> None:
     content = "echo \x1b]0;\ntouch a\n#\x07\n#\rmake\n++ /dev/null; touch b\nx\x0by\x85z\u202e\n"
-    patch = diff_lines.patch_of_call(Call.make("1", "write", path="a", content=content))
+    patch = patches.patch_of_call(Call.make("1", "write", path="a", content=content))
     lines = [
         "echo \\x1b]0;",
         "touch a",
@@ -221,7 +221,7 @@ def marked(lines: list[StyledLine], words: str) -> list[str]:
 
 
 def test_a_diff_has_the_colours_of_its_language_and_marks_the_words_that_differ() -> None:
-    patch = diff_lines.unified_diff(
+    patch = patches.unified_diff(
         "a.py", "def f(a):\n    return a - b\n", "def f(a):\n    return a + b\n"
     )
     lines = diff_drawing.patch_lines(patch, 40, DARK)
@@ -235,7 +235,7 @@ def test_a_diff_has_the_colours_of_its_language_and_marks_the_words_that_differ(
 
 
 def test_where_there_is_room_the_old_and_the_new_stand_beside_each_other() -> None:
-    patch = diff_lines.unified_diff("a.py", "one\ntwo\nend\n", "one\n2\nthree\nend\n")
+    patch = patches.unified_diff("a.py", "one\ntwo\nend\n", "one\n2\nthree\nend\n")
     half = (160 - 3) // 2
     assert text(diff_drawing.patch_lines(patch, 160, DARK)) == [
         "a.py",
@@ -247,7 +247,7 @@ def test_where_there_is_room_the_old_and_the_new_stand_beside_each_other() -> No
 
 
 def test_a_terminal_of_160_columns_has_room_for_both_beside_the_trace_too() -> None:
-    patch = diff_lines.unified_diff("a.py", "two\n", "2\n")
+    patch = patches.unified_diff("a.py", "two\n", "2\n")
     both = [f"    {'1 - two':<46} │ 1 + 2"]
     one = ["    1 - two", "    1 + 2"]
     shown = {
@@ -300,9 +300,7 @@ def test_what_git_says_of_a_file_is_left_out_and_line_ends_are_line_ends() -> No
     )
     assert text(diff_drawing.patch_lines(patch, 40, DARK)) == ["a", "1 + x"]
     assert (
-        diff_lines.patch_of_call(
-            Call.make("1", "write", path="a", content="x\r\n"), {"a": "x\n"}.get
-        )
+        patches.patch_of_call(Call.make("1", "write", path="a", content="x\r\n"), {"a": "x\n"}.get)
         == ""
     )
 

@@ -3,6 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from fugu_cli.app.approval_options import ALONE
+from fugu_cli.app.approval_questions import ApprovalQuestion
+from fugu_cli.app.preferences import PreferencesFile
 from fugu_cli.messages import Call, Thinking
 from fugu_cli.safety.policy import Rules, judge
 from fugu_cli.session.events import (
@@ -18,13 +21,10 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.live_events import Retried, TextStreamed
 from fugu_cli.ui import drawing
-from fugu_cli.ui.approval_options import ALONE
 from fugu_cli.ui.blocks import NoteBlock
 from fugu_cli.ui.drawing import DARK, styled_line
 from fugu_cli.ui.inline import PromptTerminal
 from fugu_cli.ui.inline_view import InlineScreen, LinePrinter, Scrollback, parse_choice
-from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
-from fugu_cli.ui.tui.preferences import PreferencesFile
 from fugu_cli.ui.tui.screen_protocol import Choice
 
 CALL = Call.make("t1-0-0", "bash", command="ls")

@@ -4,8 +4,8 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
+from fugu_cli.app.preferences import InputHistory, Preferences, PreferencesFile
 from fugu_cli.tools.mentions import mentioned
-from fugu_cli.ui.tui.preferences import InputHistory, Preferences, PreferencesFile
 from fugu_cli.ui.tui.project_folder import FolderFiles, git_branch, list_files, mention, short_path
 from fugu_cli.ui.tui.screen_feed import notification_sequence
 from fugu_cli.ui.tui.user_programs import edit_text

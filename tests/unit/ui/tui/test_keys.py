@@ -14,11 +14,11 @@ from textual.app import App
 from textual.binding import Binding
 from textual.pilot import Pilot
 
+from fugu_cli.app.preferences import PreferencesFile
 from fugu_cli.session.events import Interrupted, Permitted
 from fugu_cli.ui.tui.app import FuguApp, MainScreen
 from fugu_cli.ui.tui.approval import Approval
 from fugu_cli.ui.tui.panels import Conversation, Trace
-from fugu_cli.ui.tui.preferences import PreferencesFile
 from fugu_cli.ui.tui.prompt import PromptInput
 from fugu_cli.ui.tui.status_line import StatusBar
 from fugu_cli.ui.tui.terminal_app import KEYS, TerminalApp

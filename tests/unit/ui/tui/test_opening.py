@@ -18,6 +18,7 @@ import pytest
 from textual.app import App
 from textual.pilot import Pilot
 
+from fugu_cli.app.session_protocol import InterfaceOptions, SessionProtocol, SetupOffer
 from fugu_cli.cli.session_opening import FolderSessions
 from fugu_cli.config.loader import load_config
 from fugu_cli.coordinators import Coordinator, Decision
@@ -40,7 +41,6 @@ from fugu_cli.session.log import Log
 from fugu_cli.ui.session_totals import Activity
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.prompt import PromptInput
-from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionProtocol, SetupOffer
 from tests.unit.ui.tui.demo import DemoSessionOpener, DemoSetup
 
 ANSWER = '[[step]]\ntext = "Done."\n'
@@ -332,7 +332,7 @@ def test_small_models_are_downloaded_with_a_bar_and_can_be_stopped(
 PAINTS = """
 import asyncio, os, sys
 from fugu_cli.ui.tui.app import FuguApp
-from fugu_cli.ui.tui.session_protocol import InterfaceOptions
+from fugu_cli.app.session_protocol import InterfaceOptions
 from pathlib import Path
 
 class Opener:

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from textual.app import App
 
+from fugu_cli.app.session_protocol import InterfaceOptions
 from fugu_cli.session.events import Recorded
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.overlays import TraceApp
-from fugu_cli.ui.tui.session_protocol import InterfaceOptions
 
 SNAPSHOTS = Path(__file__).parents[3] / "snapshots" / "tui"
 SIZES = [(80, 24), (120, 40), (60, 15)]

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.ui.formatting import flatten, plural, sanitize_for_screen, short_duration
+from fugu_cli.formatting import flatten, plural, sanitize_for_screen, short_duration
 
 
 def test_escape_sequences_go_and_what_they_coloured_stays() -> None:

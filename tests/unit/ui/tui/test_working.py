@@ -3,11 +3,11 @@ from collections.abc import Callable, Coroutine, Sequence
 
 import pytest
 
+from fugu_cli.app.request_queue import QueuedRequest, RequestQueue, is_unfinished
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.safety import policy
 from fugu_cli.session.events import Asked, Finished, Interrupted, Permitted, Recorded, Replied
 from fugu_cli.session.live_events import Live
-from fugu_cli.ui.tui.request_queue import QueuedRequest, RequestQueue, is_unfinished
 from tests.unit.ui.tui.demo import DemoSessionOpener
 
 ANSWER = '[[step]]\ntext = "Done."\n'

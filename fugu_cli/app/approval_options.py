@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from fugu_cli.ui.formatting import escape_for_approval, escape_invisible, plural
+from fugu_cli.formatting import escape_for_approval, escape_invisible, plural
 
 if TYPE_CHECKING:
     from fugu_cli.messages import Call
@@ -66,7 +66,7 @@ ALONE = Pending()
 
 
 def _is_listed_whole(call: Call) -> bool:
-    from fugu_cli.ui.event_text import call_target, describe_call
+    from fugu_cli.app.event_text import call_target, describe_call
 
     return describe_call(call).endswith(escape_invisible(call_target(call)))
 

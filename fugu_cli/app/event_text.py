@@ -6,6 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fugu_cli.formatting import (
+    duration,
+    escape_invisible,
+    first_line,
+    flatten,
+    plural,
+    probability,
+    remaining_time,
+    retrying_in,
+    sanitize,
+    shorten,
+)
 from fugu_cli.messages import Call
 from fugu_cli.safety.policy import SKILL
 from fugu_cli.safety.policy.rule_matching import LEAVING, MCP
@@ -27,18 +39,6 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.live_events import Live, Retried, Waiting
 from fugu_cli.system.bounded_json import parse_json
-from fugu_cli.ui.formatting import (
-    duration,
-    escape_invisible,
-    first_line,
-    flatten,
-    plural,
-    probability,
-    remaining_time,
-    retrying_in,
-    sanitize,
-    shorten,
-)
 
 
 def subtask_of(event: Event, before: Sequence[Event]) -> Subtask | None:

@@ -11,18 +11,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from fugu_cli.errors import FuguError
+from fugu_cli.app.approval_questions import ApprovalQuestions
+from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.session import views
 from fugu_cli.session.events import Recorded
 from fugu_cli.session.live_events import Live
-from fugu_cli.ui.tui.approval_questions import ApprovalQuestions
 
 if TYPE_CHECKING:
+    from fugu_cli.app.session_protocol import DrivenSession, SessionProtocol
     from fugu_cli.engine.environment import AskPermission, Permission
     from fugu_cli.messages import Call, Effort, Media
     from fugu_cli.safety import policy
     from fugu_cli.session.log import Log
-    from fugu_cli.ui.tui.session_protocol import DrivenSession, SessionProtocol
 
 
 @contextmanager
@@ -35,18 +35,6 @@ def garbage_collection_paused() -> Iterator[None]:
     finally:
         gc.enable()
         gc.freeze()
-
-
-MODE_CYCLE: tuple[policy.Mode, ...] = ("plan", "ask", "edit", "auto")
-"""What the mode key goes through; yolo is only for the command line and `/mode`."""
-MODE_HELP: dict[str, str] = {
-    "plan": "reads only; writes and runs nothing",
-    "ask": "asks before every change and command",
-    "edit": "changes files without asking, asks before commands",
-    "auto": "also runs commands, except those that need a yes every time",
-    "yolo": "never asks",
-}
-"""What each mode does, in a line."""
 
 
 class QueueListener(Protocol):
@@ -314,3 +302,23 @@ class RequestQueue:
         if self.session is not None:
             await self.session.close()
             self.session = None
+
+
+def request_from_text(session: SessionProtocol, text: str, pin: str | None = None) -> QueuedRequest:
+    """The request a line stands for; `pin` goes before the agent that a command names. Raises
+    UsageError.
+    """
+    from fugu_cli.extensions.skill_library import parse_request
+
+    wanted = parse_request(text, session.library)
+    agent = pin or wanted.agent
+    if agent and agent not in session.team.members:
+        what = f"{text.split()[0]} is for the agent {agent!r}, which is not in the pool"
+        raise UsageError(what, hint=f"there are {', '.join(session.team.members)}")
+    return QueuedRequest(
+        text=wanted.text,
+        pin=agent or None,
+        typed=wanted.typed,
+        skill=wanted.skill,
+        tier=wanted.tier,
+    )

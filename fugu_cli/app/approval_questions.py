@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fugu_cli.app import patches
+from fugu_cli.app.approval_options import ALONE, Pending, PendingCall
 from fugu_cli.session.events import Replied
-from fugu_cli.ui import diff_lines
-from fugu_cli.ui.approval_options import ALONE, Pending, PendingCall
 
 if TYPE_CHECKING:
+    from fugu_cli.app.session_protocol import SessionProtocol
     from fugu_cli.engine.environment import Permission
     from fugu_cli.messages import Call
     from fugu_cli.safety import policy
-    from fugu_cli.ui.tui.session_protocol import SessionProtocol
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class ApprovalQueue:
     async def _look(self) -> None:
         """What the oldest one would change; another one may be the oldest then."""
         question = self._questions[0]
-        self._patch = await asyncio.to_thread(diff_lines.approval_patch, question.call, self._root)
+        self._patch = await asyncio.to_thread(patches.approval_patch, question.call, self._root)
         self._shown, self._looking = question, None
         self.ask(self._questions, self._pending)
 

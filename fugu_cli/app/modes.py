@@ -1,0 +1,40 @@
+"""Permission modes and efforts, as every front end names them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fugu_cli.errors import UsageError
+from fugu_cli.messages import EFFORTS, Effort
+
+if TYPE_CHECKING:
+    from fugu_cli.safety import policy
+    from fugu_cli.safety.policy import Mode
+
+AUTO = "auto"
+"""The word that gives a decision back to the coordinator, or to an agent's entry."""
+MODE_CYCLE: tuple[policy.Mode, ...] = ("plan", "ask", "edit", "auto")
+"""What the mode key goes through; yolo is only for the command line and `/mode`."""
+MODE_HELP: dict[str, str] = {
+    "plan": "reads only; writes and runs nothing",
+    "ask": "asks before every change and command",
+    "edit": "changes files without asking, asks before commands",
+    "auto": "also runs commands, except those that need a yes every time",
+    "yolo": "never asks",
+}
+"""What each mode does, in a line."""
+
+
+def all_modes() -> tuple[Mode, ...]:
+    """The modes, as policy names them."""
+    return ("plan", "ask", "edit", "auto", "yolo")
+
+
+def effort_named(word: str) -> Effort:
+    """The effort that a user's word means. Raises UsageError."""
+    if word == AUTO:
+        return ""
+    for effort in EFFORTS:
+        if effort == word:
+            return effort
+    raise UsageError(f"there is no effort {word!r}", hint=f"there are {AUTO}, {', '.join(EFFORTS)}")
