@@ -76,6 +76,6 @@ def test_the_ending_of_a_file_says_the_format(tmp_path: Path) -> None:
     assert {name: export_format(Path(name)) for name in names} == names
     with pytest.raises(UsageError, match="no format 'pdf'"):
         export_format(Path("a.pdf"))
-    write_new_file(tmp_path / "a.md", "once")
+    write_new_file(tmp_path / "a.md", "once", lambda _: None)
     with pytest.raises(FileExistsError):
-        write_new_file(tmp_path / "a.md", "twice")
+        write_new_file(tmp_path / "a.md", "twice", lambda _: None)

@@ -359,7 +359,9 @@ def test_what_paints_first_brings_neither_the_log_nor_the_policy_with_it() -> No
         [sys.executable, "-c", PAINTS], capture_output=True, text=True, check=True
     )
     assert {name.split(".")[1] for name in done.stdout.split()} == {
+        "app",
         "errors",
+        "formatting",
         "messages",
         "system",
         "ui",
