@@ -474,9 +474,7 @@ def review(flags: ReviewFlags) -> int:
 @app.command()
 @flags_as_parameters(ReplayFlags)
 def replay(flags: ReplayFlags) -> int:
-    """Decide a session again with another coordinator, or with --run carry its requests out again
-    in copies.
-    """
+    """Decide a session again with another coordinator. No agent is called."""
     from fugu_cli.cli import replay as command
 
     return command.replay(flags)

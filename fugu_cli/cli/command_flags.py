@@ -12,34 +12,28 @@ from fugu_cli.cli.flags import (
     AddDirFlag,
     AgentFlag,
     AllFoldersFlag,
-    AllowFlag,
     AppendFlag,
     BackboneFlag,
     BareFlag,
     BaseFlag,
     CheckpointFlag,
     CoordinatorFlag,
-    DenyFlag,
     DryRunFlag,
     EffortFlag,
     JsonFlag,
     MaxBudgetFlag,
     MaxTurnsFlag,
     OptOutFlag,
-    OutputDirFlag,
     PermissionModeFlag,
     RequestFlag,
     SampleFlag,
-    ScriptFlag,
     SeedFlag,
     SessionArgument,
-    TestTimeoutFlag,
     TierFlag,
     TimeLimitFlag,
     TrustFlag,
     VerifyFlag,
     YesFlag,
-    YoloFlag,
     option,
 )
 
@@ -255,33 +249,12 @@ class AcpFlags:
     trust: TrustFlag = False
 
 
-WITH_RUN = (
-    *(
-        "tier",
-        "max_budget_usd",
-        "time_limit",
-        "permission_mode",
-        "yolo",
-        "allow",
-        "deny",
-        "output_dir",
-        "script",
-    ),
-    "test_timeout",
-)
-"""Flags of `fugu replay` that say nothing where nothing is called."""
-
-
 @dataclass(frozen=True)
 class ReplayFlags:
     """`fugu replay`, as the user wrote it. None means: not said here."""
 
     session: SessionArgument = "latest"
     request: RequestFlag = None
-    run: Annotated[
-        bool,
-        option("--run", help="carry the requests out again, each in a copy of its working tree"),
-    ] = False
     as_json: JsonFlag = False
     coordinator: CoordinatorFlag = None
     agent: AgentFlag = None
@@ -292,20 +265,10 @@ class ReplayFlags:
         bool,
         option(
             "--present-pool",
-            help="choose among today's agents, not the session's (--run always does)",
+            help="choose among today's agents, not the session's",
         ),
     ] = False
     max_turns: MaxTurnsFlag = None
     verify_answers: VerifyFlag = False
     sample: SampleFlag = False
     seed: SeedFlag = None
-    tier: TierFlag = None
-    max_budget_usd: MaxBudgetFlag = None
-    time_limit: TimeLimitFlag = None
-    permission_mode: PermissionModeFlag = None
-    yolo: YoloFlag = False
-    allow: AllowFlag = None
-    deny: DenyFlag = None
-    test_timeout: TestTimeoutFlag = None
-    output_dir: OutputDirFlag = None
-    script: ScriptFlag = None

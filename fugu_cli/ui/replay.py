@@ -1,6 +1,4 @@
-"""`fugu replay`: recorded decisions beside those of another coordinator, and (`--run`) a recorded
-request beside the same request carried out again. Text or JSON. Pure.
-"""
+"""`fugu replay`: recorded decisions beside those of another coordinator, as text or JSON."""
 
 from __future__ import annotations
 
@@ -9,24 +7,16 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from fugu_cli.app import event_text
 from fugu_cli.coordinators import Decision
 from fugu_cli.engine.decision_replay import ReplayedDecision
 from fugu_cli.formatting import (
     aligned_rows,
-    compact_number,
-    duration,
     first_line,
-    money,
-    plural,
     probability,
-    sanitize,
 )
-from fugu_cli.messages import Usage
 from fugu_cli.session import views
-from fugu_cli.session.costs import PaidEvent
 from fugu_cli.session.decision_scores import decision_scores
-from fugu_cli.session.events import Asked, Assigned, Event, Finished, Member, Opened, Recorded
+from fugu_cli.session.events import Assigned, Event, Finished, Member
 from fugu_cli.ui.json_output import routing_object
 
 UNKNOWN = "each decision is made on the session as it was recorded; what would have followed another one is unknown"
@@ -217,188 +207,4 @@ def _decision(decision: Decision, pool: Sequence[Member]) -> dict[str, object]:
         "slot": slot,
         "probability": found.probability,
         "margin": found.margin,
-    }
-
-
-@dataclass(frozen=True)
-class RerunSide:
-    """The result of a recorded request. `reason` is how it ended, "" where it did not; sizes are
-    lines of its diff.
-    """
-
-    session: str
-    coordinator: str
-    reason: str
-    message: str
-    before: views.TestRun | None
-    tests: views.TestRun | None
-    test_summary: dict[str, object]
-    taken: tuple[str, ...]
-    calls: int
-    usage: Usage
-    dollars: float
-    seconds: float
-    files: int
-    added: int
-    removed: int
-
-    @property
-    def accepted(self) -> bool:
-        """It ended as it should: accepted, or answered."""
-        return self.reason in {"accepted", "answered"}
-
-
-@dataclass(frozen=True)
-class RerunPair:
-    """Both times, numbered in the recorded session; and the file that holds the second one's
-    diff.
-    """
-
-    request: int
-    text: str
-    recorded: RerunSide
-    again: RerunSide
-    patch: str
-
-
-def rerun_side(session: str, records: Sequence[Recorded], number: int, patch: str) -> RerunSide:
-    """Request `number` (from 1) of a session. `patch`: what it changed, as unified diffs."""
-    starts = [i for i, record in enumerate(records) if isinstance(record.event, Asked)]
-    start, end = starts[number - 1], [*starts[1:], len(records)][number - 1]
-    events = [record.event for record in records[:end]]
-    mine = events[start:]
-    opened = views.opened(
-        [*events[:start], *(event for event in mine if isinstance(event, Opened))]
-    )
-    finish = views.finished(events)
-    body = [line for line in patch.splitlines() if not line.startswith(("+++ ", "--- "))]
-    return RerunSide(
-        session=session,
-        coordinator=_deciders(opened.coordinator if opened else "", views.turns(events)),
-        reason=finish.reason if finish else "",
-        message=finish.message if finish else "",
-        before=views.first_tests(events),
-        tests=views.tests(events),
-        test_summary=views.test_summary(events),
-        taken=tuple(f"{turn.assigned.agent} {turn.assigned.role}" for turn in views.turns(events)),
-        calls=sum(isinstance(event, PaidEvent) and bool(event.agent) for event in mine),
-        usage=sum(views.usage(mine).values(), Usage()),
-        dollars=views.cost(mine, views.pool(events)),
-        seconds=_ended_at(records[start:end]) - records[start].at,
-        files=len(views.changes(events)),
-        added=sum(line.startswith("+") for line in body),
-        removed=sum(line.startswith("-") for line in body),
-    )
-
-
-def _deciders(coordinator: str, turns: Sequence[views.Turn]) -> str:
-    """The coordinator, and the rules that decided in its place."""
-    own = coordinator.partition(":")[0]
-    rules = [rule for rule in dict.fromkeys(turn.assigned.by for turn in turns) if rule != own]
-    return f"{coordinator} (decided: {', '.join(rules)})" if rules else coordinator
-
-
-def _ended_at(records: Sequence[Recorded]) -> float:
-    """When the request was over. What the user did later, such as an undo, took none of its
-    time.
-    """
-    ended = [record.at for record in records if isinstance(record.event, Finished)]
-    worked = [record.at for record in records if getattr(record.event, "turn", 0)]
-    return (ended or worked or [records[0].at])[-1]
-
-
-def rerun_lines(pairs: Sequence[RerunPair]) -> list[Text]:
-    """One small table for each request, then all of them together where there are several."""
-    made: list[Text] = []
-    for pair in pairs:
-        made += [Text(""), Text(f"request {pair.request}: {first_line(pair.text, 200)}", "bold")]
-        made += map(Text, aligned_rows([["", "recorded", "again"], *_compared(pair)]))
-        made.append(Text(f"diff: {sanitize(pair.patch)}"))
-    return [*made, *(_summed_table(pairs) if len(pairs) > 1 else [])]
-
-
-def _compared(pair: RerunPair) -> list[list[str]]:
-    then, now = _cells(pair.recorded), _cells(pair.again)
-    return [[name, then[name], now[name]] for name in then]
-
-
-def _cells(one: RerunSide) -> dict[str, str]:
-    changed = f"{plural(one.files, 'file')}, +{one.added} -{one.removed}"
-    return {
-        "decided by": one.coordinator,
-        "ended": one.reason.replace("_", " ") or "not finished",
-        "tests": _tests(one),
-        "turns": f"{len(one.taken)}: {', '.join(one.taken)}" if one.taken else "0",
-        "model calls": str(one.calls),
-        "tokens": f"{compact_number(one.usage.input)} in ({compact_number(one.usage.cached)} cached), "
-        f"{compact_number(one.usage.output)} out",
-        "cost": money(one.dollars),
-        "time": duration(one.seconds),
-        "diff": changed if one.files else "nothing changed",
-        "session": one.session,
-    }
-
-
-def _tests(one: RerunSide) -> str:
-    if one.tests is None:
-        return "not run"
-    now = event_text.test_counts_text(one.tests.ok, one.tests.output) + (
-        " (before the last change)" * one.tests.stale
-    )
-    return (
-        f"{event_text.test_counts_text(one.before.ok, one.before.output)} -> {now}"
-        if one.before
-        else now
-    )
-
-
-def _summed_table(pairs: Sequence[RerunPair]) -> list[Text]:
-    rows = [["all requests", "recorded", "again"]]
-    both = [[pair.recorded for pair in pairs], [pair.again for pair in pairs]]
-    sums = [
-        [
-            f"{sum(one.accepted for one in sides)} of {len(sides)}",
-            str(sum(len(one.taken) for one in sides)),
-            str(sum(one.calls for one in sides)),
-            money(sum(one.dollars for one in sides)),
-            duration(sum(one.seconds for one in sides)),
-        ]
-        for sides in both
-    ]
-    names = ("accepted", "turns", "model calls", "cost", "time")
-    rows += [[name, sums[0][i], sums[1][i]] for i, name in enumerate(names)]
-    return [Text(""), *map(Text, aligned_rows(rows))]
-
-
-def rerun_object(session: str, pairs: Sequence[RerunPair]) -> dict[str, object]:
-    """The same for programs."""
-    return {"session_id": session, "requests": [_pair_object(pair) for pair in pairs]}
-
-
-def _pair_object(pair: RerunPair) -> dict[str, object]:
-    return {
-        "request": pair.request,
-        "prompt": pair.text,
-        "recorded": _side(pair.recorded),
-        "again": _side(pair.again),
-        "diff": pair.patch,
-    }
-
-
-def _side(one: RerunSide) -> dict[str, object]:
-    return {
-        "session_id": one.session,
-        "coordinator": one.coordinator,
-        "accepted": one.accepted,
-        "reason": one.reason or None,
-        "message": one.message,
-        "tests": one.test_summary,
-        "turns": list(one.taken),
-        "model_calls": one.calls,
-        **one.usage.model_dump(),
-        "cost_usd": round(one.dollars, 8),
-        "seconds": round(one.seconds, 3),
-        "files": one.files,
-        "lines_added": one.added,
-        "lines_removed": one.removed,
     }

@@ -95,7 +95,6 @@ def kept(root: Path | None = None, text: str = "fix the failing tests") -> Path:
         (("run", "x", "--resume", ""), "--resume is empty", "leave it out"),
         (("run", "x", "--output-dir", ""), "--output-dir is empty", "leave it out"),
         (("run", "x", "--until", " "), "--until is empty", "leave it out"),
-        (("replay", "--run", "--output-dir", ""), "--output-dir is empty", "leave it out"),
         (("train", "matrix"), "Missing argument 'TASKS...'.", "`fugu train matrix --help`"),
         (("train", "sft"), "Missing argument 'MATRIX'.", "`fugu train sft --help`"),
         (("train", "conductor"), "Missing argument 'TASKS...'.", "`fugu train conductor --help`"),

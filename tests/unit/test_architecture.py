@@ -95,57 +95,6 @@ def test_docstrings_name_modules_that_exist() -> None:
 
 EXAMPLES = {"a.py", "sitecustomize.py"}
 """Files of users and of Python that docstrings name."""
-RETIRED = {
-    "aims",
-    "anew",
-    "crew",
-    "desk",
-    "hearing",
-    "lane",
-    "lanes",
-    "rolled",
-    "story",
-    "thrifty",
-    "witness",
-}
-"""Words that a reader had to be told. The glossary in fugu_cli/README.md has the ones that are used
-instead.
-"""
-
-
-def test_names_are_the_terms_of_the_field() -> None:
-    assert {
-        name: found for name, path in NAMED.items() if (found := RETIRED & words_of_names(path))
-    } == {}
-
-
-def words_of_names(path: Path) -> set[str]:
-    used = {path.stem}
-    for node in ast.walk(parsed(path)):
-        match node:
-            case (
-                ast.ClassDef(name=name)
-                | ast.FunctionDef(name=name)
-                | ast.AsyncFunctionDef(name=name)
-            ):
-                used.add(name.lower())
-            case (
-                ast.arg(arg=name)
-                | ast.Name(id=name, ctx=ast.Store())
-                | ast.Attribute(attr=name, ctx=ast.Store())
-            ):
-                used.add(name.lower())
-            case _:
-                pass
-    return {word for name in used for word in name.split("_")}
-
-
-def test_the_glossary_has_few_words_and_none_that_was_retired() -> None:
-    text = (PACKAGE / "README.md").read_text(encoding="utf-8")
-    glossary = text.partition("## Glossary")[2].partition("\n## ")[0]
-    words = re.findall(r"\*\*([^*]+)\*\*", glossary)
-    assert 30 < len(words) <= 40
-    assert {word.lower() for word in words} & RETIRED == set()
 
 
 def test_no_module_of_the_package_is_taken_for_a_test() -> None:

@@ -3,10 +3,9 @@
 from rich.text import Text
 
 from fugu_cli.engine.decision_replay import RecordedDecision, ReplayedDecision
-from fugu_cli.session.events import Assigned, Event, Finished, Recorded, Scores, Undone
-from fugu_cli.ui.replay import ReplayReport, RerunPair, replay_lines, replay_object, rerun_side
-from fugu_cli.ui.replay import rerun_lines as side_lines
-from tests.facts import POOL, asked, assigned, checked, opened, replied
+from fugu_cli.session.events import Assigned, Event, Finished, Scores
+from fugu_cli.ui.replay import ReplayReport, replay_lines, replay_object
+from tests.facts import POOL, asked, assigned, opened, replied
 
 ROWS = ("cheap", "middle", "strong")
 FACTS: list[Event] = [
@@ -79,31 +78,3 @@ def test_programs_get_the_same() -> None:
 def test_a_session_without_decisions_says_so() -> None:
     made = plain(replay_lines([opened(), asked()], ReplayReport("id", "trinity", "cascade", ())))
     assert made[-1] == "there is no decision to compare"
-
-
-def request(*more: Event) -> list[Recorded]:
-    events = [
-        opened(), asked("fix it"), *checked(0, ok=False), assigned(1, "small"), replied(1, "small", "Done."),
-        *checked(1, ok=True), Finished(reason="accepted"), *more,
-    ]  # fmt: skip
-    return [Recorded(seq=seq, at=10.0 * seq, event=event) for seq, event in enumerate(events)]
-
-
-def test_a_side_counts_its_request_alone_until_its_end() -> None:
-    patch = "--- a/x\n+++ b/x\n@@ -1 +1,2 @@\n-old\n+new\n+more\n"
-    made = rerun_side(
-        "id", request(Undone(snapshot="t"), asked("more"), assigned(1, "coder")), 1, patch
-    )
-    assert (made.reason, made.taken, made.calls, made.seconds, made.added, made.removed) == (
-        "accepted", ("small worker",), 1, 70.0, 2, 1,
-    )  # fmt: skip
-    assert made.coordinator == "trinity (decided: cascade)"
-    cut = rerun_side("id", request(asked("more"), assigned(1, "coder")), 2, "")
-    assert (cut.reason, cut.accepted, cut.taken, cut.calls) == ("", False, ("coder worker",), 0)
-    rows = [
-        line.split("  ")[0] for line in plain(side_lines([RerunPair(1, "fix it", made, cut, "/p")]))
-    ]
-    assert rows[-1] == "diff: /p" and "ended" in rows and rows[1] == "request 1: fix it"
-    assert "ended        accepted" in "\n".join(
-        plain(side_lines([RerunPair(1, "fix it", made, cut, "/p")]))
-    )
