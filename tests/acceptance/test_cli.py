@@ -80,8 +80,8 @@ def kept(root: Path | None = None, text: str = "fix the failing tests") -> Path:
             "--yolo and --permission-mode exclude",
             "--yolo is",
         ),
-        (("run", "x", "--agent", "nobody"), "coordinator names 'nobody'", "the pool has"),
-        (("run", "x", "--opt-out", "smal"), "opt_out names 'smal'", "did you mean 'small'?"),
+        (("run", "x", "--agent", "nobody"), "no agent or model named nobody; the pool has", "fugu pool"),
+        (("run", "x", "--opt-out", "smal"), "opt_out: no agent or model named smal", "did you mean 'small'?"),
         (
             ("run", "x", "--max-turns", "0"),
             "the command line (--max-turns): max_turns = 0",
@@ -203,7 +203,7 @@ def test_a_program_learns_of_a_refusal_from_standard_output(
         "error_during_execution",
         True,
     )
-    assert final["errors"][0].startswith("coordinator names 'nobody'")
+    assert final["errors"][0].startswith("no agent or model named nobody")
 
 
 def test_the_output_folder_is_written_when_nothing_could_begin(

@@ -178,7 +178,7 @@ def test_a_stream_that_has_begun_ends_with_the_reason_when_the_endpoint_is_stopp
     [
         (("--host", "0.0.0.0"), 1, "no token protects it"),
         (("--max-concurrent", "0"), 1, "limits must be above 0"),
-        (("--agent", "nobody"), 1, "coordinator names 'nobody'"),
+        (("--agent", "nobody"), 1, "no agent or model named nobody"),
     ],
 )
 def test_what_cannot_begin_says_why(
