@@ -80,8 +80,16 @@ def kept(root: Path | None = None, text: str = "fix the failing tests") -> Path:
             "--yolo and --permission-mode exclude",
             "--yolo is",
         ),
-        (("run", "x", "--agent", "nobody"), "no agent or model named nobody; the pool has", "fugu pool"),
-        (("run", "x", "--opt-out", "smal"), "opt_out: no agent or model named smal", "did you mean 'small'?"),
+        (
+            ("run", "x", "--agent", "nobody"),
+            "no agent or model named nobody; the pool has",
+            "fugu pool",
+        ),
+        (
+            ("run", "x", "--opt-out", "smal"),
+            "opt_out: no agent or model named smal",
+            "did you mean 'small'?",
+        ),
         (
             ("run", "x", "--max-turns", "0"),
             "the command line (--max-turns): max_turns = 0",

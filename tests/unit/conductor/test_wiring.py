@@ -129,7 +129,9 @@ def test_an_embedded_planner_stands_beside_the_pool_and_only_plans(tmp_path: Pat
 
 
 def test_a_planner_that_is_not_in_the_pool_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="conductor.agent: no agent or model named onee") as caught:
+    with pytest.raises(
+        ConfigError, match=r"conductor\.agent: no agent or model named onee"
+    ) as caught:
         usable_pool(Config(agents=(entry(tmp_path),), conductor=ConductorEntry(agent="onee")), {})
     assert "did you mean 'one'" in caught.value.hint
 
