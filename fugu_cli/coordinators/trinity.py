@@ -344,7 +344,7 @@ class Trinity:
         )
         if end is not None:
             return end
-        if not self._settings.roles and (end := _product_end(events)) is not None:
+        if not self._settings.roles and (end := product_end(events)) is not None:
             return end
         out = action_space.agents_out_for_turn(events, self._settings, self._members)
         if self._meta.kind == "slots":
@@ -594,7 +594,7 @@ def backbone_folder(places: TrinityFiles) -> Path:
         raise CoordinatorUnavailable(str(error), hint=error.hint) from error
 
 
-def _product_end(events: Sequence[Event]) -> Finished | None:
+def product_end(events: Sequence[Event]) -> Finished | None:
     """Without roles nobody verifies: a Worker's answer ends the request unless something speaks
     against it.
     """

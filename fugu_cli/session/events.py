@@ -40,6 +40,23 @@ class DecisionTimings(Value):
         return self.format + self.tokenise + self.forward + self.head
 
 
+class AgentEstimate(Value):
+    """One agent as the coordinator saw it when it decided.
+
+    `success_rate` (0..1) is the mean over the kinds of request by their probability; `own_outcomes`
+    is how many outcomes of the user it rests on, `source` what else; `run_cost` (USD) is the
+    expected cost of its next turn, None where no price is known; `value` is that of the best list
+    of attempts that begins with it.
+    """
+
+    agent: str
+    success_rate: float
+    own_outcomes: float = 0.0
+    source: str = ""
+    run_cost: float | None = None
+    value: float | None = None
+
+
 class Scores(Value):
     """What the coordinator computed. Logits are as the head gave them, before any mask.
 
@@ -58,6 +75,13 @@ class Scores(Value):
     cached_tokens: int = 0
     temperature: float = 1.0
     """Of the softmax."""
+    kinds: tuple[tuple[str, float], ...] = ()
+    """Kinds of request with their probabilities; none where every kind has the same best agent."""
+    kinds_from: str = ""
+    """Where the probabilities come from, in words."""
+    estimates: tuple[AgentEstimate, ...] = ()
+    rule: str = ""
+    """The agent that the cascade would have asked."""
 
 
 class WorkflowStep(Value):
@@ -198,8 +222,50 @@ class Member(Value):
     """It is shown pictures."""
     vendor: str = ""
     """Who made its model; "" where nobody knows."""
+    skill: float | None = None
+    """How good its model is, on the scale of the public table; None: looked up there."""
     documents: bool = False
     """It is sent PDFs as they are; others read their text."""
+
+
+class OutcomeCount(Value):
+    """What is known of an agent's own outcomes in one kind of request ("" where the kind is not
+    known).
+
+    `trials` counts an attempt after others failed for less than a first one, and `successes` a
+    Verifier's word for less than a test's, so both may be fractions. `turns` and `mean_cost` (USD a
+    turn) count every turn the same.
+    """
+
+    agent: str
+    kind: str = ""
+    successes: float = 0.0
+    trials: float = 0.0
+    turns: int = 0
+    mean_cost: float = 0.0
+
+
+class OutcomesKnown(Value):
+    """What was known of the agents' own outcomes when a request was asked. Decisions of the request
+    read only this, so that resume and replay decide the same.
+
+    `kinds`: how many of the repository's requests so far were of each kind.
+    """
+
+    type: Literal["outcomes_known"] = "outcomes_known"
+    counts: tuple[OutcomeCount, ...] = ()
+    kinds: tuple[tuple[str, float], ...] = ()
+
+
+class KindRead(Value):
+    """The kind of a request, read from its words after it was decided without.
+
+    `request` counts the requests of the log from 1.
+    """
+
+    type: Literal["kind_read"] = "kind_read"
+    request: int
+    kinds: tuple[tuple[str, float], ...]
 
 
 class Opened(Value):
@@ -599,6 +665,8 @@ Event = Annotated[
     | JobEnded
     | Merged
     | Masked
+    | OutcomesKnown
+    | KindRead
     | Failed
     | Compacted
     | Interrupted

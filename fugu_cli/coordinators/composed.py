@@ -1,0 +1,467 @@
+"""The composed head: the learned coordinator that is ready for any pool.
+
+    p_ik    success rate of agent i on kind k          (skills.py)
+    Q_ik    value of asking i next                     (list_plan.py)
+    P(k|h)  softmax(W_k h), the kind of the request    (kinds.py)
+    l_i     sum_k P(k|h) Q_ik / T                      logits over the pool, masked before the softmax
+
+Rules of the action space decide the role. The language model is asked only where kinds disagree
+about the best agent; its answer stands in the log with the request's first such decision and is
+read there afterwards. Where it cannot be asked, the kinds of earlier requests stand in for it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Protocol
+
+from fugu_cli.coordinators import CoordinatorSettings, action_space
+from fugu_cli.coordinators.list_plan import Candidate, PlanLimits, values_of_asking
+from fugu_cli.coordinators.skills import (
+    KIND_WORDS,
+    KINDS,
+    Kind,
+    SkillTable,
+    SuccessRate,
+    can_tell_apart,
+    run_cost,
+    success_rate,
+)
+from fugu_cli.coordinators.trinity import (
+    milliseconds_since,
+    pick_row,
+    probabilities,
+    product_end,
+    rounded_for_log,
+)
+from fugu_cli.errors import CoordinatorUnavailable
+from fugu_cli.session import views
+from fugu_cli.session.events import (
+    AgentEstimate,
+    Assigned,
+    DecisionTimings,
+    Event,
+    Exclusion,
+    Finished,
+    KindRead,
+    Member,
+    OutcomeCount,
+    OutcomesKnown,
+    Role,
+    Scores,
+)
+
+TEMPERATURE = 0.05
+"""Of the softmax over values: five points of value are a factor of e in probability."""
+USUAL_RUN_TOKENS = 80_000
+"""Tokens of one turn at the blended price, where an agent has no turns of its own: USD 0.28 for
+GPT-5 and 0.72 for Claude Opus 4.5, as on SWE-bench Verified."""
+ABOUT_ONE_PRICE = 1.25
+"""Costs within this factor are about the same."""
+VERIFIER_TURNS = 1
+"""Turns of the limit that are kept for a Verifier."""
+
+
+@dataclass(frozen=True)
+class KindReading:
+    """Probabilities of the kinds in the order of `KINDS`, and the tokens that were read."""
+
+    probabilities: tuple[float, ...]
+    tokens: int
+    milliseconds: DecisionTimings
+
+
+class KindReader(Protocol):
+    """Reads the kind of a request."""
+
+    async def read(self, text: str) -> KindReading:
+        """Return the kinds' probabilities. Raise CoordinatorUnavailable without a model."""
+
+
+@dataclass(frozen=True)
+class _Kinds:
+    """The weights of the kinds in one decision, and where they come from."""
+
+    weights: Mapping[Kind, float]
+    source: str
+    recorded: bool = True
+    reading: KindReading | None = None
+
+
+class ComposedHead:
+    """Decides from success rates, costs and the kind of the request."""
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        settings: CoordinatorSettings,
+        kinds: KindReader | None = None,
+        table: SkillTable | None = None,
+    ) -> None:
+        """`table`: public skills, those that ship where None."""
+        self._members = tuple(members)
+        self._settings = settings
+        self._kinds = kinds
+        self._table = table
+
+    async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
+        """Return the next turn, or the end of the request."""
+        started = time.perf_counter()
+        end = action_space.request_end(
+            events, turns=self._settings.turns, verify_answers=self._settings.verify_answers
+        )
+        if end is None and not self._settings.roles:
+            end = product_end(events)
+        if end is not None:
+            return end
+        excluded = action_space.agents_out(events, self._settings.opt_out, self._members)
+        able = [member for member in self._members if member.name not in excluded]
+        if not able:
+            return action_space.finish_without_agents(excluded)
+        return await _Decision(
+            self._members, self._settings, self._kinds, self._table, events
+        ).assign(able, excluded, started)
+
+
+class _Decision:
+    """One decision: what is known of each agent now."""
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        settings: CoordinatorSettings,
+        kind_reader: KindReader | None,
+        table: SkillTable | None,
+        events: Sequence[Event],
+    ) -> None:
+        self._members = members
+        self._settings = settings
+        self._kind_reader = kind_reader
+        self._events = events
+        self._known = outcomes_known(events)
+        self._costs = expected_costs(members, self._known.counts)
+        self._rates = {
+            (member.name, kind): success_rate(member, kind, self._known.counts, table)
+            for member in members
+            for kind in KINDS
+        }
+
+    async def assign(
+        self, able: Sequence[Member], excluded: Mapping[str, Exclusion], started: float
+    ) -> Assigned:
+        values = self._values(able)
+        kinds = await self._kind_weights(able, values)
+        role = self._role(able, kinds)
+        barred = dict(excluded)
+        barred.update(self._barred_in_role(role, able, kinds))
+        candidates = [member for member in able if member.name not in barred]
+        scores = {
+            member.name: sum(
+                weight * values[kind].get(member.name, -1.0)
+                for kind, weight in kinds.weights.items()
+            )
+            for member in self._members
+        }
+        logits = [scores[member.name] / TEMPERATURE for member in self._members]
+        masked = {index for index, member in enumerate(self._members) if member.name in barred}
+        chances = probabilities(logits, masked, self._settings.temperature)
+        chosen = self._choose(role, candidates, scores, kinds, chances)
+        timings = kinds.reading.milliseconds if kinds.reading else DecisionTimings()
+        head = milliseconds_since(started) - timings.total
+        return Assigned(
+            turn=action_space.next_turn_number(self._events),
+            agent=chosen.name,
+            role=role,
+            by="trinity",
+            reason=self._reason(chosen, role, candidates, kinds),
+            scores=Scores(
+                rows=tuple(member.name for member in self._members),
+                row_logits=rounded_for_log(logits),
+                row_probabilities=rounded_for_log(chances),
+                masked=tuple((name, str(why)) for name, why in barred.items()),
+                tokens=kinds.reading.tokens if kinds.reading else 0,
+                temperature=self._settings.temperature,
+                kinds=tuple(kinds.weights.items()) if kinds.recorded else (),
+                kinds_from=kinds.source,
+                estimates=tuple(
+                    self._estimate(member, kinds, scores, able) for member in self._members
+                ),
+            ),
+            milliseconds=timings.model_copy(update={"head": round(max(head, 0.0), 3)}),
+        )
+
+    # --- what is known --------------------------------------------------------------------------
+
+    def _values(self, able: Sequence[Member]) -> dict[Kind, dict[str, float]]:
+        """Return the value of asking each able agent next, for every kind."""
+        failed = [
+            member.name for member in action_space.members_so_far(self._events, self._members)
+        ]
+        limits = PlanLimits(
+            attempts=max(self._settings.turns - VERIFIER_TURNS, 1),
+            dearest_run=max(self._costs.values()),
+        )
+        return {
+            kind: values_of_asking(
+                [
+                    Candidate(
+                        member.name,
+                        self._rates[member.name, kind].rate,
+                        self._costs[member.name],
+                    )
+                    for member in able
+                ],
+                failed,
+                limits,
+            )
+            for kind in KINDS
+        }
+
+    async def _kind_weights(
+        self, able: Sequence[Member], values: Mapping[Kind, Mapping[str, float]]
+    ) -> _Kinds:
+        """Return the weights of the kinds: as recorded, else even where they do not matter, else
+        as the language model reads them, else as earlier requests had them.
+        """
+        if (recorded := recorded_kinds(self._events)) is not None:
+            return _Kinds(recorded, "read with this request", recorded=True)
+        shares = kind_shares(self._known)
+        best = {max(values[kind], key=values[kind].__getitem__) for kind in KINDS}
+        if len(able) == 1 or len(best) == 1:
+            return _Kinds(shares, "the same agent is best for every kind", recorded=False)
+        if self._kind_reader is not None:
+            try:
+                reading = await self._kind_reader.read(request_words(self._events))
+            except (CoordinatorUnavailable, MemoryError):
+                pass
+            else:
+                weights = dict(zip(KINDS, reading.probabilities, strict=True))
+                return _Kinds(weights, "read from the request", reading=reading)
+        return _Kinds(shares, "kind unknown: no model", recorded=False)
+
+    def _rate(self, member: Member, kinds: _Kinds) -> float:
+        return sum(
+            weight * self._rates[member.name, kind].rate for kind, weight in kinds.weights.items()
+        )
+
+    def _typical_rate(self, member: Member, kinds: _Kinds) -> SuccessRate:
+        """Return the rate in the likeliest kind, for what is uncertain about it."""
+        likeliest = max(kinds.weights, key=kinds.weights.__getitem__)
+        return self._rates[member.name, likeliest]
+
+    # --- roles ----------------------------------------------------------------------------------
+
+    def _role(self, able: Sequence[Member], kinds: _Kinds) -> Role:
+        if not self._settings.roles:
+            return "worker"
+        if action_space.verifier_due(self._events):
+            return "verifier"
+        suggested = action_space.thinker_suggestion(self._events)
+        if suggested is not None:
+            return suggested
+        return "thinker" if self._thinker_is_due(able, kinds) else "worker"
+
+    def _thinker_is_due(self, able: Sequence[Member], kinds: _Kinds) -> bool:
+        """Whether every agent that may be the best has worked in vain and another can think."""
+        out = action_space.roles_out(self._events)
+        left = self._settings.turns - action_space.turns_taken(self._events)
+        worked = [
+            member.name for member in action_space.members_so_far(self._events, self._members)
+        ]
+        if "thinker" in out or "worker" in out or left < 3 or not worked:
+            return False
+        best = max(able, key=lambda member: self._rate(member, kinds))
+        rate = self._typical_rate(best, kinds)
+        strongest = {
+            member.name
+            for member in able
+            if not can_tell_apart(self._typical_rate(member, kinds), rate)
+        }
+        return strongest <= set(worked) and any(member.name != worked[-1] for member in able)
+
+    def _barred_in_role(
+        self, role: Role, able: Sequence[Member], kinds: _Kinds
+    ) -> dict[str, Exclusion]:
+        """Return the able agents that may not take the role now, where others can."""
+        if role == "verifier":
+            authors = authors_of(self._events)
+            return _unless_all(able, authors, "it wrote a part of what is to be verified")
+        if role == "thinker":
+            newest = action_space.newest_worker(self._events)
+            names = {newest} if newest else set()
+            return _unless_all(able, names, "it has worked in vain: another agent thinks")
+        return {}
+
+    # --- the choice -----------------------------------------------------------------------------
+
+    def _choose(
+        self,
+        role: Role,
+        candidates: Sequence[Member],
+        scores: Mapping[str, float],
+        kinds: _Kinds,
+        chances: Sequence[float],
+    ) -> Member:
+        draw = self._draw()
+        if draw is not None:
+            return self._members[pick_row(chances, draw)]
+        if role == "verifier":
+            return self._choose_verifier(candidates, kinds)
+        if role == "thinker":
+            return max(candidates, key=lambda member: self._rate(member, kinds))
+        best = max(candidates, key=lambda member: scores[member.name])
+        # a difference that nobody can see is worth no money, and who is little known is tried
+        worked = action_space.members_so_far(self._events, self._members)
+        if best in worked:
+            return best
+        best_rate = self._typical_rate(best, kinds)
+        alike = [
+            member
+            for member in candidates
+            if member not in worked
+            and not can_tell_apart(self._typical_rate(member, kinds), best_rate)
+            and self._costs[member.name] <= self._costs[best.name] * ABOUT_ONE_PRICE
+        ]
+        cheapest = min(self._costs[member.name] for member in alike)
+        near = [
+            member for member in alike if self._costs[member.name] <= cheapest * ABOUT_ONE_PRICE
+        ]
+        return min(
+            near, key=lambda member: (round(self._own_outcomes(member)), -scores[member.name])
+        )
+
+    def _choose_verifier(self, candidates: Sequence[Member], kinds: _Kinds) -> Member:
+        """Return the cheapest where tests pass, else the agent that is most often right."""
+        run = views.tests(self._events)
+        if run is not None and run.passes:
+            return min(candidates, key=lambda member: self._costs[member.name])
+        return max(candidates, key=lambda member: self._rate(member, kinds))
+
+    def _draw(self) -> random.Random | None:
+        """Return a generator of this place in the log where decisions are drawn."""
+        if not self._settings.sample:
+            return None
+        request = len(views.requests(self._events))
+        turn = action_space.next_turn_number(self._events)
+        return random.Random(f"{self._settings.seed}/{request}/{turn}")
+
+    # --- what people are told -------------------------------------------------------------------
+
+    def _own_outcomes(self, member: Member) -> float:
+        return sum(count.trials for count in self._known.counts if count.agent == member.name)
+
+    def _estimate(
+        self,
+        member: Member,
+        kinds: _Kinds,
+        scores: Mapping[str, float],
+        able: Sequence[Member],
+    ) -> AgentEstimate:
+        return AgentEstimate(
+            agent=member.name,
+            success_rate=round(self._rate(member, kinds), 3),
+            own_outcomes=round(self._own_outcomes(member), 1),
+            source=self._typical_rate(member, kinds).source,
+            run_cost=None if member.price is None else round(self._costs[member.name], 4),
+            value=round(scores[member.name], 4) if member in able else None,
+        )
+
+    def _reason(
+        self, chosen: Member, role: Role, candidates: Sequence[Member], kinds: _Kinds
+    ) -> str:
+        if len(candidates) == 1:
+            return "only choice"
+        if role == "verifier":
+            return "did not write any of it"
+        what = "requests"
+        if kinds.recorded:
+            likeliest = max(kinds.weights, key=kinds.weights.__getitem__)
+            what = KIND_WORDS[likeliest]
+        rate = self._rate(chosen, kinds)
+        own = self._own_outcomes(chosen)
+        basis = f" ({own:.0f} outcomes)" if own >= 1 else ""
+        cost = "" if chosen.price is None else f", ${self._costs[chosen.name]:.2f} a run"
+        return f"solves {rate:.0%} of {what}{basis}{cost}"
+
+
+def outcomes_known(events: Sequence[Event]) -> OutcomesKnown:
+    """Return what was known when the newest request was asked; nothing in older logs."""
+    for event in reversed(events):
+        if isinstance(event, OutcomesKnown):
+            return event
+    return OutcomesKnown()
+
+
+def recorded_kinds(events: Sequence[Event]) -> dict[Kind, float] | None:
+    """Return the kinds that were read for the newest request, None where none were."""
+    number = len(views.requests(events))
+    for event in reversed(events):
+        if isinstance(event, KindRead) and event.request == number:
+            return _by_kind(event.kinds)
+    for event in reversed(views.request(events)):
+        if isinstance(event, Assigned) and event.scores and event.scores.kinds:
+            return _by_kind(event.scores.kinds)
+    return None
+
+
+def kind_shares(known: OutcomesKnown) -> dict[Kind, float]:
+    """Return the share of each kind in the repository's requests so far, smoothed towards even."""
+    counts = dict(known.kinds)
+    total = sum(counts.values()) + len(KINDS)
+    return {kind: (counts.get(kind, 0.0) + 1.0) / total for kind in KINDS}
+
+
+def request_words(events: Sequence[Event], shortest: int = 30) -> str:
+    """Return the user's words of the newest request, with those of the request before where they
+    are fewer than about `shortest` tokens.
+    """
+    asked = [request[0] for request in views.requests(events)]
+    words = [event.said for event in asked if event.type == "asked"]
+    if not words:
+        return ""
+    if len(words) > 1 and len(words[-1]) < 4 * shortest:
+        return f"{words[-2]}\n{words[-1]}"
+    return words[-1]
+
+
+def authors_of(events: Sequence[Event]) -> set[str]:
+    """Return the agents that changed a file in the newest request."""
+    return {turn.assigned.agent for turn in views.turns(events) if turn.changes}
+
+
+def expected_costs(members: Sequence[Member], counts: Sequence[OutcomeCount]) -> dict[str, float]:
+    """Return what a turn of each agent is expected to cost (USD). An agent whose price nobody
+    knows costs what the middle agent does.
+    """
+    usual = {
+        member.name: action_space.blended_price(member.price) * USUAL_RUN_TOKENS / 1e6
+        for member in members
+        if member.price is not None
+    }
+    middle = median(usual.values()) if usual else 0.0
+    return {
+        member.name: run_cost(member, None, counts, usual.get(member.name, middle))
+        for member in members
+    }
+
+
+def _by_kind(pairs: Sequence[tuple[str, float]]) -> dict[Kind, float]:
+    recorded = dict(pairs)
+    return {kind: recorded.get(kind, 0.0) for kind in KINDS}
+
+
+def _unless_all(able: Sequence[Member], names: Collection[str], why: str) -> dict[str, Exclusion]:
+    """Return an exclusion for each of `names`, nothing where nobody would be left."""
+    if all(member.name in names for member in able):
+        return {}
+    return {member.name: Exclusion(message=why) for member in able if member.name in names}
+
+
+if TYPE_CHECKING:
+    from fugu_cli.coordinators import Coordinator
+
+    _composed: Coordinator = ComposedHead((), CoordinatorSettings())

@@ -1,0 +1,246 @@
+"""How often each agent solves each kind of request, and what that costs.
+
+Two sources are joined. The prior is public: one skill per model and one line per kind,
+`logit p = intercept[kind] + slope[kind] * skill + effort`, from `data/skills.json`; it is worth at
+most `PRIOR_OUTCOMES` outcomes, fewer where it is uncertain. On top of it count the user's own
+outcomes. They are partly pooled: an agent's outcomes in other kinds move its rate in a kind, and
+outcomes of the kind itself count on top, so a kind speaks once it has evidence.
+
+Nothing here reads a log or a disk but the table that ships: `OutcomeCount`s are handed in.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from fugu_cli.session.events import Member, OutcomeCount
+
+Kind = Literal[
+    "bug_fix",
+    "feature",
+    "refactoring",
+    "tests",
+    "question",
+    "shell",
+    "data",
+    "algorithms",
+    "documentation",
+    "interface",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""Kinds of request, in the order of the rows of the kind head."""
+KIND_WORDS: Mapping[Kind, str] = {
+    "bug_fix": "bug fixes",
+    "feature": "features",
+    "refactoring": "refactorings",
+    "tests": "tests to write",
+    "question": "questions about code",
+    "shell": "shell and infrastructure work",
+    "data": "data and SQL work",
+    "algorithms": "algorithms and mathematics",
+    "documentation": "documentation",
+    "interface": "user interfaces",
+}
+
+PRIOR_OUTCOMES = 6.0
+"""How many own outcomes a public figure is worth, where it is as certain as figures get."""
+KIND_PRIOR_OUTCOMES = 4.0
+"""How many outcomes of a kind weigh as much as all that is known from other kinds."""
+BOARD_ERROR = 0.35
+"""Logits by which a rate in another harness and on other tasks departs from a board's."""
+UNKNOWN_SKILL, UNKNOWN_SKILL_ERROR = 0.0, 0.6
+"""Skill of a model without figures whose vendor has none either."""
+UNKNOWN_EFFORT = -0.3
+"""Logits for an effort that is not told."""
+HARNESS_ERROR = 0.18
+"""Logits by which another harness moves one model beside another: 5.5 points for a pair."""
+
+DATE = re.compile(
+    r"[-_ ]?(20\d{2}[-_]?\d{2}[-_]?\d{2}|\(\d{4}-\d{2}-\d{2}\))|-(\d{4})$(?<!-2\d{3})"
+)
+EFFORT = re.compile(
+    r"[-_ ]*\(?(?:no[- ]?think(?:ing)?|(?:\d+k[- ]?)?thinking(?:[- ]?\d+k)?|"
+    r"(?:max|xhigh|high|medium|low|minimal)(?:[- ](?:effort|\d+k))?)(?: mode)?\)?$",
+    re.IGNORECASE,
+)
+RELEASE_WORDS = re.compile(r"-(?:preview|instruct|base|chat|latest|exp|it|fp8|api)(?=-|$)")
+
+
+@dataclass(frozen=True)
+class SkillLine:
+    """A kind of request: logit p = intercept + slope * skill, uncertain by `error` logits."""
+
+    intercept: float
+    slope: float
+    error: float
+
+
+@dataclass(frozen=True)
+class ModelSkill:
+    """A model's skill with its error, and where it comes from, in words."""
+
+    skill: float
+    error: float
+    source: str
+
+
+@dataclass(frozen=True)
+class SuccessRate:
+    """A success rate (0..1) and how many outcomes it is worth, the prior's included.
+
+    `own` is how many of these are the user's own (each counts at most 1); `source` names the prior.
+    `error` is what is uncertain about the rate beside another agent's on the same requests: how
+    hard the requests are is the same for both.
+    """
+
+    rate: float
+    weight: float
+    own: float
+    source: str
+    error: float
+
+
+@dataclass(frozen=True)
+class SkillTable:
+    """The table that ships."""
+
+    models: Mapping[str, tuple[float, float, int, str]]
+    vendors: Mapping[str, tuple[float, float]]
+    kinds: Mapping[str, SkillLine]
+    efforts: Mapping[str, float]
+
+    def skill_of(self, member: Member) -> ModelSkill:
+        """Return the skill that the entry names, else of its model, its vendor, or of anybody."""
+        if member.skill is not None:
+            return ModelSkill(member.skill, BOARD_ERROR / 2, "your configuration")
+        model, _ = canonical_model(member.model)
+        if figures := self.models.get(model):
+            skill, error, count, date = figures
+            return ModelSkill(skill, error, f"{count} public figures, the newest of {date}")
+        if mean := self.vendors.get(member.vendor):
+            return ModelSkill(mean[0], max(mean[1], 0.3), f"the mean of {member.vendor}'s models")
+        return ModelSkill(UNKNOWN_SKILL, UNKNOWN_SKILL_ERROR, "no figure of this model or vendor")
+
+    def prior(self, member: Member, kind: Kind) -> SuccessRate:
+        """Return the rate that public figures give, and how many outcomes it is worth."""
+        skill, line = self.skill_of(member), self.kinds[kind]
+        _, named_effort = canonical_model(member.model)
+        effort = self.efforts.get(member.effort or named_effort or "", UNKNOWN_EFFORT)
+        rate = _sigmoid(line.intercept + line.slope * skill.skill + effort)
+        error = math.hypot(line.slope * skill.error, BOARD_ERROR, line.error)
+        weight = 1 / (rate * (1 - rate) * error**2) - 1
+        beside_others = math.hypot(line.slope * skill.error, HARNESS_ERROR) * rate * (1 - rate)
+        return SuccessRate(
+            rate, min(max(weight, 1.0), PRIOR_OUTCOMES), 0.0, skill.source, beside_others
+        )
+
+
+@functools.cache
+def shipped_table() -> SkillTable:
+    """Read the table beside this module."""
+    text = (Path(__file__).parent / "data" / "skills.json").read_text(encoding="utf-8")
+    data = json.loads(text)
+    return SkillTable(
+        models={name: tuple(row) for name, row in data["models"].items()},
+        vendors={name: tuple(row) for name, row in data["vendors"].items()},
+        kinds={name: SkillLine(*row) for name, row in data["kinds"].items()},
+        efforts=data["efforts"],
+    )
+
+
+def success_rate(
+    member: Member,
+    kind: Kind,
+    outcomes: Sequence[OutcomeCount],
+    table: SkillTable | None = None,
+) -> SuccessRate:
+    """Return the posterior rate of an agent in a kind, from its prior and its own outcomes."""
+    table = table or shipped_table()
+    own = [count for count in outcomes if count.agent == member.name]
+    of_kind = [count for count in own if count.kind == kind]
+    elsewhere = [count for count in own if count.kind != kind and count.trials > 0]
+    prior = table.prior(member, kind)
+    rate, weight = prior.rate, prior.weight
+    if elsewhere:
+        expected = sum(
+            count.trials * _expected_rate(table, member, count.kind, prior) for count in elsewhere
+        )
+        trials = sum(count.trials for count in elsewhere)
+        mean = expected / trials
+        pooled = (PRIOR_OUTCOMES * mean + sum(count.successes for count in elsewhere)) / (
+            PRIOR_OUTCOMES + trials
+        )
+        rate = _sigmoid(_logit(rate) + _logit(pooled) - _logit(mean))
+        weight = min(weight, KIND_PRIOR_OUTCOMES)
+    successes = sum(count.successes for count in of_kind)
+    trials = sum(count.trials for count in of_kind)
+    posterior = (weight * rate + successes) / (weight + trials)
+    spread = max(posterior * (1 - posterior), 0.01)
+    own_trials = sum(count.trials for count in own)
+    error = math.sqrt(spread / (spread / prior.error**2 + own_trials))
+    return SuccessRate(posterior, weight + trials, own_trials, prior.source, error)
+
+
+def _expected_rate(table: SkillTable, member: Member, kind: str, prior: SuccessRate) -> float:
+    """Return the prior's rate in the kind of an outcome, `prior` where its kind is not known."""
+    return next((table.prior(member, known).rate for known in KINDS if known == kind), prior.rate)
+
+
+def run_cost(
+    member: Member, kind: Kind | None, outcomes: Sequence[OutcomeCount], usual: float
+) -> float:
+    """Return the expected cost of one turn (USD): own means in the kind, else overall, drawn
+    towards `usual`, the cost that its price gives.
+    """
+    own = [count for count in outcomes if count.agent == member.name and count.turns > 0]
+    chosen = [count for count in own if count.kind == kind] or own
+    turns = sum(count.turns for count in chosen)
+    spent = sum(count.turns * count.mean_cost for count in chosen)
+    return (usual + spent) / (1 + turns)
+
+
+def can_tell_apart(first: SuccessRate, second: SuccessRate) -> bool:
+    """Whether the difference of two rates is more than what is uncertain about it."""
+    return abs(first.rate - second.rate) > math.hypot(first.error, second.error)
+
+
+def canonical_model(name: str) -> tuple[str, str | None]:
+    """Return a model's name without vendor, date and effort, and the effort that stood in it."""
+    text = name.lower().rsplit("/", 1)[-1].strip().replace(" ", "-").replace("_", "-")
+    effort = None
+    for _ in range(3):
+        match = EFFORT.search(text)
+        if match and match.start() > 0:
+            word = match.group().lower()
+            if re.search(r"no-?think", word):
+                effort = "none"
+            elif "thinking" in word:
+                effort = effort or "thinking"
+            else:
+                named = re.search(r"max|xhigh|high|medium|low|minimal", word)
+                effort = named.group() if named else effort
+            text = text[: match.start()]
+        text = DATE.sub("", text)
+    text = text.replace(".", "-")
+    text = re.sub(r"-\(.*\)$", "", text)
+    text = RELEASE_WORDS.sub("", text)
+    text = re.sub(r"^claude-(\d+(?:-\d)?)-(opus|sonnet|haiku)", r"claude-\2-\1", text)
+    text = re.sub(r"-v(?=\d)", "-", text)
+    text = re.sub(r"^(qwen)-?(\d)", r"\1\2", text)
+    return text.strip("-"), effort
+
+
+def _sigmoid(logit: float) -> float:
+    return 1 / (1 + math.exp(-logit))
+
+
+def _logit(rate: float) -> float:
+    bounded = min(max(rate, 0.005), 0.995)
+    return math.log(bounded / (1 - bounded))

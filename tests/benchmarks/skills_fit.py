@@ -1,0 +1,296 @@
+"""Fit one skill per model and one difficulty per kind of request to published figures.
+
+    python -m tests.benchmarks.skills_fit RESULTS.jsonl.gz [--out skills.json] [--without NAME ...]
+
+RESULTS holds one published figure a row: `model, effort, benchmark, kind, value (0..1), n, date,
+ship`. Rows that may not be shipped are left out. The model is
+
+    logit(value) = intercept[board] + slope[board] * (skill[model] + effort[effort] / slope scale)
+
+fitted by penalised least squares: skills are drawn towards 0, slopes towards their mean. An error is
+the square root of the posterior variance of the skill plus what boards disagree about.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fugu_cli.coordinators.skills import canonical_model
+
+EFFORT_LOGITS = {
+    "max": 0.0,
+    "ultra": 0.0,
+    "xhigh": -0.12,
+    "high": -0.23,
+    "thinking": -0.23,
+    "medium": -0.48,
+    "low": -0.84,
+    "minimal": -1.1,
+    "none": -1.1,
+    "instant": -1.1,
+}
+"""Logits by which an effort is behind the highest one, from boards that ran several efforts."""
+UNKNOWN_EFFORT = -0.3
+"""For a figure whose effort is not published."""
+KINDS = {
+    "bug fix in a repository": "bug_fix",
+    "feature in a repository": "feature",
+    "refactoring": "refactoring",
+    "writing tests": "tests",
+    "question about code": "question",
+    "shell/infrastructure/agentic terminal": "shell",
+    "data and SQL": "data",
+    "algorithms and mathematics": "algorithms",
+    "documentation/prose": "documentation",
+    "web user interface": "interface",
+}
+SKILL_SPREAD = 0.5
+SLOPE_SPREAD = 0.8
+NOISE = 0.25
+"""Logits by which a figure departs from the line: another harness alone moves one by 0.22."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One published rate of a model on a board."""
+
+    model: str
+    effort: str | None
+    board: str
+    kind: str
+    value: float
+    n: float
+    date: str
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Skills by model as (skill, error, figures, newest date), lines by board."""
+
+    models: dict[str, tuple[float, float, int, str]]
+    boards: dict[str, tuple[float, float, str]]
+    residual: float
+
+
+def read_figures(path: Path, without: Sequence[str] = (), only_clear: bool = False) -> list[Figure]:
+    """Return the rows that may be shipped, without boards whose name contains one of `without`."""
+    figures = []
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            row = json.loads(line)
+            if only_clear and not row["ship"].startswith("yes"):
+                continue
+            if any(name.lower() in row["benchmark"].lower() for name in without):
+                continue
+            if row["value"] is None:
+                continue
+            figures.append(
+                Figure(
+                    canonical_model(row["model"])[0],
+                    row["effort"] or canonical_model(row["model"])[1],
+                    row["benchmark"],
+                    KINDS[row["kind"]],
+                    float(row["value"]),
+                    float(row["n"] or 100),
+                    row["date"] or "",
+                )
+            )
+    return figures
+
+
+def effort_offset(effort: str | None) -> float:
+    """Return the logits by which `effort` is behind the highest one."""
+    return EFFORT_LOGITS.get(effort or "", UNKNOWN_EFFORT)
+
+
+def logit(value: float, n: float = 100) -> float:
+    """Return the log-odds of a rate over `n` tasks, kept finite by half a task."""
+    share = (value * n + 0.5) / (n + 1)
+    return math.log(share / (1 - share))
+
+
+def fit(figures: Sequence[Figure], rounds: int = 60) -> Fit:
+    """Fit lines and skills in turn until they settle."""
+    boards = sorted({figure.board for figure in figures})
+    models = sorted({figure.model for figure in figures})
+    board_index = {name: number for number, name in enumerate(boards)}
+    model_index = {name: number for number, name in enumerate(models)}
+    b = np.array([board_index[figure.board] for figure in figures])
+    m = np.array([model_index[figure.model] for figure in figures])
+    effort = np.array([effort_offset(figure.effort) for figure in figures])
+    y = np.array([logit(figure.value, figure.n) for figure in figures])
+    # variance of a logit from n tasks, and what boards disagree about
+    sampling = np.array([1 / max(f.n * f.value * (1 - f.value), 0.5) for f in figures], dtype=float)
+    weight = 1 / (sampling + NOISE**2)
+    skill = np.zeros(len(models))
+    slope = np.full(len(boards), 2.0)
+    intercept = np.zeros(len(boards))
+    for _ in range(rounds):
+        mean_slope = 2.0
+        for board in range(len(boards)):
+            rows = b == board
+            x = skill[m[rows]]
+            target = y[rows] - effort[rows]
+            w = weight[rows]
+            design = np.stack([np.ones_like(x), x], axis=1)
+            precision = design.T @ (design * w[:, None])
+            precision[1, 1] += 1 / SLOPE_SPREAD**2
+            precision[0, 0] += 1e-6
+            right = design.T @ (w * target)
+            right[1] += mean_slope / SLOPE_SPREAD**2
+            intercept[board], slope[board] = np.linalg.solve(precision, right)
+        slope = np.maximum(slope, 0.2)
+        numerator = np.bincount(m, weight * slope[b] * (y - effort - intercept[b]), len(models))
+        precision_of = np.bincount(m, weight * slope[b] ** 2, len(models)) + 1 / SKILL_SPREAD**2
+        skill = numerator / precision_of
+        skill -= skill.mean()
+    residuals = y - effort - intercept[b] - slope[b] * skill[m]
+    count = np.bincount(m, minlength=len(models))
+    newest: dict[str, str] = defaultdict(str)
+    for figure in figures:
+        newest[figure.model] = max(newest[figure.model], figure.date)
+    return Fit(
+        {
+            name: (
+                float(skill[i]),
+                float(precision_of[i] ** -0.5),
+                int(count[i]),
+                newest[name],
+            )
+            for name, i in model_index.items()
+        },
+        {
+            name: (
+                float(intercept[i]),
+                float(slope[i]),
+                next(f.kind for f in figures if f.board == name),
+            )
+            for name, i in board_index.items()
+        },
+        float(np.sqrt(np.average(residuals**2, weights=weight))),
+    )
+
+
+FAIR_BOARDS = {
+    "bug_fix": ("SWE-bench Pro", "SWE-bench Multilingual", "LiveBench 2026-06-25 Agentic"),
+    "feature": ("DeepSWE v1.1", "FrontierSWE", "CursorBench 4.0"),
+    "refactoring": ("SWE-Atlas Refactoring",),
+    "tests": ("SWT-bench",),
+    "question": ("SWE-Atlas Codebase QnA",),
+    "shell": ("Terminal-Bench 2.1", "Terminal-Bench 4.0"),
+    "algorithms": ("LiveBench 2026-06-25 Coding", "LiveBench 2026-06-25 Mathematics"),
+    "interface": ("Vals Vibe Code", "Arena WebDev"),
+}
+"""Boards of each kind that today's models do not saturate. Data and documentation have none."""
+MIXED_ERROR = 0.35
+"""Logits by which a kind's difficulty is uncertain where it has boards of its own."""
+UNBOARDED_ERROR = 0.8
+VENDOR_WORDS = {
+    "claude": "anthropic",
+    "gpt": "openai",
+    "o1": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "codex": "openai",
+    "gemini": "google",
+    "gemma": "google",
+    "grok": "xai",
+    "deepseek": "deepseek",
+    "qwen": "qwen",
+    "qwq": "qwen",
+    "kimi": "moonshot",
+    "glm": "zai",
+    "llama": "meta",
+    "muse": "meta",
+    "mistral": "mistral",
+    "devstral": "mistral",
+    "codestral": "mistral",
+    "magistral": "mistral",
+    "minimax": "minimax",
+    "command": "cohere",
+    "nova": "amazon",
+    "phi": "microsoft",
+    "nemotron": "nvidia",
+    "mimo": "xiaomi",
+    "step": "stepfun",
+}
+
+
+def vendor_of(model: str) -> str:
+    """Return the vendor that a model's name tells, "" where it tells none."""
+    return next((vendor for word, vendor in VENDOR_WORDS.items() if model.startswith(word)), "")
+
+
+def derived_table(figures: Sequence[Figure], least: int = 2) -> dict[str, object]:
+    """Return what ships: skills, one line per kind, and means by vendor; no figure of a board."""
+    fitted = fit(figures)
+    lines: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for board, (intercept, slope, kind) in fitted.boards.items():
+        if any(name in board for name in FAIR_BOARDS.get(kind, ())):
+            lines[kind].append((intercept, slope))
+    kinds = {
+        kind: [
+            round(float(np.mean([line[0] for line in found])), 2),
+            round(float(np.mean([line[1] for line in found])), 2),
+            MIXED_ERROR,
+        ]
+        for kind, found in lines.items()
+    }
+    everything = [line for found in lines.values() for line in found]
+    for kind in KINDS.values():
+        kinds.setdefault(
+            kind,
+            [
+                round(float(np.mean([line[0] for line in everything])), 2),
+                round(float(np.mean([line[1] for line in everything])), 2),
+                UNBOARDED_ERROR,
+            ],
+        )
+    models = {
+        name: [round(skill, 2), round(error, 2), count, date]
+        for name, (skill, error, count, date) in sorted(fitted.models.items())
+        if count >= least
+    }
+    by_vendor: dict[str, list[float]] = defaultdict(list)
+    for name, (skill, _, _, date) in models.items():
+        if vendor_of(name) and date >= "2026-06":
+            by_vendor[vendor_of(name)].append(skill)
+    return {
+        "date": max(figure.date for figure in figures),
+        "models": models,
+        "kinds": {kind: kinds[kind] for kind in KINDS.values()},
+        "efforts": EFFORT_LOGITS,
+        "vendors": {
+            vendor: [round(float(np.mean(skills)), 2), round(float(np.std(skills)), 2)]
+            for vendor, skills in sorted(by_vendor.items())
+            if len(skills) > 1
+        },
+    }
+
+
+def main() -> None:
+    """Fit the figures and write the derived table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--without", nargs="*", default=[])
+    options = parser.parse_args()
+    table = derived_table(read_figures(options.results, options.without))
+    text = json.dumps(table, indent=0, sort_keys=True)
+    if options.out:
+        options.out.write_text(text + "\n", encoding="utf-8")
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()
