@@ -1,0 +1,244 @@
+"""The outcomes of an agent's turns, read from the logs of sessions.
+
+A Worker's turn succeeded or failed by what judged it: tests and acceptance checks count in full, a
+Verifier's verdict half, and work that the user took back has failed. The first Worker's turn of a
+request counts in full. Later ones count `LATER_TURN`, and less again because they see only what
+others could not do: an attempt whose chance was lower from the start says less when it fails.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fugu_cli.coordinators.list_plan import Candidate, conditional_rate
+from fugu_cli.coordinators.skills import KINDS, SkillTable, shipped_table
+from fugu_cli.session import views
+from fugu_cli.session.costs import PaidEvent, price
+from fugu_cli.session.events import (
+    Assigned,
+    Event,
+    KindRead,
+    Member,
+    Opened,
+    OutcomeCount,
+    Replied,
+)
+from fugu_cli.session.open_work import undo_history
+
+CHECK_WEIGHT = 1.0
+VERDICT_WEIGHT = 0.5
+LATER_TURN = 0.4
+"""What a turn counts after others worked on the request in vain."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One Worker's turn that something judged.
+
+    `kinds` are the probabilities of the request's kind, empty where nobody read it; `after` names
+    the agents whose turns failed before it; `cost` is in USD.
+    """
+
+    agent: str
+    succeeded: bool
+    weight: float
+    kinds: Mapping[str, float]
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TurnPrice:
+    """What one turn cost (USD)."""
+
+    agent: str
+    kinds: Mapping[str, float]
+    cost: float
+
+
+@dataclass(frozen=True)
+class SessionOutcomes:
+    """What one session tells of its agents."""
+
+    attempts: tuple[Attempt, ...] = ()
+    prices: tuple[TurnPrice, ...] = ()
+    kinds: tuple[Mapping[str, float], ...] = ()
+    """Of each request whose kind was read."""
+    unread: tuple[int, ...] = ()
+    """Requests, counted from 1, whose kind nobody read."""
+
+
+def session_outcomes(events: Sequence[Event]) -> SessionOutcomes:
+    """Read a session's log."""
+    members = views.pool(events)
+    openings = tuple(event for event in events if isinstance(event, Opened))
+    kinds_read = {
+        event.request: dict(event.kinds) for event in events if isinstance(event, KindRead)
+    }
+    standing = undo_history(events).requests
+    attempts: list[Attempt] = []
+    prices: list[TurnPrice] = []
+    kinds_of_requests: list[Mapping[str, float]] = []
+    unread: list[int] = []
+    for number, request in enumerate(views.requests(events), start=1):
+        kinds = kinds_read.get(number) or _kinds_in(request)
+        if kinds:
+            kinds_of_requests.append(kinds)
+        else:
+            unread.append(number)
+        facts = (*openings, *request)
+        taken_back = bool(views.changes(facts)) and number - 1 not in standing
+        attempts += _attempts(facts, kinds, taken_back=taken_back)
+        prices += _prices(request, members, kinds)
+    return SessionOutcomes(tuple(attempts), tuple(prices), tuple(kinds_of_requests), tuple(unread))
+
+
+def count_outcomes(
+    sessions: Iterable[SessionOutcomes],
+    members: Sequence[Member],
+    table: SkillTable | None = None,
+) -> tuple[OutcomeCount, ...]:
+    """Add up the outcomes of these agents by kind ("" where the kind is not known)."""
+    table = table or shipped_table()
+    by_name = {member.name: member for member in members}
+    successes: dict[tuple[str, str], float] = defaultdict(float)
+    trials: dict[tuple[str, str], float] = defaultdict(float)
+    turns: dict[tuple[str, str], float] = defaultdict(float)
+    spent: dict[tuple[str, str], float] = defaultdict(float)
+    for session in sessions:
+        for attempt in session.attempts:
+            member = by_name.get(attempt.agent)
+            if member is None:
+                continue
+            for kind, share in (attempt.kinds or {"": 1.0}).items():
+                weight = attempt.weight * share
+                successes[attempt.agent, kind] += weight * attempt.succeeded
+                trials[attempt.agent, kind] += weight * _share_of_chance(
+                    attempt, kind, member, by_name, table
+                )
+        for turn in session.prices:
+            if turn.agent in by_name:
+                for kind, share in (turn.kinds or {"": 1.0}).items():
+                    turns[turn.agent, kind] += share
+                    spent[turn.agent, kind] += share * turn.cost
+    return tuple(
+        OutcomeCount(
+            agent=agent,
+            kind=kind,
+            successes=round(successes[agent, kind], 3),
+            # an attempt that succeeded against the odds is one trial at least
+            trials=round(max(trials[agent, kind], successes[agent, kind]), 3),
+            turns=round(turns[agent, kind]),
+            mean_cost=round(spent[agent, kind] / turns[agent, kind], 6)
+            if turns[agent, kind]
+            else 0.0,
+        )
+        for agent, kind in sorted(trials.keys() | turns.keys())
+    )
+
+
+def _share_of_chance(
+    attempt: Attempt,
+    kind: str,
+    member: Member,
+    members: Mapping[str, Member],
+    table: SkillTable,
+) -> float:
+    """Return how an attempt's chance compares with that of a first one, 1 for a first one."""
+    if not attempt.after:
+        return 1.0
+    candidate = _candidate(member, kind, table)
+    failed = [_candidate(members[name], kind, table) for name in attempt.after if name in members]
+    return conditional_rate(candidate, failed) / candidate.success_rate
+
+
+def _candidate(member: Member, kind: str, table: SkillTable) -> Candidate:
+    known = next((name for name in KINDS if name == kind), None)
+    rates = [table.prior(member, name).rate for name in ([known] if known else KINDS)]
+    return Candidate(member.name, sum(rates) / len(rates), 0.0)
+
+
+def _kinds_in(request: Sequence[Event]) -> Mapping[str, float]:
+    """Return the kinds that a decision of the request recorded."""
+    for event in request:
+        if isinstance(event, Assigned) and event.scores and event.scores.kinds:
+            return dict(event.scores.kinds)
+    return {}
+
+
+def _attempts(
+    facts: Sequence[Event], kinds: Mapping[str, float], *, taken_back: bool
+) -> list[Attempt]:
+    """Return the judged turns of one request. `facts` begin with the session's openings."""
+    found: list[Attempt] = []
+    failed: list[str] = []
+    turns = [
+        turn
+        for turn in views.turns(facts)
+        if turn.assigned.subtask is None and not turn.assigned.plan
+    ]
+    workers = [turn for turn in turns if turn.assigned.role == "worker"]
+    for turn in workers:
+        if turn.failed or turn.interrupted or not turn.replies:
+            continue
+        judged = _judgement(facts, turn, turns)
+        if taken_back and turn is workers[-1]:
+            judged = (False, CHECK_WEIGHT)
+        if judged is None:
+            continue
+        succeeded, weight = judged
+        share = 1.0 if not failed else LATER_TURN
+        found.append(Attempt(turn.assigned.agent, succeeded, weight * share, kinds, tuple(failed)))
+        if not succeeded:
+            failed.append(turn.assigned.agent)
+    return found
+
+
+def _judgement(
+    facts: Sequence[Event], turn: views.Turn, turns: Sequence[views.Turn]
+) -> tuple[bool, float] | None:
+    """Return whether the work of a turn was right and how much that counts, None where nothing
+    judged it.
+    """
+    following = next((later for later in turns if later.number > turn.number), None)
+    seen = _until_next_reply(facts, following)
+    if views.acceptance_blocker(seen):
+        return False, CHECK_WEIGHT
+    run = views.tests(seen)
+    if turn.changes and ((run is not None and run.passes) or views.checks(seen)):
+        return True, CHECK_WEIGHT
+    if following is not None and following.assigned.role == "verifier" and following.replies:
+        said = views.verdict(facts, following)
+        if said is not None:
+            return said == "ACCEPT", VERDICT_WEIGHT
+    return None
+
+
+def _until_next_reply(facts: Sequence[Event], following: views.Turn | None) -> Sequence[Event]:
+    """Return the facts up to where the agent of the following turn speaks: what fugu ran before
+    that judges the turn before.
+    """
+    if following is None:
+        return facts
+    for index, event in enumerate(facts):
+        if isinstance(event, Replied) and event.turn == following.number:
+            return facts[:index]
+    return facts
+
+
+def _prices(
+    request: Sequence[Event], members: Mapping[str, Member], kinds: Mapping[str, float]
+) -> list[TurnPrice]:
+    """Return what each Worker's turn of the request cost."""
+    costs: dict[int, float] = {}
+    agents: dict[int, str] = {}
+    for event in request:
+        if isinstance(event, Assigned) and event.role == "worker":
+            agents[event.turn] = event.agent
+            costs.setdefault(event.turn, 0.0)
+        elif isinstance(event, PaidEvent):
+            turn = getattr(event, "turn", None)
+            if turn in costs:
+                costs[turn] += price(event, members.get(agents[turn]))
+    return [TurnPrice(agents[turn], kinds, cost) for turn, cost in costs.items() if cost > 0]
