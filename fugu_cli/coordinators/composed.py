@@ -119,12 +119,31 @@ class ComposedHead:
         if end is not None:
             return end
         excluded = action_space.agents_out(events, self._settings.opt_out, self._members)
+        if not action_space.verifier_due(events):
+            excluded |= action_space.agents_that_gave_up(events)
+        if not self._settings.roles and (agent := self._agent_of_request(events, excluded)):
+            return Assigned(
+                turn=action_space.next_turn_number(events),
+                agent=agent,
+                role="worker",
+                by="trinity",
+                reason="it has the request",
+            )
         able = [member for member in self._members if member.name not in excluded]
         if not able:
-            return action_space.finish_without_agents(excluded)
+            return action_space.finish_without_agents(events, excluded)
         return await _Decision(
             self._members, self._settings, self._kinds, self._table, events
         ).assign(able, excluded, started)
+
+    def _agent_of_request(self, events: Sequence[Event], excluded: Collection[str]) -> str:
+        """Return the agent that was chosen for this request and can go on; "" where there is
+        none.
+        """
+        turns = views.turns(events)
+        agent = turns[-1].assigned.agent if turns and not turns[-1].assigned.plan else ""
+        names = {member.name for member in self._members} - set(excluded)
+        return agent if agent in names else ""
 
 
 class _Decision:
@@ -289,11 +308,12 @@ class _Decision:
         """Return the able agents that may not take the role now, where others can."""
         if role == "verifier":
             authors = authors_of(self._events)
-            return _unless_all(able, authors, "it wrote a part of what is to be verified")
+            barred = _unless_all(able, authors, "it wrote a part of what is to be verified")
+            newest = action_space.newest_worker(self._events)
+            return barred or _unless_all(able, {newest or ""}, "it did the newest work")
         if role == "thinker":
             newest = action_space.newest_worker(self._events)
-            names = {newest} if newest else set()
-            return _unless_all(able, names, "it has worked in vain: another agent thinks")
+            return _unless_all(able, {newest or ""}, "it has worked in vain: another agent thinks")
         return {}
 
     # --- the choice -----------------------------------------------------------------------------

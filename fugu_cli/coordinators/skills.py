@@ -53,6 +53,8 @@ PRIOR_OUTCOMES = 6.0
 """How many own outcomes a public figure is worth, where it is as certain as figures get."""
 KIND_PRIOR_OUTCOMES = 4.0
 """How many outcomes of a kind weigh as much as all that is known from other kinds."""
+OTHER_KIND_SHARE = 0.5
+"""What an outcome of one kind tells of another kind, as a share of an outcome of its own."""
 BOARD_ERROR = 0.35
 """Logits by which a rate in another harness and on other tasks departs from a board's."""
 UNKNOWN_SKILL, UNKNOWN_SKILL_ERROR = 0.0, 0.6
@@ -169,14 +171,14 @@ def success_rate(
     prior = table.prior(member, kind)
     rate, weight = prior.rate, prior.weight
     if elsewhere:
-        expected = sum(
-            count.trials * _expected_rate(table, member, count.kind, prior) for count in elsewhere
-        )
-        trials = sum(count.trials for count in elsewhere)
+        successes = trials = expected = 0.0
+        for count in elsewhere:
+            share = OTHER_KIND_SHARE if count.kind else 1.0
+            successes += share * count.successes
+            trials += share * count.trials
+            expected += share * count.trials * _expected_rate(table, member, count.kind, prior)
         mean = expected / trials
-        pooled = (PRIOR_OUTCOMES * mean + sum(count.successes for count in elsewhere)) / (
-            PRIOR_OUTCOMES + trials
-        )
+        pooled = (PRIOR_OUTCOMES * mean + successes) / (PRIOR_OUTCOMES + trials)
         rate = _sigmoid(_logit(rate) + _logit(pooled) - _logit(mean))
         weight = min(weight, KIND_PRIOR_OUTCOMES)
     successes = sum(count.successes for count in of_kind)
