@@ -31,7 +31,6 @@ from fugu_cli.session.costs import usd
 from fugu_cli.session.events import Assigned, FileChange, Interrupted, Merged
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log, locked_if_closed, read
-from fugu_cli.tools import worktrees
 from fugu_cli.tools.workspace import Workspace, recall_reads
 
 REMOVING = ".going"
@@ -55,10 +54,12 @@ async def ensure_worktrees(
     Raises StorageError where one is gone in which something was done. Its turn is cut in the log,
     with those that chose by what it had made, so that whoever goes on has them done again.
     """
+    from fugu_cli.tools.worktrees import worktree_exists
+
     gone = [
         turn
         for turn in turns
-        if _worked(turn) and not worktrees.worktree_exists(worktree_folder(log, workspace, turn))
+        if _worked(turn) and not worktree_exists(worktree_folder(log, workspace, turn))
     ]
     if gone:
         raise _lost(log, workspace, gone)
@@ -70,8 +71,10 @@ async def ensure_worktrees(
 
 
 async def _made(workspace: Workspace, turn: views.Turn, place: Path) -> Workspace:
+    from fugu_cli.tools.worktrees import make_worktree
+
     assert turn.assigned.snapshot is not None
-    return await worktrees.make_worktree(workspace, turn.assigned.snapshot, place)
+    return await make_worktree(workspace, turn.assigned.snapshot, place)
 
 
 def _worked(turn: views.Turn) -> bool:
@@ -374,6 +377,8 @@ async def merge_worktrees(log: Log, environment: Environment, decision: MergeTur
 
     Raises StorageError as `apart.opened` does: what is gone is never taken over.
     """
+    from fugu_cli.tools import worktrees
+
     found = {turn.number: turn for turn in views.turns(log.events)}
     group = [found[number] for number in (decision.among if decision.open else decision.turns)]
     diffs: list[tuple[int, str]] = []

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from fugu_cli.engine.attribution import mark_unclaimed
 from fugu_cli.errors import SessionBusy, StorageError
 from fugu_cli.messages import Call
 from fugu_cli.providers.history import INTERRUPTED
@@ -182,6 +181,8 @@ async def record_killed_calls(log: Log, workspace: Workspace) -> None:
     if not killed or not workspace.in_git:
         return
     first = len(log.events) - len(facts) + killed[0]
+    from fugu_cli.engine.attribution import mark_unclaimed
+
     before = _tree_before(log.events[: first + 1])
     changed = await workspace.history.since(before) if before else NO_EFFECTS
     made = _until(changed, _end_of_call(log, first), workspace.root)

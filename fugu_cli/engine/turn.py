@@ -37,7 +37,6 @@ from fugu_cli.session.costs import usd
 from fugu_cli.session.events import Assigned, Event, Failed, Interrupted, Member, Replied
 from fugu_cli.session.live_events import TextStreamed, ThoughtStreamed, Waiting
 from fugu_cli.session.log import Log, stored_media
-from fugu_cli.tools import job_tools
 
 _GONE = "it is not in the pool any more; another agent takes the turn"
 
@@ -155,10 +154,12 @@ def call_refusal(place: TurnContext, events: Sequence[Event], call: Call) -> str
         call, events, member, environment
     ):
         return refused
-    if (job := job_tools.job_of_call(call)) in views.jobs(
-        place.log.events
-    ) and job not in views.jobs(visible_facts(events)):
-        return f"{job} was started in another step, which is not shown here"
+    if jobs := views.jobs(place.log.events):
+        from fugu_cli.tools.job_tools import job_of_call
+
+        job = job_of_call(call)
+        if job in jobs and job not in views.jobs(visible_facts(events)):
+            return f"{job} was started in another step, which is not shown here"
     return path_rules.call_refusal(
         place.log.events, member.name, call, environment.denials, environment.workspace.root
     )

@@ -15,16 +15,16 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fugu_cli.safety.sandbox.command_limits import CommandLimits
-from fugu_cli.safety.sandbox.command_sandbox import Launch
-from fugu_cli.safety.sandbox.mechanisms import launcher_command
 from fugu_cli.system.processes import wait_for_exit
+
+if TYPE_CHECKING:
+    from fugu_cli.safety.sandbox.command_limits import CommandLimits
+    from fugu_cli.safety.sandbox.command_sandbox import Launch
 
 CALL_VARIABLE = "FUGU_CALL"
 """The variable that marks a call's processes."""
@@ -112,7 +112,6 @@ async def end_call(mark: str, leader: int) -> int:
     return count
 
 
-LAUNCHED = sys.platform == "linux"
 KILL_SECONDS = 5.0
 """Seconds the launcher may take to end everything at once."""
 
@@ -195,10 +194,15 @@ async def start_process(
     launch: Launch | None,
     limits: CommandLimits | None = None,
 ) -> LaunchedProcess:
-    """Start `command` in `folder`, held to `limits` on Linux. Raises OSError."""
-    if not LAUNCHED:
+    """Start `command` in `folder`, confined as `launch` says, and held to `limits` on Linux. Raises
+    OSError.
+    """
+    from fugu_cli.safety.sandbox.mechanisms import has_launcher, launcher_command
+
+    if not has_launcher():
+        words = command if launch is None else launch.confined(command, folder, None)
         process = await asyncio.create_subprocess_exec(
-            *command, cwd=folder, env=environment, start_new_session=True, stdin=ends.input,
+            *words, cwd=folder, env=environment, start_new_session=True, stdin=ends.input,
             stdout=ends.output, stderr=ends.output if ends.errors is None else ends.errors,
         )  # fmt: skip
         return LaunchedProcess(process, None)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
 import importlib
 import os
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.safety.paths import search_path_outside
 from fugu_cli.system.atomic_files import make_private_folder, storage_error, write_atomically
+from fugu_cli.system.file_locks import try_lock
 from fugu_cli.system.processes import reap
 
 if TYPE_CHECKING:
@@ -419,7 +419,6 @@ def _gitpython(program: str) -> ModuleType:
 async def store_lock(store: Path, *, alone: bool = False) -> AsyncIterator[None]:
     """Hold the store beside other processes, or `alone`, for removing objects. Raises
     StorageError."""
-    mode = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
     with contextlib.ExitStack() as stack:
         try:
             make_private_folder(store)
@@ -430,11 +429,9 @@ async def store_lock(store: Path, *, alone: bool = False) -> AsyncIterator[None]
                 hint="make the folder writable and make room on the disk",
             ) from error
         for _ in range(LOCK_SECONDS * 50):
-            try:
-                fcntl.flock(lock, mode | fcntl.LOCK_NB)
+            if try_lock(lock.fileno(), shared=not alone):
                 break
-            except BlockingIOError:
-                await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)
         else:
             raise StorageError(
                 f"another fugu process has held the snapshots in {store} for {LOCK_SECONDS} s",

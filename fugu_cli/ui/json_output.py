@@ -35,7 +35,6 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.live_events import Live, Retried, TextStreamed, ThoughtStreamed, Waiting
 from fugu_cli.system.bounded_json import parse_json
-from fugu_cli.ui import workflow_text
 
 SUBTYPES = {
     "accepted": "success",
@@ -334,7 +333,9 @@ def _body(event: Event, before: Sequence[Event], session: str, seq: int) -> Obje
         case Failed() | Undone() | Interrupted() | Compacted() | JobEnded():
             return _system(event)
         case Planned() | Merged():
-            return workflow_text.workflow_object(event)
+            from fugu_cli.ui.workflow_text import workflow_object
+
+            return workflow_object(event)
         case _:
             return None
 

@@ -10,34 +10,21 @@ import shutil
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from threading import Lock, Thread
+from typing import TYPE_CHECKING
 
 from fugu_cli.errors import UsageError
 from fugu_cli.safety.paths import path_exists, search_path_outside
 from fugu_cli.safety.redaction import has_secret
-from fugu_cli.safety.sandbox.access_rules import (
-    AccessOptions,
-    FileAccess,
-    file_access,
-    opened_paths,
-)
-from fugu_cli.safety.sandbox.git_access import GitFolders, git_folder_written_by, nested_git_folders
-from fugu_cli.safety.sandbox.mechanisms import (
-    Mechanism,
-    SandboxMode,
-    confined_command,
-    find_mechanism,
-)
-from fugu_cli.safety.sandbox.restoration import (
-    CombinedGuard,
-    FileGuard,
-    GitGuard,
-    NewFileGuard,
-    Restores,
-)
 from fugu_cli.safety.secret_values import NAMES
-from fugu_cli.system import temp_dirs
+
+if TYPE_CHECKING:
+    from fugu_cli.safety.sandbox.access_rules import FileAccess
+    from fugu_cli.safety.sandbox.git_access import GitFolders
+    from fugu_cli.safety.sandbox.mechanisms import Mechanism, SandboxMode
+    from fugu_cli.safety.sandbox.restoration import CombinedGuard, Restores
 
 TRIAL_LOCK = Lock()
 """One thread tries the mechanisms out; others wait for its result."""
@@ -100,10 +87,12 @@ class Launch:
     cache: Path
     writes_git: bool = False
 
-    def confined(self, command: Sequence[str], folder: Path, control: int) -> list[str]:
+    def confined(self, command: Sequence[str], folder: Path, control: int | None) -> list[str]:
         """Return the command line that runs `command` in `folder`, confined. The launcher hears
-        orders on `control`.
+        orders on `control`, which is None where there is no launcher.
         """
+        from fugu_cli.safety.sandbox.mechanisms import confined_command
+
         return confined_command(
             command,
             folder,
@@ -161,7 +150,6 @@ class Sandbox:
         self._store = store
         self._own = tuple(own)
         self._private: Path | None = None
-        self._folders = GitFolders(self.root)
         self._expected: set[Path] = set()
 
     def try_out(self) -> None:
@@ -173,7 +161,15 @@ class Sandbox:
 
         Thread(target=look, daemon=True).start()
 
+    @cached_property
+    def _folders(self) -> GitFolders:
+        from fugu_cli.safety.sandbox.git_access import GitFolders
+
+        return GitFolders(self.root)
+
     def _find_mechanism(self) -> Mechanism:
+        from fugu_cli.safety.sandbox.mechanisms import find_mechanism
+
         with TRIAL_LOCK:
             return find_mechanism(self.settings.mode, search_path_outside(self.root))
 
@@ -250,6 +246,15 @@ class Sandbox:
         """Return what holds for one command line, with the disk as it is now. `read_only`: it
         cannot write the repository either. Raises what `mechanism` raises.
         """
+        from fugu_cli.safety.sandbox.access_rules import AccessOptions, file_access, opened_paths
+        from fugu_cli.safety.sandbox.git_access import git_folder_written_by, nested_git_folders
+        from fugu_cli.safety.sandbox.restoration import (
+            CombinedGuard,
+            FileGuard,
+            GitGuard,
+            NewFileGuard,
+        )
+
         mechanism, outside = self.mechanism, search_path_outside(self.root)
         launch = Launch(self.settings, mechanism, None, "", CombinedGuard(()), outside, self.cache)
         if mechanism.kind == "none":
@@ -306,6 +311,8 @@ class Sandbox:
 
     def _temporary(self) -> Path:
         """Return a folder for this process, removed when it ends."""
+        from fugu_cli.system import temp_dirs
+
         if self._private is None or not self._private.is_dir():
             stack = contextlib.ExitStack()
             self._private = stack.enter_context(temp_dirs.temp_dir("box"))

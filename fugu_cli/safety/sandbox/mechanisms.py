@@ -71,6 +71,11 @@ class Mechanism:
                 return f"none: {self.why}"
 
 
+def has_launcher() -> bool:
+    """Whether commands are started by launcher.py here."""
+    return sys.platform == "linux"
+
+
 def launcher_command(module: str = "launcher") -> list[str]:
     """Return the command line that starts launcher.py (or trial.py), without its arguments."""
     return [sys.executable, "-I", "-S", "-c", STARTER.format(module), str(PACKAGE)]
@@ -167,7 +172,7 @@ def _try_out(mechanism: Mechanism, command: Sequence[str]) -> str:
             access=access,
             private=os.path.realpath(private),
             network=False,
-            control=theirs.fileno(),
+            control=theirs.fileno() if has_launcher() else None,
         )
         try:
             done = subprocess.run(
@@ -190,30 +195,29 @@ def confined_command(
     access: FileAccess | None,
     private: str,
     network: bool,
-    control: int,
+    control: int | None,
 ) -> list[str]:
     """Return the command line that runs `command` in `folder`, confined.
 
     Without `access` the command is not confined, but what it leaves running is ended. `private`
     becomes its /tmp, or is a folder for its temporary files where there are no private mounts. The
-    launcher, which Linux has, hears orders on the descriptor `control`.
+    launcher hears orders on the descriptor `control`, which is None where there is no launcher; the
+    command line must then be started in `folder`.
     """
+    launcher = [] if control is None else [*launcher_command(), "--control", str(control)]
     if access is None:
-        return [
-            *launcher_command(),
-            *("--control", str(control), "--chdir", str(folder), "--", *command),
-        ]
+        chdir = ["--chdir", str(folder), "--"] if launcher else []
+        return [*launcher, *chdir, *command]
     offline = [] if network else ["--no-network"]
     match mechanism.kind:
         case "seatbelt":
             from fugu_cli.safety.sandbox.seatbelt import seatbelt_profile
 
-            profile = seatbelt_profile(access, private, network=network)
+            profile = seatbelt_profile(access, os.path.realpath(private), network=network)
             return [mechanism.program, "-p", profile, *command]
         case "bubblewrap":
             return [
-                *launcher_command(),
-                *("--control", str(control), "--", mechanism.program),
+                *(*launcher, "--", mechanism.program),
                 *bubblewrap_arguments(access, private, network=network),
                 *("--chdir", str(folder), "--", *launcher_command(), "--inner"),
                 *(*offline, "--", *command),
@@ -230,7 +234,7 @@ def confined_command(
             }
             for name, paths in lists.items():
                 options += [word for path in paths for word in (name, path)]
-            return [*launcher_command(), "--control", str(control), *options, "--", *command]
+            return [*launcher, *options, "--", *command]
         case "none":
             raise ValueError("nothing confines a command here")
 
