@@ -1,7 +1,7 @@
-"""Config -> what `fugu serve` answers with. The endpoint's half of wiring.
+"""Builds what `fugu serve` answers with, from the configuration: the endpoint's half of wiring.
 
-Builds and hands over; decides nothing. Agents are shared by all requests; the loop without a
-client's tools works on no tools at all, in an empty folder of its own.
+It decides nothing. Agents are shared by all requests. The loop without client-side tools has no
+tools at all, and an empty folder of its own.
 """
 
 from __future__ import annotations
@@ -46,57 +46,61 @@ if TYPE_CHECKING:
 
 
 async def run_server(
-    loaded: LoadedConfig, place: ListenAddress, bounds: EndpointLimits, said: Callable[[str], None]
+    loaded: LoadedConfig,
+    address: ListenAddress,
+    limits: EndpointLimits,
+    print_line: Callable[[str], None],
 ) -> int:
-    """Answer until it is told to stop. `said` gets the lines for people. Returns the exit code."""
+    """Answer requests until a signal stops the endpoint, and return the exit code. `print_line`
+    gets messages for people.
+    """
     from fugu_cli.server import http_server
     from fugu_cli.server.service import EndpointService
     from fugu_cli.server.traces import Traces
 
     with temp_dir("serve") as scratch:
         settings = build_server(loaded, os.environ, scratch)
-        collector = build_collector(os.environ, said)
+        collector = build_collector(os.environ, print_line)
         if isinstance(collector, str):
-            said(collector)
+            print_line(collector)
         elif collector is not None:
             settings = replace(settings, watch=partial(watch_request, collector))
         secrets = named_secrets(os.environ, loaded.config.agents)
-        # One mask for each request: it holds back the ends of live texts, which are no other
-        # client's.
+        # Each request has its own redactor, since a redactor holds back the end of a live text.
         service = EndpointService(
-            settings, Traces(loaded.config.data, lambda: Redactor(secrets)), bounds
+            settings, Traces(loaded.config.data, lambda: Redactor(secrets)), limits
         )
-        said(
+        print_line(
             f"models: fugu, fugu-ultra, {', '.join(settings.offered)}; decided by "
             f"{settings.opened.coordinator}"
         )
-        code = await http_server.serve(service, place, said)
+        code = await http_server.serve(service, address, print_line)
         if collector is not None and not isinstance(collector, str):
             await collector.finish()
         return code
 
 
-def watch_request(collector: CollectorLink, log: Log, id: str, above: str) -> None:
-    """Tell the collector of a served request: all that follows what the client brought along."""
-    asked = next((event for event in reversed(log.events) if isinstance(event, Asked)), None)
-    watch(log, collector, id, above).begin_request(asked)
+def watch_request(collector: CollectorLink, log: Log, id: str, parent_span: str) -> None:
+    """Report a served request to the collector, from the newest request of its log on."""
+    request = next((event for event in reversed(log.events) if isinstance(event, Asked)), None)
+    watch(log, collector, id, parent_span).begin_request(request)
 
 
 def build_server(
     loaded: LoadedConfig, environ: Mapping[str, str], scratch: Path
 ) -> EndpointSettings:
-    """What a configuration serves. `scratch` is an empty folder. Raises ConfigError for a pool that
-    cannot be used.
+    """Build the endpoint's settings. `scratch` is an empty folder. Raises ConfigError for a pool
+    that cannot be used.
     """
-    # An answer of the loop is always judged: the client asked for the pool's answer, not for the
-    # first one.
+    # Answers of the loop are always verified: the client asked for the pool's answer, not for the
+    # first reply.
     config = loaded.config.model_copy(update={"verify_answers": True, "tier": "fugu"})
     entries = usable_pool(config, environ)
-    free = [entry.model_copy(update={"max_tokens": None}) for entry in entries]
-    members = tuple(entry.member() for entry in free)
-    breaker = wiring.build_circuit_breaker(free)
+    unlimited = [entry.model_copy(update={"max_tokens": None}) for entry in entries]
+    members = tuple(entry.member() for entry in unlimited)
+    breaker = wiring.build_circuit_breaker(unlimited)
     agents = wiring.build_agents(
-        free, environ, wiring.AgentResources(config.cache, config.local_idle, breaker)
+        unlimited, environ, wiring.AgentResources(config.cache, config.local_idle, breaker)
     )
     if config.deny_agents:
         denials = Denials(config.deny_agents, loaded.root)
@@ -131,24 +135,25 @@ def build_server(
         ),
         environment=_environment(scratch),
         opted_out=frozenset(config.opt_out),
-        longest={entry.name: entry.max_tokens for entry in entries if entry.max_tokens is not None},
-        single=_single(config),
+        max_reply_tokens={
+            entry.name: entry.max_tokens for entry in entries if entry.max_tokens is not None
+        },
+        pinned_agent=_pinned_agent(config),
         budgets=budgets,
         ultra=ultra,
-        tab=ledger.tab,
+        open_account=ledger.tab,
     )
 
 
-def _single(config: Config) -> str | None:
+def _pinned_agent(config: Config) -> str | None:
     rule, _, name = config.coordinator.partition(":")
     return name if rule == "single" else None
 
 
 def _environment(scratch: Path) -> Environment:
     workspace = Workspace(scratch, scratch)
-    return Environment(Toolbox(()), workspace, Rules(mode="plan"), _nobody)
+    return Environment(Toolbox(()), workspace, Rules(mode="plan"), _no_permission)
 
 
-async def _nobody(call: Call, judgement: Judgement) -> Permission:
-    """There is nothing to permit: no tool is offered."""
-    return "headless"
+async def _no_permission(call: Call, judgement: Judgement) -> Permission:
+    return "headless"  # never asked: no tool is offered

@@ -1,5 +1,6 @@
-"""`fugu serve`: the pool behind one endpoint that speaks three wires. Here: where it listens and
-what it takes, as plain values. Nothing heavy is imported here.
+"""`fugu serve`: the pool behind one HTTP endpoint that speaks three wires.
+
+This module holds the address and the limits as plain values, and imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ SHORTEST_TOKEN = 16
 
 @dataclass(frozen=True)
 class ListenAddress:
-    """Where an endpoint listens. Port 0: any free one. `grace`: seconds that answers may take after
-    a stop. `origins`: web pages that may use it beside its own, as `https://host:port`.
+    """The address and token of an endpoint. Port 0 means any free port. `grace` is the number of
+    seconds that running answers may take after a stop. `origins` are web pages that may use the
+    endpoint besides its own, as `https://host:port`.
     """
 
     host: str = "127.0.0.1"
@@ -28,7 +30,7 @@ class ListenAddress:
 
 @dataclass(frozen=True)
 class EndpointLimits:
-    """What one endpoint takes: bytes of a body, seconds of an answer, answers at once."""
+    """Limits of one endpoint: bytes of a request body, seconds for an answer, and requests at once."""
 
     body: int = 32 * 1024 * 1024
     seconds: float = 1800.0
@@ -40,7 +42,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def parse_authority(text: str, scheme: str = "http") -> tuple[str, int] | None:
-    """Return the host and port of a Host header; None for what is not one, such as `user@host`."""
+    """Return the host and port of a Host header, or None if it is malformed (such as `user@host`)."""
     match = _AUTHORITY.fullmatch(text)
     if match is None:
         return None
@@ -49,7 +51,7 @@ def parse_authority(text: str, scheme: str = "http") -> tuple[str, int] | None:
 
 
 def parse_origin(text: str) -> tuple[str, str, int] | None:
-    """Return scheme, host and port of an Origin; None for what is not one of a web page."""
+    """Return scheme, host and port of an Origin header, or None if it names no web page."""
     scheme, separator, authority = text.partition("://")
     if not separator or scheme not in _DEFAULT_PORTS:
         return None
@@ -58,7 +60,7 @@ def parse_origin(text: str) -> tuple[str, str, int] | None:
 
 
 def is_loopback(host: str) -> bool:
-    """The address is of this machine alone."""
+    """Return whether only this machine can reach `host`."""
     if host == "localhost":
         return True
     try:
@@ -67,33 +69,33 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_address(place: ListenAddress, bounds: EndpointLimits, variable: str) -> None:
-    """Raises UsageError for limits that are none, and for an address that others reach without a
-    token.
+def check_address(address: ListenAddress, limits: EndpointLimits, variable: str) -> None:
+    """Raise UsageError for a limit that is not positive, and for an address that other machines
+    reach without a token. `variable` is the environment variable of the token.
     """
-    if min(bounds.body, bounds.seconds, bounds.at_once, place.grace) <= 0:
+    if min(limits.body, limits.seconds, limits.at_once, address.grace) <= 0:
         raise UsageError("limits must be above 0", hint="`fugu serve --help` lists them")
-    if not 0 <= place.port <= 65535:
-        raise UsageError(f"{place.port} is no port", hint="0 takes any free one")
-    if place.token is None and not is_loopback(place.host):
+    if not 0 <= address.port <= 65535:
+        raise UsageError(f"{address.port} is no port", hint="0 takes any free one")
+    if address.token is None and not is_loopback(address.host):
         raise UsageError(
-            f"{place.host} can be reached from other machines, and no token protects it",
+            f"{address.host} can be reached from other machines, and no token protects it",
             hint=(
                 f"set {variable} to a long random text, or leave --host out: 127.0.0.1 is this "
                 f"machine alone"
             ),
         )
-    for origin in place.origins:
+    for origin in address.origins:
         if parse_origin(origin) is None:
             raise UsageError(
                 f"--allow-origin {origin} is no origin", hint="write it as https://host:port"
             )
-    if place.origins and place.token is None:
+    if address.origins and address.token is None:
         raise UsageError(
             "--allow-origin needs a token: any other page could be opened under that name",
             hint=f"set {variable} to a long random text",
         )
-    if place.token is not None and len(place.token) < SHORTEST_TOKEN:
+    if address.token is not None and len(address.token) < SHORTEST_TOKEN:
         raise UsageError(
             f"the token in {variable} is too short", hint="`openssl rand -hex 24` makes a good one"
         )

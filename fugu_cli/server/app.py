@@ -1,5 +1,5 @@
-"""The HTTP side: paths, who may come in (the bearer token), and one exchange: a body in, an answer
-out, whole or as a stream.
+"""The HTTP side of the endpoint: its paths, the check of token and origin, and one exchange: a
+request body in, an answer out, encode or as a stream.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ import asyncio
 import contextlib
 import hmac
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request as Http
+from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -31,34 +31,36 @@ from fugu_cli.server.client_requests import (
     Wire,
     check_messages,
 )
-from fugu_cli.server.messages_api import MESSAGES, anthropic_error, estimated_tokens
+from fugu_cli.server.messages_api import MESSAGES, estimated_tokens
 from fugu_cli.server.responses_api import RESPONSES
-from fugu_cli.server.service import LEFT, STOPPED, EndpointService, Exchange
+from fugu_cli.server.service import CLIENT_LEFT, STOPPED, EndpointService, Exchange
 
-IDLE = 10.0
-"""Seconds of silence after which the client is told that work goes on."""
+SILENCE = 10.0
+"""Seconds of silence after which a stream gets a keep-alive event."""
 
-SENDING = 120.0
+BODY_TIMEOUT = 120.0
 """Seconds a client may take to send its request."""
-PAUSE = 20.0
-"""Seconds between two portions of it."""
+PORTION_TIMEOUT = 20.0
+"""Seconds a client may take between two portions of its request."""
 
 
 async def answer_request(
     service: EndpointService, wire: Wire, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """One exchange on a wire. Raises RequestRefused for a request that is not begun."""
+    """Read a request, and write its answer. Raises RequestRefused for a request that is not begun."""
     with service.exchange() as exchange:
         body = await read_body(service, exchange, receive)
-        asking = check_messages(await asyncio.to_thread(wire.parse, body, Http(scope).headers))
+        headers = HttpRequest(scope).headers
+        client_request = check_messages(await asyncio.to_thread(wire.parse, body, headers))
         del body  # it may be long, and the answer takes its time
-        answering = AnswerSender(service, wire, asking, service.head(asking))
-        work = asyncio.ensure_future(
-            answering.stream(send) if asking.stream else answering.whole(send)
-        )
-        service.working.add(work)
-        work.add_done_callback(service.working.discard)
-        await _while_connected(work, receive)
+        writer = AnswerWriter(service, wire, client_request, service.head(client_request))
+        if client_request.stream:
+            writing = asyncio.ensure_future(writer.stream(send))
+        else:
+            writing = asyncio.ensure_future(writer.send_whole(send))
+        service.running.add(writing)
+        writing.add_done_callback(service.running.discard)
+        await _await_while_connected(writing, receive)
 
 
 async def count_tokens(
@@ -71,265 +73,277 @@ async def count_tokens(
         await send_json(200, {"input_tokens": tokens}, send)
 
 
-async def _while_connected(work: asyncio.Future[None], receive: Receive) -> None:
-    """`work` to its end, cancelled as soon as the client is gone. Raises CancelledError where the
-    endpoint stops.
+async def _await_while_connected(writing: asyncio.Future[None], receive: Receive) -> None:
+    """Wait for `writing`, and cancel it if the client disconnects.
+
+    Raises CancelledError if the endpoint stops.
     """
-    gone = asyncio.ensure_future(_client_left(receive))
+
+    async def disconnect() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    disconnected = asyncio.ensure_future(disconnect())
     try:
-        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({writing, disconnected}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        left = gone.done()
-        work.cancel(LEFT if left else STOPPED)
-        gone.cancel()
-        await asyncio.wait({work, gone})
-    if work.cancelled() and not left:
-        raise asyncio.CancelledError
-    if (
-        not work.cancelled()
-        and (error := work.exception()) is not None
-        and not isinstance(error, OSError)
-    ):
+        client_left = disconnected.done()
+        writing.cancel(CLIENT_LEFT if client_left else STOPPED)
+        disconnected.cancel()
+        await asyncio.wait({writing, disconnected})
+    if writing.cancelled():
+        if not client_left:
+            raise asyncio.CancelledError
+        return
+    error = writing.exception()
+    if error is not None and not isinstance(error, OSError):
         raise error
 
 
-async def _client_left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-class AnswerSender:
-    """One answer on its way to one client."""
+class AnswerWriter:
+    """Writes one answer to one client."""
 
     def __init__(
-        self, service: EndpointService, wire: Wire, asking: ClientRequest, head: AnswerHead
+        self, service: EndpointService, wire: Wire, client_request: ClientRequest, head: AnswerHead
     ) -> None:
         self._service = service
         self._wire = wire
-        self._asking = asking
+        self._client_request = client_request
         self._head = head
         self._agent = ""
 
-    async def whole(self, send: Send) -> None:
-        """The answer as one JSON object."""
+    async def send_whole(self, send: Send) -> None:
+        """Send the answer as one JSON object."""
+
+        def ignore(text: str) -> None:
+            pass
+
         try:
-            answer = await self._service.answer(self._asking, self._head, _silent, self._chosen)
-        except RequestRefused as refused:
-            await send_refusal(self._wire, refused, send, self._headers())
+            answer = await self._service.answer(
+                self._client_request, self._head, ignore, self._set_agent
+            )
+        except RequestRefused as refusal:
+            await send_refusal(self._wire, refusal, send, self._headers())
             return
-        await send_json(
-            200, self._wire.whole(self._head, answer, self._asking), send, self._headers()
-        )
+        value = self._wire.encode(self._head, answer, self._client_request)
+        await send_json(200, value, send, self._headers())
 
     async def stream(self, send: Send) -> None:
-        """The answer as events, as it is written."""
-        pieces = SpokenPieces()
-        work = asyncio.ensure_future(self._worked(pieces))
-        out = self._wire.stream(self._head, self._asking)
-        sending = _Sending(send, self._headers, out)
-        why = LEFT
+        """Send the answer as events while it is written."""
+        deltas = DeltaQueue()
+        answering = asyncio.ensure_future(self._answer_into(deltas))
+        encoder = self._wire.stream(self._head, self._client_request)
+        response = _StreamingResponse(send, self._headers, encoder)
+        cancel_reason = CLIENT_LEFT
         try:
-            while (said := await pieces.following()) is not None:
-                await sending.more(sending.begin() + _events_of(said, out))
-            answer = await work
-            last = sending.begin() + out.end(answer)
-        except RequestRefused as refused:
-            if not sending.begun and refused.code not in out.events_for:
-                await send_refusal(self._wire, refused, send, self._headers())
+            while (delta := await deltas.next()) is not None:
+                opening = response.opening()
+                if not delta.text:
+                    events = encoder.keep_alive()
+                elif delta.is_reasoning:
+                    events = encoder.reasoning_delta(delta.text)
+                else:
+                    events = encoder.text_delta(delta.text)
+                await response.write(opening + events)
+            answer = await answering
+            last = response.opening() + encoder.finish(answer)
+        except RequestRefused as refusal:
+            if not response.begun and refusal.code not in encoder.events_for:
+                await send_refusal(self._wire, refusal, send, self._headers())
                 return
-            last = sending.begin() + out.fail(refused)
-        except asyncio.CancelledError as cut:
-            why = str(cut)
-            if sending.begun:
-                await _cut(sending.last(out.fail(stop_refusal())))
+            last = response.opening() + encoder.fail(refusal)
+        except asyncio.CancelledError as cancelled:
+            cancel_reason = str(cancelled)
+            if response.begun:
+                # A client that does not read is not waited for.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(1.0):
+                        await response.close(encoder.fail(stop_refusal()))
             raise
         finally:
-            await _ended(work, why)
-        await sending.last(last)
+            if not answering.done():
+                answering.cancel(cancel_reason)
+                await asyncio.wait({answering})
+        await response.close(last)
 
-    async def _worked(self, pieces: SpokenPieces) -> ServedAnswer:
+    async def _answer_into(self, deltas: DeltaQueue) -> ServedAnswer:
         try:
-            return await self._service.answer(self._asking, self._head, pieces, self._chosen)
+            return await self._service.answer(
+                self._client_request, self._head, deltas, self._set_agent
+            )
         finally:
-            pieces.close()
+            deltas.close()
 
-    def _chosen(self, agent: str) -> None:
+    def _set_agent(self, agent: str) -> None:
         self._agent = agent
 
     def _headers(self) -> dict[str, str]:
-        told = {
+        headers = {
             "x-fugu-trace": self._head.id,
             "x-request-id": self._head.id,
             "request-id": self._head.id,
         }
-        return {**told, "x-fugu-agent": self._agent} if self._agent else told
+        if self._agent:
+            headers["x-fugu-agent"] = self._agent
+        return headers
 
 
-def _events_of(piece: SpokenPiece, out: Stream) -> bytes:
-    if not piece.text:
-        return out.idle()
-    return out.thought(piece.text) if piece.thought else out.piece(piece.text)
-
-
-class SpokenPiece(NamedTuple):
-    """What was said, or thought; nothing after a while of silence."""
+class Delta(NamedTuple):
+    """A piece of an answer's text or reasoning; without text after a while of silence."""
 
     text: str = ""
-    thought: bool = False
+    is_reasoning: bool = False
 
 
-class SpokenPieces:
-    """What an agent says and thinks, until it is sent. What waits is joined: a slow client gets
-    larger pieces, not a longer queue."""
+class DeltaQueue:
+    """Text and reasoning of an agent until it is sent.
+
+    Adjacent pieces are joined, so a slow client gets larger pieces instead of a longer queue.
+    """
 
     def __init__(self) -> None:
         self._waiting: list[tuple[list[str], bool]] = []
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._closed = False
 
     def __call__(self, text: str) -> None:
-        self._add(text, thought=False)
+        self._add(text, is_reasoning=False)
 
     def think(self, text: str) -> None:
-        self._add(text, thought=True)
+        self._add(text, is_reasoning=True)
 
     def close(self) -> None:
-        """Nothing more comes."""
         self._closed = True
-        self._news.set()
+        self._changed.set()
 
-    async def following(self) -> SpokenPiece | None:
-        """The next one; None at the end."""
+    async def next(self) -> Delta | None:
+        """Wait for the next piece. Return an empty one after `SILENCE` seconds, None at the end."""
         try:
-            async with asyncio.timeout(IDLE):
+            async with asyncio.timeout(SILENCE):
                 while not self._waiting and not self._closed:
-                    self._news.clear()
-                    await self._news.wait()
+                    self._changed.clear()
+                    await self._changed.wait()
         except TimeoutError:
-            return SpokenPiece()
+            return Delta()
         if not self._waiting:
             return None
-        texts, thought = self._waiting.pop(0)
-        return SpokenPiece("".join(texts), thought)
+        texts, is_reasoning = self._waiting.pop(0)
+        return Delta("".join(texts), is_reasoning)
 
-    def _add(self, text: str, *, thought: bool) -> None:
-        if self._waiting and self._waiting[-1][1] == thought:
+    def _add(self, text: str, *, is_reasoning: bool) -> None:
+        if self._waiting and self._waiting[-1][1] == is_reasoning:
             self._waiting[-1][0].append(text)
         elif text:
-            self._waiting.append(([text], thought))
-        self._news.set()
+            self._waiting.append(([text], is_reasoning))
+        self._changed.set()
 
 
-class _Sending:
-    """A stream's bytes to the client; its status goes with the first of them."""
+class _StreamingResponse:
+    """A response of server-sent events. Its status is sent with the first bytes of the body."""
 
-    def __init__(self, send: Send, headers: Callable[[], Mapping[str, str]], out: Stream) -> None:
+    def __init__(
+        self, send: Send, headers: Callable[[], Mapping[str, str]], encoder: Stream
+    ) -> None:
         self._send = send
         self._headers = headers
-        self._out = out
+        self._encoder = encoder
         self.begun = False
 
-    def begin(self) -> bytes:
-        """What comes before the first events; to be asked for before them, since a wire may number
-        what it says.
+    def opening(self) -> bytes:
+        """Return the bytes that precede the first event, b"" once the response has begun.
+
+        Call it before encoding that event, since a wire may number its events.
         """
-        return b"" if self.begun else self._out.begin()
+        return b"" if self.begun else self._encoder.begin()
 
-    async def more(self, data: bytes, *, over: bool = False) -> None:
+    async def write(self, data: bytes, *, more: bool = True) -> None:
         if not self.begun:
-            await _begin(self._send, self._headers())
+            headers = {
+                "content-type": "text/event-stream; charset=utf-8",
+                "cache-control": "no-cache",
+                **self._headers(),
+            }
+            await self._send(
+                {"type": "http.response.start", "status": 200, "headers": _raw(headers)}
+            )
             self.begun = True
-        await self._send({"type": "http.response.body", "body": data, "more_body": not over})
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
-    async def last(self, data: bytes) -> None:
-        await self.more(data, over=True)
-
-
-async def _ended(work: asyncio.Future[ServedAnswer], why: str) -> None:
-    """The model call is over when this returns, also where the client left."""
-    if not work.done():
-        work.cancel(why)
-        await asyncio.wait({work})
-
-
-async def _begin(send: Send, headers: Mapping[str, str]) -> None:
-    told = {
-        "content-type": "text/event-stream; charset=utf-8",
-        "cache-control": "no-cache",
-        **headers,
-    }
-    await send({"type": "http.response.start", "status": 200, "headers": _raw(told)})
-
-
-async def _cut(sending: Awaitable[None]) -> None:
-    """The end of an answer that is cut. A client that does not read is not waited for."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(1.0):
-            await sending
+    async def close(self, data: bytes) -> None:
+        await self.write(data, more=False)
 
 
 def stop_refusal() -> RequestRefused:
-    """What a client is told whose answer the endpoint's own end cuts."""
-    return RequestRefused(503, "the endpoint is stopping", kind="server_error", code="stopping")
+    """Return the refusal for an answer that is cut off because the endpoint stops."""
+    return RequestRefused(
+        503, "the endpoint is stopping", error_type="server_error", code="stopping"
+    )
 
 
 async def send_json(
     status: int, value: object, send: Send, headers: Mapping[str, str] | None = None
 ) -> None:
-    """One JSON object."""
+    """Send `value` as a JSON response."""
     body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    told = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
-    await send({"type": "http.response.start", "status": status, "headers": _raw(told)})
+    all_headers = {
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+        **(headers or {}),
+    }
+    await send({"type": "http.response.start", "status": status, "headers": _raw(all_headers)})
     await send({"type": "http.response.body", "body": body})
 
 
 async def send_refusal(
-    wire: Wire, refused: RequestRefused, send: Send, headers: Mapping[str, str] | None = None
+    wire: Wire, refusal: RequestRefused, send: Send, headers: Mapping[str, str] | None = None
 ) -> None:
-    """A refusal in the wire's own form. What was tried here already is not to be tried again at
-    once.
+    """Send a refusal in the wire's error format. Clients are told not to retry what was retried
+    here.
     """
-    told = dict(headers or {})
-    if refused.after is not None:
-        told["retry-after"] = str(max(1, round(refused.after)))
-    elif refused.status >= 500 or refused.status == 429:
-        told["x-should-retry"] = "false"
-    await send_json(refused.status, wire.failure(refused), send, told)
+    all_headers = dict(headers or {})
+    if refusal.after is not None:
+        all_headers["retry-after"] = str(max(1, round(refusal.after)))
+    elif refusal.status >= 500 or refusal.status == 429:
+        all_headers["x-should-retry"] = "false"
+    await send_json(refusal.status, wire.encode_error(refusal), send, all_headers)
 
 
 async def read_body(service: EndpointService, exchange: Exchange, receive: Receive) -> bytes:
-    """Return the whole body. Raises RequestRefused: 408 for one that does not arrive in time, 413
-    as soon as it is too long, 499 for a client that left."""
+    """Return the whole body.
+
+    Raises RequestRefused: 408 if it does not arrive in time, 413 as soon as it is too long, 499 if
+    the client left.
+    """
     clock = asyncio.get_running_loop().time
-    end = clock() + min(SENDING, service.bounds.seconds)
+    deadline = clock() + min(BODY_TIMEOUT, service.limits.seconds)
+    max_bytes = service.limits.body
     body = bytearray()
     try:
-        async with asyncio.timeout_at(min(end, clock() + PAUSE)) as exchange.patience:
+        first = min(deadline, clock() + PORTION_TIMEOUT)
+        async with asyncio.timeout_at(first) as exchange.read_timeout:
             more = True
             while more:
-                more = _take(await receive(), body, service.bounds.body)
-                if not exchange.patience.expired():
-                    exchange.patience.reschedule(min(end, clock() + PAUSE))
-                exchange.heard = clock()
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise RequestRefused(499, "the client went away")
+                body += message.get("body", b"")
+                if len(body) > max_bytes:
+                    raise RequestRefused(
+                        413,
+                        f"the request is longer than {max_bytes} bytes",
+                        code="request_too_large",
+                    )
+                more = bool(message.get("more_body"))
+                if not exchange.read_timeout.expired():
+                    exchange.read_timeout.reschedule(min(deadline, clock() + PORTION_TIMEOUT))
+                exchange.last_received = clock()
     except TimeoutError as error:
         raise RequestRefused(
             408, "the request did not arrive in time", code="request_timeout"
         ) from error
     finally:
-        exchange.patience = None
+        exchange.read_timeout = None
     return bytes(body)
-
-
-def _take(message: Message, body: bytearray, most: int) -> bool:
-    """Add a portion to the body; whether more is to come. Raises RequestRefused."""
-    if message["type"] == "http.disconnect":
-        raise RequestRefused(499, "the client went away")
-    body += message.get("body", b"")
-    if len(body) > most:
-        raise RequestRefused(
-            413, f"the request is longer than {most} bytes", code="request_too_large"
-        )
-    return bool(message.get("more_body"))
 
 
 def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
@@ -339,17 +353,13 @@ def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     ]
 
 
-def _silent(text: str) -> None:
-    pass
+class AccessCheck:
+    """Passes a request on to `app` if its caller may use the endpoint; `/health` is open to all.
 
-
-class Door:
-    """`app` behind the checks that every request passes, `/health` apart.
-
-    With a token, each request brings it. Without one, which only a server on a loopback address may
-    do, the Host must name this machine, so that no page reaches it under a name of its own. A
-    request of a web page (it has an Origin) also needs a token, and the page must be the server's
-    own or one of `origins`.
+    With a token, each request must bring it. Without one, which only a server on a loopback address
+    may do, the Host must name this machine, so that no web page reaches the server under a name of
+    its own. A request from a web page (it has an Origin) also needs a token, and the page must be
+    the server's own or one of `origins`.
     """
 
     def __init__(self, app: ASGIApp, token: str | None, origins: Sequence[str] = ()) -> None:
@@ -359,30 +369,32 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] != "/health":
-            headers = Http(scope).headers
-            refused = self._wrong_page(headers) or self._wrong_caller(headers)
-            if refused is not None:
-                wire = anthropic_error if scope["path"].startswith("/v1/messages") else openai_error
-                challenge = {"www-authenticate": "Bearer"} if refused.status == 401 else {}
-                await send_json(refused.status, wire(refused), send, challenge)
+            headers = HttpRequest(scope).headers
+            refusal = self._check_origin(headers) or self._check_caller(headers)
+            if refusal is not None:
+                challenge = {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
+                error = _wire_of(scope["path"]).encode_error(refusal)
+                await send_json(refusal.status, error, send, challenge)
                 return
         await self._app(scope, receive, send)
 
-    def _wrong_page(self, headers: Mapping[str, str]) -> RequestRefused | None:
+    def _check_origin(self, headers: Mapping[str, str]) -> RequestRefused | None:
         text = headers.get("origin")
         if text is None:
             return None
         origin = parse_origin(text)
-        own = origin is not None and origin[1:] == parse_authority(
-            headers.get("host", ""), origin[0]
-        )
-        if origin is None or not (own or origin in self._origins):
+        allowed = False
+        if origin is not None:
+            scheme, *authority = origin
+            own_authority = parse_authority(headers.get("host", ""), scheme)
+            allowed = tuple(authority) == own_authority or origin in self._origins
+        if not allowed:
             return _forbidden(f"pages of {text} may not use this server; --allow-origin names more")
         if self._token is None:
             return _forbidden("web pages may use this server with a token only, and it has none")
         return None
 
-    def _wrong_caller(self, headers: Mapping[str, str]) -> RequestRefused | None:
+    def _check_caller(self, headers: Mapping[str, str]) -> RequestRefused | None:
         if self._token is None:
             text = headers.get("host", "")
             host = parse_authority(text)
@@ -396,7 +408,9 @@ class Door:
         if hmac.compare_digest(token.encode("utf-8", "replace"), self._token.encode()):
             return None
         message = "the token was not accepted" if token else "a bearer token is needed"
-        return RequestRefused(401, message, kind="authentication_error", code="invalid_api_key")
+        return RequestRefused(
+            401, message, error_type="authentication_error", code="invalid_api_key"
+        )
 
 
 def _forbidden(message: str) -> RequestRefused:
@@ -404,26 +418,27 @@ def _forbidden(message: str) -> RequestRefused:
 
 
 def build_app(service: EndpointService, token: str | None, origins: Sequence[str] = ()) -> ASGIApp:
-    """Build the application. With `token` every path but `/health` wants it; pages of `origins` may
-    use it with the token."""
-    places = _InfoEndpoints(service)
+    """Build the application.
+
+    With `token`, every path but `/health` needs it. Web pages of `origins` may use the endpoint with
+    the token.
+    """
+    info = _InfoEndpoints(service)
     wires = {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": MESSAGES}
-    counting = Post(MESSAGES, partial(count_tokens, service))
+    token_count = WireEndpoint(MESSAGES, partial(count_tokens, service))
     routes = [
-        *(
-            Route(path, Post(wire, partial(answer_request, service, wire)), methods=["POST"])
-            for path, wire in wires.items()
-        ),
-        Route("/v1/messages/count_tokens", counting, methods=["POST"]),
-        Route("/v1/models", places.models, methods=["GET"]),
-        Route("/v1/models/{name:path}", places.model, methods=["GET"]),
-        Route("/v1/traces/{id}", places.trace, methods=["GET"]),
-        Route("/health", places.health, methods=["GET"]),
-        Route("/", places.health, methods=["GET"]),
+        Route("/v1/messages/count_tokens", token_count, methods=["POST"]),
+        Route("/v1/models", info.models, methods=["GET"]),
+        Route("/v1/models/{name:path}", info.model, methods=["GET"]),
+        Route("/v1/traces/{id}", info.trace, methods=["GET"]),
+        Route("/health", info.health, methods=["GET"]),
+        Route("/", info.health, methods=["GET"]),
     ]
-    app = Door(
-        Starlette(routes=routes, exception_handlers={404: _missing, 405: _missing}), token, origins
-    )
+    for path, wire in wires.items():
+        answer = WireEndpoint(wire, partial(answer_request, service, wire))
+        routes.append(Route(path, answer, methods=["POST"]))
+    not_offered = {404: _not_offered, 405: _not_offered}
+    app = AccessCheck(Starlette(routes=routes, exception_handlers=not_offered), token, origins)
     if not origins:
         return app
     return CORSMiddleware(
@@ -435,12 +450,11 @@ def build_app(service: EndpointService, token: str | None, origins: Sequence[str
     )
 
 
-class Post:
-    """An ASGI application as a route's endpoint: a class instance with a method, which Starlette
-    calls as it is. It says on its wire that a request is refused.
+class WireEndpoint:
+    """Runs an ASGI application as a route, and answers its RequestRefused in the wire's format.
 
-    Cut because the endpoint stops, it says so where nothing was said yet. It is not told on:
-    uvicorn, which alone is above it, would print it and answer in plain text.
+    If the endpoint stops before anything was sent, the client gets a refusal too. The cancellation
+    is not raised further, because uvicorn would print it and answer in plain text.
     """
 
     def __init__(self, wire: Wire, app: ASGIApp) -> None:
@@ -450,71 +464,67 @@ class Post:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
 
-        async def told(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal begun
             begun = True
             await send(message)
 
         try:
-            await self._app(scope, receive, told)
-        except RequestRefused as refused:
-            await send_refusal(self._wire, refused, send)
+            await self._app(scope, receive, send_and_note)
+        except RequestRefused as refusal:
+            await send_refusal(self._wire, refusal, send)
         except asyncio.CancelledError:
             if not begun:
                 await send_refusal(self._wire, stop_refusal(), send)
 
 
 class _InfoEndpoints:
-    """The paths that only read."""
+    """Handlers of the paths that only read."""
 
     def __init__(self, service: EndpointService) -> None:
         self._service = service
 
-    async def models(self, request: Http) -> Response:
-        listed = self._service.models()
-        return JSONResponse({"object": "list", "data": listed, "has_more": False})
+    async def models(self, request: HttpRequest) -> Response:
+        models = self._service.models()
+        return JSONResponse({"object": "list", "data": models, "has_more": False})
 
-    async def model(self, request: Http) -> Response:
+    async def model(self, request: HttpRequest) -> Response:
         name = request.path_params["name"]
-        found = next(
-            (m for m in self._service.models() if isinstance(m, dict) and m["id"] == name), None
-        )
-        if found is None:
-            said = RequestRefused(
-                404, f"the model {name!r} does not exist here", code="model_not_found"
-            )
-            return JSONResponse(openai_error(said), 404)
-        return JSONResponse(found)
+        for model in self._service.models():
+            if model["id"] == name:
+                return JSONResponse(model)
+        message = f"the model {name!r} does not exist here"
+        return _openai_refusal(RequestRefused(404, message, code="model_not_found"))
 
-    async def trace(self, request: Http) -> Response:
+    async def trace(self, request: HttpRequest) -> Response:
         id = request.path_params["id"]
         try:
-            found = self._service.trace(id)
+            trace = self._service.trace(id)
         except StorageError as error:
-            return JSONResponse(
-                openai_error(RequestRefused(500, str(error), kind="server_error")), 500
-            )
-        if found is None:
-            return JSONResponse(
-                openai_error(
-                    RequestRefused(404, f"there is no trace {id!r}", code="trace_not_found")
-                ),
-                404,
-            )
-        return JSONResponse(found)
+            return _openai_refusal(RequestRefused(500, str(error), error_type="server_error"))
+        if trace is None:
+            message = f"there is no trace {id!r}"
+            return _openai_refusal(RequestRefused(404, message, code="trace_not_found"))
+        return JSONResponse(trace)
 
-    async def health(self, request: Http) -> Response:
-        failed = self._service.traces.failure
-        return JSONResponse(
-            {"status": "ok", "busy": self._service.busy, "traces": str(failed) if failed else "ok"}
-        )
+    async def health(self, request: HttpRequest) -> Response:
+        failure = self._service.traces.failure
+        traces = str(failure) if failure else "ok"
+        return JSONResponse({"status": "ok", "busy": self._service.busy, "traces": traces})
 
 
-async def _missing(request: Http, error: Exception) -> Response:
-    """A path or method that is not there, said in JSON like everything else, on its path's wire."""
+def _openai_refusal(refusal: RequestRefused) -> Response:
+    return JSONResponse(openai_error(refusal), refusal.status)
+
+
+async def _not_offered(request: HttpRequest, error: Exception) -> Response:
+    """Answer an unknown path or method with an error in the format of the path's wire."""
+    path = request.url.path
+    message = f"{request.method} {path} is not offered here; `fugu help serve` lists what is"
     status = getattr(error, "status_code", 404)
-    said = (
-        f"{request.method} {request.url.path} is not offered here; `fugu help serve` lists what is"
-    )
-    wire = MESSAGES if request.url.path.startswith("/v1/messages") else CHAT
-    return JSONResponse(wire.failure(RequestRefused(status, said, code="not_found")), status)
+    refusal = RequestRefused(status, message, code="not_found")
+    return JSONResponse(_wire_of(path).encode_error(refusal), status)
+
+
+def _wire_of(path: str) -> Wire:
+    return MESSAGES if path.startswith("/v1/messages") else CHAT

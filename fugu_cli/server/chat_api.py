@@ -1,4 +1,4 @@
-"""The Chat Completions wire: requests as clients send them, answers as one object or as chunks."""
+"""The Chat Completions wire: parses requests, and encodes answers as one object or as chunks."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from fugu_cli.server.client_requests import (
     answer_details,
     function_tool,
     join_text,
-    no_role,
     openai_usage,
     parse_body,
     reply_schema,
     sse_event,
     token_limit,
+    unknown_role,
 )
 from fugu_cli.server.messages_api import NOT_SHOWN
 
@@ -116,171 +116,191 @@ class _Body(LenientModel):
 
 
 def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
-    """The request in `body`. Raises RequestRefused."""
-    sent = parse_body(_Body, body)
-    if sent.n not in (None, 1):
+    """Parse the request in `body`. Raises RequestRefused."""
+    payload = parse_body(_Body, body)
+    if payload.n not in (None, 1):
         raise RequestRefused(
-            400, f"n = {sent.n} is not offered: one answer a request", code="unsupported_value"
+            400, f"n = {payload.n} is not offered: one answer a request", code="unsupported_value"
         )
-    if sent.functions:
+    if payload.functions:
         raise RequestRefused(
             400, "functions is not offered: `tools` has taken its place", code="unsupported_value"
         )
-    if sent.web_search_options is not None:
+    if payload.web_search_options is not None:
         raise RequestRefused(
             400, "web_search_options is not offered: nothing is fetched", code="unsupported_value"
         )
-    if other := [kind for kind in sent.modalities or [] if kind != "text"]:
-        raise RequestRefused(
-            400, f"modalities: {other[0]} is not offered, only text", code="unsupported_value"
-        )
-    system, messages = _conversation(sent.messages)
+    for modality in payload.modalities or []:
+        if modality != "text":
+            raise RequestRefused(
+                400, f"modalities: {modality} is not offered, only text", code="unsupported_value"
+            )
+    system, messages = _parse_messages(payload.messages)
     if not messages:
         raise RequestRefused(
             400, "messages: at least one is needed beside the instructions", code="invalid_body"
         )
-    tools = allowed_tools(sent.tool_choice, [_tool(tool) for tool in sent.tools or []])
+    tools = allowed_tools(payload.tool_choice, [_parse_tool(tool) for tool in payload.tools or []])
     return ClientRequest(
-        model=sent.model,
+        model=payload.model,
         system=system,
         messages=messages,
         tools=tools,
-        sampling=_sampling(sent, tools),
-        options=client_requests.read_options(headers, sent.metadata or {}),
-        stream=bool(sent.stream),
+        sampling=_parse_sampling(payload, tools),
+        options=client_requests.read_options(headers, payload.metadata or {}),
+        stream=bool(payload.stream),
         reasoning=True,
-        counted=bool(sent.stream_options and sent.stream_options.include_usage),
+        include_usage=bool(payload.stream_options and payload.stream_options.include_usage),
     )
 
 
-def _sampling(sent: _Body, tools: Sequence[ToolSpec]) -> RequestSampling:
-    fallback = token_limit("max_tokens", sent.max_tokens, DEFAULT_MAX_TOKENS)
-    form = sent.response_format or _Format()
-    shape = form.json_schema or _Schema()
-    stops = [sent.stop] if isinstance(sent.stop, str) else sent.stop or []
+def _parse_sampling(payload: _Body, tools: Sequence[ToolSpec]) -> RequestSampling:
+    fallback = token_limit("max_tokens", payload.max_tokens, DEFAULT_MAX_TOKENS)
+    response_format = payload.response_format or _Format()
+    json_schema = response_format.json_schema or _Schema()
+    stops = [payload.stop] if isinstance(payload.stop, str) else payload.stop or []
     return RequestSampling(
-        max_tokens=token_limit("max_completion_tokens", sent.max_completion_tokens, fallback),
-        temperature=sent.temperature,
-        seed=sent.seed,
+        max_tokens=token_limit("max_completion_tokens", payload.max_completion_tokens, fallback),
+        temperature=payload.temperature,
+        seed=payload.seed,
         stop=tuple(stop for stop in stops if stop),
-        choice=tool_choice(sent.tool_choice, [tool.name for tool in tools]),
-        reply_schema=reply_schema(form.type, shape.schema_, "response_format.json_schema.schema"),
-        single=sent.parallel_tool_calls is False,
-        effort=sent.reasoning_effort or "",
+        choice=tool_choice(payload.tool_choice, [tool.name for tool in tools]),
+        reply_schema=reply_schema(
+            response_format.type, json_schema.schema_, "response_format.json_schema.schema"
+        ),
+        single=payload.parallel_tool_calls is False,
+        effort=payload.reasoning_effort or "",
     )
 
 
-def tool_choice(said: JsonValue, names: Sequence[str]) -> str:
-    """`tool_choice` as Sampling.choice. OpenAI nests the name in both of its wires, differently."""
-    if said is None or said == "auto":
+def tool_choice(choice: JsonValue, tools: Sequence[str]) -> str:
+    """Translate `tool_choice` of either OpenAI wire to `RequestSampling.choice`."""
+    if choice is None or choice == "auto":
         return ""
-    if said in ("none", "required"):
-        return str(said)
-    if some := _some(said):
-        return "required" if some.get("mode") == "required" else ""
-    if (name := _named(said)) in names:
-        return name
-    raise _no_tool(said)
+    if choice in ("none", "required"):
+        return str(choice)
+    if restriction := _allowed_tools_choice(choice):
+        return "required" if restriction.get("mode") == "required" else ""
+    name = _tool_name(choice)
+    if name not in tools:
+        raise _no_such_tool(choice)
+    return name
 
 
-def allowed_tools(said: JsonValue, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
-    """The tools that `tool_choice` leaves: all of them, but where it lists some."""
-    some = _some(said)
-    if some is None:
+def allowed_tools(choice: JsonValue, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+    """Return the tools that `tool_choice` allows: those it lists, or all if it lists none."""
+    restriction = _allowed_tools_choice(choice)
+    if restriction is None:
         return tuple(tools)
-    listed = some.get("tools")
-    names = [_named(tool) for tool in listed] if isinstance(listed, list) else []
-    left = tuple(tool for tool in tools if tool.name in names)
-    if not left:
-        raise _no_tool(said)
-    return left
+    listed = restriction.get("tools")
+    names = [_tool_name(tool) for tool in listed] if isinstance(listed, list) else []
+    allowed = tuple(tool for tool in tools if tool.name in names)
+    if not allowed:
+        raise _no_such_tool(choice)
+    return allowed
 
 
-def _some(said: JsonValue) -> Json | None:
-    """A choice of some tools: the mode, and which they are. Chat Completions nests both, Responses
-    does not.
+def _allowed_tools_choice(choice: JsonValue) -> Json | None:
+    """Return mode and tools of a choice of type `allowed_tools`, else None.
+
+    Chat Completions nests them in a field `allowed_tools`, Responses does not.
     """
-    if not isinstance(said, dict) or said.get("type") != "allowed_tools":
+    if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
         return None
-    inner = said.get("allowed_tools")
-    return inner if isinstance(inner, dict) else said
+    nested = choice.get("allowed_tools")
+    return nested if isinstance(nested, dict) else choice
 
 
-def _named(tool: JsonValue) -> str:
-    """The name in what points at a tool, "" where there is none."""
-    inner = tool.get("function", tool) if isinstance(tool, dict) else None
-    name = inner.get("name") if isinstance(inner, dict) else None
+def _tool_name(reference: JsonValue) -> str:
+    """Return the name in a reference to a tool, "" if there is none.
+
+    Chat Completions nests the name in a field `function`, Responses does not.
+    """
+    if not isinstance(reference, dict):
+        return ""
+    function = reference.get("function", reference)
+    name = function.get("name") if isinstance(function, dict) else None
     return name if isinstance(name, str) else ""
 
 
-def _no_tool(said: JsonValue) -> RequestRefused:
+def _no_such_tool(choice: JsonValue) -> RequestRefused:
     return RequestRefused(
-        400, f"tool_choice {json.dumps(said)} names no tool of this request", code="invalid_value"
+        400, f"tool_choice {json.dumps(choice)} names no tool of this request", code="invalid_value"
     )
 
 
-def _conversation(sent: Sequence[_Message]) -> tuple[str, tuple[Message, ...]]:
-    """What stands before the conversation is the system text; later instructions are said where
-    they stand.
+def _parse_messages(payload: Sequence[_Message]) -> tuple[str, tuple[Message, ...]]:
+    """Return the leading instructions as the system text, and the other messages.
+
+    Instructions after the first message become messages of the user.
     """
     system: list[str] = []
     messages: list[Message] = []
-    tools: dict[str, str] = {}
-    for number, message in enumerate(sent):
-        beside = ClientMedia(number)
-        text = _text(message, number, beside)
+    tool_names: dict[str, str] = {}
+    for number, message in enumerate(payload):
+        media = ClientMedia(number)
+        text = _message_text(message, number, media)
         match message.role:
             case "system" | "developer" if not messages:
                 system.append(text)
             case "system" | "developer" | "user":
-                messages.append(FromUser(text=text, media=tuple(beside.taken)))
+                messages.append(FromUser(text=text, media=tuple(media.accepted)))
             case "assistant":
-                calls = tuple(
+                calls = [
                     Call(
                         id=call.id,
                         tool=call.function.name,
                         arguments=call.function.arguments or "{}",
                     )
                     for call in message.tool_calls or []
-                )
-                tools |= {call.id: call.tool for call in calls}
-                messages.append(FromAgent(agent="", text=text, calls=calls))
+                ]
+                tool_names |= {call.id: call.tool for call in calls}
+                messages.append(FromAgent(agent="", text=text, calls=tuple(calls)))
             case "tool" | "function":
-                call = message.tool_call_id or ""
-                messages.append(
-                    FromTool(
-                        call=call, tool=tools.get(call, ""), text=text, media=tuple(beside.taken)
-                    )
+                call_id = message.tool_call_id or ""
+                result = FromTool(
+                    call=call_id,
+                    tool=tool_names.get(call_id, ""),
+                    text=text,
+                    media=tuple(media.accepted),
                 )
+                messages.append(result)
             case _:
-                raise no_role(f"messages.{number}", message.role)
+                raise unknown_role(f"messages.{number}", message.role)
     return join_text(system), tuple(messages)
 
 
-def _text(message: _Message, number: int, beside: ClientMedia) -> str:
-    """The words of a message; what stands beside them goes to `beside`."""
+def _message_text(message: _Message, number: int, media: ClientMedia) -> str:
+    """Return the text of a message, and add its pictures and files to `media`."""
     if not isinstance(message.content, list):
         return message.content or ""
-    result = message.role in ("tool", "function")
-    joint = "\n" if result else ""
-    return joint.join(_words(part, number, beside, result=result) for part in message.content)
+    is_result = message.role in ("tool", "function")
+    texts: list[str] = []
+    for part in message.content:
+        text = _part_text(part, media)
+        if text is None and is_result:
+            text = NOT_SHOWN.format(kind=part.type)
+        if text is None:
+            raise RequestRefused(
+                400, f"messages.{number}: {part.type} is not offered", code="unsupported_content"
+            )
+        texts.append(text)
+    separator = "\n" if is_result else ""
+    return separator.join(texts)
 
 
-def _words(part: _Part, number: int, beside: ClientMedia, *, result: bool) -> str:
+def _part_text(part: _Part, media: ClientMedia) -> str | None:
+    """Return the text of a part, None for an unknown part; a picture or file goes to `media`."""
     if part.type in ("text", "refusal"):
         return part.text or part.refusal
     if part.type == "image_url" and part.image_url is not None:
-        return beside.add_url(part.image_url.url)
+        return media.add_url(part.image_url.url)
     if part.type == "file" and part.file is not None and part.file.file_data:
-        return beside.add_url(part.file.file_data, part.file.filename)
-    if result:
-        return NOT_SHOWN.format(kind=part.type)
-    raise RequestRefused(
-        400, f"messages.{number}: {part.type} is not offered", code="unsupported_content"
-    )
+        return media.add_url(part.file.file_data, part.file.filename)
+    return None
 
 
-def _tool(tool: _Tool) -> ToolSpec:
+def _parse_tool(tool: _Tool) -> ToolSpec:
     if tool.type == "function" and tool.function is None:
         raise RequestRefused(
             400, "tools: a function has no `function` that says its name", code="missing_value"
@@ -294,7 +314,7 @@ def _tool(tool: _Tool) -> ToolSpec:
     return function_tool(tool.function.name, tool.function.description, tool.function.parameters)
 
 
-STOPS: dict[StopReason, str] = {
+FINISH_REASONS: dict[StopReason, str] = {
     "end": "stop",
     "calls": "tool_calls",
     "length": "length",
@@ -303,8 +323,8 @@ STOPS: dict[StopReason, str] = {
 }
 
 
-def whole(head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json:
-    """The answer as one object."""
+def encode(head: AnswerHead, answer: ServedAnswer, client_request: ClientRequest) -> Json:
+    """Return the answer as one object."""
     message: Json = {"role": "assistant", "content": answer.text or None, "refusal": None}
     if answer.reasoning:
         message["reasoning_content"] = answer.reasoning
@@ -313,59 +333,65 @@ def whole(head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json
     choice: Json = {
         "index": 0,
         "message": message,
-        "finish_reason": STOPS[answer.stop],
+        "finish_reason": FINISH_REASONS[answer.stop],
         "logprobs": None,
     }
     return {
         **_head(head, "chat.completion"),
         "choices": [choice],
         "usage": openai_usage(answer, "prompt", "completion"),
-        "fugu": answer_details(head, answer, asking),
+        "fugu": answer_details(head, answer, client_request),
     }
 
 
 class ChatStream:
-    """The chunks of one answer."""
+    """Encodes one answer as chunks."""
 
     events_for: frozenset[str] = frozenset()
 
-    def __init__(self, head: AnswerHead, asking: ClientRequest) -> None:
+    def __init__(self, head: AnswerHead, client_request: ClientRequest) -> None:
         self._head = head
-        self._asking = asking
-        self._said = self._thought = False
+        self._client_request = client_request
+        self._text_sent = False
+        self._reasoning_sent = False
 
     def begin(self) -> bytes:
         return self._chunk({"role": "assistant", "content": ""})
 
-    def piece(self, text: str) -> bytes:
-        self._said = True
+    def text_delta(self, text: str) -> bytes:
+        self._text_sent = True
         return self._chunk({"content": text})
 
-    def thought(self, text: str) -> bytes:
-        self._thought = True
+    def reasoning_delta(self, text: str) -> bytes:
+        self._reasoning_sent = True
         return self._chunk({"reasoning_content": text})
 
-    def end(self, answer: ServedAnswer) -> bytes:
-        last = self.thought(answer.reasoning) if answer.reasoning and not self._thought else b""
-        last += b"" if self._said or not answer.text else self.piece(answer.text)
+    def finish(self, answer: ServedAnswer) -> bytes:
+        data = b""
+        if answer.reasoning and not self._reasoning_sent:
+            data += self.reasoning_delta(answer.reasoning)
+        if answer.text and not self._text_sent:
+            data += self.text_delta(answer.text)
         if answer.calls:
-            calls = [{"index": number, **_call(call)} for number, call in enumerate(answer.calls)]
-            last += self._chunk({"tool_calls": [*calls]})
-        last += self._chunk({}, STOPS[answer.stop])
-        if self._asking.counted:
-            details = answer_details(self._head, answer, self._asking)
-            counted: Json = {
+            calls: list[JsonValue] = [
+                {"index": number, **_call(call)} for number, call in enumerate(answer.calls)
+            ]
+            data += self._chunk({"tool_calls": calls})
+        data += self._chunk({}, FINISH_REASONS[answer.stop])
+        if self._client_request.include_usage:
+            usage_chunk: Json = {
+                **_head(self._head, "chat.completion.chunk"),
                 "choices": [],
                 "usage": openai_usage(answer, "prompt", "completion"),
-                "fugu": details,
+                "fugu": answer_details(self._head, answer, self._client_request),
             }
-            last += sse_event({**_head(self._head, "chat.completion.chunk"), **counted})
-        return last + sse_event("[DONE]")
+            data += sse_event(usage_chunk)
+        return data + sse_event("[DONE]")
 
-    def fail(self, refused: RequestRefused) -> bytes:
-        return sse_event(openai_error(refused)) + sse_event("[DONE]")
+    def fail(self, refusal: RequestRefused) -> bytes:
+        return sse_event(openai_error(refusal)) + sse_event("[DONE]")
 
-    def idle(self) -> bytes:
+    def keep_alive(self) -> bytes:
         return b": waiting\n\n"
 
     def _chunk(self, delta: Json, reason: str | None = None) -> bytes:
@@ -373,20 +399,20 @@ class ChatStream:
         return sse_event({**_head(self._head, "chat.completion.chunk"), "choices": [choice]})
 
 
-def openai_error(refused: RequestRefused) -> Json:
-    """An error as OpenAI's wires have it."""
+def openai_error(refusal: RequestRefused) -> Json:
+    """Return a refusal as the error object of OpenAI's wires."""
     return {
         "error": {
-            "message": str(refused),
-            "type": refused.kind,
+            "message": str(refusal),
+            "type": refusal.error_type,
             "param": None,
-            "code": refused.code or None,
+            "code": refusal.code or None,
         }
     }
 
 
-def _head(head: AnswerHead, kind: str) -> Json:
-    return {"id": head.id, "object": kind, "created": head.created, "model": head.model}
+def _head(head: AnswerHead, object_type: str) -> Json:
+    return {"id": head.id, "object": object_type, "created": head.created, "model": head.model}
 
 
 def _call(call: Call) -> dict[str, JsonValue]:
@@ -397,5 +423,5 @@ def _call(call: Call) -> dict[str, JsonValue]:
     }
 
 
-CHAT = Wire(parse, whole, ChatStream, openai_error)
+CHAT = Wire(parse, encode, ChatStream, openai_error)
 """`POST /v1/chat/completions`."""

@@ -1,5 +1,5 @@
-"""A client's request whatever its wire, its options, the answer and the refusal; and what the three
-wires share to read and write them.
+"""A client's request, its options, the answer and the refusal, independent of the wire, with the
+code that all three wires share.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ DEFAULT_MAX_TOKENS = 8192
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """What a client may choose for one request, from headers and `metadata`. `budget` in USD; None:
-    as configured. `traceparent`: the client's own span, in W3C's form. `metadata`: what else there
-    is, for the provider."""
+    """Choices for one request, from the `x-fugu-` headers and `metadata`. `budget` is in USD; None
+    leaves a choice to the configuration. `traceparent` is the client's own span in W3C's form.
+    `metadata` is the rest, for the provider.
+    """
 
     opt_out: frozenset[str] = frozenset()
     tier: Tier | None = None
@@ -40,8 +41,8 @@ class RequestOptions:
 
 @dataclass(frozen=True)
 class RequestSampling:
-    """How the reply is drawn. `choice`: "" (the model decides), none, required, or the name of the
-    tool to call.
+    """Limits and form of the reply. `choice` is "" (the model decides), none, required, or the name
+    of the tool to call.
     """
 
     max_tokens: int = DEFAULT_MAX_TOKENS
@@ -51,17 +52,17 @@ class RequestSampling:
     choice: str = ""
     reply_schema: str = ""
     single: bool = False
-    """One call a reply at most: the client runs one after the other."""
+    """A reply may have one call at most, since the client runs no calls in parallel."""
     effort: Effort = ""
-    """The most that an agent may reason; "" where the client says nothing of it."""
+    """The highest reasoning effort of an agent; "" if the client sets none."""
     reasons: bool = True
-    """An agent whose entry names no effort reasons as much; else it only bounds an entry's own."""
+    """`effort` also applies to agents whose configuration names no effort."""
 
 
 @dataclass(frozen=True)
 class ClientRequest:
-    """One request. `model` as the client named it; `tools` are the client's own: it runs them, not
-    fugu.
+    """One request. `model` is the name that the client used. `tools` are the client's own: the
+    client runs them, not fugu.
     """
 
     model: str
@@ -71,26 +72,26 @@ class ClientRequest:
     sampling: RequestSampling = RequestSampling()
     options: RequestOptions = RequestOptions()
     stream: bool = False
-    counted: bool = True
-    """The stream ends with its usage (`stream_options.include_usage`, where a wire has it)."""
+    include_usage: bool = True
+    """The stream ends with the usage (`stream_options.include_usage` of Chat Completions)."""
     freeform: frozenset[str] = frozenset()
     """Tools that take plain text instead of JSON (custom tools of the Responses wire)."""
     namespaces: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Tools in a namespace (Responses): it and the client's own name of each, by the name that
-    agents are offered.
+    """Namespace and client's name of each namespaced tool (Responses), by the name that agents
+    see.
     """
     left_out: tuple[str, ...] = ()
-    """Kinds of tools that a provider would run: no agent is offered them, and the answer says
-    so.
-    """
+    """Tool types that only a provider could run. Agents are not offered them; the answer says so."""
     reasoning: bool = False
-    """The client wants to read what was thought."""
+    """The client wants the reasoning text."""
     repeated: Mapping[str, JsonValue] = field(default_factory=dict)
-    """What the wire's answer says again of the request."""
+    """Fields of the request that the wire's answer repeats."""
 
     @property
     def in_tool_loop(self) -> bool:
-        """The client brings results of calls that an agent made: the turn goes on."""
+        """True if the client brings results of an agent's calls, so that the agent's turn
+        continues.
+        """
         for message in reversed(self.messages):
             if message.type == "agent":
                 return False
@@ -101,8 +102,8 @@ class ClientRequest:
 
 @dataclass(frozen=True)
 class AnswerHead:
-    """What is known of an answer before it begins. `id` is the trace's; `created` seconds since the
-    epoch.
+    """The fields of an answer that are fixed before it begins. `id` is also the trace's id;
+    `created` is in seconds since the epoch.
     """
 
     id: str
@@ -112,11 +113,11 @@ class AnswerHead:
 
 @dataclass(frozen=True)
 class ServedAnswer:
-    """What goes back. `usage` is of the reply the client gets; `orchestration` of all that led to
-    it.
+    """An answer. `usage` counts the reply that the client gets, `orchestration` everything else
+    that led to it.
 
-    `agent` and `served` say who wrote it: the pool's name and the provider's. `cost` in USD, of
-    everything.
+    `agent` is the author's name in the pool, `served` the model's name at its provider. `cost` is
+    in USD and includes everything.
     """
 
     text: str
@@ -128,22 +129,22 @@ class ServedAnswer:
     served: str = ""
     cost: float = 0.0
     reasoning: str = ""
-    """What its author thought, as far as the provider tells."""
+    """The author's reasoning, if the provider reveals it."""
     note: str = ""
-    """How the request ended, where that is more than "answered"."""
+    """The end of the request, unless it was simply answered."""
 
 
 TOO_LONG = "context_length_exceeded"
-"""The code of a request that is longer than an agent can read: clients compact their conversation
-then.
+"""The error code of a request that is longer than an agent can read. Clients compact their
+conversation when they see it.
 """
 
 
 class RequestRefused(Exception):
-    """A request that gets no answer. `str(error)` is for people; `kind` is OpenAI's `error.type`,
-    `code` its code.
+    """A request that gets no answer. The message is for people; `error_type` and `code` are
+    OpenAI's `error.type` and `error.code`.
 
-    `after`: seconds after which trying again makes sense, None where it does not.
+    `after` is the number of seconds after which a retry makes sense, None if a retry does not help.
     """
 
     def __init__(
@@ -151,13 +152,13 @@ class RequestRefused(Exception):
         status: int,
         message: str,
         *,
-        kind: str = "invalid_request_error",
+        error_type: str = "invalid_request_error",
         code: str = "",
         after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.kind = kind
+        self.error_type = error_type
         self.code = code
         self.after = after
 
@@ -175,12 +176,12 @@ OWN_NAMES = frozenset(
 
 
 def read_options(headers: Mapping[str, str], metadata: Mapping[str, JsonValue]) -> RequestOptions:
-    """The options of a request. Raises RequestRefused (400) that names what cannot be understood."""
+    """Return the options of a request. Raises RequestRefused (400) for a value that has no meaning."""
     return RequestOptions(
-        opt_out=frozenset(_names(_said("opt_out", headers, metadata))),
-        tier=_tier(_said("tier", headers, metadata)),
-        budget=_money(_said("budget", headers, metadata)),
-        verify=_switch(_said("verify", headers, metadata)),
+        opt_out=_parse_opt_out(_option("opt_out", headers, metadata)),
+        tier=_parse_tier(_option("tier", headers, metadata)),
+        budget=_parse_budget(_option("budget", headers, metadata)),
+        verify=_parse_verify(_option("verify", headers, metadata)),
         traceparent=headers.get("traceparent", ""),
         metadata={
             name: value
@@ -190,7 +191,9 @@ def read_options(headers: Mapping[str, str], metadata: Mapping[str, JsonValue]) 
     )
 
 
-def _said(option: str, headers: Mapping[str, str], metadata: Mapping[str, JsonValue]) -> JsonValue:
+def _option(
+    option: str, headers: Mapping[str, str], metadata: Mapping[str, JsonValue]
+) -> JsonValue:
     for name in OPTION_NAMES[option]:
         value = headers.get(f"x-fugu-{name.replace('_', '-')}")
         if value is not None:
@@ -202,14 +205,15 @@ def _said(option: str, headers: Mapping[str, str], metadata: Mapping[str, JsonVa
     return None
 
 
-def _names(value: JsonValue) -> list[str]:
+def _parse_opt_out(value: JsonValue) -> frozenset[str]:
     if value is None:
-        return []
+        return frozenset()
     parts = value if isinstance(value, list) else str(value).split(",")
-    return [text for part in parts if (text := str(part).strip())]
+    names = (str(part).strip() for part in parts)
+    return frozenset(name for name in names if name)
 
 
-def _tier(value: JsonValue) -> Tier | None:
+def _parse_tier(value: JsonValue) -> Tier | None:
     match value:
         case None | "":
             return None
@@ -222,7 +226,7 @@ def _tier(value: JsonValue) -> Tier | None:
     )
 
 
-def _money(value: JsonValue) -> float | None:
+def _parse_budget(value: JsonValue) -> float | None:
     if value in (None, ""):
         return None
     try:
@@ -236,7 +240,7 @@ def _money(value: JsonValue) -> float | None:
     return amount
 
 
-def _switch(value: JsonValue) -> bool | None:
+def _parse_verify(value: JsonValue) -> bool | None:
     if value is None or isinstance(value, bool):
         return value
     word = str(value).strip().lower()
@@ -251,15 +255,15 @@ Json = dict[str, JsonValue]
 
 
 class LenientModel(BaseModel):
-    """Something a client sent. What is not known is left alone: SDKs send more than is
-    documented.
-    """
+    """Data from a client. Unknown fields are ignored, since SDKs send more than is documented."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
 class FirstFault(FailFast):
-    """Reads no more of a list after its first fault. Can be hashed, as parts of a Union must be."""
+    """Stops the validation of a list at its first fault. It is hashable, as parts of a Union must
+    be.
+    """
 
     __hash__ = object.__hash__
 
@@ -269,50 +273,52 @@ ItemList = Annotated[list[Item], FirstFault()]
 
 
 class ReplyForm(LenientModel):
-    """The form that a reply should have (Responses, Messages)."""
+    """The format that a reply must have (Responses, Messages)."""
 
     type: str = "text"
     schema_: JsonValue = Field(default=None, alias="schema")
 
 
 class Stream(Protocol):
-    """One answer on its way, as server-sent events. Each method returns the bytes to send."""
+    """Encodes one answer as server-sent events. Each method returns the bytes to send."""
 
     @property
     def events_for(self) -> frozenset[str]:
-        """Codes of refusals that clients look for in a stream, and not in a status."""
+        """Codes of refusals that clients look for in the stream instead of the HTTP status."""
 
     def begin(self) -> bytes: ...
 
-    def piece(self, text: str) -> bytes: ...
+    def text_delta(self, text: str) -> bytes: ...
 
-    def thought(self, text: str) -> bytes: ...
+    def reasoning_delta(self, text: str) -> bytes: ...
 
-    def end(self, answer: ServedAnswer) -> bytes: ...
+    def finish(self, answer: ServedAnswer) -> bytes: ...
 
-    def fail(self, refused: RequestRefused) -> bytes: ...
+    def fail(self, refusal: RequestRefused) -> bytes: ...
 
-    def idle(self) -> bytes:
-        """What keeps a connection alive while nothing can be said."""
+    def keep_alive(self) -> bytes: ...
 
 
 @dataclass(frozen=True)
 class Wire:
-    """One of the three: how a request is read from it and how an answer is written to it. `parse`
-    raises Refused for what cannot be understood or is not offered."""
+    """One of the three protocols: how its requests are parsed and its answers encoded.
+
+    `parse` raises RequestRefused for a request that is malformed or asks for an unsupported feature.
+    """
 
     parse: Callable[[bytes, Mapping[str, str]], ClientRequest]
-    whole: Callable[[AnswerHead, ServedAnswer, ClientRequest], Json]
+    encode: Callable[[AnswerHead, ServedAnswer, ClientRequest], Json]
     stream: Callable[[AnswerHead, ClientRequest], Stream]
-    failure: Callable[[RequestRefused], Json]
+    encode_error: Callable[[RequestRefused], Json]
 
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
 def parse_body(model: type[Model], body: bytes) -> Model:
-    """Parse `body` as one of the models above. Raises RequestRefused: 413 for more than anybody
-    needs, else 400 that names the first fault."""
+    """Parse `body` as one of the wires' models. Raises RequestRefused: 413 for too many values,
+    else 400 with the first fault.
+    """
     try:
         check_bounds(body)
     except TooManyValues as error:
@@ -323,34 +329,35 @@ def parse_body(model: type[Model], body: bytes) -> Model:
         return model.model_validate_json(body)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in fault["loc"])
-        said = fault["msg"] if fault["type"] != "json_invalid" else "the body is not JSON"
-        raise RequestRefused(
-            400, f"{where}: {said}" if where else said, code="invalid_body"
-        ) from error
+        message = "the body is not JSON" if fault["type"] == "json_invalid" else fault["msg"]
+        location = ".".join(str(part) for part in fault["loc"])
+        if location:
+            message = f"{location}: {message}"
+        raise RequestRefused(400, message, code="invalid_body") from error
 
 
 MOST_MESSAGES = 10_000
 
 
-def check_messages(asking: ClientRequest) -> ClientRequest:
-    """Return the request. Raises RequestRefused (413) for one of more messages than are read."""
-    if len(asking.messages) > MOST_MESSAGES:
+def check_messages(client_request: ClientRequest) -> ClientRequest:
+    """Return the request. Raises RequestRefused (413) if it holds more than `MOST_MESSAGES`."""
+    if len(client_request.messages) > MOST_MESSAGES:
         raise RequestRefused(
             413,
-            f"the request holds {len(asking.messages)} messages; at most {MOST_MESSAGES} are read",
+            f"the request holds {len(client_request.messages)} messages; at most {MOST_MESSAGES} are read",
             code="request_too_large",
         )
-    return asking
+    return client_request
 
 
 LARGEST_TOKEN_LIMIT = 2**31 - 1
-"""Tokens that may be named as a limit: what servers read as a whole number."""
+"""The largest limit in tokens that a request may name: servers read it as a 32-bit number."""
 
 
 def token_limit(name: str, sent: int | None, fallback: int) -> int:
-    """The parameter `name`, a limit in tokens. Raises RequestRefused (400) for one that leaves no room or
-    is no number of tokens."""
+    """Return the value of the parameter `name`, a limit in tokens, or `fallback` if it was not
+    sent. Raises RequestRefused (400).
+    """
     if sent is not None and sent < 1:
         raise RequestRefused(400, f"{name} must be at least 1", code="invalid_value")
     if sent is not None and sent > LARGEST_TOKEN_LIMIT:
@@ -360,11 +367,11 @@ def token_limit(name: str, sent: int | None, fallback: int) -> int:
     return sent or fallback
 
 
-def reply_schema(kind: str, schema: JsonValue, path: str) -> str:
-    """A reply's form as a JSON schema, "" for text. `path`: where the schema stands. Raises RequestRefused
-    (400).
+def reply_schema(format_type: str, schema: JsonValue, path: str) -> str:
+    """Return the JSON schema of a reply format, "" for plain text. `path` names the schema's field
+    in errors. Raises RequestRefused (400).
     """
-    match kind:
+    match format_type:
         case "text":
             return ""
         case "json_object":
@@ -374,35 +381,33 @@ def reply_schema(kind: str, schema: JsonValue, path: str) -> str:
         case "json_schema":
             raise RequestRefused(400, f"{path} is missing", code="missing_value")
     raise RequestRefused(
-        400, f"{path.split('.')[0]}: {kind!r} is not offered: text, json_object, json_schema"
+        400, f"{path.split('.')[0]}: {format_type!r} is not offered: text, json_object, json_schema"
     )
 
 
 def function_tool(name: str, description: str | None, parameters: Json | None) -> ToolSpec:
-    """A tool that takes JSON."""
+    """Return a tool that takes JSON."""
     schema = parameters or {"type": "object", "properties": {}}
     return ToolSpec(name=name, description=description or "", parameters=json.dumps(schema))
 
 
-def no_role(where: str, role: str) -> RequestRefused:
-    """The refusal of a message that nobody can have said."""
-    return RequestRefused(400, f"{where}.role: {role!r} is no role", code="invalid_value")
+def unknown_role(path: str, role: str) -> RequestRefused:
+    """Return the refusal of a message whose role does not exist."""
+    return RequestRefused(400, f"{path}.role: {role!r} is no role", code="invalid_value")
 
 
 def sse_event(data: Mapping[str, JsonValue] | str, name: str = "") -> bytes:
-    """One server-sent event."""
-    text = (
-        data
-        if isinstance(data, str)
-        else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    )
-    head = f"event: {name}\n" if name else ""
-    return f"{head}data: {text}\n\n".encode("utf-8", "replace")
+    """Encode one server-sent event."""
+    if not isinstance(data, str):
+        data = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    name_line = f"event: {name}\n" if name else ""
+    return f"{name_line}data: {data}\n\n".encode("utf-8", "replace")
 
 
 def openai_usage(answer: ServedAnswer, input: str, output: str) -> Json:
-    """The usage as OpenAI's wires have it, under their names for the input and the output side.
-    What the orchestration took stands as `fugu help serve` names it."""
+    """Return the usage in OpenAI's form. `input` and `output` are the wire's names of the two
+    sides. The fields of the orchestration are those of `fugu help serve`.
+    """
     usage, orchestration = answer.usage, answer.orchestration
     return {
         f"{input}_tokens": usage.input,
@@ -420,49 +425,53 @@ def openai_usage(answer: ServedAnswer, input: str, output: str) -> Json:
     }
 
 
-def answer_details(head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json:
-    """What fugu adds to an answer: who wrote it, where the trace is, what it cost, which tools
-    nobody was offered.
-    """
-    said: Json = {
+def answer_details(head: AnswerHead, answer: ServedAnswer, client_request: ClientRequest) -> Json:
+    """Return the `fugu` field of an answer: its author, trace, cost, end, and tools left out."""
+    details: Json = {
         "trace": head.id,
         "agent": answer.agent,
         "model": answer.served,
         "cost_usd": round(answer.cost, 8),
     }
-    said |= {"left_out": [*asking.left_out]} if asking.left_out else {}
-    return {**said, "end": answer.note} if answer.note else said
+    if client_request.left_out:
+        details["left_out"] = [*client_request.left_out]
+    if answer.note:
+        details["end"] = answer.note
+    return details
 
 
 class ClientMedia:
-    """What came beside the words of one message: its pictures and PDFs, and a line for each that
-    cannot be taken. What a client sent stays in its conversation, so none of it is refused: that
-    would end the conversation."""
+    """Collects the pictures and PDFs of one message.
 
-    def __init__(self, message: int) -> None:
-        self._message = message
-        self.taken: list[Media] = []
+    An unsuitable file becomes a line of text instead of a refusal: it stays in the client's
+    conversation, so refusing it would end the conversation.
+    """
 
-    def add(self, data: str, kind: str, name: str = "") -> str:
-        """Take one as base64; the line that stands for it in the text, "" where it is taken."""
-        unnamed = f"{len(self.taken) + 1} of message {self._message + 1}"
+    def __init__(self, message_number: int) -> None:
+        self._message_number = message_number
+        self.accepted: list[Media] = []
+
+    def add(self, data: str, media_type: str, name: str = "") -> str:
+        """Add a file in base64. Return "", or the line that replaces the file if it is unsuitable."""
+        default_name = f"{len(self.accepted) + 1} of message {self._message_number + 1}"
         try:
-            self.taken.append(media.take_base64(data, name or unnamed, kind))
+            self.accepted.append(media.take_base64(data, name or default_name, media_type))
         except media.NotTaken as error:
             return f"[{error}]"
         return ""
 
     def add_url(self, url: str, name: str = "") -> str:
-        """The same of a `data:` URL. Nothing is fetched."""
-        head, comma, data = url.partition(",")
-        if not (head.startswith("data:") and head.endswith(";base64") and comma):
+        """Add the file of a `data:` URL, like `add`. Other URLs are not fetched."""
+        header, comma, data = url.partition(",")
+        if not (header.startswith("data:") and header.endswith(";base64") and comma):
             return (
                 "[A picture or file is not shown: only data: URLs in base64 are taken, nothing "
                 "is fetched.]"
             )
-        return self.add(data, head[5:].partition(";")[0], name)
+        media_type = header.removeprefix("data:").partition(";")[0]
+        return self.add(data, media_type, name)
 
 
 def join_text(parts: Sequence[str]) -> str:
-    """Text parts of one message as one text."""
+    """Join the text parts of one message."""
     return "\n\n".join(part for part in parts if part.strip())

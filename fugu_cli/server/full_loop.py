@@ -1,9 +1,9 @@
 """The whole loop answers: Thinker, Worker and Verifier turns until a Verifier accepts, as in a
 session.
 
-For requests without tools of the client's. The engine is the orchestrator's; this module gives it
-the conversation as a log, agents that speak to a user instead of a repository, and no tools at all:
-an endpoint changes no files.
+Used for requests without client-side tools. The engine is the orchestrator's; this module gives it
+the conversation as a log, agents that speak to a user instead of working on a repository, and no
+tools: an endpoint changes no files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from fugu_cli.session.events import (
     ROLES,
     Assigned,
     Event,
-    Finished,
     Recorded,
     Replied,
     WorkflowStep,
@@ -40,26 +39,27 @@ from fugu_cli.session.workflows import user_facing_turn
 async def answer_with_full_loop(
     request: ActiveRequest, coordinator: Coordinator, *, planned: bool = False
 ) -> ServedAnswer:
-    """The newest Worker's answer once the loop has ended, a workflow's where it is `planned`.
-    Raises RequestRefused where there is none."""
-    log, asking = request.log, request.asking
-    for fact in conversation_events(with_authors(asking.messages, request.recall), whole=True):
-        log.append(fact)
-    brought = views.turns(log.events)
-    left = request.settings.offered.keys() - asking.options.opt_out
-    if brought and (
-        planned or brought[-1].assigned.agent not in left
-    ):  # nobody is there to go on with it
-        for fact in follow_up_request(asking.messages):
-            log.append(fact)
-    single_agent.excluded_agents(request)
-    request.settings.watch(log, request.id, asking.options.traceparent)
-    began = len(log.events)
+    """Return the newest Worker's answer once the loop has ended. Raises RequestRefused.
+
+    `planned` says that `coordinator` plans a workflow.
+    """
+    log, client_request = request.log, request.client_request
+    options, sampling = client_request.options, client_request.sampling
+    messages = with_authors(client_request.messages, request.find_author)
+    for event in conversation_events(messages, log_only=True):
+        log.append(event)
+    client_turns = views.turns(log.events)
+    available = request.settings.offered.keys() - options.opt_out
+    if client_turns and (planned or client_turns[-1].assigned.agent not in available):
+        for event in follow_up_request(client_request.messages):  # nobody can continue the turn
+            log.append(event)
+    single_agent.exclude_agents(request)
+    request.settings.watch(log, request.id, options.traceparent)
+    first_new = len(log.events)
     request.save()
-    verified = planned or asking.options.verify is not False
-    voice = ClientVoice(
-        request, live=not planned and not asking.options.verify and not asking.sampling.reply_schema
-    )
+    live = not planned and not options.verify and not sampling.reply_schema
+    voice = ClientVoice(request, live=live)
+    verified = planned or options.verify is not False
     team = replace(
         request.settings.team,
         agents=single_agent.answering_agents(request),
@@ -71,167 +71,208 @@ async def answer_with_full_loop(
         voice=voice,
     )
     end = await orchestrator.run(log, team, environment)
-    reply = None if voice.broke(log.events) else _answer(log.events, began)
+    reply = None if voice.broke(log.events) else _newest_answer(log.events, first_new)
     if reply is None:
-        raise single_agent.refusal_of_end(request, log.events[began:], end)
-    request.chosen(reply.agent)
-    note = end.reason if end.reason in ("accepted", "answered") else f"{end.reason}: {_said(end)}"
-    reason = views.unable_reason(reply.text)
-    answer = reply if reason is None else reply.model_copy(update={"text": reason})
-    voice.tell_held_back(answer)
-    return traces.answer_with_usage(log.events, began, answer, reply, note)
+        raise single_agent.refusal_of_end(request, log.events[first_new:], end)
+    request.on_agent_chosen(reply.agent)
+    note: str = end.reason
+    if end.reason not in ("accepted", "answered"):
+        note = f"{end.reason}: {_without_commands(end.message)}"
+    unable_reason = views.unable_reason(reply.text)
+    answer = reply
+    if unable_reason is not None:
+        answer = reply.model_copy(update={"text": unable_reason})
+    voice.send_held_back(answer)
+    return traces.answer_with_usage(log.events, first_new, answer, reply, note)
 
 
-def _answer(events: Sequence[Event], began: int) -> Replied | None:
-    """The newest words of a Worker from line `began` on; a workflow's, where nobody worked after
-    it. None: no words.
+def _newest_answer(events: Sequence[Event], first_new: int) -> Replied | None:
+    """Return the newest Worker's reply with text among the events from index `first_new` on.
+
+    A workflow's answer counts unless a Worker outside of it replied later.
     """
-    made = {id(event) for event in events[began:]}
-    spoken = [
-        turn for turn in views.turns(events) if turn.text.strip() and id(turn.replies[-1]) in made
-    ]
-    workers = [turn for turn in spoken if turn.assigned.role == "worker"]
-    newest = workers[-1] if workers else None
+    new = {id(event) for event in events[first_new:]}
+    newest = None
+    for turn in views.turns(events):
+        is_worker = turn.assigned.role == "worker"
+        if is_worker and turn.text.strip() and id(turn.replies[-1]) in new:
+            newest = turn
     if newest is None or newest.assigned.plan:
         newest = user_facing_turn(events) or newest
     return newest.replies[-1] if newest else None
 
 
-def _said(end: Finished) -> str:
-    """Why the loop ended, without the command that would go on with it in a terminal."""
-    return ". ".join(part for part in end.message.split(". ") if "`fugu " not in part)
+def _without_commands(message: str) -> str:
+    """Return the message without sentences that name a command for the terminal."""
+    return ". ".join(part for part in message.split(". ") if "`fugu " not in part)
 
+
+MAX_INNER_TOKENS = 2048
+"""Reply tokens of a turn whose text does not go to the client."""
 
 REVISED = "\n\n[A Verifier asked for a revision of this answer. The revised one:]\n\n"
 
 
 class ClientVoice:
-    """Turns as they speak to the client of an endpoint: with its instructions and limits, without
-    ours. `live`: the client hears a Worker while it writes, also one whose work is verified
-    later."""
+    """Builds the prompts of turns that answer an endpoint's client: with the client's instructions
+    and limits instead of fugu's own.
+
+    With `live`, the client gets a Worker's text while it is written, even if the work is verified
+    later.
+    """
 
     def __init__(self, request: ActiveRequest, *, live: bool) -> None:
         self._request = request
         if live:
             request.log.listen(self._listen)
-        self._heard: int | None = None
-        """The turn that the client has heard something of."""
-        self._beginning: tuple[int, str] = (0, "")
-        """A turn, and what it has said while that may still be the beginning of `UNABLE:`."""
+        self._heard_turn: int | None = None
+        """The newest turn whose text the client got some of."""
+        self._held_back: tuple[int, str] = (0, "")
+        """A turn and its text so far, while that may be the beginning of `UNABLE:`."""
 
-    def put(self, prompt: Prompt, events: Sequence[Event], now: views.Turn) -> Prompt:
-        """What only concerns a repository is taken out; what the client wants of an answer holds
-        for who gives it.
+    def put(self, prompt: Prompt, events: Sequence[Event], turn: views.Turn) -> Prompt:
+        """Return the prompt without fugu's texts about repositories.
+
+        If the turn's text may go to the client, the client's limits on its answer apply.
         """
-        asking, sampling = self._request.asking, self._request.asking.sampling
-        answers = _answers(events, now)
-        system = prompts.load("serve/step" if now.assigned.plan else "serve/system")
-        return prompt.model_copy(
-            update={
-                "system": "\n\n".join(part for part in (system, asking.system) if part.strip()),
-                "messages": _messages(prompt.messages, _part(now, answers)),
-                "tools": (),
-                "max_tokens": sampling.max_tokens if answers else min(prompt.max_tokens, 2048),
-                "temperature": sampling.temperature if answers else prompt.temperature,
-                "seed": sampling.seed if answers and prompt.seed is None else prompt.seed,
-                "stop": sampling.stop if answers else (),
-                "reply_schema": sampling.reply_schema if answers else "",
-                "metadata": dict(asking.options.metadata),
-                "effort": single_agent.effort_of(views.pool(events)[now.assigned.agent], sampling),
-            }
+        client_request, sampling = (
+            self._request.client_request,
+            self._request.client_request.sampling,
         )
+        instructions = prompts.load("serve/step" if turn.assigned.plan else "serve/system")
+        system = [text for text in (instructions, client_request.system) if text.strip()]
+        answers = _answers_client(events, turn)
+        changes: dict[str, object] = {
+            "system": "\n\n".join(system),
+            "messages": _client_messages(prompt.messages, _role_text(turn, answers)),
+            "tools": (),
+            "metadata": dict(client_request.options.metadata),
+            "effort": single_agent.effort_of(views.pool(events)[turn.assigned.agent], sampling),
+        }
+        if answers:
+            changes |= {
+                "max_tokens": sampling.max_tokens,
+                "temperature": sampling.temperature,
+                "seed": sampling.seed if prompt.seed is None else prompt.seed,
+                "stop": sampling.stop,
+                "reply_schema": sampling.reply_schema,
+            }
+        else:
+            changes |= {
+                "max_tokens": min(prompt.max_tokens, MAX_INNER_TOKENS),
+                "stop": (),
+                "reply_schema": "",
+            }
+        return prompt.model_copy(update=changes)
 
     def _listen(self, item: Recorded | Live | None) -> None:
         if not isinstance(item, TextStreamed | ThoughtStreamed) or not item.text:
             return
-        assigned = (e for e in reversed(self._request.log.events) if isinstance(e, Assigned))
-        if next(one.role for one in assigned if one.turn == item.turn) != "worker":
+        if self._role_of(item.turn) != "worker":
             return
         if isinstance(item, ThoughtStreamed):
-            self._request.tell(item)
+            self._request.forward(item)
             return
-        if self._heard != item.turn:
-            turn, before = self._beginning
-            text = before + item.text if turn == item.turn else item.text
-            self._beginning = (item.turn, text)
+        if self._heard_turn != item.turn:
+            turn, earlier_text = self._held_back
+            text = earlier_text + item.text if turn == item.turn else item.text
+            self._held_back = (item.turn, text)
             if views.may_be_unable(text):
                 return
             item = item.model_copy(update={"text": text})
-        again = self._heard not in (None, item.turn)
-        self._heard = item.turn
-        self._request.tell(item, f"{REVISED}{item.text}" if again else "")
+        is_revision = self._heard_turn not in (None, item.turn)
+        self._heard_turn = item.turn
+        self._request.forward(item, f"{REVISED}{item.text}" if is_revision else "")
 
-    def tell_held_back(self, answer: Replied) -> None:
-        """Tell a client that has heard an earlier answer the newest one, if it was held back."""
-        turn, _ = self._beginning
-        if self._heard is not None and self._heard != turn == answer.turn:
-            said = TextStreamed(turn=turn, agent=answer.agent, text=f"{REVISED}{answer.text}")
-            self._request.tell(said)
+    def _role_of(self, turn: int) -> str:
+        for event in reversed(self._request.log.events):
+            if isinstance(event, Assigned) and event.turn == turn:
+                return event.role
+        raise AssertionError(f"text of turn {turn}, which was not assigned")
 
-    def wait(self, now: views.Turn) -> None:
-        if self._heard == now.number and self._request.asking.stream:
-            raise single_agent.broken_stream_reason(now.assigned.agent)
-        self._beginning = (0, "")
+    def send_held_back(self, answer: Replied) -> None:
+        """Send the newest answer, if it was held back and the client already got an earlier one."""
+        turn, _ = self._held_back
+        if self._heard_turn is not None and self._heard_turn != turn == answer.turn:
+            text = f"{REVISED}{answer.text}"
+            self._request.forward(TextStreamed(turn=turn, agent=answer.agent, text=text))
+
+    def wait(self, turn: views.Turn) -> None:
+        if self._heard_turn == turn.number and self._request.client_request.stream:
+            raise single_agent.broken_stream_reason(turn.assigned.agent)
+        self._held_back = (0, "")
 
     def broke(self, events: Sequence[Event]) -> bool:
-        """The client has heard the beginning of an answer that never comes: nobody else may begin
-        another.
+        """Return whether a streamed answer failed after the client got its beginning, so that no
+        other agent may begin another.
         """
-        heard = views.turn_of(events, self._heard) if self._heard is not None else None
-        return self._request.asking.stream and heard is not None and heard.failed is not None
+        turn = views.turn_of(events, self._heard_turn) if self._heard_turn is not None else None
+        return self._request.client_request.stream and turn is not None and turn.failed is not None
 
 
-def _answers(events: Sequence[Event], now: views.Turn) -> bool:
-    """The turn's words may go to the client: a Worker's; of a workflow's steps those of the last,
-    and of the last that is not to judge, in case a judge only says yes to them; inside of such a
-    step the same of its own workflow's."""
-    number, step = now.assigned.plan, now.assigned.step
-    planned = {flow.number: flow.planned for flow in views.workflows(events)}
-    while number and step in _last(planned[number].steps):
-        if (within := planned[number].within) is None:
+def _answers_client(events: Sequence[Event], turn: views.Turn) -> bool:
+    """Return whether the turn's text may go to the client.
+
+    This holds for a Worker outside of workflows, and for the answering steps of a workflow. A step
+    of a nested workflow must also belong to an answering step of the outer one.
+    """
+    number, step = turn.assigned.plan, turn.assigned.step
+    if not number:
+        return turn.assigned.role == "worker"
+    plans = {workflow.number: workflow.planned for workflow in views.workflows(events)}
+    while step in _answering_steps(plans[number].steps):
+        outer = plans[number].within
+        if outer is None:
             return True
-        number, step = within
-    return not number and now.assigned.role == "worker"
+        number, step = outer
+    return False
 
 
-def _last(steps: Sequence[WorkflowStep]) -> set[int]:
-    """The places of a workflow's last step, and of its last one that is not to judge."""
-    works = [
-        place for place, step in enumerate(steps) if not scheduling.is_judging(step.instruction)
-    ]
-    return {len(steps) - 1, *works[-1:]}
+def _answering_steps(steps: Sequence[WorkflowStep]) -> set[int]:
+    """Return the indices of the last step and of the last step that does not judge.
 
-
-def _part(now: views.Turn, answers: bool) -> str:
-    """The name of the text that says what the turn is there for; "" where its instruction says
-    so.
+    A judging last step may only approve of the answer before it.
     """
-    judges = bool(now.assigned.sees) and scheduling.is_judging(now.assigned.instruction)
-    return now.assigned.role if not now.assigned.plan or (answers and not judges) else ""
+    answering = {len(steps) - 1}
+    for index in range(len(steps) - 1, -1, -1):
+        if not scheduling.is_judging(steps[index].instruction):
+            answering.add(index)
+            break
+    return answering
 
 
-def _messages(messages: Sequence[Message], role: str) -> tuple[Message, ...]:
-    """Our role texts out, the endpoint's own for the role that is played now at the end. "":
-    none.
-    """
-    ours = [prompts.load(name) for name in ROLES]
-    told: list[Message] = []
+def _role_text(turn: views.Turn, answers: bool) -> str:
+    """Return the name of the text that explains the turn's role; "" if its instruction does so."""
+    assignment = turn.assigned
+    judges = bool(assignment.sees) and scheduling.is_judging(assignment.instruction)
+    if not assignment.plan or (answers and not judges):
+        return assignment.role
+    return ""
+
+
+def _client_messages(messages: Sequence[Message], role: str) -> tuple[Message, ...]:
+    """Return the messages without fugu's role texts, followed by the endpoint's text for `role`."""
+    role_texts = [prompts.load(name) for name in ROLES]
+    kept: list[Message] = []
     for message in messages:
         if isinstance(message, FromUser):
             text = message.text
-            for piece in ours:
-                text = text.replace(piece, "").strip()
+            for role_text in role_texts:
+                text = text.replace(role_text, "").strip()
             if text or message.media:
-                told.append(FromUser(text=text, media=message.media))
+                kept.append(FromUser(text=text, media=message.media))
         else:
-            told.append(message)
-    return (*told, FromUser(text=prompts.load(f"serve/{role}"))) if role else tuple(told)
+            kept.append(message)
+    if role:
+        kept.append(FromUser(text=prompts.load(f"serve/{role}")))
+    return tuple(kept)
 
 
 class ClientCoordinator:
-    """`coordinator`, but an answer that breaks off once the client has its beginning ends the
-    request. So does every answer of a Worker where it is not to be `verified`: the client said that
-    nobody need judge it."""
+    """Decides like `coordinator`, but ends the request after an answer that broke off.
+
+    Without `verified`, it also ends the request after the first answer of a Worker.
+    """
 
     def __init__(self, coordinator: Coordinator, voice: ClientVoice, *, verified: bool) -> None:
         self._coordinator = coordinator
@@ -240,14 +281,14 @@ class ClientCoordinator:
 
     async def decide(self, events: Sequence[Event]) -> Decision:
         if self._voice.broke(events):
-            return single_agent.BROKEN
+            return single_agent.BROKEN_OFF
         turns = views.turns(events)
-        newest = turns[-1] if turns else None
-        spoken = (
-            newest and newest.assigned.role == "worker" and newest.replies and not newest.failed
-        )
-        if spoken and newest and newest.unable is None and not self._verified:
-            return action_space.request_end(events, turns=1, verify_answers=False) or ANSWERED
+        if turns and not self._verified:
+            newest = turns[-1]
+            answered = newest.assigned.role == "worker" and newest.replies and not newest.failed
+            if answered and newest.unable is None:
+                end = action_space.request_end(events, turns=1, verify_answers=False)
+                return end or ANSWERED
         return await self._coordinator.decide(events)
 
 

@@ -1,5 +1,5 @@
-"""The process of an endpoint: a socket, uvicorn with limits on connections, and a stop that lets
-answers end.
+"""The process of an endpoint: its socket, uvicorn with limits on connections, and a stop that lets
+running answers finish.
 """
 
 from __future__ import annotations
@@ -21,54 +21,56 @@ from fugu_cli.server.app import build_app
 from fugu_cli.server.service import EndpointService
 from fugu_cli.system import signals
 
-HEADERS = 10.0
-"""Seconds a client may take to send a request's headers, from the connection or from the first byte
-of a later one.
+HEADER_TIMEOUT = 10.0
+"""Seconds a client may take to send the headers of a request, counted from the connection or from
+the first byte of a later request.
 """
-UNREAD = 120.0
-"""Seconds a client may leave an answer unread."""
+UNREAD_TIMEOUT = 120.0
+"""Seconds a client may close_now an answer unread."""
 OWN_FILES = 24
-"""Files that the process needs for itself."""
-MOST = 4096
-"""Connections at once, however many files may be open."""
-AT_ONCE = 256
+"""Open files that the process needs for itself."""
+MAX_CONNECTIONS = 4096
+"""Upper limit of open connections, however many files the process may open."""
+MAX_ACCEPTS_AT_ONCE = 256
 
 LATE = b"408 Request Timeout"
 FULL = b"503 Service Unavailable"
 
 
-def most_connections() -> int:
-    """How many there may be: half of the files that may be open, since each answer needs one to its
-    model as well.
+def max_connections() -> int:
+    """Return the limit of open connections: half of the files that the process may open, since each
+    answer also needs a connection to its model.
     """
     try:
         import resource
     except ImportError:  # Windows
-        return MOST
+        return MAX_CONNECTIONS
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    free = MOST * 2 if soft == resource.RLIM_INFINITY else soft - OWN_FILES
-    return max(1, min(free // 2, MOST))
+    free = MAX_CONNECTIONS * 2 if soft == resource.RLIM_INFINITY else soft - OWN_FILES
+    return max(1, min(free // 2, MAX_CONNECTIONS))
 
 
-def accepted_at_once() -> int:
-    """How many are accepted in one go: few enough that they never take the last file before others
-    are let go.
+def accepts_at_once() -> int:
+    """Return how many connections are accepted in one step of the event loop.
+
+    The number is small enough that new connections cannot use up all files before waiting ones are
+    closed.
     """
-    return max(1, min(most_connections() // 4, AT_ONCE))
+    return max(1, min(max_connections() // 4, MAX_ACCEPTS_AT_ONCE))
 
 
 class ClientConnection(H11Protocol):
-    """One client's connection."""
+    """One client's connection, closed when the client sends or reads too slowly."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self._timer: asyncio.TimerHandle | None = None
-        self.since = 0.0
-        """When it began to wait for its client, on the loop's clock."""
+        self.waiting_since = 0.0
+        """Time at which the connection began to wait for its client, on the loop's clock."""
 
     @property
-    def waits(self) -> bool:
-        """Its client has asked nothing yet, or not all of it."""
+    def is_waiting(self) -> bool:
+        """True until the client has sent a whole request."""
         cycle = self.cycle
         return (
             cycle is None
@@ -77,60 +79,61 @@ class ClientConnection(H11Protocol):
         )
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Lets it in, or another one go for it."""
+        """Start the header timeout, and close a waiting connection if there are too many."""
         super().connection_made(transport)
-        self.since = self.loop.time()
-        self._within(HEADERS)
-        _make_room(self)
+        self.waiting_since = self.loop.time()
+        self._start_timer(HEADER_TIMEOUT)
+        _close_surplus(self)
 
     def data_received(self, data: bytes) -> None:
-        """Headers have their time from their first byte on; what trickles in does not prolong
-        it.
-        """
+        """Start the header timeout at the first byte of a request; later bytes do not prolong it."""
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             if not self.flow.write_paused:
-                self._at_ease()
+                self._stop_timer()
         elif self._timer is None:
-            self._within(HEADERS)
+            self._start_timer(HEADER_TIMEOUT)
 
     def on_response_complete(self) -> None:
-        """It waits again. A closing connection whose answer is not read would stay for good."""
-        self.since = self.loop.time()
+        """Wait for the next request. A closing connection gets a timeout, since its answer may
+        never be read.
+        """
+        self.waiting_since = self.loop.time()
         super().on_response_complete()
         if self.transport.is_closing():
-            self._within(UNREAD)
+            self._start_timer(UNREAD_TIMEOUT)
 
     def pause_writing(self) -> None:
-        """The client does not read."""
+        """Start the timeout for a client that does not read."""
         super().pause_writing()
-        self._within(UNREAD)
+        self._start_timer(UNREAD_TIMEOUT)
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Stop the timeout: the client reads again."""
         super().resume_writing()
-        self._at_ease()
+        self._stop_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
-        self._at_ease()
+        """Stop the timeout of a connection that is gone."""
+        self._stop_timer()
         super().connection_lost(exc)
 
-    def _within(self, seconds: float) -> None:
-        self._at_ease()
-        self._timer = self.loop.call_later(seconds, self._too_late)
+    def _start_timer(self, seconds: float) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(seconds, self._on_timeout)
 
-    def _at_ease(self) -> None:
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _too_late(self) -> None:
+    def _on_timeout(self) -> None:
         self._timer = None
-        self.leave(LATE if self.cycle is None else b"")
+        nothing_sent = self.cycle is None
+        self.close_now(LATE if nothing_sent else b"")
 
-    def leave(self, status: bytes) -> None:
-        """End the connection at once, with a status where nothing else was said on it."""
+    def close_now(self, status: bytes) -> None:
+        """Close the connection at once, after `status` if it is given."""
         if status and not self.transport.is_closing():
             self.transport.write(
                 b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n" % status
@@ -141,87 +144,96 @@ class ClientConnection(H11Protocol):
         self.transport.abort()
 
 
-def _make_room(new: ClientConnection) -> None:
-    """As few are accepted in one go, the requests of those before are read before it is their turn
-    to leave.
+def _close_surplus(new: ClientConnection) -> None:
+    """Close the connection that has waited longest if `new` is one too many, else `new` itself.
+
+    Since few connections are accepted at once, a client has time to send its request before its
+    connection becomes the longest waiting one.
     """
-    there = [
-        one
-        for one in new.connections
-        if isinstance(one, ClientConnection) and not one.transport.is_closing()
+    connections = [
+        connection
+        for connection in new.connections
+        if isinstance(connection, ClientConnection) and not connection.transport.is_closing()
     ]
-    if len(there) <= most_connections():
+    if len(connections) <= max_connections():
         return
-    waiting = [one for one in there if one.waits and one is not new]
+    waiting = [
+        connection for connection in connections if connection.is_waiting and connection is not new
+    ]
     if waiting:
-        min(waiting, key=lambda one: one.since).leave(b"")
+        longest_waiting = min(waiting, key=lambda connection: connection.waiting_since)
+        longest_waiting.close_now(b"")
     else:
-        new.leave(FULL)
+        new.close_now(FULL)
 
 
 BACKLOG = 256
 """Connections that may wait to be accepted."""
-_TAKEN = "another program may use it: choose another one with --port, or 0 for any"
-_NOT_HERE = "--host takes an address of this machine: 127.0.0.1, ::1, 0.0.0.0 for all of them"
+_PORT_TAKEN_HINT = "another program may use it: choose another one with --port, or 0 for any"
+_WRONG_HOST_HINT = (
+    "--host takes an address of this machine: 127.0.0.1, ::1, 0.0.0.0 for all of them"
+)
 
 
-def listen(place: ListenAddress) -> socket.socket:
-    """The bound socket. Raises InfrastructureError that names the address and what to do."""
+def listen(address: ListenAddress) -> socket.socket:
+    """Return a bound, listening socket. Raises InfrastructureError with a hint what to do."""
     try:
-        family = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0][0]
+        family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
         # With its protocol named: asyncio then sends small pieces at once (TCP_NODELAY), else each
         # waits 40 ms.
-        opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            opened.bind((place.host, place.port))
-            opened.listen(BACKLOG)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((address.host, address.port))
+            listener.listen(BACKLOG)
         except OSError:
-            opened.close()
+            listener.close()
             raise
     except (OSError, UnicodeError) as error:
-        why = (
-            "it is no name of a host"
-            if isinstance(error, UnicodeError)
-            else error.strerror or error
-        )
+        if isinstance(error, UnicodeError):
+            reason: object = "it is no name of a host"
+        else:
+            reason = error.strerror or error
+        wrong_host = isinstance(error, socket.gaierror | UnicodeError)
+        if getattr(error, "errno", 0) == errno.EADDRNOTAVAIL:
+            wrong_host = True
         raise InfrastructureError(
-            f"cannot listen on {place.host} port {place.port}: {why}",
-            hint=_NOT_HERE if _elsewhere(error) else _TAKEN,
+            f"cannot listen on {address.host} port {address.port}: {reason}",
+            hint=_WRONG_HOST_HINT if wrong_host else _PORT_TAKEN_HINT,
         ) from error
-    return opened
+    return listener
 
 
-def _elsewhere(error: Exception) -> bool:
-    """No address of this machine was named."""
-    return (
-        isinstance(error, socket.gaierror | UnicodeError)
-        or getattr(error, "errno", 0) == errno.EADDRNOTAVAIL
+async def serve(
+    service: EndpointService, address: ListenAddress, print_line: Callable[[str], None]
+) -> int:
+    """Answer requests until a signal stops the endpoint, and return the exit code. `print_line`
+    gets messages for people.
+    """
+    listener = listen(address)
+    port = listener.getsockname()[1]
+    server = _Server(
+        uvicorn_config(build_app(service, address.token, address.origins), address.grace)
     )
-
-
-async def serve(service: EndpointService, place: ListenAddress, said: Callable[[str], None]) -> int:
-    """Answers until it is told to stop. `said` gets the lines for people. Returns the exit code."""
-    opened = listen(place)
-    port = opened.getsockname()[1]
-    server = _Server(uvicorn_config(build_app(service, place.token, place.origins), place.grace))
-    host = f"[{place.host}]" if ":" in place.host else place.host
-    said(f"listening on http://{host}:{port}/v1")
-    stopping = _Stopping(server, service, said)
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    print_line(f"listening on http://{host}:{port}/v1")
+    stopping = _StopOnSignal(server, service, print_line)
     signals.call_on_signals(asyncio.get_running_loop(), stopping.stop)
     try:
-        await server.serve([opened])
+        await server.serve([listener])
     finally:
         await service.close()
     return 0
 
 
 def uvicorn_config(app: ASGIApp, grace: float) -> uvicorn.Config:
-    """How uvicorn serves `app`; `grace` is the seconds that answers may take after a stop."""
+    """Return the configuration with which uvicorn serves `app`. `grace` is the number of seconds
+    that running answers may take after a stop.
+    """
     return uvicorn.Config(
         app,
         http=ClientConnection,
-        backlog=accepted_at_once(),
+        backlog=accepts_at_once(),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -233,28 +245,32 @@ def uvicorn_config(app: ASGIApp, grace: float) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, with signals left to us: it would raise them again at its end."""
+    """A uvicorn server that leaves signals to us, since uvicorn would raise them again when it
+    ends.
+    """
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Few are accepted in one go, which asyncio takes for how many may wait as well."""
+        """Listen with the full backlog again: asyncio also uses its number of accepts at once as
+        the backlog.
+        """
         await super().startup(sockets)
-        for opened in sockets or ():
-            opened.listen(BACKLOG)
+        for listener in sockets or ():
+            listener.listen(BACKLOG)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
-class _Stopping:
-    """What a signal does."""
+class _StopOnSignal:
+    """Stops the server: after running answers at the first signal, at once at the second."""
 
     def __init__(
-        self, server: uvicorn.Server, service: EndpointService, said: Callable[[str], None]
+        self, server: uvicorn.Server, service: EndpointService, print_line: Callable[[str], None]
     ) -> None:
         self._server = server
         self._service = service
-        self._said = said
+        self._print_line = print_line
 
     def stop(self) -> None:
         if self._server.should_exit:
@@ -262,4 +278,6 @@ class _Stopping:
             return
         self._server.should_exit = True
         if self._service.busy:
-            self._said(f"stopping after {self._service.busy} answers; once more to stop at once")
+            self._print_line(
+                f"stopping after {self._service.busy} answers; once more to stop at once"
+            )

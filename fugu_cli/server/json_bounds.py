@@ -1,5 +1,5 @@
-"""Bounds on what a body holds, checked before anything is built from it: a short text can hold
-millions of values, each of which takes a hundred times its length in memory.
+"""Bounds on a JSON body, checked before it is parsed: a short text can hold millions of values, and
+each value takes a hundred times its length in memory.
 """
 
 from __future__ import annotations
@@ -9,28 +9,29 @@ import re
 from fugu_cli.system.bounded_json import MAX_DEPTH, NestedTooDeeply
 
 MOST_VALUES = 250_000
-"""Values that the JSON of a request may hold. A conversation of 10,000 messages has some 60,000."""
+"""Values that a request may hold. A conversation of 10,000 messages has about 60,000."""
 
-_BETWEEN = re.compile(rb'[^"\[\]{},]*+')
+_UP_TO_DELIMITER = re.compile(rb'[^"\[\]{},]*+')
 _IN_STRING = re.compile(rb'(?:[^"\\]*+\\.){0,10000}+[^"\\]*+', re.DOTALL)
-"""Part of a string: bounded, as other threads stand still during a match."""
+"""Part of a string. The match is bounded, because no other thread runs during a match."""
 
 
 class TooManyValues(ValueError):
-    """A JSON text with more values than `MOST_VALUES`."""
+    """The JSON text holds more than `MOST_VALUES` values."""
 
 
 def check_bounds(body: bytes) -> None:
-    """Raise TooManyValues or NestedTooDeeply where the JSON text `body` exceeds a bound. What is no JSON is
-    left to whoever parses it."""
+    """Raise TooManyValues or NestedTooDeeply if `body` exceeds a bound. Text that is not JSON
+    passes: its parser reports it.
+    """
     position = values = depth = 0
     while True:
-        position = _end_of(_BETWEEN, body, position)
+        position = _end_of(_UP_TO_DELIMITER, body, position)
         if position == len(body):
             return
-        mark = body[position : position + 1]
+        delimiter = body[position : position + 1]
         position += 1
-        match mark:
+        match delimiter:
             case b'"':
                 position = _end_of_string(body, position)
             case b"[" | b"{":

@@ -1,5 +1,5 @@
-"""The Messages wire (Claude Code above all): requests as clients send them, answers as one message
-or as named events.
+"""The Messages wire (used by Claude Code above all): parses requests, and encodes answers as one
+message or as named events.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from fugu_cli.server.client_requests import (
     answer_details,
     function_tool,
     join_text,
-    no_role,
     parse_body,
     sse_event,
     token_limit,
+    unknown_role,
 )
 from fugu_cli.system.bounded_json import parse_json
 
@@ -80,7 +80,7 @@ class _Tool(LenientModel):
     input_schema: Json | None = None
 
 
-class _Choice(LenientModel):
+class _ToolChoice(LenientModel):
     type: str
     name: str = ""
     disable_parallel_tool_use: bool | None = None
@@ -98,7 +98,7 @@ class _Thinking(LenientModel):
 
 
 class CountTokensBody(LenientModel):
-    """What is counted before it is sent (`/v1/messages/count_tokens`)."""
+    """The body of `/v1/messages/count_tokens`."""
 
     model: str
     messages: ItemList[_Message]
@@ -111,7 +111,7 @@ class _Body(CountTokensBody):
     stream: bool | None = None
     temperature: float | None = None
     stop_sequences: ItemList[str] | None = None
-    tool_choice: _Choice | None = None
+    tool_choice: _ToolChoice | None = None
     output_config: _Output | None = None
     thinking: _Thinking | None = None
     mcp_servers: JsonValue = None
@@ -119,89 +119,98 @@ class _Body(CountTokensBody):
 
 
 def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
-    """The request in `body`. Raises RequestRefused."""
-    sent = parse_body(_Body, body)
-    messages = tuple(_conversation(sent.messages))
+    """Parse the request in `body`. Raises RequestRefused."""
+    payload = parse_body(_Body, body)
+    messages = tuple(_parse_messages(payload.messages))
     if not messages:
         raise RequestRefused(
             400, "messages: at least one that says something is needed", code="invalid_body"
         )
-    if sent.mcp_servers:
+    if payload.mcp_servers:
         raise RequestRefused(
             400, "mcp_servers is not offered: the client runs its tools", code="unsupported_value"
         )
-    tools = tuple(_tools(sent.tools or []))
-    effort, thinks = _effort(sent), sent.thinking is not None and sent.thinking.type != "disabled"
-    held = sent.output_config.format if sent.output_config else None
+    tools = tuple(_parse_tools(payload.tools or []))
+    tool_names = [tool.name for tool in tools]
+    thinking = payload.thinking
+    thinks = thinking is not None and thinking.type != "disabled"
+    form = payload.output_config.format if payload.output_config else None
     return ClientRequest(
-        model=sent.model,
-        system=_system(sent.system),
+        model=payload.model,
+        system=_parse_system(payload.system),
         messages=messages,
         tools=tools,
         sampling=RequestSampling(
-            max_tokens=token_limit("max_tokens", sent.max_tokens, sent.max_tokens),
-            temperature=sent.temperature,
-            stop=tuple(stop for stop in sent.stop_sequences or [] if stop),
-            choice=_choice(sent.tool_choice, [tool.name for tool in tools]),
-            reply_schema=json.dumps(held.schema_) if held and held.schema_ else "",
-            single=bool(sent.tool_choice and sent.tool_choice.disable_parallel_tool_use),
-            effort=effort,
+            max_tokens=token_limit("max_tokens", payload.max_tokens, payload.max_tokens),
+            temperature=payload.temperature,
+            stop=tuple(stop for stop in payload.stop_sequences or [] if stop),
+            choice=_parse_tool_choice(payload.tool_choice, tool_names),
+            reply_schema=json.dumps(form.schema_) if form and form.schema_ else "",
+            single=bool(payload.tool_choice and payload.tool_choice.disable_parallel_tool_use),
+            effort=_parse_effort(payload),
             reasons=thinks,
         ),
-        options=client_requests.read_options(headers, sent.metadata or {}),
-        stream=bool(sent.stream),
-        reasoning=thinks and sent.thinking is not None and sent.thinking.display != "omitted",
+        options=client_requests.read_options(headers, payload.metadata or {}),
+        stream=bool(payload.stream),
+        reasoning=thinking is not None and thinks and thinking.display != "omitted",
     )
 
 
-def _effort(sent: _Body) -> Effort:
-    """The most that may be thought. A budget is the least effort that has as many tokens; what is
-    not to think at all is as little as every model takes."""
-    wanted = sent.output_config.effort if sent.output_config else None
-    match sent.thinking.type if sent.thinking else "":
+def _parse_effort(payload: _Body) -> Effort:
+    """Return the highest effort that the request allows.
+
+    A thinking budget stands for the least effort that has as many tokens. Disabled thinking stands
+    for the effort "low", which every model accepts.
+    """
+    effort = payload.output_config.effort if payload.output_config else None
+    if payload.thinking is None:
+        return effort or ""
+    match payload.thinking.type:
         case "disabled":
             return "low"
-        case "enabled" if wanted is None and sent.thinking:
-            budget = sent.thinking.budget_tokens
-            return next(
-                (one for one in EFFORTS if THINKING_TOKENS.get(one, 0) >= budget > 0), "max"
-            )
         case "adaptive":
-            return wanted or "high"
-    return wanted or ""
+            return effort or "high"
+        case "enabled" if effort is None:
+            budget = payload.thinking.budget_tokens
+            for level in EFFORTS:
+                if THINKING_TOKENS.get(level, 0) >= budget > 0:
+                    return level
+            return "max"
+    return effort or ""
 
 
 def estimated_tokens(body: bytes) -> int:
-    """Tokens of a request, estimated as a token for every three bytes of its text: no tokenizer
-    fits every agent.
+    """Estimate the tokens of a request, one for every three bytes of its text.
+
+    A tokenizer would fit only some of the agents.
     """
-    sent = parse_body(CountTokensBody, body)
-    messages, tools = _conversation(sent.messages), sent.tools or []
-    text = _system(sent.system) + "".join(
-        part.model_dump_json(exclude_defaults=True) for part in (*messages, *tools)
-    )
-    shown = sum(
-        one.tokens
-        for message in messages
-        if not isinstance(message, FromAgent)
-        for one in message.media
-    )
-    return len(text.encode("utf-8", "replace")) // 3 + shown
+    payload = parse_body(CountTokensBody, body)
+    messages = _parse_messages(payload.messages)
+    text = _parse_system(payload.system)
+    for part in (*messages, *(payload.tools or [])):
+        text += part.model_dump_json(exclude_defaults=True)
+    media_tokens = 0
+    for message in messages:
+        if not isinstance(message, FromAgent):
+            media_tokens += sum(item.tokens for item in message.media)
+    return len(text.encode("utf-8", "replace")) // 3 + media_tokens
 
 
-def _system(sent: str | list[_Block] | None) -> str:
-    return join_text([block.text for block in sent]) if isinstance(sent, list) else sent or ""
+def _parse_system(system: str | list[_Block] | None) -> str:
+    if isinstance(system, list):
+        return join_text([block.text for block in system])
+    return system or ""
 
 
-def _conversation(sent: Sequence[_Message]) -> list[Message]:
+def _parse_messages(payload: Sequence[_Message]) -> list[Message]:
     messages: list[Message] = []
-    tools: dict[str, str] = {}
-    for number, message in enumerate(sent):
+    tool_names: dict[str, str] = {}
+    for number, message in enumerate(payload):
         content = message.content
         blocks = [_Block(type="text", text=content)] if isinstance(content, str) else content
         match message.role:
             case "user" | "system":
-                messages += _user(blocks, tools, number)
+                messages += _parse_user_blocks(blocks, tool_names, number)
             case "assistant":
                 calls = tuple(
                     Call(
@@ -212,42 +221,44 @@ def _conversation(sent: Sequence[_Message]) -> list[Message]:
                     for block in blocks
                     if block.type == "tool_use"
                 )
-                tools |= {call.id: call.tool for call in calls}
+                tool_names |= {call.id: call.tool for call in calls}
                 text = "".join(block.text for block in blocks if block.type == "text")
                 messages.append(FromAgent(agent="", text=text, calls=calls))
             case _:
-                raise no_role(f"messages.{number}", message.role)
+                raise unknown_role(f"messages.{number}", message.role)
     return messages
 
 
-def _user(blocks: Sequence[_Block], tools: Mapping[str, str], number: int) -> list[Message]:
-    """The user's side: words and what stands beside them, and the results of calls."""
-    found: list[Message] = []
+def _parse_user_blocks(
+    blocks: Sequence[_Block], tool_names: Mapping[str, str], number: int
+) -> list[Message]:
+    """Return the texts, media and tool results of the user's message `number`."""
+    messages: list[Message] = []
     for block in blocks:
-        beside = ClientMedia(number)
+        media = ClientMedia(number)
         if block.type == "thinking":
             continue
         if block.type == "tool_result":
-            text, tool = _plain(block.content, beside), tools.get(block.tool_use_id, "")
-            made = tuple(beside.taken)
-            found.append(
-                FromTool(
-                    call=block.tool_use_id, tool=tool, text=text, ok=not block.is_error, media=made
-                )
+            text = _result_text(block.content, media)
+            result = FromTool(
+                call=block.tool_use_id,
+                tool=tool_names.get(block.tool_use_id, ""),
+                text=text,
+                ok=not block.is_error,
+                media=tuple(media.accepted),
             )
+            messages.append(result)
             continue
-        words = _words(block, beside)
-        if words is None:
-            what = f"messages.{number}: {block.type} is not offered"
-            raise RequestRefused(400, what, code="unsupported_content")
-        found.append(FromUser(text=words, media=tuple(beside.taken)))
-    return found
+        block_text = _block_text(block, media)
+        if block_text is None:
+            message = f"messages.{number}: {block.type} is not offered"
+            raise RequestRefused(400, message, code="unsupported_content")
+        messages.append(FromUser(text=block_text, media=tuple(media.accepted)))
+    return messages
 
 
-def _words(block: _Block, beside: ClientMedia) -> str | None:
-    """The words of a block, what stands beside them goes to `beside`; None for a block that is not
-    known.
-    """
+def _block_text(block: _Block, media: ClientMedia) -> str | None:
+    """Return the text of a block, None for an unknown block; a picture or document goes to `media`."""
     if block.type == "text":
         return block.text
     if block.type not in ("image", "document"):
@@ -256,42 +267,50 @@ def _words(block: _Block, beside: ClientMedia) -> str | None:
     if source.type == "text":
         return source.data
     if source.type != "base64":
-        return beside.add_url("")
-    return beside.add(source.data, source.media_type, block.title or "")
+        return media.add_url("")
+    return media.add(source.data, source.media_type, block.title or "")
 
 
-def _plain(content: JsonValue | list[_Block], beside: ClientMedia) -> str:
-    if isinstance(content, list):
-        blocks = [(block, _words(block, beside)) for block in content if isinstance(block, _Block)]
-        return "\n".join(
-            NOT_SHOWN.format(kind=block.type) if words is None else words for block, words in blocks
-        )
-    return content if isinstance(content, str) else ""
+def _result_text(content: JsonValue | list[_Block], media: ClientMedia) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    texts: list[str] = []
+    for block in content:
+        if isinstance(block, _Block):
+            text = _block_text(block, media)
+            texts.append(NOT_SHOWN.format(kind=block.type) if text is None else text)
+    return "\n".join(texts)
 
 
-def _tools(sent: Sequence[_Tool]) -> list[ToolSpec]:
-    """Raises RequestRefused for a tool that Anthropic runs, or whose schema only its own models know."""
-    if other := [tool.type for tool in sent if tool.type not in (None, "custom")]:
-        raise RequestRefused(
-            400, f"tools: {other[0]} is not offered, only custom tools", code="unsupported_tool"
-        )
-    return [function_tool(tool.name, tool.description, tool.input_schema) for tool in sent]
+def _parse_tools(payload: Sequence[_Tool]) -> list[ToolSpec]:
+    for tool in payload:
+        if tool.type not in (None, "custom"):  # Anthropic runs it, or only its models know it
+            raise RequestRefused(
+                400,
+                f"tools: {tool.type} is not offered, only custom tools",
+                code="unsupported_tool",
+            )
+    return [function_tool(tool.name, tool.description, tool.input_schema) for tool in payload]
 
 
-def _choice(said: _Choice | None, names: Sequence[str]) -> str:
-    match said.type if said else "auto":
+def _parse_tool_choice(choice: _ToolChoice | None, tools: Sequence[str]) -> str:
+    if choice is None:
+        return ""
+    match choice.type:
         case "auto":
             return ""
         case "none":
             return "none"
         case "any":
             return "required"
-        case "tool" if said and said.name in names:
-            return said.name
+        case "tool" if choice.name in tools:
+            return choice.name
     raise RequestRefused(400, "tool_choice names no tool of this request", code="invalid_value")
 
 
-STOPS: dict[StopReason, str] = {
+STOP_REASONS: dict[StopReason, str] = {
     "end": "end_turn",
     "calls": "tool_use",
     "length": "max_tokens",
@@ -310,98 +329,112 @@ ERROR_TYPES = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-"""`error.type` by status, as the API names them."""
+"""The `error.type` of each HTTP status in Anthropic's API."""
 
 
-def whole(head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json:
-    """The answer as one object."""
-    content: list[JsonValue] = [_thought(head, answer.reasoning)] if answer.reasoning else []
-    content += [{"type": "text", "text": answer.text}] if answer.text else []
-    content += [
-        {"type": "tool_use", "id": c.id, "name": c.tool, "input": _input(c)} for c in answer.calls
-    ]
+def encode(head: AnswerHead, answer: ServedAnswer, client_request: ClientRequest) -> Json:
+    """Return the answer as one message."""
+    content: list[JsonValue] = []
+    if answer.reasoning:
+        content.append({"type": "thinking", "thinking": answer.reasoning, "signature": head.id})
+    if answer.text:
+        content.append({"type": "text", "text": answer.text})
+    for call in answer.calls:
+        content.append(
+            {"type": "tool_use", "id": call.id, "name": call.tool, "input": _call_input(call)}
+        )
     return {
         **_message(head),
         "content": content,
-        "stop_reason": STOPS[answer.stop],
+        "stop_reason": STOP_REASONS[answer.stop],
         "usage": _usage(answer),
-        "fugu": answer_details(head, answer, asking),
+        "fugu": answer_details(head, answer, client_request),
     }
 
 
 class MessagesStream:
-    """The events of one answer: blocks are opened, filled and closed one after the other."""
+    """Encodes one answer as events: content blocks are opened, filled and closed one after the
+    other.
+    """
 
     events_for: frozenset[str] = frozenset()
 
-    def __init__(self, head: AnswerHead, asking: ClientRequest) -> None:
+    def __init__(self, head: AnswerHead, client_request: ClientRequest) -> None:
         self._head = head
-        self._asking = asking
+        self._client_request = client_request
         self._index = 0
-        self._open = ""
-        """The kind of the block that is open."""
-        self._said = self._thought = False
+        self._open_block = ""
+        """Type of the open block; "" if none is open."""
+        self._text_sent = False
+        self._reasoning_sent = False
 
     def begin(self) -> bytes:
         empty: Json = {**_message(self._head), "content": [], "stop_reason": None}
         empty["usage"] = {"input_tokens": 0, "output_tokens": 0}
         return _event("message_start", message=empty)
 
-    def piece(self, text: str) -> bytes:
-        self._said = True
-        opened = b"" if self._open == "text" else self._start({"type": "text", "text": ""})
-        return opened + self._delta({"type": "text_delta", "text": text})
+    def text_delta(self, text: str) -> bytes:
+        self._text_sent = True
+        data = b""
+        if self._open_block != "text":
+            data = self._start({"type": "text", "text": ""})
+        return data + self._delta({"type": "text_delta", "text": text})
 
-    def thought(self, text: str) -> bytes:
-        self._thought = True
-        block: Json = {"type": "thinking", "thinking": "", "signature": ""}
-        opened = b"" if self._open == "thinking" else self._start(block)
-        return opened + self._delta({"type": "thinking_delta", "thinking": text})
+    def reasoning_delta(self, text: str) -> bytes:
+        self._reasoning_sent = True
+        data = b""
+        if self._open_block != "thinking":
+            data = self._start({"type": "thinking", "thinking": "", "signature": ""})
+        return data + self._delta({"type": "thinking_delta", "thinking": text})
 
-    def end(self, answer: ServedAnswer) -> bytes:
-        last = self.thought(answer.reasoning) if answer.reasoning and not self._thought else b""
-        last += b"" if self._said or not answer.text else self.piece(answer.text)
+    def finish(self, answer: ServedAnswer) -> bytes:
+        data = b""
+        if answer.reasoning and not self._reasoning_sent:
+            data += self.reasoning_delta(answer.reasoning)
+        if answer.text and not self._text_sent:
+            data += self.text_delta(answer.text)
         for call in answer.calls:
-            last += self._start({"type": "tool_use", "id": call.id, "name": call.tool, "input": {}})
-            last += self._delta(
-                {"type": "input_json_delta", "partial_json": json.dumps(_input(call))}
-            )
-        last += self._close()
-        delta: Json = {"stop_reason": STOPS[answer.stop], "stop_sequence": None}
-        details = answer_details(self._head, answer, self._asking)
-        last += _event("message_delta", delta=delta, usage=_usage(answer), fugu=details)
-        return last + _event("message_stop")
+            data += self._start({"type": "tool_use", "id": call.id, "name": call.tool, "input": {}})
+            arguments = json.dumps(_call_input(call))
+            data += self._delta({"type": "input_json_delta", "partial_json": arguments})
+        data += self._close()
+        delta: Json = {"stop_reason": STOP_REASONS[answer.stop], "stop_sequence": None}
+        details = answer_details(self._head, answer, self._client_request)
+        data += _event("message_delta", delta=delta, usage=_usage(answer), fugu=details)
+        return data + _event("message_stop")
 
-    def fail(self, refused: RequestRefused) -> bytes:
-        return sse_event(anthropic_error(refused), "error")
+    def fail(self, refusal: RequestRefused) -> bytes:
+        return sse_event(anthropic_error(refusal), "error")
 
-    def idle(self) -> bytes:
+    def keep_alive(self) -> bytes:
         return _event("ping")
 
     def _start(self, block: Json) -> bytes:
-        closed, self._open = self._close(), str(block["type"])
-        return closed + _event("content_block_start", index=self._index, content_block=block)
+        data = self._close()
+        self._open_block = str(block["type"])
+        return data + _event("content_block_start", index=self._index, content_block=block)
 
     def _delta(self, delta: Json) -> bytes:
         return _event("content_block_delta", index=self._index, delta=delta)
 
     def _close(self) -> bytes:
-        if not self._open:
+        if not self._open_block:
             return b""
-        thought, self._open = self._open == "thinking", ""
-        signed = (
-            self._delta({"type": "signature_delta", "signature": self._head.id}) if thought else b""
-        )
+        data = b""
+        if self._open_block == "thinking":
+            # A client sends the block back, where it is skipped: the trace has the author's own.
+            data = self._delta({"type": "signature_delta", "signature": self._head.id})
+        data += _event("content_block_stop", index=self._index)
+        self._open_block = ""
         self._index += 1
-        return signed + _event("content_block_stop", index=self._index - 1)
+        return data
 
 
-def anthropic_error(refused: RequestRefused) -> Json:
-    """An error as this wire has it."""
-    kind = ERROR_TYPES.get(
-        refused.status, "api_error" if refused.status >= 500 else "invalid_request_error"
-    )
-    return {"type": "error", "error": {"type": kind, "message": str(refused)}}
+def anthropic_error(refusal: RequestRefused) -> Json:
+    """Return a refusal as Anthropic's error object."""
+    fallback = "api_error" if refusal.status >= 500 else "invalid_request_error"
+    error_type = ERROR_TYPES.get(refusal.status, fallback)
+    return {"type": "error", "error": {"type": error_type, "message": str(refusal)}}
 
 
 def _event(name: str, **fields: JsonValue) -> bytes:
@@ -418,25 +451,18 @@ def _message(head: AnswerHead) -> Json:
     }
 
 
-def _thought(head: AnswerHead, text: str) -> Json:
-    """A block of thinking. What comes back of it is left alone: its author's own stands in the
-    trace.
-    """
-    return {"type": "thinking", "thinking": text, "signature": head.id}
-
-
-def _input(call: Call) -> JsonValue:
-    """The arguments as an object: what the model wrote, where it wrote one."""
-    given = arguments_object(call.arguments)
-    return (
-        {"malformed_arguments": call.arguments}
-        if given is None
-        else parse_json(call.arguments or "{}")
-    )
+def _call_input(call: Call) -> JsonValue:
+    """Return the arguments as an object, also if the model wrote something else."""
+    if arguments_object(call.arguments) is None:
+        return {"malformed_arguments": call.arguments}
+    arguments: JsonValue = parse_json(call.arguments or "{}")
+    return arguments
 
 
 def _usage(answer: ServedAnswer) -> Json:
-    """Cached tokens are counted apart here, and the orchestration's beside them."""
+    """Return the usage in Anthropic's form, which counts cached tokens separately, with the
+    orchestration's.
+    """
     orchestration = answer.orchestration
     return {
         "input_tokens": max(answer.usage.input - answer.usage.cached - answer.usage.written, 0),
@@ -449,5 +475,5 @@ def _usage(answer: ServedAnswer) -> Json:
     }
 
 
-MESSAGES = Wire(parse, whole, MessagesStream, anthropic_error)
+MESSAGES = Wire(parse, encode, MessagesStream, anthropic_error)
 """`POST /v1/messages`."""

@@ -1,8 +1,7 @@
-"""The endpoint without HTTP: a request in, an answer out, a trace left behind.
+"""The endpoint without HTTP: takes a request, returns an answer, and leaves a trace.
 
-Stands between chat_api.py, responses_api.py, messages_api.py and the two ways to answer. Which one:
-`single_agent.py` for client-side tools, a named agent or a pinned one; `full_loop.py` for
-everything else.
+The HTTP side (app.py) reads and writes the three wires. Requests with client-side tools, a named
+agent or a pinned agent go to `single_agent.py`, all others to `full_loop.py`.
 """
 
 from __future__ import annotations
@@ -21,84 +20,90 @@ from fugu_cli.coordinators import Coordinator
 from fugu_cli.messages import FromUser
 from fugu_cli.providers import Say
 from fugu_cli.server import EndpointLimits, full_loop, single_agent
-from fugu_cli.server.client_requests import AnswerHead, ClientRequest, RequestRefused, ServedAnswer
+from fugu_cli.server.client_requests import (
+    AnswerHead,
+    ClientRequest,
+    Json,
+    RequestRefused,
+    ServedAnswer,
+)
 from fugu_cli.server.single_agent import FUGU, ULTRA, ActiveRequest, EndpointSettings
 from fugu_cli.server.traces import Traces, new_id
-from fugu_cli.session.events import Finished, Interrupted, Recorded
-from fugu_cli.ui import trace as shown
+from fugu_cli.session.events import Finished, Interrupted
+from fugu_cli.ui import trace as trace_view
 
-SILENT = 2.0
-"""Seconds after which a request that is not sent on gives way to others."""
-LEFT, STOPPED = "the client went away", "the endpoint was stopped"
-"""Why an answer was cut: what its task is cancelled with."""
+SILENCE_LIMIT = 2.0
+"""Seconds without a new portion after which an unfinished request may be dropped for another."""
+CLIENT_LEFT, STOPPED = "the client went away", "the endpoint was stopped"
+"""Messages with which the task of an answer is cancelled."""
 
 
 class Exchange:
-    """One request and its answer. `heard`: when its newest portion arrived, on the loop's clock;
-    `patience`: what ends the reading of a request that does not arrive, None while it is not read.
-    """
+    """One request and its answer."""
 
-    def __init__(self, heard: float) -> None:
-        self.heard = heard
-        self.patience: asyncio.Timeout | None = None
+    def __init__(self, last_received: float) -> None:
+        self.last_received = last_received
+        """Arrival of the newest portion of the request, on the loop's clock."""
+        self.read_timeout: asyncio.Timeout | None = None
+        """The timeout while the request is being read, else None."""
 
-    def give_up(self) -> None:
-        """End the reading of the request now."""
-        if self.patience is not None and not self.patience.expired():
-            self.patience.reschedule(asyncio.get_running_loop().time())
+    def stop_reading(self) -> None:
+        if self.read_timeout is not None and not self.read_timeout.expired():
+            self.read_timeout.reschedule(asyncio.get_running_loop().time())
 
 
 class EndpointService:
-    """One endpoint. Closed once; then every trace is on the disk."""
+    """One endpoint: its models, its running requests and their traces."""
 
     def __init__(
-        self, settings: EndpointSettings, traces: Traces, bounds: EndpointLimits | None = None
+        self, settings: EndpointSettings, traces: Traces, limits: EndpointLimits | None = None
     ) -> None:
-        self.bounds = bounds or EndpointLimits()
+        self.limits = limits or EndpointLimits()
         self.traces = traces
         self._settings = settings
         self._exchanges: set[Exchange] = set()
-        self.working: set[asyncio.Future[None]] = set()
-        """Exchanges on their way, to be cut where a stop cannot wait for them."""
-        self._began = int(time.time())
+        self.running: set[asyncio.Future[None]] = set()
+        """Tasks that write answers; `close` cancels those that are left."""
+        self._started = int(time.time())
 
     @property
     def busy(self) -> int:
-        """Answers on their way."""
-        return sum(exchange.patience is None for exchange in self._exchanges)
+        """Number of requests that are being answered."""
+        return sum(exchange.read_timeout is None for exchange in self._exchanges)
 
-    def head(self, asking: ClientRequest) -> AnswerHead:
-        """Return a new answer's id and label. Raises RequestRefused for a model that is not there."""
-        known = {FUGU, ULTRA, *self._settings.offered}
-        if asking.model not in known:
+    def head(self, client_request: ClientRequest) -> AnswerHead:
+        """Return the id, model and time of a new answer. Raises RequestRefused for an unknown model."""
+        models = {FUGU, ULTRA, *self._settings.offered}
+        if client_request.model not in models:
             raise RequestRefused(
                 404,
-                f"the model {asking.model!r} does not exist here; there are: "
-                f"{', '.join(sorted(known))}",
+                f"the model {client_request.model!r} does not exist here; there are: "
+                f"{', '.join(sorted(models))}",
                 code="model_not_found",
             )
-        return AnswerHead(new_id(), asking.model, int(time.time()))
+        return AnswerHead(new_id(), client_request.model, int(time.time()))
 
     @contextmanager
     def exchange(self) -> Iterator[Exchange]:
-        """Hold one of the endpoint's places, from a request's first byte until its answer ends.
+        """Count one exchange against the endpoint's limit, from a request's first byte until its
+        answer ends.
 
-        Where all are taken, the request that is read and whose client has been silent longest is
-        given up. Raises RequestRefused (429) where none has been silent.
+        At the limit, the unfinished request whose client has been silent longest is dropped. Raises
+        RequestRefused (429) if no client has been silent for long.
         """
         time = asyncio.get_running_loop().time()
-        if len(self._exchanges) >= self.bounds.at_once:
-            reading = [exchange for exchange in self._exchanges if exchange.patience is not None]
-            slowest = min(reading, key=lambda exchange: exchange.heard, default=None)
-            if slowest is not None and time - slowest.heard > SILENT:
-                slowest.give_up()
+        if len(self._exchanges) >= self.limits.at_once:
+            unfinished = [item for item in self._exchanges if item.read_timeout is not None]
+            slowest = min(unfinished, key=lambda item: item.last_received, default=None)
+            if slowest is not None and time - slowest.last_received > SILENCE_LIMIT:
+                slowest.stop_reading()
                 self._exchanges.discard(slowest)
-        if len(self._exchanges) >= self.bounds.at_once:
+        if len(self._exchanges) >= self.limits.at_once:
             raise RequestRefused(
                 429,
                 f"{len(self._exchanges)} requests are being answered, which is the limit of this "
                 f"endpoint",
-                kind="rate_limit_error",
+                error_type="rate_limit_error",
                 code="too_many_requests",
                 after=1.0,
             )
@@ -110,64 +115,74 @@ class EndpointService:
             self._exchanges.discard(exchange)
 
     async def answer(
-        self, asking: ClientRequest, head: AnswerHead, say: Say, chosen: Callable[[str], None]
+        self,
+        client_request: ClientRequest,
+        head: AnswerHead,
+        say: Say,
+        on_agent_chosen: Callable[[str], None],
     ) -> ServedAnswer:
-        """The answer; `say` gets its text as far as it can be told early, `chosen` who writes it.
-        Raises RequestRefused.
+        """Return the answer. Raises RequestRefused.
+
+        `say` gets text as soon as it may be sent, `on_agent_chosen` the name of the agent that writes.
         """
-        single_agent.check_length(self._settings, asking)
+        single_agent.check_length(self._settings, client_request)
         log = self.traces.open(head.id)
         log.append(self._settings.opened)
-        if not asking.tools and (mask := log.mask) is not None:
-            system = mask.fact(FromUser(text=asking.system)).text
-            asking = replace(asking, system=system, messages=tuple(map(mask.fact, asking.messages)))
-        tab = self._settings.tab(log, self.traces.path(head.id)) if self._settings.tab else None
-        save = partial(self.traces.save, head.id)
+        if not client_request.tools and (redaction := log.mask) is not None:
+            client_request = replace(
+                client_request,
+                system=redaction.fact(FromUser(text=client_request.system)).text,
+                messages=tuple(map(redaction.fact, client_request.messages)),
+            )
+        account = None
+        if self._settings.open_account:
+            account = self._settings.open_account(log, self.traces.path(head.id))
         request = ActiveRequest(
-            self._settings, head.id, asking, log, self.traces.author, say, chosen, save, tab
+            settings=self._settings,
+            id=head.id,
+            client_request=client_request,
+            log=log,
+            find_author=self.traces.author,
+            say=say,
+            on_agent_chosen=on_agent_chosen,
+            save=partial(self.traces.save, head.id),
+            account=account,
         )
         try:
-            async with asyncio.timeout(self.bounds.seconds):
-                answer = await self._answered(request)
-                return answer if asking.reasoning else replace(answer, reasoning="")
+            async with asyncio.timeout(self.limits.seconds):
+                answer = await self._dispatch(request)
+                return answer if client_request.reasoning else replace(answer, reasoning="")
         except TimeoutError as error:
-            log.append(
-                Finished(reason="time_limit", message=f"no answer within {self.bounds.seconds:g} s")
-            )
-            raise RequestRefused(
-                504,
-                f"no answer within {self.bounds.seconds:g} s",
-                kind="server_error",
-                code="timeout",
-            ) from error
-        except asyncio.CancelledError as cut:
+            message = f"no answer within {self.limits.seconds:g} s"
+            log.append(Finished(reason="time_limit", message=message))
+            raise RequestRefused(504, message, error_type="server_error", code="timeout") from error
+        except asyncio.CancelledError as cancelled:
             if not any(isinstance(event, Interrupted) for event in log.events):
                 log.append(Interrupted(turn=0))
-            log.append(Finished(reason="interrupted", message=str(cut) or LEFT))
+            log.append(Finished(reason="interrupted", message=str(cancelled) or CLIENT_LEFT))
             raise
         finally:
             self.traces.finish(head.id)
             log.close()
-            if tab is not None:
-                tab.close()
+            if account is not None:
+                account.close()
 
-    async def _answered(self, request: ActiveRequest) -> ServedAnswer:
-        asking = request.asking
-        if asking.model in self._settings.members:
-            return await single_agent.answer_with_one_agent(request, asking.model)
-        ultra = self._ultra(asking)
-        if asking.tools or (self._settings.single is not None and ultra is None):
-            return await single_agent.answer_with_one_agent(request, self._settings.single)
-        coordinator = ultra or self._settings.team.coordinator
+    async def _dispatch(self, request: ActiveRequest) -> ServedAnswer:
+        client_request = request.client_request
+        if client_request.model in self._settings.members:
+            return await single_agent.answer_with_one_agent(request, client_request.model)
+        conductor = self._requested_conductor(client_request)
+        pinned = self._settings.pinned_agent
+        if client_request.tools or (pinned is not None and conductor is None):
+            return await single_agent.answer_with_one_agent(request, pinned)
+        coordinator = conductor or self._settings.team.coordinator
         return await full_loop.answer_with_full_loop(
-            request, coordinator, planned=ultra is not None
+            request, coordinator, planned=conductor is not None
         )
 
-    def _ultra(self, asking: ClientRequest) -> Coordinator | None:
-        """The Conductor, where the request asks for it. Raises RequestRefused where there is none."""
-        if asking.options.tier != "ultra" and (
-            asking.model != ULTRA or asking.options.tier == "fugu"
-        ):
+    def _requested_conductor(self, client_request: ClientRequest) -> Coordinator | None:
+        tier = client_request.options.tier
+        if tier == "fugu" or (tier is None and client_request.model != ULTRA):
             return None
         if self._settings.ultra is None:
             raise RequestRefused(
@@ -177,50 +192,45 @@ class EndpointService:
             )
         return self._settings.ultra()
 
-    def models(self) -> list[JsonValue]:
-        """What `GET /v1/models` lists: the pool as a whole in its two tiers, then its members."""
-        names = [FUGU, ULTRA, *self._settings.offered]
-        owners = {FUGU: "fugu", ULTRA: "fugu"} | {
-            n: one.provider for n, one in self._settings.members.items()
-        }
-        return [_model(name, owners[name], self._began) for name in names]
+    def models(self) -> list[Json]:
+        """Return the entries of `GET /v1/models`: the pool in its two tiers, then its agents.
 
-    def trace(self, id: str) -> JsonValue | None:
-        """A trace as `fugu trace ID --json` shows it, None where there is none. Raises
-        StorageError.
+        Each entry has the fields of OpenAI's and of Anthropic's API.
+        """
+        owners = {FUGU: "fugu", ULTRA: "fugu"}
+        for name, member in self._settings.offered.items():
+            owners[name] = member.provider
+        created_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started))
+        return [
+            {
+                "id": name,
+                "object": "model",
+                "created": self._started,
+                "owned_by": owner,
+                "type": "model",
+                "created_at": created_at,
+                "display_name": name,
+            }
+            for name, owner in owners.items()
+        ]
+
+    def trace(self, id: str) -> Json | None:
+        """Return a trace as `fugu trace ID --json` shows it, followed by all its events; None if it does
+        not exist. Raises StorageError.
         """
         records = self.traces.read(id)
-        return None if records is None else _trace(records, id)
+        if records is None:
+            return None
+        decisions: Json = json.loads(trace_view.trace_json(records, id))
+        events: list[JsonValue] = [record.model_dump(mode="json") for record in records]
+        return {"id": id, "object": "trace", **decisions, "events": events}
 
     async def close(self) -> None:
-        """Cut what is still on its way; give back connections; write every trace."""
-        for work in self.working:
-            work.cancel(STOPPED)
-        if self.working:
-            await asyncio.wait(self.working)
+        """Cancel the running answers, close connections to models, and write every trace."""
+        for task in self.running:
+            task.cancel(STOPPED)
+        if self.running:
+            await asyncio.wait(self.running)
         for agent in self._settings.team.agents.values():
             await agent.close()
         self.traces.close()
-
-
-def _trace(records: list[Recorded], id: str) -> JsonValue:
-    """The decisions as people read them, then every fact they were made from."""
-    told: dict[str, JsonValue] = json.loads(shown.trace_json(records, id))
-    return {
-        "id": id,
-        "object": "trace",
-        **told,
-        "events": [record.model_dump(mode="json") for record in records],
-    }
-
-
-def _model(name: str, owner: str, created: int) -> JsonValue:
-    """As both wires have it."""
-    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(created))
-    openai: dict[str, JsonValue] = {
-        "id": name,
-        "object": "model",
-        "created": created,
-        "owned_by": owner,
-    }
-    return {**openai, "type": "model", "created_at": when, "display_name": name}

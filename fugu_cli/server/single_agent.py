@@ -1,6 +1,7 @@
-"""One agent answers: where the client runs tools of its own, names an agent, or one is pinned. With
-the endpoint's settings, and the hold on the budget while a call is under way, which the full loop
-uses as well.
+"""One agent answers: if the client runs tools of its own, names an agent, or an agent is pinned.
+
+Also holds the endpoint's settings, and the accounting of running calls, which the full loop uses as
+well.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from fugu_cli.server.client_requests import (
     ServedAnswer,
 )
 from fugu_cli.server.traces import (
+    AuthorLookup,
     CallAuthor,
-    Recall,
     author_of,
     call_id,
     conversation_events,
@@ -68,27 +69,26 @@ FUGU, ULTRA = "fugu", "fugu-ultra"
 
 @dataclass(frozen=True)
 class EndpointSettings:
-    """`opened` is the first line of every trace. `single`: the agent that answers for the pool,
-    where one is pinned.
-
-    `opted_out`: agents that the configuration keeps from every request. `longest`: an entry's own
-    limit on reply tokens, by agent. `ultra` makes the Conductor's coordinator, None where there is
-    none. `environment` is what a loop without the client's tools works on: no tools, an empty
-    folder. `tab` opens a request's account, its log and where that will lie given; None where no
-    budget is shared by requests. `watch` tells a collector of a request from then on: its log, its
-    id, and the span above it.
-    """
+    """Everything an endpoint needs from the configuration."""
 
     opened: Opened
+    """The first event of every trace."""
     team: Team
     environment: Environment
+    """The environment of requests without client-side tools: no tools, an empty folder."""
     budgets: Budgets = field(default_factory=Budgets)
     opted_out: frozenset[str] = frozenset()
-    longest: Mapping[str, int] = field(default_factory=dict)
-    single: str | None = None
+    """Agents that the configuration excludes from every request."""
+    max_reply_tokens: Mapping[str, int] = field(default_factory=dict)
+    """Limits on reply tokens in the configuration, by agent."""
+    pinned_agent: str | None = None
+    """The agent that answers for the whole pool, if one is pinned."""
     ultra: Callable[[], Coordinator] | None = None
-    tab: Callable[[Log, Path], SharedAccount] | None = None
+    """Makes the Conductor's coordinator; None if there is no Conductor."""
+    open_account: Callable[[Log, Path], SharedAccount] | None = None
+    """Opens the account of a request with its log and trace path; None without shared budgets."""
     watch: Callable[[Log, str, str], object] = lambda *_: None
+    """Reports a request to a telemetry collector: its log, its id, and its parent span."""
 
     @property
     def members(self) -> Mapping[str, Member]:
@@ -113,11 +113,11 @@ FAILURE_STATUS = {
     "budget": 402,
     "unavailable": 503,
 }
-"""What the client is told where an agent failed. What only its user can mend is nothing that
-clients try again.
+"""HTTP status for each kind of agent failure. Clients do not retry a failure that only their user can
+fix.
 """
 
-REFUSAL_KINDS = {
+REFUSAL_ERROR_TYPES = {
     400: "invalid_request_error",
     402: "insufficient_quota",
     403: "permission_error",
@@ -127,263 +127,262 @@ REFUSAL_KINDS = {
 
 
 def failure_refusal(kind: str, message: str, after: float | None = None) -> RequestRefused:
-    """The refusal for a failure of `AgentError.kind`, or of the budget."""
+    """Return the refusal for a failure of the kind `AgentError.kind`, or of the budget."""
     if kind == "invalid" and error_mapping.TOO_LONG.search(message):
         return RequestRefused(400, f"prompt is too long: {message}", code=TOO_LONG)
     status = FAILURE_STATUS.get(kind, 502)
     code = "budget_exceeded" if kind == "budget" else f"agent_{kind}"
     return RequestRefused(
-        status, message, kind=REFUSAL_KINDS.get(status, "server_error"), code=code, after=after
+        status,
+        message,
+        error_type=REFUSAL_ERROR_TYPES.get(status, "server_error"),
+        code=code,
+        after=after,
     )
 
 
 def message_with_hint(error: AgentError) -> str:
-    """The message with its hint."""
+    """Return the error's message, followed by its hint."""
     return f"{str(error).rstrip('.')}; {error.hint}" if error.hint else str(error)
 
 
-BROKEN = Finished(reason="failed", message="the agent failed in the middle of its answer")
-"""How a request ends of whose answer a client has heard the beginning."""
+BROKEN_OFF = Finished(reason="failed", message="the agent failed in the middle of its answer")
+"""The end of a request whose answer broke off after the client got its beginning."""
 SAME_CALL = 3
-"""Times an agent may make the same call in one loop before another one takes the turn."""
+"""Times an agent may make the same call in one tool loop before another agent takes the turn."""
 
 
 @dataclass(frozen=True)
 class ActiveRequest:
-    """One request on its way: `id` is its trace's, `chosen` is told who answers, as soon as that is
-    known.
-    """
+    """A request that is being answered. `id` is also the id of its trace."""
 
     settings: EndpointSettings
     id: str
-    asking: ClientRequest
+    client_request: ClientRequest
     log: Log
-    recall: Recall
+    find_author: AuthorLookup
     say: Say
-    chosen: Callable[[str], None]
+    on_agent_chosen: Callable[[str], None]
     save: Callable[[], object]
-    tab: SharedAccount | None = None
-    """Its account, where requests share a budget."""
+    account: SharedAccount | None = None
+    """The request's account, if requests share a budget."""
 
-    def tell(self, item: object, text: str = "") -> None:
-        """Pass on what is said or thought, where that is what was told; `text` in its place."""
+    def forward(self, item: object, text: str = "") -> None:
+        """Send streamed text or reasoning to the client; `text` replaces the item's own text."""
         if isinstance(item, TextStreamed):
             self.say(text or item.text)
         elif (
             isinstance(item, ThoughtStreamed)
-            and self.asking.reasoning
+            and self.client_request.reasoning
             and isinstance(self.say, ThoughtListener)
         ):
             self.say.think(item.text)
 
 
 async def answer_with_one_agent(request: ActiveRequest, pinned: str | None) -> ServedAnswer:
-    """The answer of one agent. Raises RequestRefused; cancelled, it records what was cut off."""
-    log, asking = request.log, request.asking
-    if not asking.tools:
-        log.listen(request.tell)
-    messages = with_authors(asking.messages, request.recall)
-    for fact in conversation_events(messages):
-        log.append(fact)
-    excluded_agents(request, messages, pinned)
-    request.settings.watch(log, request.id, asking.options.traceparent)
-    began = len(log.events)
-    keep_or_switch(request, messages, pinned)
+    """Return the answer of the agent `pinned`, or of one that the coordinator chooses.
+
+    Raises RequestRefused. If cancelled, it records what the agent had written.
+    """
+    log, client_request = request.log, request.client_request
+    if not client_request.tools:
+        log.listen(request.forward)
+    messages = with_authors(client_request.messages, request.find_author)
+    for event in conversation_events(messages):
+        log.append(event)
+    exclude_agents(request, messages, pinned)
+    request.settings.watch(log, request.id, client_request.options.traceparent)
+    first_new = len(log.events)
+    if client_request.in_tool_loop and pinned is None:
+        _switch_agent_if_needed(request, messages)
     while True:
-        assigned = await _assigned(request, messages, pinned, began)
-        log.append(assigned)
-        request.chosen(assigned.agent)
-        reply = await _reply(request, messages, assigned, pinned=pinned is not None)
+        assignment = await _assign(request, messages, pinned, first_new)
+        log.append(assignment)
+        request.on_agent_chosen(assignment.agent)
+        reply = await _reply(request, messages, assignment, pinned=pinned is not None)
         if reply is not None:
             log.append(ANSWERED)
-            return traces.answer_with_usage(
-                log.events, began, reply, views.turns(log.events)[-1].replies[-1]
-            )
+            recorded = views.turns(log.events)[-1].replies[-1]
+            return traces.answer_with_usage(log.events, first_new, reply, recorded)
         if pinned is not None:
-            raise _last_failure(request)
+            raise _end_with_newest_failure(request)
 
 
-def excluded_agents(
+def exclude_agents(
     request: ActiveRequest, messages: tuple[Message, ...] = (), pinned: str | None = None
 ) -> None:
-    """Who is out for this request: opted out by the client, unavailable, or, where one agent is to
-    answer `messages`, not able to. Raises RequestRefused for a wrong name, and where nobody is left."""
-    unknown = sorted(request.asking.options.opt_out - request.settings.members.keys())
+    """Record the agents that cannot answer this request.
+
+    These are the agents that the client opted out, that are unavailable, or, if `messages` are to
+    be answered by one agent, that cannot answer them. Raises RequestRefused for an unknown name, and
+    if no agent is left.
+    """
+    opted_out = request.client_request.options.opt_out
+    offered = request.settings.offered.keys()
+    unknown = sorted(opted_out - request.settings.members.keys())
     if unknown:
-        there = ", ".join(request.settings.members)
+        pool = ", ".join(request.settings.members)
         raise RequestRefused(
-            400, f"opt_out names {unknown[0]!r}; the pool has: {there}", code="unknown_agent"
+            400, f"opt_out names {unknown[0]!r}; the pool has: {pool}", code="unknown_agent"
         )
-    out = dict.fromkeys(
-        sorted(request.asking.options.opt_out), Exclusion(message="opted out of this request")
-    )
-    if out.keys() >= request.settings.offered.keys():
+    if opted_out >= offered:
         raise RequestRefused(
             400, "every agent of the pool is opted out of this request", code="no_agent_left"
         )
+    exclusions: dict[str, Exclusion] = {}
     if messages:
-        out = {
-            **_unable(
-                request,
-                messages,
-                (pinned,) if pinned else request.settings.offered.keys() - out.keys(),
-            ),
-            **out,
-        }
-    if out:
-        request.log.append(Masked(agents=tuple(out.items())))
+        candidates = {pinned} if pinned else offered - opted_out
+        exclusions = _unable_agents(request, messages, candidates)
+    for name in sorted(opted_out):
+        exclusions[name] = Exclusion(message="opted out of this request")
+    if exclusions:
+        request.log.append(Masked(agents=tuple(exclusions.items())))
     availability.record_exclusions(request.log, request.settings.team.breaker, {})
 
 
-HOPELESS = 2
-"""How many times an agent's context a conversation may be estimated at before it is turned away
-unread."""
+TOO_LONG_FACTOR = 2
+"""A conversation estimated at more than this many times the largest context is refused unread."""
 
 
-def check_length(settings: EndpointSettings, asking: ClientRequest) -> None:
-    """Raise RequestRefused for a conversation that is far longer than any agent reads, before
-    anything is made of it: the endpoint would answer nobody else meanwhile."""
-    characters = len(asking.system) + sum(len(tool.parameters) for tool in asking.tools)
-    for message in asking.messages:
+def check_length(settings: EndpointSettings, client_request: ClientRequest) -> None:
+    """Raise RequestRefused for a conversation that is far longer than any agent can read.
+
+    This happens before the conversation is processed, which would keep the endpoint from answering
+    others.
+    """
+    characters = len(client_request.system) + sum(
+        len(tool.parameters) for tool in client_request.tools
+    )
+    for message in client_request.messages:
         characters += len(message.text)
         if isinstance(message, FromAgent):
             characters += sum(len(call.arguments) for call in message.calls)
     tokens = int(characters / views.BYTES)
-    longest = max((member.context for member in settings.offered.values()), default=0)
-    if tokens > HOPELESS * longest:
+    largest_context = max((member.context for member in settings.offered.values()), default=0)
+    if tokens > TOO_LONG_FACTOR * largest_context:
         raise RequestRefused(
             400,
-            f"prompt is too long: {tokens} tokens > {longest} maximum, as estimated",
+            f"prompt is too long: {tokens} tokens > {largest_context} maximum, as estimated",
             code=TOO_LONG,
         )
 
 
 NO_TOOLS = "it calls no tools, and the request has some"
-ESTIMATE = 1.2
-"""An estimate may be so much too high: what is no more than that too long is left to the server."""
+ESTIMATE_TOLERANCE = 1.2
+"""An estimated prompt may exceed an agent's context by this factor: its server decides then."""
 
 
-def _unable(
+def _unable_agents(
     request: ActiveRequest, messages: tuple[Message, ...], names: Iterable[str]
 ) -> dict[str, Exclusion]:
-    """Those of `names` that can call none of the client's tools, or read less than this. Raises
-    Refused where they all are."""
-    asked = {name: request.settings.members[name] for name in names}
-    out = {
-        name: NO_TOOLS
-        for name, one in asked.items()
-        if one.protocol == "text" and request.asking.tools
-    }
-    if len(out) == len(asked):
-        said = (
-            f"tools: {', '.join(out)} can call none; choose an agent that does, or leave the "
-            f"tools out"
+    """Return those of `names` that cannot call the client's tools, or whose context is too small.
+
+    Raises RequestRefused if none of them can answer.
+    """
+    members = {name: request.settings.members[name] for name in names}
+    exclusions: dict[str, Exclusion] = {}
+    if request.client_request.tools:
+        for name, member in members.items():
+            if member.protocol == "text":
+                exclusions[name] = Exclusion(message=NO_TOOLS)
+    if len(exclusions) == len(members):
+        message = (
+            f"tools: {', '.join(exclusions)} can call none; choose an agent that does, or leave "
+            f"the tools out"
         )
-        raise RequestRefused(400, said, code="unsupported_tool")
-    able = {name: one for name, one in asked.items() if name not in out}
-    sizes: dict[str, int] = {}
-    by_media: dict[tuple[bool, bool], int] = {}
-    for name, member in able.items():
-        shown = member.vision, member.documents
-        if shown not in by_media:
-            by_media[shown] = compaction.prompt_tokens(_prompt(request, messages, member))
-        sizes[name] = by_media[shown]
-    short = {name: size for name, size in sizes.items() if size > ESTIMATE * asked[name].context}
-    if len(short) == len(sizes):
-        name = max(short, key=lambda one: asked[one].context)
-        said = (
-            f"prompt is too long: {short[name]} tokens > {asked[name].context} maximum, as "
-            f"estimated for {name}"
+        raise RequestRefused(400, message, code="unsupported_tool")
+    able = [member for name, member in members.items() if name not in exclusions]
+    sizes: dict[tuple[bool, bool], int] = {}
+    """Tokens of the prompt, for agents with and without pictures and documents."""
+    too_small: list[Member] = []
+    for member in able:
+        media = (member.vision, member.documents)
+        if media not in sizes:
+            sizes[media] = compaction.prompt_tokens(_prompt(request, messages, member))
+        if sizes[media] > ESTIMATE_TOLERANCE * member.context:
+            too_small.append(member)
+            reason = f"the request is some {sizes[media]} tokens; it reads {member.context}"
+            exclusions[member.name] = Exclusion(message=reason)
+    if len(too_small) == len(able):
+        largest = max(too_small, key=lambda member: member.context)
+        message = (
+            f"prompt is too long: {sizes[largest.vision, largest.documents]} tokens > "
+            f"{largest.context} maximum, as estimated for {largest.name}"
         )
-        raise RequestRefused(400, said, code=TOO_LONG)
-    out |= {
-        name: f"the request is some {size} tokens; it reads {asked[name].context}"
-        for name, size in short.items()
-    }
-    return {name: Exclusion(message=why) for name, why in out.items()}
+        raise RequestRefused(400, message, code=TOO_LONG)
+    return exclusions
 
 
-def keep_or_switch(
-    request: ActiveRequest, messages: tuple[Message, ...], pinned: str | None
-) -> None:
-    """In a tool loop: its agent goes on, or is masked with the reason why it does not."""
-    if not request.asking.in_tool_loop or pinned is not None:
-        return
-    author = _caller(messages, request.recall)
+def _switch_agent_if_needed(request: ActiveRequest, messages: tuple[Message, ...]) -> None:
+    """Record a failure of the agent whose tool loop this is, if another agent must continue."""
+    author = _newest_author(messages, request.find_author)
     if author is None or author.agent not in request.settings.offered:
         return
-    why = _why_not(request, messages, author)
-    if why:
-        turn = _turn(request.log) - 1
-        request.log.append(Failed(turn=turn, what=author.agent, kind="switched", message=why))
+    reason = _switch_reason(request, messages, author)
+    if reason:
+        turn = _next_turn(request.log) - 1
+        request.log.append(Failed(turn=turn, what=author.agent, kind="switched", message=reason))
 
 
-def _why_not(request: ActiveRequest, messages: tuple[Message, ...], author: CallAuthor) -> str:
-    """The reason to take the turn from the agent whose calls the client ran; "" where there is
-    none.
-    """
-    out = views.failed_agents(request.log.events)
+def _switch_reason(
+    request: ActiveRequest, messages: tuple[Message, ...], author: CallAuthor
+) -> str:
+    """Return why the author of the newest calls cannot continue; "" if it can."""
+    excluded = views.failed_agents(request.log.events)
+    if author.agent in excluded:
+        return str(excluded[author.agent])
     member = request.settings.members[author.agent]
-    if author.agent in out:
-        return str(out[author.agent])
-    if not member.vision and views.has_picture(request.log.events) and _who_sees(request):
-        return action_space.NO_VISION
-    if short := _over_budget(request, messages, member):
-        return short
-    replies = [message for message in messages[_loop(messages) :] if isinstance(message, FromAgent)]
-    calls = Counter((call.tool, call.arguments) for reply in replies for call in reply.calls)
-    times = max(calls.values(), default=0)
-    if times >= SAME_CALL:
-        return f"it made the same call {times} times: another agent may see why that leads nowhere"
+    if not member.vision and views.has_picture(request.log.events):
+        unavailable = {*excluded, *request.client_request.options.opt_out}
+        for name, candidate in request.settings.offered.items():
+            if candidate.vision and name not in unavailable:
+                return action_space.NO_VISION
+    over_budget = _over_budget(request, messages, member)
+    if over_budget:
+        return over_budget
+    times: Counter[tuple[str, str]] = Counter()
+    for message in reversed(messages):
+        if isinstance(message, FromAgent):
+            if not message.calls:
+                break  # the tool loop begins after the newest reply without calls
+            times.update((call.tool, call.arguments) for call in message.calls)
+    most = max(times.values(), default=0)
+    if most >= SAME_CALL:
+        return f"it made the same call {most} times: another agent may see why that leads nowhere"
     return ""
 
 
-def _who_sees(request: ActiveRequest) -> list[str]:
-    """The agents that see pictures and may answer this request."""
-    out = {*views.failed_agents(request.log.events), *request.asking.options.opt_out}
-    return [
-        name
-        for name, member in request.settings.offered.items()
-        if member.vision and name not in out
-    ]
-
-
-def _loop(messages: tuple[Message, ...]) -> int:
-    """Where the tool loop begins: behind the newest reply without calls."""
-    ends = [
-        i
-        for i, message in enumerate(messages)
-        if isinstance(message, FromAgent) and not message.calls
-    ]
-    return ends[-1] + 1 if ends else 0
-
-
-async def _assigned(
-    request: ActiveRequest, messages: tuple[Message, ...], pinned: str | None, began: int
+async def _assign(
+    request: ActiveRequest, messages: tuple[Message, ...], pinned: str | None, first_new: int
 ) -> Assigned:
-    """Who answers: the pinned agent, the one whose loop it is, or whom the coordinator chooses.
-    Raises RequestRefused.
+    """Return the assignment of the pinned agent, of the agent whose tool loop this is, or of one that
+    the coordinator chooses. Raises RequestRefused.
     """
-    events, out = request.log.events, views.failed_agents(request.log.events)
-    turn = _turn(request.log)
+    turn = _next_turn(request.log)
     if pinned is not None:
-        if pinned in request.asking.options.opt_out:
+        if pinned in request.client_request.options.opt_out:
             raise RequestRefused(
                 400, f"{pinned} is both asked for and opted out", code="unknown_agent"
             )
         return Assigned(
             turn=turn, agent=pinned, role="worker", by="single", reason="the client named it"
         )
-    sticky = _keeper(request, out) if len(events) == began else None
-    if sticky is not None:
-        why = f"its calls brought results, and its prompt cache is warm (trace {sticky.trace})"
-        return Assigned(turn=turn, agent=sticky.agent, role="worker", by="sticky", reason=why)
-    dear = {
-        name: why
-        for name, member in request.settings.members.items()
-        if (why := _over_budget(request, messages, member))
-    }
-    decision = await availability.decide(request.log, request.settings.team, dear)
+    if request.client_request.in_tool_loop and len(request.log.events) == first_new:
+        author = _newest_author(request.client_request.messages, request.find_author)
+        available = request.settings.offered.keys() - views.failed_agents(request.log.events)
+        if author is not None and author.agent in available:
+            reason = (
+                f"its calls brought results, and its prompt cache is warm (trace {author.trace})"
+            )
+            return Assigned(
+                turn=turn, agent=author.agent, role="worker", by="sticky", reason=reason
+            )
+    over_budget: dict[str, str] = {}
+    for name, member in request.settings.members.items():
+        reason = _over_budget(request, messages, member)
+        if reason:
+            over_budget[name] = reason
+    decision = await availability.decide(request.log, request.settings.team, over_budget)
     if isinstance(decision, Assigned):
         return _as_worker(decision)
     if isinstance(decision, Finished):
@@ -394,30 +393,18 @@ async def _assigned(
     )
 
 
-def _keeper(request: ActiveRequest, out: dict[str, Exclusion]) -> CallAuthor | None:
-    if not request.asking.in_tool_loop:
-        return None
-    author = _caller(request.asking.messages, request.recall)
-    return (
-        author
-        if author and author.agent in request.settings.offered and author.agent not in out
-        else None
-    )
-
-
-def _caller(messages: tuple[Message, ...], recall: Recall) -> CallAuthor | None:
-    """The author of the newest reply; None where it is not known, or was cut off with the history
-    before it.
-    """
-    newest = next(
-        (message for message in reversed(messages) if isinstance(message, FromAgent)), None
-    )
-    return author_of(newest, recall) if newest is not None else None
+def _newest_author(messages: tuple[Message, ...], find_author: AuthorLookup) -> CallAuthor | None:
+    """Return the author of the newest reply, or None if it is unknown or there is no reply."""
+    for message in reversed(messages):
+        if isinstance(message, FromAgent):
+            return author_of(message, find_author)
+    return None
 
 
 def _as_worker(decision: Assigned) -> Assigned:
-    """The client waits for an answer: whoever is chosen gives it, and the head's own role stays in
-    the trace.
+    """Return the assignment as a Worker's, since the client waits for an answer.
+
+    The role that the coordinator chose stays in the trace.
     """
     if decision.role == "worker":
         return decision
@@ -428,184 +415,192 @@ def _as_worker(decision: Assigned) -> Assigned:
 
 
 async def _reply(
-    request: ActiveRequest, messages: tuple[Message, ...], assigned: Assigned, *, pinned: bool
+    request: ActiveRequest, messages: tuple[Message, ...], assignment: Assigned, *, pinned: bool
 ) -> Replied | None:
-    """The agent's reply, recorded; None where it failed and another one may try. Raises RequestRefused
-    where none may.
+    """Return the agent's reply after recording it, or None if the agent failed and another may try.
+
+    Raises RequestRefused if no other agent may try, because the client already got some text.
     """
-    log, member = request.log, request.settings.members[assigned.agent]
-    if short := _over_budget(request, messages, member):  # a named agent's, or that of a loop's own
-        log.append(Failed(turn=assigned.turn, what=member.name, kind=views.BUDGET, message=short))
+    log, member = request.log, request.settings.members[assignment.agent]
+    over_budget = _over_budget(request, messages, member)
+    if over_budget:  # the agent was not chosen by the coordinator
+        log.append(
+            Failed(turn=assignment.turn, what=member.name, kind=views.BUDGET, message=over_budget)
+        )
         return None
-    prompt = _with_room(_prompt(request, messages, member), member)
+    prompt = _prompt(request, messages, member)
+    # Some servers refuse a limit on the reply that exceeds the rest of the context.
+    rest = max(member.context - compaction.prompt_tokens(prompt), LEAST_REPLY_TOKENS)
+    prompt = prompt.model_copy(update={"max_tokens": min(prompt.max_tokens, rest)})
     request.save()
-    started, speech = time.monotonic(), _Speech(request, assigned)
-    said = speech.said
+    started = time.monotonic()
+    listener = _ReplyListener(request, assignment)
     pauses = availability.CallPauses(
         request.settings.team, member.name, "none" if pinned else "soon"
     )
 
-    def wait(pause: Pause) -> None:
-        if said and request.asking.stream:
+    def before_retry(pause: Pause) -> None:
+        if listener.texts and request.client_request.stream:
             raise broken_stream_reason(member.name)
         pauses.check(pause, log.events)
-        said.clear()
-        availability.check_budget(
-            log.events, member, prompt, request_budgets(request), usd(pause.used, member.price)
-        )
+        listener.texts.clear()
+        spent = usd(pause.used, member.price)
+        availability.check_budget(log.events, member, prompt, request_budgets(request), spent)
 
     try:
-        reply = await answering_agents(request)[member.name].reply(prompt, speech, wait)
+        agent = answering_agents(request)[member.name]
+        reply = await agent.reply(prompt, listener, before_retry)
     except asyncio.CancelledError as cancelled:
-        log.append(interrupted_event(assigned.turn, member.name, "".join(said), cancelled))
+        text = "".join(listener.texts)
+        log.append(interrupted_event(assignment.turn, member.name, text, cancelled))
         raise
     except AgentError as error:
-        log.append(failed_event(assigned.turn, member.name, error))
-        if said and request.asking.stream:
-            log.append(BROKEN)
+        log.append(failed_event(assignment.turn, member.name, error))
+        if listener.texts and request.client_request.stream:
+            log.append(BROKEN_OFF)
             raise failure_refusal(error.kind, message_with_hint(error)) from error
         return None
-    return _recorded(request, assigned, reply, time.monotonic() - started)
+    return _record_reply(request, assignment, reply, time.monotonic() - started)
 
 
-class _Speech:
-    """What an agent says and thinks in its turn."""
+class _ReplyListener:
+    """Keeps the text of a reply while it streams, and passes text and reasoning on."""
 
-    def __init__(self, request: ActiveRequest, assigned: Assigned) -> None:
-        self.said: list[str] = []
+    def __init__(self, request: ActiveRequest, assignment: Assigned) -> None:
+        self.texts: list[str] = []
         self._request = request
-        self._assigned = assigned
+        self._assignment = assignment
 
     def __call__(self, text: str) -> None:
-        self.said.append(text)
-        self._tell(TextStreamed(turn=self._assigned.turn, agent=self._assigned.agent, text=text))
+        self.texts.append(text)
+        self._pass_on(
+            TextStreamed(turn=self._assignment.turn, agent=self._assignment.agent, text=text)
+        )
 
     def think(self, text: str) -> None:
-        self._tell(ThoughtStreamed(turn=self._assigned.turn, agent=self._assigned.agent, text=text))
+        self._pass_on(
+            ThoughtStreamed(turn=self._assignment.turn, agent=self._assignment.agent, text=text)
+        )
 
-    def _tell(self, item: TextStreamed | ThoughtStreamed) -> None:
+    def _pass_on(self, item: TextStreamed | ThoughtStreamed) -> None:
         self._request.log.tell(item)
-        if (
-            self._request.asking.tools
-        ):  # passed on as it is: the client's own tools need the secrets in it
-            self._request.tell(item)
+        if self._request.client_request.tools:
+            # Past the log, which redacts secrets: the client's own tools need them.
+            self._request.forward(item)
 
 
 def broken_stream_reason(name: str) -> AgentError:
-    """Why a call is not tried again whose first words the client has: they cannot be taken back."""
+    """Return the error of a call that is not retried, because the client already has some of its
+    text.
+    """
     return AgentError(f"{name} broke off in the middle of its answer", kind="network")
 
 
-def _recorded(request: ActiveRequest, assigned: Assigned, reply: Reply, seconds: float) -> Replied:
-    made = reply.calls[:1] if request.asking.sampling.single else reply.calls
+def _record_reply(
+    request: ActiveRequest, assignment: Assigned, reply: Reply, seconds: float
+) -> Replied:
+    """Append the reply to the log, and return it as the client gets it.
+
+    A client with tools gets the reply itself, since its tools need the secrets that the log redacts.
+    """
+    single = request.client_request.sampling.single
+    made = reply.calls[:1] if single else reply.calls
     ids = [call_id(request.id, number) for number in range(len(made))]
     calls, thinking = with_call_ids(made, reply.thinking, ids)
-    fact = Replied(
-        turn=assigned.turn,
-        agent=assigned.agent,
+    event = Replied(
+        turn=assignment.turn,
+        agent=assignment.agent,
         text=reply.text,
         thinking=thinking,
         calls=calls,
         usage=reply.usage,
-        model=reply.model or assigned.agent,
+        model=reply.model or assignment.agent,
         stop=reply.stop,
         seconds=round(seconds, 3),
         refused=reply.refused,
     )
-    recorded = request.log.append(fact).event
-    return fact if request.asking.tools or not isinstance(recorded, Replied) else recorded
+    recorded = request.log.append(event).event
+    if request.client_request.tools or not isinstance(recorded, Replied):
+        return event
+    return recorded
 
 
 def _prompt(request: ActiveRequest, messages: tuple[Message, ...], member: Member) -> Prompt:
-    """The client's own words, tools and limits; the entry's limits where they are lower."""
-    asking, sampling = request.asking, request.asking.sampling
+    """Return the client's messages, tools and limits as a prompt for `member`."""
+    client_request, sampling = request.client_request, request.client_request.sampling
     not_shown = shown_media.why_not(vision=member.vision, documents=member.documents, refused=())
+    configured_limit = request.settings.max_reply_tokens.get(member.name, sampling.max_tokens)
     return Prompt(
-        system=asking.system,
+        system=client_request.system,
         messages=shown_media.as_shown(messages, not_shown),
-        tools=asking.tools,
-        max_tokens=min(
-            sampling.max_tokens, request.settings.longest.get(member.name, sampling.max_tokens)
-        ),
+        tools=client_request.tools,
+        max_tokens=min(sampling.max_tokens, configured_limit),
         temperature=sampling.temperature,
         seed=sampling.seed,
         effort=effort_of(member, sampling),
         reply_schema=sampling.reply_schema,
         stop=sampling.stop,
         tool_choice=sampling.choice,
-        metadata=dict(asking.options.metadata),
+        metadata=dict(client_request.options.metadata),
     )
 
 
 def effort_of(member: Member, sampling: RequestSampling) -> Effort:
-    """What the client bounds an agent's reasoning to; "" where it is left to the entry, whose own
-    is no more.
-    """
-    asked = sampling.effort
-    if not asked or (not member.effort and not sampling.reasons):
+    """Return the client's limit on the agent's effort; "" if the configured effort is no higher."""
+    requested = sampling.effort
+    if not requested:
         return ""
-    return "" if member.effort and EFFORTS.index(member.effort) <= EFFORTS.index(asked) else asked
+    if not member.effort:
+        return requested if sampling.reasons else ""
+    exceeds = EFFORTS.index(member.effort) > EFFORTS.index(requested)
+    return requested if exceeds else ""
 
 
-LEAST_ROOM = 1024
-"""Tokens of a reply that are asked for all the same: that the request leaves less is an
-estimate.
-"""
-
-
-def _with_room(prompt: Prompt, member: Member) -> Prompt:
-    """The prompt, its reply no longer than what it leaves of the agent's context: some servers
-    refuse more.
-    """
-    room = max(member.context - compaction.prompt_tokens(prompt), LEAST_ROOM)
-    return prompt.model_copy(update={"max_tokens": min(prompt.max_tokens, room)})
+LEAST_REPLY_TOKENS = 1024
+"""Least limit on reply tokens. The rest of an agent's context is only estimated."""
 
 
 def _over_budget(request: ActiveRequest, messages: tuple[Message, ...], member: Member) -> str:
-    """Why no budget carries this agent's answer; "" where it may be asked."""
+    """Return why the agent's answer would exceed a budget; "" if it would not."""
     prompt = _prompt(request, messages, member)
     return spending.over_budget(request.log.events, member, prompt, request_budgets(request))
 
 
 def request_budgets(request: ActiveRequest) -> spending.Budgets:
-    """The endpoint's budgets, the request's own where that is lower. A session is a request
-    here.
-    """
-    given = [
-        money
-        for money in (request.settings.budgets.request, request.asking.options.budget)
-        if money is not None
-    ]
-    elsewhere = request.tab or request.settings.budgets.elsewhere
+    """Return the endpoint's budgets, with the lower of its and the client's budget for the request."""
+    budgets = request.settings.budgets
+    limits = [budgets.request, request.client_request.options.budget]
+    given = [limit for limit in limits if limit is not None]
     return replace(
-        request.settings.budgets,
+        budgets,
         request=min(given, default=None),
-        session=None,
-        elsewhere=elsewhere,
+        session=None,  # the session of a served request is that request
+        elsewhere=request.account or budgets.elsewhere,
     )
 
 
 def answering_agents(request: ActiveRequest) -> dict[str, Agent]:
-    """Who answers, each call of theirs counted while it is under way."""
-    tab, team = request.tab, request.settings.team
-    if tab is None:
+    """Return the team's agents. With shared budgets, each reserves the cost of its running calls."""
+    account, team = request.account, request.settings.team
+    if account is None:
         return dict(team.agents)
     return {
-        name: AccountedAgent(agent, team.members[name], tab) for name, agent in team.agents.items()
+        name: AccountedAgent(agent, team.members[name], account)
+        for name, agent in team.agents.items()
     }
 
 
-def _turn(log: Log) -> int:
+def _next_turn(log: Log) -> int:
     turns = views.turns(log.events)
     return turns[-1].number + 1 if turns else 1
 
 
-def _last_failure(request: ActiveRequest) -> RequestRefused:
-    """Return the refusal for the only agent that may answer, and end the request with it."""
+def _end_with_newest_failure(request: ActiveRequest) -> RequestRefused:
+    """End the request with its newest failure, and return the refusal for the client."""
     log = request.log
-    error = next(event for event in reversed(log.events) if isinstance(event, Failed))
-    message = f"{error.what}: {error.message}"
-    end = Finished(reason="budget" if error.kind == "budget" else "failed", message=message)
+    failure = next(event for event in reversed(log.events) if isinstance(event, Failed))
+    message = f"{failure.what}: {failure.message}"
+    end = Finished(reason="budget" if failure.kind == "budget" else "failed", message=message)
     log.append(end)
     return refusal_of_end(request, log.events, end)
 
@@ -613,10 +608,10 @@ def _last_failure(request: ActiveRequest) -> RequestRefused:
 def refusal_of_end(
     request: ActiveRequest, events: Sequence[Event], end: Finished
 ) -> RequestRefused:
-    """Return what the client is told about a request that ended without an answer.
+    """Return the refusal for a request that ended without an answer: its newest failure in `events`.
 
-    That is the newest failure in `events`. Where no agent was asked, since all are unavailable, it
-    is a status 503. Both say when the first agent is available again.
+    If no agent was asked because all are unavailable, the status is 503. Both name the time at which
+    the first agent is available again.
     """
     if end.reason == "budget":
         return failure_refusal("budget", end.message)

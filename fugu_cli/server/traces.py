@@ -1,5 +1,5 @@
-"""A served request as a session: its messages become events, events become an answer with its
-usage, and the log is kept as a trace.
+"""A served request as a session: its messages become events, the events become an answer with its
+usage, and the log is stored as a trace.
 """
 
 from __future__ import annotations
@@ -41,144 +41,141 @@ UNKNOWN = "earlier"
 
 @dataclass(frozen=True)
 class CallAuthor:
-    """Who made a call: the agent, what it had thought, and the trace that holds the decision."""
+    """The agent that made a tool call, its reasoning before the call, and the trace of its request."""
 
     agent: str
     thinking: tuple[Thinking, ...] = ()
     trace: str = ""
 
 
-Recall = Callable[[str], CallAuthor | None]
-"""The author of the call with this id."""
+AuthorLookup = Callable[[str], CallAuthor | None]
+"""Return the author of the call with this id, or None if it is unknown."""
 
 
-def author_of(message: FromAgent, recall: Recall) -> CallAuthor | None:
-    """Who wrote an earlier reply, told by the ids of its calls."""
-    found = (recall(call.id) for call in message.calls)
-    return next((author for author in found if author is not None), None)
+def author_of(message: FromAgent, find_author: AuthorLookup) -> CallAuthor | None:
+    """Return the author of an earlier reply, found by the ids of its calls."""
+    for call in message.calls:
+        author = find_author(call.id)
+        if author is not None:
+            return author
+    return None
 
 
-def with_authors(messages: Sequence[Message], recall: Recall) -> tuple[Message, ...]:
-    """The messages with their authors, and each author's own thinking back in its place."""
-    return tuple(
-        _attributed(message, recall) if isinstance(message, FromAgent) else message
-        for message in messages
-    )
-
-
-def _attributed(message: FromAgent, recall: Recall) -> FromAgent:
-    author = author_of(message, recall)
-    update = {"agent": author.agent, "thinking": author.thinking} if author else {"agent": UNKNOWN}
-    return message.model_copy(update=update)
-
-
-def conversation_events(messages: Sequence[Message], *, whole: bool = False) -> list[Event]:
-    """The conversation as a log would hold it; its newest request is open. Where a reply is the
-    last that was said, the client wants it to go on: that is a request of its own. `whole`: prompts
-    are made of these facts alone, so what the user said beside results is a request, too."""
-    told = _EventBuilder(whole=whole)
+def with_authors(messages: Sequence[Message], find_author: AuthorLookup) -> tuple[Message, ...]:
+    """Return the messages with the author of each reply and the reasoning behind it."""
+    attributed: list[Message] = []
     for message in messages:
-        told.take(message)
-    told.settle()
-    return (
-        [*told.events, *follow_up_request(messages)]
-        if messages and isinstance(messages[-1], FromAgent)
-        else told.events
-    )
+        if isinstance(message, FromAgent):
+            author = author_of(message, find_author) or CallAuthor(UNKNOWN, message.thinking)
+            update = {"agent": author.agent, "thinking": author.thinking}
+            attributed.append(message.model_copy(update=update))
+        else:
+            attributed.append(message)
+    return tuple(attributed)
+
+
+def conversation_events(messages: Sequence[Message], *, log_only: bool = False) -> list[Event]:
+    """Return the conversation as a log would hold it, with its newest request open.
+
+    If the last message is a reply, the client wants it to continue, which is a request of its own.
+    With `log_only`, prompts are built from these events alone, so text of the user next to tool
+    results becomes a request too.
+    """
+    builder = _EventBuilder(log_only=log_only)
+    for message in messages:
+        builder.add(message)
+    builder.finish_results()
+    if messages and isinstance(messages[-1], FromAgent):
+        return [*builder.events, *follow_up_request(messages)]
+    return builder.events
 
 
 def follow_up_request(messages: Sequence[Message]) -> list[Event]:
-    """The turn that the client brought along is over, and whoever comes next is asked: for the rest
-    of the reply that was the last, or, where results were, once more for what they are of."""
-    said = (
-        message
-        for message in reversed(messages)
-        if isinstance(message, FromUser) and message.text.strip()
-    )
-    again = None if isinstance(messages[-1], FromAgent) else next(said, None)
-    asked = (
-        Asked(text=again.text, media=again.media)
-        if again
-        else Asked(text=prompts.load("serve/go_on"))
-    )
-    return [ANSWERED, asked]
+    """Return the events that end the client's turn and ask another agent to continue.
+
+    After a reply the request is for the rest of it; after tool results the user's newest request is
+    asked again.
+    """
+    if not isinstance(messages[-1], FromAgent):
+        for message in reversed(messages):
+            if isinstance(message, FromUser) and message.text.strip():
+                return [ANSWERED, Asked(text=message.text, media=message.media)]
+    return [ANSWERED, Asked(text=prompts.load("serve/go_on"))]
 
 
-def _together(said: Sequence[FromUser]) -> Asked:
-    """What the user said one after the other, as one request."""
-    media = tuple(one for message in said for one in message.media)
-    return Asked(
-        text="\n\n".join(message.text for message in said if message.text.strip()), media=media
-    )
+def _joined_request(messages: Sequence[FromUser]) -> Asked:
+    texts = [message.text for message in messages if message.text.strip()]
+    media = [item for message in messages for item in message.media]
+    return Asked(text="\n\n".join(texts), media=tuple(media))
 
 
 class _EventBuilder:
-    """Messages in, facts out, one after the other."""
+    """Translates messages into events, one after the other."""
 
-    def __init__(self, *, whole: bool) -> None:
+    def __init__(self, *, log_only: bool) -> None:
         self.events: list[Event] = []
-        self._whole = whole
-        self._beside: list[FromUser] = []
-        """What the user said beside the results of the turn that is open."""
+        self._log_only = log_only
+        self._next_to_results: list[FromUser] = []
+        """Messages of the user among the tool results of the open turn."""
         self._turn = 0
         self._calls: dict[str, Call] = {}
         self._in_turn = False
-        """An agent's calls wait for results: what the user says now belongs to the same request."""
+        """An agent's calls wait for results, so a user's message belongs to the same request."""
 
-    def take(self, message: Message) -> None:
+    def add(self, message: Message) -> None:
         match message:
             case FromUser():
-                self._user(message)
+                self._add_user_message(message)
             case FromAgent():
-                self._agent(message)
+                self._add_reply(message)
             case FromTool():
-                self._result(message)
+                self._add_result(message)
 
-    def _user(self, message: FromUser) -> None:
+    def finish_results(self) -> None:
+        """Turn the user's messages among the tool results into a request, with `log_only`."""
+        request = _joined_request(self._next_to_results)
+        self._next_to_results = []
+        if self._log_only and (request.text or request.media):
+            self._begin_request(request)
+            self._in_turn = False
+
+    def _add_user_message(self, message: FromUser) -> None:
         last = self.events[-1] if self.events else None
         if isinstance(last, Asked):
-            self.events[-1] = _together((FromUser(text=last.text, media=last.media), message))
-            return
-        if self._in_turn:  # part of the turn, and in a prompt made of the messages themselves
-            self._beside.append(message)
-            return
-        self._ask(Asked(text=message.text, media=message.media))
+            earlier = FromUser(text=last.text, media=last.media)
+            self.events[-1] = _joined_request([earlier, message])
+        elif self._in_turn:
+            self._next_to_results.append(message)
+        else:
+            self._begin_request(Asked(text=message.text, media=message.media))
 
-    def _ask(self, asked: Asked) -> None:
+    def _begin_request(self, request: Asked) -> None:
         if self.events:
             self.events.append(ANSWERED)
         self._turn = 0
-        self.events.append(asked)
+        self.events.append(request)
 
-    def settle(self) -> None:
-        """The results that stand in a row have all come."""
-        said = _together(self._beside)
-        self._beside = []
-        if self._whole and (said.text or said.media):
-            self._ask(said)
-            self._in_turn = False
-
-    def _agent(self, message: FromAgent) -> None:
-        self.settle()
+    def _add_reply(self, message: FromAgent) -> None:
+        self.finish_results()
         if not self.events:
             self.events.append(Asked(text=""))
+        agent = message.agent or UNKNOWN
         if not self._in_turn:
             self._turn += 1
-            name = message.agent or UNKNOWN
-            self.events.append(Assigned(turn=self._turn, agent=name, role="worker", by=CLIENT))
+            self.events.append(Assigned(turn=self._turn, agent=agent, role="worker", by=CLIENT))
         self._in_turn = bool(message.calls)
         self._calls = {call.id: call for call in message.calls}
         self.events.append(
             Replied(
                 turn=self._turn,
-                agent=message.agent or UNKNOWN,
+                agent=agent,
                 text=message.text,
                 calls=message.calls,
                 stop="calls" if message.calls else "end",
             )
         )
 
-    def _result(self, message: FromTool) -> None:
+    def _add_result(self, message: FromTool) -> None:
         call = self._calls.get(message.call) or Call(id=message.call, tool=message.tool)
         if not self.events:
             self.events.append(Asked(text=""))
@@ -191,29 +188,31 @@ class _EventBuilder:
 
 
 def answer_with_usage(
-    events: Sequence[Event], began: int, reply: Replied, recorded: Replied, note: str = ""
+    events: Sequence[Event], first_new: int, reply: Replied, recorded: Replied, note: str = ""
 ) -> ServedAnswer:
-    """The answer made of `reply`, which the log holds as `recorded`, without secrets. This request
-    made the facts from `began` on."""
-    made = events[began:]
+    """Return the answer made of `reply`, with the costs of all events from index `first_new` on.
+
+    `recorded` is the same reply as the log holds it, with secrets redacted.
+    """
+    new_events = events[first_new:]
     return ServedAnswer(
         text=reply.text,
         calls=reply.calls,
         stop=reply.stop,
         usage=reply.usage,
-        orchestration=orchestration_usage(made, recorded),
+        orchestration=orchestration_usage(new_events, recorded),
         agent=reply.agent,
         served=reply.model,
-        cost=views.cost(made, views.pool(events)),
+        cost=views.cost(new_events, views.pool(events)),
         reasoning="\n\n".join(block.text for block in reply.thinking if block.text),
         note=note,
     )
 
 
-def orchestration_usage(made: Sequence[Event], answer: Replied) -> Usage:
-    """What the coordinator read, and every model call but the one whose reply is the answer."""
+def orchestration_usage(events: Sequence[Event], answer: Replied) -> Usage:
+    """Add up the tokens that the coordinator read and those of every model call except `answer`."""
     total = Usage()
-    for event in made:
+    for event in events:
         if isinstance(event, Assigned) and event.scores is not None:
             total += Usage(input=event.scores.tokens, cached=event.scores.cached_tokens)
         elif event is not answer:
@@ -223,39 +222,41 @@ def orchestration_usage(made: Sequence[Event], answer: Replied) -> Usage:
 
 
 FOLDER = "served"
-"""Beside the folders of repositories: the requests of an endpoint belong to none."""
+"""The folder of traces below `sessions`: requests of an endpoint belong to no repository."""
 
 KEPT_BYTES = 512 * 1024 * 1024
 KEPT_FILES = 5000
-EVERY = 100
-"""Requests between two looks at what is too much."""
+PRUNE_INTERVAL = 100
+"""Requests between two checks for surplus traces."""
 
 REMEMBERED = 4096
-"""Calls whose authors are known without looking at the disk."""
+"""Calls whose authors are kept in memory."""
 
 ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}")
 CALL = re.compile(rf"call_({ID.pattern})_\d+")
 
 
 def new_id() -> str:
-    """A trace's id: sorts by time, is the `id` of the answer, and stands in the ids of its
-    calls.
+    """Return a new trace id, which is also the id of the answer and part of its call ids. Ids sort
+    by time.
     """
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
 
 
 def call_id(trace: str, number: int) -> str:
-    """The id of call `number` of an answer: at most 40 characters, which is what every provider
+    """Return the id of call `number` of an answer: at most 40 characters, which every provider
     takes.
     """
     return f"call_{trace}_{number}"
 
 
 class Traces:
-    """The traces in `data`, and those of requests that are being answered."""
+    """The traces below the folder `data`, and the logs of requests that are being answered."""
 
-    def __init__(self, data: Path, mask: Callable[[], Redaction | None] = lambda: None) -> None:
-        self._new_mask = mask
+    def __init__(
+        self, data: Path, new_redaction: Callable[[], Redaction | None] = lambda: None
+    ) -> None:
+        self._new_redaction = new_redaction
         self._folder = data / "sessions" / FOLDER
         self._live: dict[str, Log] = {}
         self._written: dict[str, int] = {}
@@ -263,31 +264,35 @@ class Traces:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="traces")
         self._opened = 0
         self.failure: StorageError | None = None
-        """The newest one: answers go on, the trace is lost, and the server says so."""
+        """The newest failed write. The trace is lost, answers continue, and `/health` reports it."""
 
     def open(self, id: str) -> Log:
-        """The log of a new request."""
+        """Open the log of a new request."""
         log = Log.memory()
-        log.mask = self._new_mask()
+        log.mask = self._new_redaction()
         self._live[id] = log
         self._written[id] = 0
         self._opened += 1
-        if self._opened % EVERY == 1:
+        if self._opened % PRUNE_INTERVAL == 1:
             self._thread.submit(self._prune)
         return log
 
     def path(self, id: str) -> Path:
-        """Where the trace of a request lies."""
+        """Return the path of a request's trace."""
         return self._folder / f"{id}.jsonl"
 
     def save(self, id: str) -> None:
-        """Write what is new of a request. A disk that fails loses the trace, not the answer."""
+        """Write the new records of a request. If the disk fails, the trace is lost but not the
+        answer.
+        """
         new = self._live[id].records[self._written[id] :]
         self._written[id] += len(new)
         self._write(self.path(id), new)
 
     def finish(self, id: str) -> None:
-        """The request is over: write the rest, remember who made its calls, and forget it."""
+        """Write the rest of a finished request, remember the authors of its calls, and drop its
+        log.
+        """
         log = self._live[id]
         for event in log.events:
             if isinstance(event, Replied):
@@ -296,7 +301,7 @@ class Traces:
         del self._written[id], self._live[id]
 
     def read(self, id: str) -> list[Recorded] | None:
-        """The records of a trace, None where there is none. Raises StorageError."""
+        """Return the records of a trace, or None if it does not exist. Raises StorageError."""
         if not ID.fullmatch(id):
             return None
         if id in self._live:
@@ -305,22 +310,23 @@ class Traces:
         return logs.read(path) if path.is_file() else None
 
     def author(self, call: str) -> CallAuthor | None:
-        """Who made the call with this id: from memory, else from the trace that the id names."""
-        known = self._authors.get(call)
-        found = CALL.fullmatch(call)
-        if known is not None or found is None:
-            return known
+        """Return the author of the call with this id, from memory or from the trace in the id."""
+        author = self._authors.get(call)
+        match = CALL.fullmatch(call)
+        if author is not None or match is None:
+            return author
+        trace = match[1]
         try:
-            records = self.read(found.group(1)) or []
+            records = self.read(trace) or []
         except StorageError:
             return None
         for record in records:
             if isinstance(record.event, Replied):
-                self._remember(record.event, found.group(1))
+                self._remember(record.event, trace)
         return self._authors.get(call)
 
     def close(self) -> None:
-        """Everything is on the disk when this returns."""
+        """Write everything to disk."""
         for id in list(self._written):
             self.save(id)
         self._thread.shutdown(wait=True)
@@ -336,9 +342,8 @@ class Traces:
         lines = b"".join(RECORDED.dump_json(record) + b"\n" for record in records)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with os.fdopen(
-                os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "wb"
-            ) as file:
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
                 file.write(lines)
         except OSError as error:
             self.failure = StorageError(
@@ -351,5 +356,6 @@ class Traces:
             size = 0
             for number, path in enumerate(files):
                 size += path.stat().st_size
-                if (number >= KEPT_FILES or size > KEPT_BYTES) and path.stem not in self._live:
+                too_old = number >= KEPT_FILES or size > KEPT_BYTES
+                if too_old and path.stem not in self._live:
                     path.unlink()

@@ -203,9 +203,9 @@ class Endpoint:
             ),
             budgets=self.budgets,
             opted_out=self.opted_out,
-            single=self.single,
+            pinned_agent=self.single,
             ultra=self.ultra,
-            tab=self.ledger.tab if self.ledger else None,
+            open_account=self.ledger.tab if self.ledger else None,
         )
 
     @contextmanager
