@@ -76,11 +76,13 @@ class AgentError(InfrastructureError):
     `after` is the server's own wish in seconds, if it had one; `tries` is how often it is worth it
     at most, where that is known; `too_long` says that a shorter prompt may succeed; `status` is the
     HTTP status, where there was one; `usage` what the provider reported as used all the same, None
-    where it said nothing; `host_down`: no agent of the same host can answer.
+    where it said nothing; `unreachable`: the host that no connection could be made to, and why, as in
+    "api.example (its name is not found)", so that no agent of the same host can answer; "" where
+    there was one.
     """
 
     tries: int | None = None
-    host_down: bool = False
+    unreachable: str = ""
     too_long: bool = False
     prompt_was_sent: bool = False
     """The server had the request, sent no refusal, and fell silent."""

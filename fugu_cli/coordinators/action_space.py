@@ -264,6 +264,13 @@ def finish_without_agents(events: Sequence[Event], out: Mapping[str, Exclusion])
         )
     if views.unable_turns(events):
         return _given_up(events, f"no other agent is left ({said})")
+    hosts = dict.fromkeys(why.unreachable for why in out.values())
+    if hosts and "" not in hosts:
+        return Finished(
+            reason="failed",
+            message=f"no connection to {', '.join(hosts)}. {views.UNREACHABLE_HINT}",
+            unreachable=tuple(hosts),
+        )
     return Finished(
         reason="failed",
         message=f"all models are unavailable ({said}). `fugu pool check` tries each one.",

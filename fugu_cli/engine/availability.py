@@ -151,27 +151,30 @@ def record_exclusions(
     """Write down who is excluded now, where that has changed. `next_try` is in again.
 
     An agent that failed is tried again when its cooldown is over and another agent has replied.
-    Before that every other agent comes first, and where they all fail the request is over: without
-    a network it would go on for minutes. One that no budget carries stays out, as what is left of a
-    budget only shrinks.
+    Where its host could not be reached, that holds for all agents of the host. Before that every
+    other agent comes first, and where they all fail the request is over: without a network it would
+    go on for minutes. One that no budget carries stays out, as what is left of a budget only
+    shrinks.
     """
     excluded = views.failed_agents(log.events)
     failed_lately = views.failed_since_reply(log.events)
     failures = views.failed_turns(log.events)
+    unreachable = {why.unreachable for name, why in excluded.items() if name in failed_lately}
 
-    def may_act_again(name: str, kind: str) -> bool:
-        if breaker is None or kind == views.BUDGET:
+    def may_act_again(name: str, why: Exclusion) -> bool:
+        if breaker is None or why.kind == views.BUDGET:
             return False
         if next_try is not None and name == next_try.agent:
             return True
-        rested = name not in failed_lately and breaker.recovered(name, kind)
-        return rested and failures[name] < FAILED_TURNS
+        if name in failed_lately or (why.unreachable and why.unreachable in unreachable):
+            return False
+        return breaker.recovered(name, why.kind) and failures[name] < FAILED_TURNS
 
     exclusions = {
         name: Exclusion(kind=views.BUDGET, message=why) for name, why in over_budget.items()
     }
     for name, why in excluded.items():
-        if not may_act_again(name, why.kind):
+        if not may_act_again(name, why):
             exclusions[name] = why
     for name, why in (breaker.unavailable() if breaker is not None else {}).items():
         if name not in exclusions or exclusions[name].kind:  # else it was left out, and stays so
@@ -236,6 +239,7 @@ def waiting_event(pause: Pause, turn: int, agent: str) -> Live:
         retry=pause.retry,
         retries=pause.retries,
         status=pause.error.status,
+        unreachable=pause.error.unreachable,
     )
 
 

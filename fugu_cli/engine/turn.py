@@ -351,7 +351,12 @@ def failed_event(turn: int, name: str, error: AgentError) -> Failed:
     joint = "." if error.hint[:1].isupper() else ";"
     words = f"{said.rstrip('.')}{joint} {error.hint}" if error.hint else said
     return Failed(
-        turn=turn, what=name, kind=error.kind, message=words, usage=error.usage or Usage()
+        turn=turn,
+        what=name,
+        kind=error.kind,
+        message=words,
+        usage=error.usage or Usage(),
+        unreachable=error.unreachable,
     )
 
 

@@ -61,7 +61,7 @@ class FailingAgent:
 
     `since` and `until` are times of the monotonic clock: the newest failure, and the end of the
     cooldown. `failures` counts those in a row; `server_named` says that the server asked for this
-    cooldown, and `host_down` that its host could not be reached.
+    cooldown. `unreachable`: its host, where that could not be reached, and why.
     """
 
     state: State
@@ -70,7 +70,7 @@ class FailingAgent:
     until: float
     failures: int
     server_named: bool = False
-    host_down: bool = False
+    unreachable: str = ""
 
 
 class RateLimits:
@@ -155,14 +155,14 @@ class CircuitBreaker:
         after: float | None = None,
         began: float = math.inf,
         *,
-        host_down: bool = False,
+        unreachable: str = "",
     ) -> None:
         """Note that a call of `name`, which began at `began`, failed for good.
 
         `after`: the server's own wish in seconds; one that is longer than a moment holds exactly,
         also for all agents that share a limited account. Calls that were under way together fail
-        together: while `name` is cooling, that is one failure. `host_down`: it fails all agents of
-        the host.
+        together: while `name` is cooling, that is one failure. `unreachable`: its host and why
+        that could not be reached, which fails all agents of the host.
         """
         if kind in ANSWERED or (kind in KEY_ACCEPTED and self._key_refused(name)):
             self.succeeded(name, began)
@@ -173,11 +173,11 @@ class CircuitBreaker:
         shared = wish is not None and kind == "limited"
         for agent in self.limits.sharing(name) if shared else {name}:
             self._cool_down(agent, kind, wish)
-        for agent in self._at_host_of(name) if host_down else ():
+        for agent in self._at_host_of(name) if unreachable else ():
             if not self._key_refused(agent):
                 if agent != name:
                     self._cool_down(agent, kind, wish)
-                self._failing[agent] = replace(self._failing[agent], host_down=True)
+                self._failing[agent] = replace(self._failing[agent], unreachable=unreachable)
 
     def _at_host_of(self, name: str) -> list[str]:
         host = self._hosts.get(name)
@@ -236,7 +236,11 @@ class CircuitBreaker:
     def unavailable(self) -> dict[str, Exclusion]:
         """Return the agents that are unavailable now, each with the reason."""
         return {
-            name: Exclusion(kind=failing.kind, message=f"retrying in {seconds:.0f} s")
+            name: Exclusion(
+                kind=failing.kind,
+                message=f"retrying in {seconds:.0f} s",
+                unreachable=failing.unreachable,
+            )
             for name, failing in self._failing.items()
             if (seconds := self.seconds(name)) > 0
         }
@@ -267,7 +271,7 @@ class CircuitBreaker:
             for name in names
             if self.state(name) == "cooling"
             and self._failing[name].kind != REFUSED
-            and not self._failing[name].host_down
+            and not self._failing[name].unreachable
         ]
         return min(cooling, key=lambda name: self._called.get(name, -math.inf), default=None)
 
@@ -308,7 +312,7 @@ class BreakerAgent(AgentWrapper):
             reply = await self._agent.reply(prompt, say, wait)
         except AgentError as error:
             self._breaker.failed(
-                self.name, error.kind, error.after, began, host_down=error.host_down
+                self.name, error.kind, error.after, began, unreachable=error.unreachable
             )
             raise
         except BaseException:

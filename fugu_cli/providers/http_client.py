@@ -197,10 +197,8 @@ KEEPALIVE = 30.0
 llama.cpp ends a connection after five requests, perhaps just as the sixth is sent."""
 
 ERROR_BODY = 64 * 1024
-CONNECT_TRIES = 3
-"""How often a server is tried that cannot be reached at all."""
-UNRESOLVED_TRIES = 2
-"""How often a server is tried whose name is not found."""
+CONNECT_TRIES = 2
+"""How often a server is tried within one call that cannot be reached at all."""
 _CERTIFICATE = "Name the certificate of its authority in SSL_CERT_FILE, if it is one of your own."
 
 
@@ -417,12 +415,7 @@ async def _refusal(access: ModelEndpoint, response: httpx.Response) -> AgentErro
 def _of_transport(access: ModelEndpoint, error: httpx.HTTPError, *, began: bool) -> AgentError:
     reason = access.hidden(str(error)) or type(error).__name__
     if isinstance(error, httpx.ConnectTimeout):
-        return AgentError(
-            f"{access.name}: no connection to {access.host} within {access.timeouts.connect:g} s",
-            kind="timeout",
-            retry=True,
-            hint="Check the network, or a proxy in HTTPS_PROXY.",
-        )
+        return _unreachable(access, "timeout", f"no answer within {access.timeouts.connect:g} s")
     if isinstance(error, httpx.ConnectError):
         return _no_connection(access, error, reason)
     if isinstance(error, httpx.ProxyError):
@@ -444,24 +437,31 @@ def _of_transport(access: ModelEndpoint, error: httpx.HTTPError, *, began: bool)
 
 
 def _no_connection(access: ModelEndpoint, error: httpx.ConnectError, reason: str) -> AgentError:
-    """A certificate stays as it is; a name that is not found or a server that does not listen
-    seldom comes back soon. Every agent behind the host would wait as long."""
-    if "CERTIFICATE" in reason:
-        message = f"{access.name}: no connection to {access.host}: {reason}"
-        failure = AgentError(message, kind="network", hint=_CERTIFICATE)
-    else:
+    if "CERTIFICATE" not in reason:
         unresolved = _is_unresolved(error)
-        proxy = "" if access.loopback else " a proxy in HTTPS_PROXY,"
-        why = "its name is not found" if unresolved else reason
-        failure = AgentError(
-            f"{access.name}: no connection to {access.host}: {why}",
-            kind="network",
-            retry=True,
-            hint=f"Check the network,{proxy} that the server runs and that `base_url` is right: "
-            f"{access.address}",
-        )
-        failure.tries = UNRESOLVED_TRIES if unresolved else CONNECT_TRIES
-    failure.host_down = True
+        return _unreachable(access, "network", "its name is not found" if unresolved else reason)
+    failure = AgentError(
+        f"{access.name}: no connection to {access.host}: {reason}",
+        kind="network",
+        hint=_CERTIFICATE,
+    )
+    failure.unreachable = f"{access.host} ({reason})"
+    return failure
+
+
+def _unreachable(access: ModelEndpoint, kind: str, reason: str) -> AgentError:
+    """Return the failure of a host that seldom comes back soon: every agent behind it would wait
+    as long."""
+    proxy = "" if access.loopback else " a proxy in HTTPS_PROXY,"
+    failure = AgentError(
+        f"{access.name}: no connection to {access.host}: {reason}",
+        kind=kind,
+        retry=True,
+        hint=f"Check the network,{proxy} that the server runs and that `base_url` is right: "
+        f"{access.address}",
+    )
+    failure.tries = CONNECT_TRIES
+    failure.unreachable = f"{access.host} ({reason})"
     return failure
 
 

@@ -584,10 +584,12 @@ BUDGET = "budget"
 
 
 class Exclusion(Value):
-    """Why an agent cannot act. `kind`: of its failure; "" where it did not fail."""
+    """Why an agent cannot act. `kind`: of its failure; "" where it did not fail. `unreachable`: its
+    host and why no connection could be made to it; "" for other failures."""
 
     kind: str = ""
     message: str
+    unreachable: str = ""
 
     @model_validator(mode="before")
     @classmethod
@@ -620,7 +622,7 @@ class Masked(Value):
 class Failed(Value):
     """An agent (or the coordinator) that failed after its retries. The coordinator masks it for
     this request. `usage`: what its provider counted all the same, over all tries; `agent` was paid
-    for that, "" where it is nothing."""
+    for that, "" where it is nothing. `unreachable`: as in `Exclusion`."""
 
     type: Literal["failed"] = "failed"
     turn: int
@@ -628,6 +630,7 @@ class Failed(Value):
     kind: str
     message: str
     usage: Usage = Usage()
+    unreachable: str = ""
 
     @property
     def agent(self) -> str:
@@ -635,7 +638,8 @@ class Failed(Value):
 
 
 class Finished(Value):
-    """The end of a request."""
+    """The end of a request. `unreachable`: the hosts, each with the reason, where no agent could be
+    reached at all."""
 
     type: Literal["finished"] = "finished"
     reason: Literal[
@@ -650,6 +654,7 @@ class Finished(Value):
         "failed",
     ]
     message: str = ""
+    unreachable: tuple[str, ...] = ()
 
 
 ANSWERED = Finished(reason="answered")

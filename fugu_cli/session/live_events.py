@@ -51,7 +51,8 @@ class Retried(Value):
     """Live: a call failed and is made again in `seconds`. What it had said no longer stands.
 
     `kind`, `why` and `status`: the failure's kind, message and HTTP status (errors.AgentError).
-    `retry` counts from 1, up to `retries`.
+    `retry` counts from 1, up to `retries`. `unreachable`: the host that no connection could be made
+    to, and why; "" for other failures.
     """
 
     type: Literal["retried"] = "retried"
@@ -63,6 +64,7 @@ class Retried(Value):
     retry: int
     retries: int
     status: int | None = None
+    unreachable: str = ""
 
 
 Live = TextStreamed | ThoughtStreamed | OutputStreamed | Waiting | Retried

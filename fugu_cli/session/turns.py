@@ -442,7 +442,9 @@ def failed_agents(events: Sequence[Event]) -> dict[str, Exclusion]:
         elif isinstance(fact, Masked):
             failed = dict(fact.agents)
         elif isinstance(fact, Failed):
-            failed[fact.what] = Exclusion(kind=fact.kind, message=fact.message)
+            failed[fact.what] = Exclusion(
+                kind=fact.kind, message=fact.message, unreachable=fact.unreachable
+            )
     return failed
 
 

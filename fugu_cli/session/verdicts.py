@@ -223,6 +223,8 @@ STOPPED_BY = {
 }
 
 
+UNREACHABLE_HINT = "Check the network, HTTPS_PROXY, SSL_CERT_FILE and `base_url`."
+"""The next step where no host of the pool can be reached."""
 END_WORDS = {"accepted": "verified", "answered": "done", **STOPPED_BY}
 """One or two words for each reason of an end."""
 

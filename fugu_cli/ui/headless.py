@@ -206,8 +206,12 @@ async def follow_text(log: Log, screen: TerminalOutput, since: int = 0) -> None:
             screen.wait(
                 printing or doing, item.seconds if isinstance(item, Waiting | Retried) else 0.0
             )
-            if not isinstance(item, Recorded) and (text := event_text.pause_text(item)):
+            if isinstance(item, Recorded) or (isinstance(item, Retried) and item.unreachable):
+                continue  # of a host that cannot be reached the turn's end tells
+            if text := event_text.pause_text(item):
                 screen.show(Text(f"  {text}", "yellow"))
+    folded.transcript.placed.retractable = None
+    _print_blocks(folded, printed, screen)
 
 
 def _print_blocks(folded: FoldedSession, at: int, screen: TerminalOutput) -> int:

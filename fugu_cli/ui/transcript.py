@@ -76,11 +76,15 @@ class PlacedBlocks:
         """By the turn of a subtask the block of the call that began it."""
         self.turn = 0
         """The newest turn that has a heading."""
+        self.retractable: int | None = None
+        """The first heading of turns in which nothing has come yet, or that failed because no
+        connection could be made: it may be taken back."""
 
     @property
     def settled(self) -> int:
-        """How many blocks there are before which none is put any more."""
-        return min(self.ends.values(), default=len(self.blocks))
+        """How many blocks there are before which none is put, and none taken back, any more."""
+        ends = [*self.ends.values(), len(self.blocks)]
+        return min(ends if self.retractable is None else [*ends, self.retractable])
 
     def index(self, block: Block) -> int:
         """Where a block stands; it is among the newest."""
@@ -225,6 +229,8 @@ class Transcript:
         """Of the newest request."""
         self._fallback = ""
         """Why there is no learned coordinator, once that was said."""
+        self._unreachable: list[NoteBlock] = []
+        """Notes about hosts that may be taken back, as the end of the request names them all."""
         self._kept = 0
         """The turn whose newest reply is a line as it stood: nothing is put back after it."""
 
@@ -238,6 +244,8 @@ class Transcript:
             self._facts.clear()
         self._facts.append(item.event)
         gone = self._replies.settle(item.event)
+        if not _leaves_turn_empty(item.event):
+            self.placed.retractable = None
         changed = self._fact(item.event, item.at)
         inserted = self.placed.inserted
         grown = (
@@ -263,6 +271,8 @@ class Transcript:
         inside = getattr(item, "turn", 0) in self.placed.inside and not isinstance(item, Retried)
         if inside or isinstance(item, ThoughtStreamed):
             return None  # shown when it is whole
+        if not _leaves_turn_empty(item):
+            self.placed.retractable = None
         match item:
             case TextStreamed():
                 return self._replies.grow(item) if item.text else None
@@ -325,8 +335,13 @@ class Transcript:
                 )
             case ToolRan():
                 return self.placed.change_call(event.call.id, result=event, live="")
+            case Failed() if event.unreachable and self._is_retractable(event.turn):
+                return self._unreachable_host(event)
             case Finished():
+                first = self._retract(self._unreachable) if event.unreachable else None
+                self.placed.retractable = None
                 self.blocks.append(_end_block(event, self._facts, at - self._asked_at))
+                return first
             case Interrupted():
                 return self._interrupted(event)
             case Opened():
@@ -345,9 +360,41 @@ class Transcript:
         if event.fallback and not self._fallback:
             self._fallback = event.fallback
             self.blocks.append(NoteBlock(f"a rule decides: {event.fallback}", "warn"))
+        if self.placed.retractable is None and not event.plan:
+            self.placed.retractable = len(self.blocks)
         self.blocks.append(DecisionBlock(event, event.reason))
         if event.plan:
             self.placed.ends[event.turn] = len(self.blocks)
+
+    def _is_retractable(self, turn: int) -> bool:
+        """Nothing came of this turn yet. A planner's (0) has no heading that would say so."""
+        if turn == 0 and self.placed.retractable is None:
+            self.placed.retractable = len(self.blocks)
+        return self.placed.retractable is not None
+
+    def _unreachable_host(self, event: Failed) -> int | None:
+        """One line about the host stands in the place of the turn's heading."""
+        headings = [
+            block
+            for block in self.blocks[self.placed.retractable :]
+            if isinstance(block, DecisionBlock) and block.assigned.turn == event.turn
+        ]
+        first = self._retract(headings)
+        note = NoteBlock(f"no connection to {event.unreachable}", "bad")
+        self._unreachable.append(note)
+        self.blocks.append(note)
+        return first
+
+    def _retract(self, retracted: Sequence[Block]) -> int | None:
+        """Empty those of the retractable blocks. Returns the first's index."""
+        indices = [
+            index
+            for index in range(self.placed.retractable or 0, len(self.blocks))
+            if self.blocks[index] in retracted
+        ]
+        for index in indices:
+            self.blocks[index] = ThinkingBlock("")
+        return min(indices, default=None)
 
     def _rest(self, event: Event) -> None:
         silent = isinstance(event, Undone) and 0 < event.turn == self._kept
@@ -360,6 +407,7 @@ class Transcript:
     def _begin(self, event: Asked, at: float) -> int | None:
         self.placed.calls, self._agents, self.placed.inside = {}, {}, {}
         self._replies.verifying.clear()
+        self._unreachable.clear()
         self._asked_at = at
         media = tuple(one.line for one in event.media)
         self.blocks.append(RequestBlock(event.said, (*event.attachments, *media)))
@@ -400,6 +448,21 @@ class Transcript:
         return first
 
 
+def _leaves_turn_empty(item: Event | Live) -> bool:
+    """Nothing of what a turn says or does comes with this item."""
+    match item:
+        case Assigned() | Masked() | Finished():
+            return True
+        case Failed() | Retried():
+            return bool(item.unreachable)
+        case Waiting():
+            return not item.notice and not item.seconds
+        case TextStreamed():
+            return not item.text
+        case _:
+            return False
+
+
 def _end_block(event: Finished, facts: Sequence[Event], seconds: float) -> EndBlock:
     """`facts`: of its request, up to it. `seconds`: what it took, those in which the user was
     waited for included.
@@ -409,9 +472,14 @@ def _end_block(event: Finished, facts: Sequence[Event], seconds: float) -> EndBl
         fact.usage.input + fact.usage.output for fact in facts if isinstance(fact, Replied)
     )
     waited = sum(fact.waited for fact in facts if isinstance(fact, Permitted))
+    said = views.end_line(facts)
+    if event.unreachable:
+        said = views.EndLine(f"no connection to {', '.join(event.unreachable)}", "bad")
     told = event.reason == "failed" and any(isinstance(fact, Failed) for fact in facts)
     why = "`fugu pool check` tries each agent" if told else event.message
-    return EndBlock(event, views.end_line(facts), turns, max(seconds - waited, 0.0), tokens, why)
+    if event.unreachable:
+        why = views.UNREACHABLE_HINT
+    return EndBlock(event, said, turns, max(seconds - waited, 0.0), tokens, why)
 
 
 def event_block(event: Event, facts: Sequence[Event]) -> Block | None:

@@ -164,15 +164,41 @@ def test_a_retry_is_a_line_of_the_stream_with_its_numbers(place: Place, server: 
     }
 
 
-def test_without_a_network_each_host_is_tried_once_and_named_once(place: Place) -> None:
-    entries = [
+def unreachable_agents(*hosts: str) -> list[Agent]:
+    return [
         Agent(f"{host}-{slot}", slot=slot, url=f"http://{host}.invalid/v1")
-        for host in ("one", "two")
+        for host in hosts
         for slot in ("cheap", "strong")
     ]
-    place.configure(*entries)
-    done = place.fugu("run", "hello")
+
+
+@pytest.mark.parametrize("tier", ["fugu", "ultra"])
+def test_without_a_network_one_line_names_all_hosts_and_one_says_what_to_do(
+    place: Place, tier: str
+) -> None:
+    place.configure(*unreachable_agents("one", "two"))
+    done = place.fugu("run", "--tier", tier, "hello")
     assert done.code == 2, done.err
-    for host in ("one", "two"):
-        assert done.err.count(f"no connection to {host}.invalid: its name is not found") == 1
-    assert len([event for event in place.events() if isinstance(event, Assigned)]) == 2
+    lines = [line for line in done.err.splitlines() if ".invalid" in line]
+    assert len(lines) == 1, done.err
+    assert all(f"{host}.invalid (its name is not found)" in lines[0] for host in ("one", "two"))
+    assert done.err.count("HTTPS_PROXY") == 1
+    assert "retrying" not in done.err
+    failures = [event for event in place.events() if isinstance(event, Failed)]
+    assert len({failure.unreachable for failure in failures}) == len(failures) == 2
+
+
+def test_a_host_that_refuses_connections_is_one_line_and_another_takes_the_turn(
+    place: Place, server: Loopback
+) -> None:
+    place.configure(
+        Agent("first", url="http://127.0.0.1:1/v1"), Agent("second", "strong", **WIRES["chat"])
+    )
+    server.play("second", ANSWER)
+    done = place.fugu(*ASKS)
+    assert (done.code, answered_by(place)) == (0, ["second"]), done.err
+    assert done.err.count("no connection to 127.0.0.1:1") == 1
+    assert "retrying" not in done.err
+    headings = [line for line in done.err.splitlines() if line.startswith("●")]
+    assert len(headings) == 1
+    assert "second" in headings[0]

@@ -136,7 +136,7 @@ REFUSALS = {
     ),
     "no connection in time": (
         httpx.ConnectTimeout(""),
-        ("timeout", True, "strong: no connection to api.example.org within 10 s"),
+        ("timeout", True, "strong: no connection to api.example.org: no answer within 10 s"),
     ),
 }  # fmt: skip
 

@@ -63,8 +63,9 @@ def said(text: str) -> TextStreamed:
 
 def test_a_message_is_printed_chunk_by_chunk_and_once() -> None:
     paper = Paper()
-    assert paper.take(ASKED, ASSIGNED)[-1].startswith("● worker small  cascade")
-    assert paper.take(said("One.\n\nTw")) == []
+    paper.take(ASKED, ASSIGNED)
+    assert paper.back.tail(1)[0].startswith("● worker small  cascade"), "it may still be taken back"
+    assert paper.take(said("One.\n\nTw"))[-1].startswith("● worker small  cascade")
     assert paper.back.tail(5) == ["One.", "", "Tw"] or paper.back.tail(5) == ["One.", "Tw"]
     assert paper.take(said("o.\n\nThree")) == ["One.", ""]
     assert paper.take(Replied(turn=1, agent="small", text="One.\n\nTwo.\n\nThree")) == [
@@ -74,6 +75,21 @@ def test_a_message_is_printed_chunk_by_chunk_and_once() -> None:
         "",
     ]
     assert paper.back.tail(5) == []
+
+
+def test_hosts_that_cannot_be_reached_are_one_line_at_the_end() -> None:
+    paper = Paper()
+    hosts = ("one.example (its name is not found)", "two.example (its name is not found)")
+    paper.take(ASKED)
+    for turn, host in enumerate(hosts, 1):
+        assigned = ASSIGNED.model_copy(update={"turn": turn})
+        retried = RETRIED.model_copy(update={"turn": turn, "unreachable": host})
+        failed = Failed(turn=turn, what="small", kind="network", message="no", unreachable=host)
+        assert paper.take(assigned, retried, failed) == []
+        assert paper.back.tail(1) == [f"  no connection to {host}"]
+    lines = paper.take(Finished(reason="failed", message="no connection", unreachable=hosts))
+    assert [line for line in lines if ".example" in line] == [lines[0]]
+    assert all(host in " ".join(lines) for host in hosts)
 
 
 def test_a_reply_that_began_anew_is_printed_anew() -> None:
@@ -108,7 +124,8 @@ def test_what_stands_above_other_lines_is_not_taken_back() -> None:
 def test_a_tool_is_printed_when_its_result_is_there() -> None:
     paper = Paper()
     paper.take(ASKED, ASSIGNED)
-    assert paper.take(Permitted(turn=1, call=CALL, allowed=True, by="policy")) == []
+    (heading,) = paper.take(Permitted(turn=1, call=CALL, allowed=True, by="policy"))
+    assert heading.startswith("● worker small")
     assert paper.back.tail(3) == ["  … bash ls"]
     assert paper.take(ToolRan(turn=1, call=CALL, output="a", ok=True)) == ["  ✓ bash ls"]
 
@@ -119,7 +136,7 @@ def test_a_call_that_changed_files_is_printed_once_its_diff_is_known() -> None:
     write = Call.make("t1-0-0", "write", path="a.txt", content="new\n")
     change = FileChange(path="a.txt", before="1" * 40, after="2" * 40)
     ran = ToolRan(turn=1, call=write, output="wrote a.txt", ok=True, changes=(change,))
-    assert paper.take(Permitted(turn=1, call=write, allowed=True, by="policy"), ran) == []
+    paper.take(Permitted(turn=1, call=write, allowed=True, by="policy"), ran)
     assert paper.take(Finished(reason="answered")) == []
     paper.back.patched(ran, "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-old\n+new\n")
     lines = [line.strip() for line in paper.text.splitlines()]
@@ -176,8 +193,8 @@ def test_a_note_of_a_session_that_was_left_prints_nothing_more() -> None:
 
 def test_a_message_whose_thoughts_come_with_its_end_is_printed_once() -> None:
     paper = Paper()
-    paper.take(ASKED, ASSIGNED)
-    printed = paper.take(said("One.\n\nTwo."))
+    paper.take(ASKED, ASSIGNED, said("One."))
+    printed = paper.take(said("\n\nTwo."))
     printed += paper.take(
         Replied(turn=1, agent="small", text="One.\n\nTwo.", thinking=(Thinking(text="hm"),))
     )
