@@ -297,6 +297,8 @@ def build_session(
         mask.text(_instructions(loaded)),
         build_budgets(config, account),
     )
+    of_folder = {"from_folder": loaded.from_folder, "trusted": loaded.trusted}
+    environment = replace(environment, rules=environment.rules.model_copy(update=of_folder))
     extras = build_extras(loaded, environ, entries, journal, workspace.box)
     extras = replace(extras, recovered=recovered)
     workspace.jobs.attach(journal.events, journal.append)

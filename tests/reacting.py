@@ -147,7 +147,9 @@ class Stage:
         workspace = Workspace(
             self.root, self.store, test_command=self.test_command, test_timeout=20.0
         )
-        rules = policy.Rules(mode=self.mode, deny=self.deny, test_command=self.test_command)  # type: ignore[arg-type]
+        rules = policy.Rules(
+            mode=self.mode, deny=self.deny, test_command=self.test_command, trusted=True
+        )  # type: ignore[arg-type]
         return Environment(
             build_toolbox(), workspace, rules, self.ask, self.limits, denials=self.denials
         )

@@ -327,8 +327,8 @@ def _test_command(session: Session) -> str | None:
     if session.config.tests.when == "never" and not session.config.tests.until_pass:
         return None
     workspace, call = session.environment.workspace, Call(id="", tool=views.RUN_TESTS)
-    forbidden = policy.judge(call, session.environment.rules, workspace.root).verdict == "deny"
-    return None if forbidden else workspace.test_command
+    judgement = policy.judge(call, session.environment.rules, workspace.root)
+    return None if judgement.forbidden or judgement.plan_mode else workspace.test_command
 
 
 async def _left_to_do(session: Session, end: Finished, tried: int) -> str:

@@ -20,24 +20,15 @@ from fugu_cli.safety.policy.call_arguments import (
     arguments_of,
     patched_paths,
 )
-from fugu_cli.safety.policy.classification import possible_folders
-from fugu_cli.safety.policy.programs import WRITERS, command_arguments, program_name
-from fugu_cli.safety.policy.shell_parser import (
-    MANY,
-    ONE,
-    Command,
-    Unreadable,
-    Word,
-    parse_command_line,
-)
-from fugu_cli.safety.policy.wrappers import unwrap
+from fugu_cli.safety.policy.dangers import WRITERS, commands_within, possible_folders
+from fugu_cli.safety.policy.shell_line import Command, Word, parse_line
 from fugu_cli.session import views
 from fugu_cli.session.events import FileAttribute, FileChange, FileEffects
 
 IN_PLACE = frozenset({"sed", "gsed", "perl", "ruby"})
 """Programs that write the files they are given where an option begins with `-i`."""
 GIT_WRITERS = frozenset({"checkout", "restore", "rm", "mv"})
-_BRACES = re.compile(r"\{[^{}]*\}")
+_EXPANDED = re.compile(r"\$\([^)]*\)|`[^`]*`|\$\{[^}]*\}|\$\w+|\{[^{}]*\}")
 LABEL_LIMIT = 60
 """Characters of a command line that name it."""
 
@@ -124,11 +115,13 @@ class _WrittenByCall:
                 self._files.add(located)
 
     def _read_line(self, line: str) -> None:
-        try:
-            commands = [part for command in parse_command_line(line) for part in unwrap(command)]
-            folders = possible_folders(commands, self._root)
-        except Unreadable:
+        parsed = parse_line(line)
+        if parsed.unreadable:
             return
+        folders = possible_folders(parsed, self._root)
+        commands = [
+            part for command in parsed.commands for part in (command, *commands_within(command))
+        ]
         for command in commands:
             for redirect in command.redirects:
                 if redirect.writes:
@@ -138,17 +131,17 @@ class _WrittenByCall:
                 self._add(word, folders)
             self._read_folders(command, words, folders)
 
-    def _add(self, word: Word, folders: list[Path]) -> None:
-        if word.dynamic or word.globbed or word.braced:
-            pattern = _BRACES.sub("*", word.shape.replace(ONE, "*").replace(MANY, "*"))
+    def _add(self, word: Word, folders: Sequence[Path]) -> None:
+        if not word.plain:
+            pattern = _EXPANDED.sub("*", word.text)
             if pattern.strip("*?/."):
                 self._patterns += [os.path.normpath(folder / pattern) for folder in folders]
         else:
             self._files |= set(self._located(word, folders))
 
-    def _read_folders(self, command: Command, words: list[Word], folders: list[Path]) -> None:
+    def _read_folders(self, command: Command, words: list[Word], folders: Sequence[Path]) -> None:
         """`rm -r build` removes what is in it, `cp a b/` writes b/a."""
-        program = program_name(command)
+        program = command.name
         located = [path for word in words for path in self._located(word, folders)]
         if program in {"rm", "mv"} or program == "git":
             self._emptied |= set(located)
@@ -160,22 +153,22 @@ class _WrittenByCall:
             self._folders |= inside
             if program == "mv" or any(
                 option.startswith("-") and {"r", "R", "a"} & {*option}
-                for option in command_arguments(command)
+                for option in command.arguments
             ):
                 self._folders |= set(targets)
 
-    def _located(self, word: Word, folders: list[Path]) -> Iterator[Path]:
+    def _located(self, word: Word, folders: Sequence[Path]) -> Iterator[Path]:
         """Yield where the word leads, as it is written and with links followed."""
         for folder in folders:
             resolved = paths.locate(word.text, self._root, folder)
-            if isinstance(resolved, Path) and not word.dynamic:
+            if isinstance(resolved, Path) and not word.expands:
                 yield Path(os.path.normpath(folder / word.text))
                 yield resolved
 
 
 def _written_words(command: Command) -> Iterator[Word]:
-    program, words = program_name(command), command.words[1:]
-    arguments = command_arguments(command)
+    program, words = command.name, command.words[1:]
+    arguments = command.arguments
     if program in IN_PLACE and not any(option.startswith("-i") for option in arguments):
         return
     if program == "git" and not GIT_WRITERS & {*arguments[:1]}:

@@ -20,8 +20,7 @@ from pathlib import Path
 from fugu_cli.messages import Call
 from fugu_cli.safety import paths, policy
 from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
-from fugu_cli.safety.policy.programs import command_arguments, names_of, program_name
-from fugu_cli.safety.policy.shell_parser import Command, Unreadable, parse_command_line
+from fugu_cli.safety.policy.shell_line import Command, names_of, parse_line
 from fugu_cli.snapshots import git_repositories, repository_files
 from fugu_cli.snapshots.git_repositories import split_names
 from fugu_cli.snapshots.snapshot_index import NESTED
@@ -52,31 +51,25 @@ _WORDS = {
 _HIDDEN = ("-u", "--unrestricted", "--no-ignore", "--hidden", "-.")
 
 
-def reads_content_only(line: str) -> bool:
-    """Every simple command of the line looks at content or names only."""
-    commands = _commands(line)
-    return bool(commands) and all(_reads_content_only(command) for command in commands)
+def reads_content_only(text: str) -> bool:
+    """Return whether every simple command of the line looks at content or names only."""
+    line = parse_line(text)
+    return bool(line.commands) and not line.fault and all(map(_reads_content_only, line.commands))
 
 
-def searches_recursively(line: str) -> bool:
-    """Some command of the line goes down into every folder, or into any that a pattern matches,
-    those that git ignores included."""
+def searches_recursively(text: str) -> bool:
+    """Return whether some command of the line goes down into every folder, or into any that a
+    pattern matches, those that git ignores included.
+    """
     return any(
         any(word.globbed for word in command.words)
-        or _searches_recursively(program_name(command), command_arguments(command))
-        for command in _commands(line)
+        or _searches_recursively(command.name, command.arguments)
+        for command in parse_line(text).commands
     )
 
 
-def _commands(line: str) -> Sequence[Command]:
-    try:
-        return parse_command_line(line)
-    except Unreadable:
-        return ()
-
-
 def _reads_content_only(command: Command) -> bool:
-    name, arguments = program_name(command), command_arguments(command)
+    name, arguments = command.name, command.arguments
     if name not in CONTENT or command.assignments:
         return False
     options = [argument for argument in arguments if argument.startswith("-") and argument != "-"]

@@ -32,9 +32,12 @@ CANCELLED = "The user ended this run."
 
 
 class TestRunCanceller:
-    """The test runs under way. One object for a session."""
+    """The test runs under way. One object for a session. `allowed_by_user`: the user said yes to
+    fugu's own runs.
+    """
 
     def __init__(self) -> None:
+        self.allowed_by_user = False
         self._running: set[asyncio.Task[ToolResult]] = set()
         self._ended: set[asyncio.Task[ToolResult]] = set()
 
@@ -157,11 +160,12 @@ def tests_unknown_notice(events: Sequence[Event]) -> str:
         return ""
     if request.test_command is None:
         return "[No test command is known for this repository: no tests were run.]"
-    return (
-        "[The user ended the test run: no tests were run.]"
-        if views.tests_skipped(events)
-        else "[No tests were run.]"
-    )
+    if not views.tests_skipped(events):
+        return "[No tests were run.]"
+    skipped = next(e for e in reversed(events) if isinstance(e, ToolRan) and e.skipped)
+    if skipped.output.startswith("The tests were not run"):
+        return f"[{skipped.output}]"
+    return "[The user ended the test run: no tests were run.]"
 
 
 class Refusal(Value):

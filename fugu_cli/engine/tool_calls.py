@@ -191,12 +191,7 @@ def asks_about(
     judgement = _judged(environment, call)
     if judgement.verdict != "ask" or _cannot_run(log, environment, number, call) is not None:
         return None
-    granted = (
-        judgement.target
-        and not judgement.every_time
-        and _granted(log, environment, call, judgement.target)
-    )
-    return None if granted else judgement
+    return None if _granted(log, environment, call, judgement) else judgement
 
 
 def _cannot_run(log: Log, environment: Environment, number: int, call: Call) -> ToolResult | None:
@@ -231,10 +226,20 @@ def _judged(environment: Environment, call: Call) -> policy.Judgement:
         return policy.Judgement(
             verdict="allow", reason="its arguments do not fit the tool: nothing will run"
         )
-    box = environment.workspace.box
     return policy.judge(
-        call, environment.rules, environment.workspace.root, sealed=box is not None and box.holds
+        call,
+        environment.rules,
+        environment.workspace.root,
+        sandbox_holds=sandbox_holds(environment.workspace),
     )
+
+
+def sandbox_holds(workspace: Workspace) -> bool:
+    """Return whether commands have no network and write only in the repository, and there neither
+    git's folder nor files that others run.
+    """
+    box = workspace.box
+    return box is not None and box.holds
 
 
 async def _hooked(environment: Environment, call: Call) -> HookVerdict:
@@ -258,7 +263,8 @@ async def _permission(
         return Permitted(turn=0, call=made.recorded, allowed=allowed, by=by, reason=reason)
 
     if judgement.verdict == "deny":
-        return say(False, "policy").model_copy(update={"plan_mode": judgement.plan_mode})
+        refused = say(False, "policy", judgement.refusal)
+        return refused.model_copy(update={"plan_mode": judgement.plan_mode})
     if hooked.decision == "deny":
         return say(False, HOOK, f"a hook forbids it: {hooked.reason}")
     if hooked.decision == "ask":
@@ -273,11 +279,7 @@ async def _permission(
     )
     if hooked.decision == "allow" and yielding:
         return say(True, HOOK, "a hook allows it")
-    if (
-        judgement.target
-        and not judgement.every_time
-        and _granted(log, environment, call, judgement.target)
-    ):
+    if _granted(log, environment, call, judgement):
         return say(True, "session")
     if environment.hooks is not None:
         answer = await environment.hooks.judge("PermissionRequest", call, environment.workspace)
@@ -324,17 +326,28 @@ async def _asked(
         return permit.model_copy(update={"reason": f"the user said no: {answer.feedback}"})
     allowed, by = _ANSWERS[answer]
     return permit.model_copy(
-        update={"allowed": allowed, "by": by, "rule": rule if by == "session" else ""}
+        update={
+            "allowed": allowed,
+            "by": by,
+            "rule": rule if by == "session" else "",
+            "reason": judgement.refusal if by == "headless" else judgement.reason,
+        }
     )
 
 
-def _granted(log: Log, environment: Environment, call: Call, target: str) -> bool:
-    """The user said yes for the whole session to a rule that allows the call, or to this very
-    target.
+def _granted(log: Log, environment: Environment, call: Call, judgement: policy.Judgement) -> bool:
+    """Return whether the user said yes for the whole session to a rule that allows the call, or to
+    this very target.
     """
     from fugu_cli.safety.offered_rules import is_allowed_by
 
-    yes = [fact for fact in log.events if isinstance(fact, Permitted) and fact.by == "session"]
+    if not judgement.target or judgement.every_time:
+        return False
+    target, holds_on = judgement.target, {"session"}
+    if judgement.once_a_session:
+        holds_on.add("user")
+    permitted = (event for event in log.events if isinstance(event, Permitted) and event.allowed)
+    yes = [event for event in permitted if event.by in holds_on]
     rules = dict.fromkeys(fact.rule for fact in yes if fact.rule)
     if any(
         is_allowed_by(call, rule, environment.rules, environment.workspace.root) for rule in rules
@@ -376,9 +389,38 @@ async def run_evidence(log: Log, environment: Environment, number: int, recorded
         log.append(Permitted(turn=number, call=recorded, allowed=True, by=EVIDENCE))
         log.append(ToolRan(turn=number, call=recorded, output=f"It was not run: {error}", ok=False))
         return
+    if refusal := await _refusal_of_tests(log, environment, call):
+        log.append(Permitted(turn=number, call=recorded, allowed=True, by=EVIDENCE))
+        output = f"The tests were not run: {refusal}"
+        log.append(ToolRan(turn=number, call=recorded, output=output, ok=False, skipped=True))
+        return
     snapshot = await _before(environment, call, by_fugu=True)
     log.append(Permitted(turn=number, call=recorded, allowed=True, by=EVIDENCE, snapshot=snapshot))
     await _finish_tool(log, environment, call, "")
+
+
+async def _refusal_of_tests(log: Log, environment: Environment, call: Call) -> str:
+    """Return why fugu must not run the tests itself, "" where it may: the table allows it, the user
+    does, the folder is trusted, or the user asked for a request that ends when they pass.
+    """
+    if call.tool not in {views.RUN_TESTS, views.TESTS_BEFORE} or views.suite_decides(log.events):
+        return ""
+    run = Call(id=call.id, tool=views.RUN_TESTS)
+    judgement = _judged(environment, run)
+    if judgement.verdict == "allow" or _granted(log, environment, run, judgement):
+        return ""
+    if judgement.forbidden or judgement.plan_mode:
+        return judgement.refusal
+    if environment.rules.trusted or environment.skip.allowed_by_user:
+        return ""
+    if judgement.verdict == "deny":
+        return f"{judgement.refusal}, and so does `fugu trust` in this folder"
+    permit = await _asked(log, environment, RestoredCall(run, run), judgement)
+    environment.skip.allowed_by_user = permit.allowed
+    if permit.allowed:
+        return ""
+    trusts = ", and so does `fugu trust` in this folder" if permit.by == "headless" else ""
+    return f"{permit.reason}{trusts}"
 
 
 def _with_hooks(environment: Environment, tool: AnyTool, call: Call, *, by_fugu: bool) -> AnyTool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fugu_cli.safety.paths import GIT_MARKS, expand_home, inside, is_folder, path_exists, real_path
@@ -23,11 +23,14 @@ class UnreadableConfiguration(Exception):
 
 @dataclass(frozen=True)
 class GitSetting:
-    """One setting, its name in small letters. `file` is None for one from the environment."""
+    """One setting, its name in small letters. `file` is None for one from the environment;
+    `is_users`: it is the user's or the system's, not the repository's.
+    """
 
     file: Path | None
     name: str
     value: str
+    is_users: bool = True
 
 
 def git_settings(folders: Sequence[Path]) -> Iterator[GitSetting]:
@@ -40,8 +43,12 @@ def git_settings(folders: Sequence[Path]) -> Iterator[GitSetting]:
     for index in range(int(count) if count.isdigit() else 0):
         name = os.environ.get(f"GIT_CONFIG_KEY_{index}", "").lower()
         yield GitSetting(None, name, os.environ.get(f"GIT_CONFIG_VALUE_{index}", ""))
-    for file in _configuration_files(folders):
+    for file in _user_files():
         yield from _read_file(file)
+    for folder in folders:
+        for file in _repository_files(folder):
+            for setting in _read_file(file):
+                yield replace(setting, is_users=False)
 
 
 def obeyed_paths(root: Path) -> list[Path]:
@@ -81,40 +88,37 @@ def is_bare_repository(folder: Path) -> bool:
     return path_exists(folder / "HEAD") and any(path_exists(folder / mark) for mark in marks)
 
 
-def _configuration_files(folders: Sequence[Path]) -> list[Path]:
+def _user_files() -> list[Path]:
     home = Path.home()
-    user_folder = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
     files = []
     for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
         if path := os.environ.get(name):
             files.append(Path(path))
     for system_folder in ("/etc", "/usr/local/etc", "/opt/homebrew/etc"):
         files.append(Path(system_folder, "gitconfig"))
-    files += [user_folder / "git/config", home / ".gitconfig"]
-    for folder in folders:
-        for above in (folder, *folder.parents):
-            if (repository := _settings_folder(above)) is not None:
-                files += [repository / "config", repository / "config.worktree"]
-                break
-    return list(dict.fromkeys(files))
+    user_folder = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+    return [*files, user_folder / "git/config", home / ".gitconfig"]
 
 
-def _settings_folder(folder: Path) -> Path | None:
-    """Return where the settings of the repository lie that begins at `folder`, None where none
-    does.
-    """
+def _repository_files(folder: Path) -> list[Path]:
+    for above in (folder, *folder.parents):
+        git_folder = git_folder_at(above)
+        if git_folder is not None:
+            shared = git_folder
+            if path_exists(git_folder / "commondir"):
+                shared = git_folder / _text(git_folder / "commondir").strip()
+            return [shared / "config", git_folder / "config.worktree"]
+    return []
+
+
+def git_folder_at(folder: Path) -> Path | None:
+    """Return what git keeps of the repository that begins at `folder`, None where none does."""
     entry = folder / ".git"
     if path_exists(entry) and not is_folder(entry):
-        git_folder = folder / _text(entry).strip().removeprefix("gitdir:").strip()
-    elif path_exists(entry):
-        git_folder = entry
-    elif is_bare_repository(folder):
-        git_folder = folder
-    else:
-        return None
-    if path_exists(git_folder / "commondir"):
-        return git_folder / _text(git_folder / "commondir").strip()
-    return git_folder
+        return folder / _text(entry).strip().removeprefix("gitdir:").strip()
+    if path_exists(entry):
+        return entry
+    return folder if is_bare_repository(folder) else None
 
 
 def begins_repository(folder: Path, root: Path) -> Path | None:

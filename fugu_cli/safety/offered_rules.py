@@ -22,27 +22,20 @@ from fugu_cli.safety.policy.call_arguments import (
     arguments_of,
     patched_paths,
 )
-from fugu_cli.safety.policy.classification import classify
-from fugu_cli.safety.policy.programs import (
+from fugu_cli.safety.policy.dangers import (
     INTERPRETERS,
+    RUNNERS,
+    WRAPPERS,
     WRITERS,
-    is_local_program,
-    names_of,
-    program_name,
+    commands_within,
 )
-from fugu_cli.safety.policy.shell_parser import Command, Unreadable, Word, parse_command_line
-from fugu_cli.safety.policy.wrappers import RUNNERS, WRAPPERS
+from fugu_cli.safety.policy.shell_line import Command, Word, names_of, parse_line
 
 _PLAIN = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]*", re.ASCII)
 _TAKES_A_NAME = frozenset({"run", "run-script", "compose"})
 """Subcommands of which the next word says what is run."""
-_OPEN = (
-    INTERPRETERS
-    | WRITERS
-    | {*WRAPPERS}
-    | {name for name, (words, _) in RUNNERS.items() if not words}
-)
+_OPEN = INTERPRETERS | WRITERS | WRAPPERS
 _OPEN |= names_of(
     "curl wget find awk gawk mawk nawk sed docker podman psql mysql mariadb sqlite3 mongosh "
     "redis-cli"
@@ -82,41 +75,26 @@ def is_allowed_by(call: Call, rule: str, rules: policy.Rules, root: Path) -> boo
     return policy.judge(call, more, root).verdict == "allow"
 
 
-def _command_rule(line: str, root: Path) -> str:
-    """`bash(pytest *)`, `bash(git commit *)`; "" for what is not one plain command."""
-    try:
-        written, judged = parse_command_line(line), classify(line, root)
-    except Unreadable:
+def _command_rule(text: str, root: Path) -> str:
+    """Return `bash(pytest *)` or `bash(git commit *)`; "" for what is not one plain command."""
+    line = parse_line(text)
+    if line.fault or len(line.commands) != 1:
         return ""
-    if len(written) != 1 or len(judged) != 1:
+    command = line.commands[0]
+    alone = not (command.assignments or command.redirects)
+    runs_another = bool(commands_within(command))
+    if not alone or runs_another or not command.words or any(w.expands for w in command.words):
         return ""
-    command, found = written[0], judged[0]
-    wrapped = found.command.words != command.words or found.carried or found.unclear
-    if wrapped or not _is_plain(command):
-        return ""
-    words = _leading(command.words, root)
+    words = _leading(command, root)
     return f"bash({' '.join(words)} *)" if words else ""
 
 
-def _is_plain(command: Command) -> bool:
-    """Nothing stands around it, and nothing in it is known only when it runs."""
-    alone = not (
-        command.assignments
-        or command.redirects
-        or command.piped
-        or command.given_more
-        or command.alias
-    )
-    return alone and bool(command.words) and not any(word.dynamic for word in command.words)
-
-
-def _leading(words: Sequence[Word], root: Path) -> list[str]:
+def _leading(command: Command, root: Path) -> list[str]:
     """The program, and the subcommand where there is one; nothing for a program that runs whatever
     it is given.
     """
-    command = Command(tuple(words))
-    name = program_name(command)
-    if name in _OPEN or is_local_program(command) or not _fits(words[0], _PLAIN):
+    name, words = command.name, command.words
+    if name in _OPEN or not _fits(words[0], _PLAIN):
         return []
     taken = [words[0].text]
     for word in words[1:3]:
@@ -130,7 +108,7 @@ def _leading(words: Sequence[Word], root: Path) -> list[str]:
 
 
 def _fits(word: Word, pattern: re.Pattern[str]) -> bool:
-    return not word.globbed and not word.braced and pattern.fullmatch(word.text) is not None
+    return word.plain and pattern.fullmatch(word.text) is not None
 
 
 def _folder_rule(names: Sequence[str], root: Path) -> str:

@@ -15,10 +15,8 @@ from fugu_cli.messages import Call
 from fugu_cli.safety.paths import path_exists
 from fugu_cli.safety.policy import rule_matching
 from fugu_cli.safety.policy.call_arguments import access_of, arguments_of, names_in, patched_paths
-from fugu_cli.safety.policy.classification import classify, may_name_files
-from fugu_cli.safety.policy.programs import names_of, program_name
 from fugu_cli.safety.policy.rule_matching import MCP
-from fugu_cli.safety.policy.shell_parser import Command, Unreadable, Word
+from fugu_cli.safety.policy.shell_line import Command, Word, names_of, parse_line
 from fugu_cli.session.events import (
     Assigned,
     Compacted,
@@ -240,45 +238,43 @@ GIT_SHOWS = names_of(
 )
 
 
-def may_disguise(command: str, root: Path) -> bool:
-    """The command line could show a file that it does not name, in other words than its own."""
-    try:
-        commands = [judged.command for judged in classify(command, root) if judged.command.words]
-    except Unreadable:
+def may_disguise(text: str, root: Path) -> bool:
+    """Return whether a command line could show a file that it does not name, in other words than
+    the file's own.
+    """
+    line = parse_line(text)
+    if line.fault or not all(
+        command.name in FILTERS or _shows_text_as_it_is(command) for command in line.commands
+    ):
         return True
-    if not all(program_name(one) in FILTERS or _plain(one) for one in commands):
+    filters = any(command.name in FILTERS for command in line.commands)
+    return filters and any(_may_read_more(command, root) for command in line.commands)
+
+
+def _shows_text_as_it_is(command: Command) -> bool:
+    arguments = command.arguments
+    if command.name in PYTHONS:
+        modules = (["pytest"], ["unittest"], ["ruff"], ["mypy"])
+        return arguments[:1] == ["-m"] and arguments[1:2] in modules
+    if command.name == "git":
+        return bool(arguments) and arguments[0] in GIT_SHOWS
+    if command.name == "find" and "-exec" in arguments:
+        return False
+    return command.name in VERBATIM or command.name in TESTERS
+
+
+def _may_read_more(command: Command, root: Path) -> bool:
+    """Return whether a command may read files that it does not name."""
+    if command.name in WIDE or command.name in {"git", "xargs"}:
         return True
-    return any(program_name(one) in FILTERS for one in commands) and any(
-        _wide(one, root) for one in commands
-    )
+    words = [*command.words[1:], *(redirect.target for redirect in command.redirects)]
+    return any(_stands_for_many(word, root) for word in words)
 
 
-def _plain(command: Command) -> bool:
-    name, words = program_name(command), [word.text for word in command.words[1:]]
-    if name in PYTHONS:
-        return words[:1] == ["-m"] and words[1:2] in (["pytest"], ["unittest"], ["ruff"], ["mypy"])
-    if name == "git":
-        return bool(words) and words[0] in GIT_SHOWS
-    return name in VERBATIM or name in TESTERS
-
-
-def _wide(command: Command, root: Path) -> bool:
-    """It may read files that it does not name."""
-    if command.given_more or program_name(command) in WIDE or program_name(command) == "git":
-        return True
-    options = [word for word in command.words[1:] if word.text.startswith("-")]
-    words: Sequence[Word] = [
-        *may_name_files(command),
-        *options,
-        *(redirect.target for redirect in command.redirects),
-    ]
-    return any(_many(word, root) for word in words)
-
-
-def _many(word: Word, root: Path) -> bool:
+def _stands_for_many(word: Word, root: Path) -> bool:
     if word.text.startswith("-"):
         return word.text.lstrip("-").lower() in ("r", "recursive")
-    return word.globbed or word.dynamic or word.braced or _is_folder(root / word.text)
+    return not word.plain or _is_folder(root / word.text)
 
 
 def _is_folder(path: Path) -> bool:

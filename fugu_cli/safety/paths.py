@@ -44,6 +44,8 @@ OWN_RIGHTS = frozenset(
     {".fugurc", "agents.md", "claude.md", "gemini.md", ".cursorrules", ".mcp.json"}
 )
 OWN_FOLDERS = frozenset({".agents", ".claude"})
+OUTSIDE = "it is outside the repository"
+OF_GIT = "it belongs to git itself"
 MAY_HOLD_SECRETS = "it may hold secrets"
 SAYS_RIGHTS = "it says what fugu may do"
 """Files and folders that tell fugu what it may do, or agents what to do: a repository must not
@@ -174,10 +176,10 @@ def protected_reason(path: Path, root: Path, *, writes: bool) -> str:
     name.
     """
     if not inside(path, root):
-        return "it is outside the repository"
+        return OUTSIDE
     parts = [part.casefold() for part in path.relative_to(root).parts]
     if ".git" in parts or _in_git_folder(path, root):
-        return "it belongs to git itself"
+        return OF_GIT
     if is_secret(path.name) or SECRET_FOLDERS & set(parts):
         return MAY_HOLD_SECRETS
     if writes and parts and (parts[-1] in OWN_RIGHTS or OWN_FOLDERS & set(parts)):

@@ -1,6 +1,4 @@
-"""Where no sandbox seals the repository, the real binary asks about commands that do more than
-read.
-"""
+"""Where no sandbox holds, the real binary runs nothing but reads and what rules allow."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ import sys
 
 import pytest
 
-from fugu_cli.safety.policy import UNSEALED
+from fugu_cli.safety.policy import NO_SANDBOX
 from fugu_cli.safety.sandbox.command_sandbox import ASKED
 from fugu_cli.session.events import Permitted
 from tests.acceptance.driving import Place
@@ -55,10 +53,15 @@ def judged(
 
 
 @pytest.mark.parametrize("means", WITHOUT)
-def test_auto_mode_asks_about_commands_and_the_question_says_why(place: Place, means: str) -> None:
+def test_auto_mode_refuses_commands_and_tests_and_says_why_and_how_they_could_run(
+    place: Place, means: str
+) -> None:
     found = judged(place, means, "cat calc.txt", LOSES, "mkdir made")
-    assert [one.allowed for one in found] == [True, False, False, True]
-    assert found[2].reason == f"`mkdir made`: it is not known to be read-only, and {UNSEALED}"
+    assert [one.allowed for one in found] == [True, False, False, False]
+    assert found[2].reason == (
+        f"`mkdir made`: `mkdir` is not known to be read-only, and {NO_SANDBOX}, and auto mode asks "
+        "nobody. The user can allow it with --allow 'bash(mkdir made)'"
+    )
     assert (place.repo / ".git" / "refs").is_dir() and not (place.repo / "made").exists()
 
 
@@ -74,7 +77,8 @@ def test_the_doctor_says_so(place: Place, means: str) -> None:
 
 @pytest.mark.parametrize("means", WITHOUT)
 def test_what_a_rule_allows_runs_unasked_all_the_same(place: Place, means: str) -> None:
-    found = judged(place, means, LOSES, "mkdir made", more=("--allow", "bash(mkdir *)"))
+    more = ("--allow", "bash(mkdir *)", "--allow", "run_tests")
+    found = judged(place, means, LOSES, "mkdir made", more=more)
     assert [one.allowed for one in found] == [False, True, True]
 
 

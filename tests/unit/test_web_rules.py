@@ -48,14 +48,14 @@ def test_a_rule_covers_a_host(rule: str, url: str, covers: bool) -> None:
     assert (verdict(url, mode="yolo", deny=(rule,)) == "deny") is covers
 
 
-def test_what_no_rule_allows_is_asked_about_in_every_mode_but_yolo() -> None:
+def test_what_no_rule_allows_is_asked_about_or_refused_in_every_mode_but_yolo() -> None:
     modes: tuple[Mode, ...] = ("plan", "ask", "edit", "auto", "yolo")
     other = ("web_fetch(example.org)",)
     assert [verdict(PYTHON, mode, allow=other) for mode in modes] == [
+        "deny",
         "ask",
         "ask",
-        "ask",
-        "ask",
+        "deny",
         "allow",
     ]
     assert [verdict(PYTHON, mode, allow=("web_fetch",)) for mode in modes] == ["allow"] * 5

@@ -1,15 +1,15 @@
 """May this call run? `judge` answers with allow, ask or deny, a reason, and the target as resolved.
 
 Stands below the loop, which asks the user where this says so, and beside the tools, whose ways of
-reading arguments and paths it shares. A function of the call, the rules, where links on the disk
-lead, and whether the sandbox seals the repository; it runs nothing and remembers nothing. In order:
-a deny rule, yolo, plan mode, what undo cannot restore, what needs a yes every time, an ask rule, an
-allow rule, the mode.
+reading arguments and paths it shares. It follows links on the disk and reads git's settings; it
+runs nothing and remembers nothing. In order: a deny rule, yolo, what undo cannot restore, what
+needs a yes every time, an ask rule, an allow rule, then the table of decisions.py.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,15 @@ from typing import Literal
 from pydantic import field_validator
 
 from fugu_cli.messages import Call, Value
-from fugu_cli.safety.paths import PathFault, inside, locate, protected_reason, quoted_path
-from fugu_cli.safety.policy import command_rules, rule_matching
+from fugu_cli.safety.paths import (
+    PathFault,
+    inside,
+    is_folder,
+    locate,
+    protected_reason,
+    quoted_path,
+)
+from fugu_cli.safety.policy import command_rules, git_commands, rule_matching
 from fugu_cli.safety.policy.call_arguments import (
     MalformedArguments,
     ToolAccess,
@@ -27,14 +34,15 @@ from fugu_cli.safety.policy.call_arguments import (
     arguments_of,
     patched_paths,
 )
-from fugu_cli.safety.policy.classification import ClassifiedCommand, classify
-from fugu_cli.safety.policy.programs import RiskLevel
-from fugu_cli.safety.policy.shell_parser import Unreadable
+from fugu_cli.safety.policy.dangers import dangers_of_line
+from fugu_cli.safety.policy.decisions import CallClass, Decision, Mode, decide
+from fugu_cli.safety.policy.readers import is_read, why_not_a_read
+from fugu_cli.safety.policy.shell_line import ShellLine, parse_line
+from fugu_cli.safety.self_running_files import RunBy, self_running_file
 from fugu_cli.session.turns import TASK
 
-__all__ = ["Judgement", "Mode", "Rules", "judge"]
+__all__ = ["Judgement", "Mode", "Rules", "is_read", "judge"]
 
-Mode = Literal["plan", "ask", "edit", "auto", "yolo"]
 Verdict = Literal["allow", "ask", "deny"]
 INTERNAL_TOOLS = frozenset({"diff", "run_check", "tests_before"})
 """fugu's own: what the session itself did, and its runs of checks and tests."""
@@ -44,20 +52,16 @@ SESSION_TOOLS = frozenset({"todo", "job_output", "job_stop", "find_tools"}) | IN
 """Tools that keep to what the session itself began and did: its list, its background jobs, its
 changes, its tools.
 """
-REASONS = dict.fromkeys(SESSION_TOOLS, "it is about what this session began") | {
-    "run_tests": "it runs the tests",
-    rule_matching.SEARCH: (
-        "it sends the query to a search engine, and what comes back is anybody's words"
-    ),
-}
-UNSEALED = "no sandbox keeps it from the git folder, which undo cannot restore"
-"""The reason, besides its own, of what auto mode asks about only where the repository is not
-sealed.
-"""
 ACCEPTANCE_CHECK = "acceptance_check"
 """The tool that runs a script of an agent's; its command line calls it $SCRIPT."""
+RUN_TESTS = "run_tests"
 SKILL = "skill"
 """The tool that reads one of the skills that count in a session."""
+NO_SANDBOX = "no sandbox holds here, so that it would run with the user's own rights"
+TEST_PROGRAMS = re.compile(
+    r"\b(pytest|unittest|tox|nox|jest|vitest|mocha|(?:go|cargo|npm|pnpm|yarn|bun|mvn|gradle|make|"
+    r"dotnet|mix|swift) (?:run )?test|nextest|phpunit|rspec|ctest)\b"
+)
 
 
 class Rules(Value):
@@ -78,6 +82,12 @@ class Rules(Value):
     """Folders outside the repository that agents may read as if they were in it, resolved: the
     user's own skills.
     """
+    from_folder: tuple[str, ...] = ()
+    """Those of `allow` that the folder's own configuration brings: they open no file that others
+    run.
+    """
+    trusted: bool = False
+    """The user trusted the folder: its tests run where nobody can be asked."""
 
     @field_validator("allow", "ask", "deny")
     @classmethod
@@ -92,7 +102,9 @@ class Judgement(Value):
 
     `every_time` marks what a remembered yes must not cover. `rule` is what one may be remembered
     as; "": this very target (offered_rules.py fills it in before somebody is asked). `subtask` is
-    the one that makes the call. `plan_mode`: it is denied because that mode only reads.
+    the one that makes the call. `plan_mode`: it is denied because that mode only reads. `reads`:
+    it is a command line that only reads. `way_out` says how it could run after all.
+    `once_a_session`: any yes holds for the session. `forbidden`: a rule of the user's denies it.
     """
 
     verdict: Verdict
@@ -103,143 +115,223 @@ class Judgement(Value):
     subtask: str = ""
     plan_mode: bool = False
     reads: bool = False
+    forbidden: bool = False
+    way_out: str = ""
+    once_a_session: bool = False
+
+    @property
+    def refusal(self) -> str:
+        """The reason and the way out, for whoever is told that the call did not run."""
+        return f"{self.reason}. {self.way_out}" if self.way_out else self.reason
 
 
 @dataclass(frozen=True)
 class PolicyCase:
-    """A call as the rules see it: its target, what it needs, and which rules match it."""
+    """A call as the rules see it: its target, its class, and which rules match it."""
 
     target: str
-    level: RiskLevel
+    call_class: CallClass
     reason: str
-    reads: bool = False
-    tests: bool = False
-    known: bool = True
+    every_time: bool = False
     denied: str = ""
     """Why a rule forbids it; of the other two the rule."""
     asked: str = ""
     allowed: str = ""
     exact: bool = False
+    """The rule that allows it names this very call."""
+    only_reads: bool = False
+    """A rule may allow it in plan mode."""
+    way_out: str = ""
 
 
-def judge(call: Call, rules: Rules, root: Path, *, sealed: bool = False) -> Judgement:
-    """Judge one call. `root` is the resolved folder of the repository. `sealed`: no command but git
-    writes what git keeps of it."""
+def judge(
+    call: Call,
+    rules: Rules,
+    root: Path,
+    *,
+    sandbox_holds: bool = False,
+    somebody_to_ask: bool = True,
+) -> Judgement:
+    """Judge one call. `root` is the resolved folder of the repository. `sandbox_holds`: a trial has
+    shown that commands have no network and write only in the repository, and there neither git's
+    folder nor files that others run."""
     arguments = arguments_of(call)
     if isinstance(arguments, MalformedArguments):
         return Judgement(verdict="allow", reason=f"nothing will run: {arguments.text}")
     access = access_of(call.tool)
     if call.tool == "bash":
-        case = _command_case(str(arguments.get(access.command, "")), rules, root)
-        judgement = _decide(case, rules, sealed=sealed)
-        return judgement.model_copy(update={"reads": case.level is RiskLevel.READS})
-    if access.command:
-        case = _program_case(call.tool, access, arguments, rules, root)
+        case = _command_case(str(arguments.get(access.command, "")), rules, root, sandbox_holds)
+    elif access.command:
+        case = _program_case(call.tool, access, arguments, rules, root, sandbox_holds)
     elif access.paths or access.patch:
         case = _paths_case(call.tool, access, arguments, rules, root)
     elif call.tool == SKILL:
         case = _named_case(SKILL, str(arguments.get("name", "")), "it reads a skill", rules)
     elif call.tool == TASK:  # the subtask's own calls are judged one by one
-        case = _named_case(
-            TASK, str(arguments.get("agent", "")), "what it does is judged call by call", rules
-        )
+        agent = str(arguments.get("agent", ""))
+        case = _named_case(TASK, agent, "what it does is judged call by call", rules)
     elif call.tool == rule_matching.FETCH:
         case = _fetch_case(str(arguments.get("url", "")), rules)
     else:
         case = _other_case(call.tool, rules)
-    return _decide(case, rules, sealed=sealed)
+    judgement = _apply_rules(case, rules, sandbox_holds, somebody_to_ask)
+    only_reads = call.tool == "bash" and case.call_class is CallClass.READ
+    return judgement.model_copy(update={"reads": True}) if only_reads else judgement
 
 
-def _decide(case: PolicyCase, rules: Rules, *, sealed: bool) -> Judgement:
-    every = case.level >= RiskLevel.EVERY and not case.exact
+def _apply_rules(
+    case: PolicyCase, rules: Rules, sandbox_holds: bool, somebody_to_ask: bool
+) -> Judgement:
+    every_time = case.every_time and not case.exact
+    tests_asked_once = case.call_class is CallClass.TESTS and rules.mode == "edit"
 
-    def say(verdict: Verdict, reason: str) -> Judgement:
-        return Judgement(verdict=verdict, reason=reason, target=case.target, every_time=every)
+    def answer(verdict: Verdict, reason: str) -> Judgement:
+        return Judgement(
+            verdict=verdict,
+            reason=reason,
+            target=case.target,
+            every_time=every_time,
+            way_out=case.way_out if verdict != "allow" else "",
+            once_a_session=tests_asked_once,
+        )
 
     if case.denied:
-        return say("deny", case.denied)
+        return answer("deny", case.denied).model_copy(update={"way_out": "", "forbidden": True})
     if rules.mode == "yolo":
-        return say(
-            "allow", "yolo: everything is allowed" + (f", although {case.reason}" if every else "")
+        although = f", although {case.reason}" if every_time else ""
+        return answer("allow", f"yolo: everything is allowed{although}")
+    may_be_allowed = case.only_reads and case.allowed and not every_time
+    if rules.mode == "plan" and case.call_class is not CallClass.READ and not may_be_allowed:
+        reason = "plan mode only reads: nothing is written, run or fetched"
+        return answer("deny", reason).model_copy(update={"plan_mode": True})
+    if case.call_class is CallClass.LOST and every_time:
+        return answer(
+            "deny", f"{case.reason} (only a rule that allows this very command permits it)"
         )
-    if rules.mode == "plan" and not case.reads:
-        reason = "plan mode only reads: nothing is written and nothing is run"
-        return say("deny", reason).model_copy(update={"plan_mode": True})
-    if case.level is RiskLevel.DESTROYS and every:
-        return say("deny", f"{case.reason} (only a rule that allows this very command permits it)")
-    if every or case.asked:
-        return say("ask", case.reason if every else f"the rule {case.asked} asks")
-    if case.allowed or case.level is RiskLevel.READS:
-        return say("allow", f"the rule {case.allowed} allows it" if case.allowed else case.reason)
-    harmless = rules.mode == "auto" and case.known
-    if (harmless and sealed) or (rules.mode in {"edit", "auto"} and case.tests):
-        return say("allow", f"{rules.mode} mode" + (": these are the tests" if case.tests else ""))
-    return say("ask", f"{case.reason}, and {UNSEALED}" if harmless else case.reason)
-
-
-def _paths_case(
-    tool: str, access: ToolAccess, arguments: dict[str, object], rules: Rules, root: Path
-) -> PolicyCase:
-    """Tools that name files. Writing inside the repository is what edit mode allows; what runs is
-    asked about.
-    """
-    reads = access.reads_files
-    names = access.named(arguments)
-    if access.patch:
-        names += patched_paths(str(arguments.get(access.patch, "")))
-    located = [locate(name, root) for name in names]
-    found = [path for path in located if isinstance(path, Path)]
-    target = f"{tool}({', '.join(quoted_path(str(path)) for path in found)})"
-    reasons = [
-        f"`{quoted_path(str(path))}`: {reason}"
-        for path in found
-        if (reason := _special(path, rules, root, reads))
-    ]
-    reasons += [
-        f"the path cannot be used: {fault.text}"
-        for fault in located
-        if isinstance(fault, PathFault)
-    ]
-    calm = reads or (access.effect == "writes" and rules.mode in {"edit", "auto"})
-    level = RiskLevel.EVERY if reasons else RiskLevel.READS if calm else RiskLevel.RUNS
-    usual = f"it {access.effect} inside the repository"
-
-    def first(given: tuple[str, ...], *, forbids: bool) -> str:
-        quantify = any if forbids else all
-        fits = partial(rule_matching.match_path, tool=tool, root=root, forbids=forbids)
-        return next(
-            (rule for rule in given if found and quantify(fits(rule, path=path) for path in found)),
-            "",
-        )
-
-    denied, allowed = first(rules.deny, forbids=True), first(rules.allow, forbids=False)
-    exact = (
-        bool(allowed)
-        and len(found) == len(names)
-        and all(rule_matching.means_path_exactly(allowed, p, root) for p in found)
+    if case.asked:
+        return answer("ask", f"the rule {case.asked} asks")
+    if case.allowed and not every_time:
+        return answer("allow", f"the rule {case.allowed} allows it")
+    reason = case.reason
+    needs_sandbox = {CallClass.COMMAND, CallClass.TESTS, CallClass.CHECK, CallClass.BUILD_FILE}
+    if case.call_class in needs_sandbox and not sandbox_holds and rules.mode != "ask":
+        reason = f"{reason}, and {NO_SANDBOX}"
+    decision = decide(
+        rules.mode,
+        case.call_class,
+        sandbox_holds=sandbox_holds,
+        somebody_to_ask=somebody_to_ask,
     )
-    return PolicyCase(
-        target=target,
-        level=level,
-        reason=reasons[0] if reasons else usual,
-        reads=reads,
-        known=access.effect != "runs",
-        denied=_forbids(denied),
-        asked=first(rules.ask, forbids=True),
-        allowed=allowed,
-        exact=exact,
-    )
+    match decision:
+        case Decision.RUN:
+            return answer("allow", case.reason)
+        case Decision.ASK:
+            return answer("ask", reason)
+        case Decision.REFUSE:
+            nobody = "auto mode asks nobody" if rules.mode == "auto" else "nobody can be asked"
+            return answer("deny", f"{reason}, and {nobody}")
+
+
+def _first(rules: tuple[str, ...], covers: Callable[[str], bool]) -> str:
+    return next(filter(covers, rules), "")
 
 
 def _forbids(rule: str) -> str:
     return f"the rule {rule} forbids it" if rule else ""
 
 
-def _special(path: Path, rules: Rules, root: Path, reads: bool) -> str:
-    """As paths.special; what may be read beside the repository is judged as if it were one."""
+def _way_out(rule: str) -> str:
+    shown = rule.replace("'", "'\\''")
+    return f"The user can allow it with --allow '{shown}'" if len(rule) <= 200 else ""
+
+
+def _paths_case(
+    tool: str, access: ToolAccess, arguments: dict[str, object], rules: Rules, root: Path
+) -> PolicyCase:
+    """Judge a tool that names files by where each of them lies."""
+    reads = access.reads_files
+    names = access.named(arguments)
+    if access.patch:
+        names += patched_paths(str(arguments.get(access.patch, "")))
+    located = [locate(name, root) for name in names]
+    paths = [path for path in located if isinstance(path, Path)]
+    target = f"{tool}({', '.join(quoted_path(str(path)) for path in paths)})"
+    reasons, builds = [], ""
+    for path in paths:
+        reason = _protected_reason(path, rules, root, reads)
+        file = None if reads else self_running_file(path, root)
+        if file is not None and file.run_by is RunBy.OTHERS:
+            reason = "" if _is_opened(path, tool, rules, root) else reason or file.reason
+        elif file is not None and not builds:
+            builds = f"`{quoted_path(str(path))}`: {file.reason}"
+        if reason:
+            reasons.append(f"`{quoted_path(str(path))}`: {reason}")
+    for fault in located:
+        if isinstance(fault, PathFault):
+            reasons.append(f"the path cannot be used: {fault.text}")
+    if reasons:
+        call_class, reason = CallClass.OUTSIDE, reasons[0]
+    elif reads:
+        call_class, reason = CallClass.READ, "it reads inside the repository"
+    elif access.effect == "runs":
+        call_class, reason = CallClass.FOREIGN_TOOL, "it runs inside the repository"
+    elif builds:
+        call_class, reason = CallClass.BUILD_FILE, builds
+    else:
+        call_class, reason = CallClass.EDIT, f"it {access.effect} inside the repository"
+
+    def matching(given: tuple[str, ...], *, forbids: bool) -> str:
+        quantify = any if forbids else all
+        fits = partial(rule_matching.match_path, tool=tool, root=root, forbids=forbids)
+        return _first(
+            given, lambda rule: bool(paths) and quantify(fits(rule, path=path) for path in paths)
+        )
+
+    allowed = matching(rules.allow, forbids=False)
+    exact = (
+        bool(allowed)
+        and len(paths) == len(names)
+        and all(rule_matching.means_path_exactly(allowed, path, root) for path in paths)
+        and (reads or allowed not in rules.from_folder)
+    )
+    name = rule_matching.escape_argument(tool, str(paths[0])) if paths else ""
+    if paths and inside(paths[0], root):
+        name = rule_matching.escape_argument(tool, paths[0].relative_to(root).as_posix())
+    return PolicyCase(
+        target=target,
+        call_class=call_class,
+        reason=reason,
+        every_time=call_class is CallClass.OUTSIDE,
+        denied=_forbids(matching(rules.deny, forbids=True)),
+        asked=matching(rules.ask, forbids=True),
+        allowed=allowed,
+        exact=exact,
+        only_reads=reads,
+        way_out=_way_out(f"{'read' if reads else 'write'}({name})"),
+    )
+
+
+def _protected_reason(path: Path, rules: Rules, root: Path, reads: bool) -> str:
+    """As paths.protected_reason; what may be read beside the repository is judged as if it were
+    one.
+    """
     more = (*rules.folders, *(rules.readable if reads else ()))
     base = next((folder for folder in more if inside(path, folder)), root)
     return protected_reason(path, base, writes=not reads)
+
+
+def _is_opened(path: Path, tool: str, rules: Rules, root: Path) -> bool:
+    """Return whether a rule of the user's own names the file that others run, or its folder."""
+    for rule in rules.allow:
+        if rule in rules.from_folder or not rule_matching.match_path(
+            rule, tool, path, root, forbids=False
+        ):
+            continue
+        pattern = root / rule_matching.split_pattern(rule)[1]
+        file = self_running_file(pattern, root)
+        if file is not None and file.run_by is RunBy.OTHERS:
+            return True
+    return False
 
 
 def _named_case(tool: str, name: str, reason: str, rules: Rules) -> PolicyCase:
@@ -247,121 +339,151 @@ def _named_case(tool: str, name: str, reason: str, rules: Rules) -> PolicyCase:
     this one.
     """
 
-    def first(given: tuple[str, ...]) -> str:
-        return next((rule for rule in given if rule_matching.match_command(rule, tool, name)), "")
+    def covers(rule: str) -> bool:
+        return rule_matching.match_command(rule, tool, name)
 
     return PolicyCase(
         target=f"{tool}({quoted_path(name)})",
-        level=RiskLevel.READS,
+        call_class=CallClass.READ,
         reason=reason,
-        reads=True,
-        denied=_forbids(first(rules.deny)),
-        asked=first(rules.ask),
-        allowed=first(rules.allow),
+        denied=_forbids(_first(rules.deny, covers)),
+        asked=_first(rules.ask, covers),
+        allowed=_first(rules.allow, covers),
+        way_out=_way_out(f"{tool}({name})"),
     )
 
 
-def _command_case(command: str, rules: Rules, root: Path) -> PolicyCase:
-    """A command line: the worst of its simple commands decides, and a rule must allow each that
-    runs something.
-    """
-    line = command.strip()
-    tests = rules.test_command is not None and line.split() == rules.test_command.split()
-    try:
-        judged = classify(line, root, rules.folders)
-    except Unreadable as error:
-        judged, unread = [], str(error)
-    else:
-        unread = ""
-    worst = max(judged, key=lambda one: one.finding.level, default=None)
-    level = RiskLevel.EVERY if unread or worst is None else worst.finding.level
-    reason = (
-        f"policy cannot read it: {unread}"
-        if unread
-        else ("it is empty" if worst is None else f"`{_short(worst)}`: {worst.finding.reason}")
-    )
-    own = (rule for rule in rules.allow if rule_matching.split_pattern(rule)[0] == "bash")
-    exact = next((rule for rule in own if rule_matching.means_exactly(rule, "bash", line)), "")
+def _command_case(text: str, rules: Rules, root: Path, sandbox_holds: bool) -> PolicyCase:
+    """Judge a command line: a read, the tests, files put back by git, or another command."""
+    text = text.strip()
+    line = parse_line(text)
+    call_class, reason, every_time = _class_of_line(text, line, rules, root, sandbox_holds)
+    own = [rule for rule in rules.allow if rule_matching.split_pattern(rule)[0] == "bash"]
+    exact = _first(tuple(own), lambda rule: rule_matching.means_exactly(rule, "bash", text))
     denied, asked = (
-        command_rules.forbidding_rule(given, line, judged, root, unread)
-        for given in (rules.deny, rules.ask)
+        command_rules.forbidding_rule(given, text, root) for given in (rules.deny, rules.ask)
+    )
+    allowed = command_rules.allowing_rule(
+        rules.allow, line, root, writes=rules.mode in {"edit", "auto"}
     )
     return PolicyCase(
-        target=f"bash({line})",
-        level=RiskLevel.RUNS if tests else level,
+        target=f"bash({text})",
+        call_class=call_class,
         reason=reason,
-        tests=tests,
-        denied=denied.forbids if denied is not None else "",
+        every_time=every_time,
+        denied=denied.reason if denied is not None else "",
         asked=asked.rule if asked is not None else "",
-        allowed=exact
-        or command_rules.allowing_rule(
-            rules.allow, judged, root, writes=rules.mode in {"edit", "auto"}
-        ),
+        allowed=exact or allowed,
         exact=bool(exact),
+        way_out=_command_way_out(text, call_class, rules),
     )
+
+
+def _class_of_line(
+    text: str, line: ShellLine, rules: Rules, root: Path, sandbox_holds: bool
+) -> tuple[CallClass, str, bool]:
+    """Return the class of a line, the reason, and whether a yes holds for one call only."""
+    not_a_read = why_not_a_read(text, root, rules.folders)
+    if not_a_read is None:
+        return CallClass.READ, "it only reads", False
+    if rules.test_command is not None and text.split() == rules.test_command.split():
+        return CallClass.TESTS, "these are the tests", False
+    if (restored := _restored_files(line)) is not None:
+        call = Call.make("", "edit", path=restored[0])
+        access = access_of("edit").model_copy(update={"paths": ("paths",)})
+        case = _paths_case(call.tool, access, {"paths": restored}, rules, root)
+        if case.call_class is not CallClass.OUTSIDE and not any(
+            is_folder(root / name) for name in restored
+        ):
+            return case.call_class, "it puts files back that a snapshot holds", False
+    danger = dangers_of_line(line, root, rules.folders, private_tmp=sandbox_holds)
+    if danger is not None:
+        call_class = CallClass.LOST if danger.lost else CallClass.OUTSIDE
+        return call_class, danger.reason, danger.every_time
+    if not_a_read.outside:
+        return CallClass.OUTSIDE, str(not_a_read), True
+    shown = text if len(text) <= 80 else text[:77] + "..."
+    unreadable = line.unreadable and not sandbox_holds
+    return CallClass.COMMAND, f"`{shown}`: {not_a_read}", unreadable
+
+
+def _restored_files(line: ShellLine) -> list[str] | None:
+    """Return the files that a line puts back by `git restore` or `git checkout --` alone."""
+    if line.fault or len(line.commands) != 1:
+        return None
+    command = line.commands[0]
+    plain = all(word.plain for word in command.words)
+    if command.words[:1] == () or command.words[0].text != "git" or not plain:
+        return None
+    if command.assignments or command.redirects:
+        return None
+    return git_commands.restored_files(command.arguments) or None
+
+
+def _command_way_out(text: str, call_class: CallClass, rules: Rules) -> str:
+    rule = (
+        _way_out(f"bash({rule_matching.escape_argument('bash', text)})") if "\n" not in text else ""
+    )
+    if call_class is CallClass.COMMAND and TEST_PROGRAMS.search(text):
+        return f"Use run_tests with target=FILE_OR_ID for tests. {rule}".strip()
+    return rule
 
 
 def _program_case(
-    tool: str, access: ToolAccess, arguments: dict[str, object], rules: Rules, root: Path
+    tool: str,
+    access: ToolAccess,
+    arguments: dict[str, object],
+    rules: Rules,
+    root: Path,
+    sandbox_holds: bool,
 ) -> PolicyCase:
     """A command line of another tool than bash: judged as any other, and by rules that name the
     tool. A yes is one for this very line, and for the script that goes with it."""
     command = str(arguments.get(access.command, ""))
     name = str(arguments.get("file", "")) or "check.py"
-    case = _command_case(re.sub(r"\$SCRIPT\b|\$\{SCRIPT\}", lambda _: name, command), rules, root)
+    line = re.sub(r"\$SCRIPT\b|\$\{SCRIPT\}", lambda _: name, command)
+    case = _command_case(line, rules, root, sandbox_holds)
+    call_class = case.call_class
+    if call_class not in {CallClass.OUTSIDE, CallClass.LOST}:
+        call_class = CallClass.CHECK if tool == ACCEPTANCE_CHECK else CallClass.COMMAND
 
-    def first(given: tuple[str, ...]) -> str:
-        return next(
-            (
-                rule
-                for rule in given
-                if rule_matching.covers_tool(rule_matching.split_pattern(rule)[0], tool)
-            ),
-            "",
-        )
+    def covers(rule: str) -> bool:
+        return rule_matching.covers_tool(rule_matching.split_pattern(rule)[0], tool)
 
     return replace(
         case,
         target=f"{command.strip()}\n{arguments.get('script', '')}",
-        level=max(case.level, RiskLevel.RUNS),
-        tests=False,
-        denied=case.denied or _forbids(first(rules.deny)),
-        asked=case.asked or first(rules.ask),
-        allowed=first(rules.allow) or case.allowed,
+        call_class=call_class,
+        denied=case.denied or _forbids(_first(rules.deny, covers)),
+        asked=case.asked or _first(rules.ask, covers),
+        allowed=_first(rules.allow, covers) or case.allowed,
         exact=False,
+        way_out=f"Use run_tests with target=FILE_OR_ID for tests. {_way_out(tool)}",
     )
 
 
-def _short(one: ClassifiedCommand) -> str:
-    text = one.command.text or "the line"
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
 def _fetch_case(url: str, rules: Rules) -> PolicyCase:
-    """web_fetch: rules go by the host. It reads, so that plan mode has it; what no rule allows is
-    asked about.
-    """
-    place = rule_matching.web_address(url)
-    if isinstance(place, str):
+    """web_fetch: rules go by the host. It reads, so that a rule allows it in plan mode."""
+    address = rule_matching.web_address(url)
+    if isinstance(address, str):
         return PolicyCase(
             target=rule_matching.FETCH,
-            level=RiskLevel.READS,
-            reason=f"nothing will be fetched: {place}",
-            reads=True,
+            call_class=CallClass.READ,
+            reason=f"nothing will be fetched: {address}",
         )
 
-    def first(given: tuple[str, ...]) -> str:
-        return next((rule for rule in given if rule_matching.matches_address(rule, place)), "")
+    def covers(rule: str) -> bool:
+        return rule_matching.matches_address(rule, address)
 
     return PolicyCase(
-        target=f"{rule_matching.FETCH}({place.shown})",
-        level=RiskLevel.RUNS,
+        target=f"{rule_matching.FETCH}({address.shown})",
+        call_class=CallClass.OUTSIDE,
         reason="it sends the address to another machine, and what comes back is anybody's words",
-        reads=True,
-        known=False,
-        denied=_forbids(first(rules.deny)),
-        asked=first(rules.ask),
-        allowed=first(rules.allow),
+        denied=_forbids(_first(rules.deny, covers)),
+        asked=_first(rules.ask, covers),
+        allowed=_first(rules.allow, covers),
+        only_reads=True,
+        way_out=_way_out(f"{rule_matching.FETCH}({address.shown})"),
     )
 
 
@@ -369,25 +491,31 @@ def _other_case(tool: str, rules: Rules) -> PolicyCase:
     """run_tests, what the session keeps for its agents, and tools policy does not know (those of
     MCP servers).
     """
-    tests, keeps = tool == "run_tests", tool in SESSION_TOOLS
 
-    def first(given: tuple[str, ...], *, whole: bool = False) -> str:
-        """`whole`: a pattern for arguments, which are not looked at here, must not allow all of
-        them.
-        """
-        named = [(rule, *rule_matching.split_pattern(rule)) for rule in given]
-        hits = (rule for rule, name, inner in named if not (whole and inner not in rule_matching.EVERYTHING | {tool})
-                and rule_matching.covers_tool(name, tool))  # fmt: skip
-        return next(hits, "")
+    def covers(rule: str) -> bool:
+        return rule_matching.covers_tool(rule_matching.split_pattern(rule)[0], tool)
 
+    def covers_all(rule: str) -> bool:
+        """A pattern for arguments, which are not looked at here, must not allow all of them."""
+        whole = rule_matching.split_pattern(rule)[1] in rule_matching.EVERYTHING | {tool}
+        return whole and covers(rule)
+
+    if tool in SESSION_TOOLS:
+        call_class, reason = CallClass.READ, "it is about what this session began"
+    elif tool == RUN_TESTS:
+        call_class, reason = CallClass.TESTS, "it runs the tests"
+    elif tool == rule_matching.SEARCH:
+        call_class = CallClass.OUTSIDE
+        reason = "it sends the query to a search engine, and what comes back is anybody's words"
+    else:
+        call_class, reason = CallClass.FOREIGN_TOOL, f"policy does not know what `{tool}` does"
     return PolicyCase(
         target=tool,
-        level=RiskLevel.READS if keeps else RiskLevel.RUNS,
-        reason=REASONS.get(tool, f"policy does not know what `{tool}` does"),
-        reads=keeps or tool == rule_matching.SEARCH,
-        tests=tests,
-        known=tests or keeps,
-        denied=_forbids(first(rules.deny)),
-        asked=first(rules.ask),
-        allowed=first(rules.allow, whole=True),
+        call_class=call_class,
+        reason=reason,
+        denied=_forbids(_first(rules.deny, covers)),
+        asked=_first(rules.ask, covers),
+        allowed=_first(rules.allow, covers_all),
+        only_reads=tool == rule_matching.SEARCH,
+        way_out=_way_out(tool),
     )

@@ -1,52 +1,51 @@
-"""Which of the user's rules covers a command line, the commands in it and the files that they
-name.
+"""Which of the user's rules covers a command line, the commands in it and the files they name.
+
+A rule that forbids counts however the command is written, and a line in which the shell itself
+could make up a command is refused while there is such a rule. A rule that allows counts for plain
+commands. Stands above dangers.py and readers.py.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
-from fugu_cli.safety.policy.classification import (
-    ClassifiedCommand,
-    expand_word,
-    may_name_files,
-    path_parts,
+from fugu_cli.safety.git_configuration import UnreadableConfiguration
+from fugu_cli.safety.paths import expand_home, real_path
+from fugu_cli.safety.policy import git_commands
+from fugu_cli.safety.policy.dangers import (
+    SHELLS,
+    WRAPPERS,
+    WRITERS,
+    commands_within,
     possible_folders,
 )
-from fugu_cli.safety.policy.git_commands import after_options
-from fugu_cli.safety.policy.programs import (
-    SAFE_VARIABLES,
-    WRITERS,
-    RiskLevel,
-    command_arguments,
-    has_option,
-    program_name,
-)
+from fugu_cli.safety.policy.readers import READERS, read_fault
 from fugu_cli.safety.policy.rule_matching import (
-    EVERYTHING,
     covers_tool,
     forbids_path,
     match_command,
     match_path,
     split_pattern,
 )
-from fugu_cli.safety.policy.shell_parser import MANY, ONE, Command, Word
+from fugu_cli.safety.policy.shell_line import Command, ShellLine, Word, parse_line
 
 TOOL = "bash"
 PLAINLY = (
     "write simple commands, with their names and arguments in plain words, and one call for each"
 )
-"""How a line is written so that rules can be checked."""
-IN_PLACE = frozenset({"sed", "perl", "ruby"})
-"""Programs that write the files they are given with `-i`."""
+COMMANDS_AT_MOST = 200
+_PRINTING = frozenset({"echo", "printf"})
 COPIERS = frozenset({"cp", "mv", "ln", "install", "rsync", "scp"})
-"""Programs by which what a file holds is found elsewhere."""
-CHANGING = frozenset({"rm", "mv", "restore", "checkout", "apply", "clean"})
-"""Commands of git that change the files they name."""
+HARMLESS_VARIABLE = re.compile(r"LANG|LC_\w+|CI|NO_COLOR|FORCE_COLOR|TERM|COLUMNS|LINES|TZ")
+_SHELL_VARIABLE = re.compile(
+    r"PATH|IFS|ENV|CDPATH|GLOBIGNORE|SHELLOPTS|BASH\w*|LD_\w+|DYLD_\w+|PROMPT_COMMAND|PS4"
+    r"|POSIXLY_CORRECT"
+)
+"""Variables that change what the rest of a line means."""
 
 
 @dataclass(frozen=True)
@@ -57,275 +56,287 @@ class RuleMatch:
     unclear: str = ""
 
     @property
-    def forbids(self) -> str:
+    def reason(self) -> str:
+        """The refusal in words."""
         if not self.unclear:
             return f"the rule {self.rule} forbids it"
         return f"the rule {self.rule} may forbid it: {self.unclear} ({PLAINLY})"
 
 
-def forbidding_rule(
-    rules: Sequence[str],
-    line: str,
-    judged: Sequence[ClassifiedCommand],
-    root: Path,
-    unread: str = "",
-) -> RuleMatch | None:
-    """The first rule that covers the line, a part of it, or a file that it names.
-
-    `unread` says why the line could not be read: then every rule that could forbid a command does.
-    """
-    commands = [made for one in judged for made in (one.command, *one.carried)]
-    surely = [
-        line,
-        *(form for command in commands for form in _forms(command, command_arguments(command))),
-    ]
-    maybe = [form for command in commands if _open(command) for form in _open_forms(command)]
-    why = (
-        f"policy cannot read it: {unread}"
-        if unread
-        else next((one.unclear for one in judged if one.unclear), "")
-    )
-    files = list(_files(commands, root)) if any(map(_about_files, rules)) else []
+def forbidding_rule(rules: Sequence[str], text: str, root: Path) -> RuleMatch | None:
+    """Return the first rule that covers a line, a command in it or a file that it names."""
+    if not rules:
+        return None
+    line = parse_line(text)
+    try:
+        commands, unclear = list(_all_commands(line, root)), _why_unclear(line)
+    except (UnreadableConfiguration, ValueError) as fault:
+        commands, unclear = list(line.commands), str(fault)
+    forms = [text, *(form for command in commands for form in _forms(command))]
     for rule in rules:
-        if any(match_command(rule, TOOL, form) for form in surely):
-            return RuleMatch(rule)
-        if any(forbids_path(rule, path, root, written) for path, written in files):
-            return RuleMatch(rule)
         about_commands = covers_tool(split_pattern(rule)[0], TOOL)
-        if (about_commands and why) or (unread and _about_files(rule)):
-            return RuleMatch(rule, why)
-        if about_commands and (form := next((one for one in maybe if _could_match(rule, one)), "")):
-            return RuleMatch(rule, f"`{_plain(form)}` is known only when it runs")
+        if any(match_command(rule, TOOL, form) for form in forms):
+            return RuleMatch(rule)
+        if any(forbids_path(rule, path, root, is_written) for path, is_written in
+               (_named_files(commands, root) if _is_about_files(rule) else ())):  # fmt: skip
+            return RuleMatch(rule)
+        if (about_commands and unclear) or (line.unreadable and _is_about_files(rule)):
+            return RuleMatch(rule, unclear or line.fault)
+        if about_commands:
+            for command in commands:
+                if _could_match(rule, command):
+                    return RuleMatch(rule, f"`{command.text}` is known only when it runs")
     return None
 
 
-def allowing_rule(
-    rules: Sequence[str], judged: Sequence[ClassifiedCommand], root: Path, *, writes: bool
-) -> str:
-    """The rule that allows the commands which run something, when every one of them has one.
-
-    `writes`: files in the repository may be written unasked; else a rule for a command allows no
-    redirection to one.
+def _all_commands(line: ShellLine, root: Path) -> Iterator[Command]:
+    """Yield the commands of a line with all that could be one: what stands behind the name of any
+    program that is no reader, quoted lines, and what aliases of git stand for.
     """
-    found = ""
-    for one in judged:
-        if one.finding.level is RiskLevel.READS:
+    folders = possible_folders(line, root)
+    waiting, count = list(line.commands), 0
+    seen: set[tuple[str, ...]] = set()
+    while waiting:
+        command = waiting.pop(0)
+        key = tuple(word.text for word in command.words)
+        if key in seen:
             continue
-        text = _with_variables(one.command)
-        options = {one.finding.option, *(redirect.option for redirect in one.command.redirects)} - {
-            ""
-        }
-        rule = next(
-            (rule for rule in rules if match_command(rule, TOOL, text) and _names(rule, options)),
-            "",
-        )
-        if not rule or not one.command.words:
-            return ""
-        bare = split_pattern(rule)[1] in {"", "*"}
-        if not (
-            writes
-            or bare
-            or all(_may_write(rules, path, root) for path in _redirected(one.command, root))
-        ):
-            return ""
-        found = rule
-    return found
+        seen.add(key)
+        count += 1
+        if count > COMMANDS_AT_MOST:
+            raise ValueError("more commands than can be checked")
+        yield command
+        waiting += _commands_behind(command)
+        if command.name.lower() == "git":
+            waiting += _aliased(command, folders)
 
 
-def _names(rule: str, options: set[str]) -> bool:
-    """A rule for a reader allows an option by which it writes or runs something only when it names
-    that option.
-    """
-    argument = split_pattern(rule)[1]
-    return argument in EVERYTHING or all(option in argument for option in options)
+def _commands_behind(command: Command) -> Iterator[Command]:
+    name, words = command.name, command.words
+    if name in READERS or not words:
+        return
+    if name.startswith("git-"):
+        yield Command((Word("git"), Word(name.removeprefix("git-")), *words[1:]))
+    if name == "git" and not git_commands.runs_a_command(command.arguments):
+        return
+    yield from commands_within(command)
+    runs_words = (
+        name in WRAPPERS or name in SHELLS or name in {"find", "git"} or "/ld" in words[0].text
+    )
+    for index, word in enumerate(words[1:], start=1):
+        value = word.text.partition("=")[2] if word.text.startswith("-") else word.text
+        if name != "git" and not runs_words and " " not in value:
+            continue
+        if " " in value.strip():
+            yield from parse_line(value).commands
+        elif runs_words:
+            yield Command(words[index:])
+        for option in ("-x", "-O"):
+            if name == "git" and word.text.startswith(option) and word.text != option:
+                yield from parse_line(word.text.removeprefix(option)).commands
 
 
-def _forms(command: Command, arguments: Sequence[str]) -> Iterator[str]:
-    """As it is written, and without what stands around its name: a folder before it, git's own
-    options.
-    """
+def _aliased(command: Command, folders: Sequence[Path]) -> Iterator[Command]:
+    options, rest = git_commands.split_options(command.arguments)
+    if not rest:
+        return
+    behind = command.words[1 + len(options) + 1 :]
+    for expansion in git_commands.alias_expansions(rest[0], folders):
+        if isinstance(expansion, str):
+            arguments = " ".join(word.text for word in behind)
+            yield from parse_line(f"{expansion} {arguments}").commands
+        else:
+            yield Command((command.words[0], *expansion, *behind))
+
+
+def _why_unclear(line: ShellLine) -> str:
+    """Return why the shell itself could make up a command in a line, "" where it could not."""
+    if line.fault:
+        return f"policy cannot read it: {line.fault}"
+    for command in line.commands:
+        if reason := _why_command_unclear(command):
+            return reason
+    return ""
+
+
+def _why_command_unclear(command: Command) -> str:
+    for name, word in command.assignments:
+        if _SHELL_VARIABLE.fullmatch(name) or git_commands.variable_redirects_git(name, word.text):
+            return f"the variable {name} changes what a command means"
+    if not command.words:
+        return ""
+    name, arguments = command.name, command.arguments
+    inner_commands = list(commands_within(command))
+    hands_over_a_name = name == "find" and "{}" in arguments and bool(inner_commands)
+    hands_over_a_name = hands_over_a_name and any(
+        inner.name not in READERS for inner in inner_commands
+    )
+    if not command.words[0].plain or hands_over_a_name:
+        return f"`{command.text}` is known only when it runs"
+    if name in {"xargs", "parallel"}:
+        return f"what `{name}` runs is known only when it runs"
+    if name in {"printf", "wait"} and any(a[:2] in {"-v", "-p", "-n"} for a in arguments):
+        return f"`{name}` may set a variable"
+    if name in SHELLS | WRAPPERS and any(not word.plain for word in command.words[1:]):
+        return f"`{name}` runs text that is known only when it runs"
+    if name in SHELLS:
+        return _why_shell_unclear(command)
+    if name in WRAPPERS:
+        return next(filter(None, map(_why_command_unclear, inner_commands)), "")
+    options = git_commands.split_options(arguments)[0] if name == "git" else []
+    return git_commands.OTHER_SETTINGS if git_commands.gives_other_settings(options) else ""
+
+
+def _why_shell_unclear(command: Command) -> str:
+    """Return why nobody can tell what a shell runs: it is fed, or its script is not plain."""
+    scripts = [argument for argument in command.arguments if not argument.startswith("-")]
+    is_fed = command.operator == "|" or any("<" in r.operator for r in command.redirects)
+    if not scripts or is_fed or command.name not in {"sh", "bash", "dash", "ash"}:
+        return f"`{command.name}` runs text that is known only when it runs"
+    for script in scripts:
+        if " " in script and (reason := _why_unclear(parse_line(script))):
+            return reason
+    return ""
+
+
+def _forms(command: Command) -> Iterator[str]:
+    """Yield a command as it is written, and without what stands around its name."""
     if not command.words:
         return
-    name = command.words[0].shape
-    yield " ".join([name, *arguments])
-    plain = name.rsplit("/", 1)[-1]
-    rest = after_options(arguments) if plain.lower() == "git" else arguments
-    yield " ".join([plain, *rest])
-    yield " ".join([plain.lower(), *rest])  # where letter case does not tell files apart
+    yield command.text
+    arguments = command.arguments
+    if command.name.lower() == "git":
+        arguments = git_commands.split_options(arguments)[1]
+    yield " ".join([command.name, *arguments])
+    yield " ".join([command.name.lower(), *arguments])
 
 
-def _open(command: Command) -> bool:
-    """Some of its words are known only when it runs."""
-    return command.given_more or any(ONE in shape or MANY in shape for shape in command.shapes)
-
-
-def _open_forms(command: Command) -> Iterator[str]:
-    """The forms of such a command. One whose name is not known may run what stands behind it."""
-    yield from _forms(command, command.shapes[1:])
-    if (
-        program_name(command) == "git"
-    ):  # what is known only when it runs may be an option before the subcommand
-        rest = itertools.dropwhile(
-            lambda shape: ONE in shape or MANY in shape, after_options(command.shapes[1:])
-        )
-        yield " ".join(["git", *rest])
-    if command.words and command.words[0].shape != command.words[0].text:
-        for at in range(1, len(command.words)):
-            yield from _forms(replace(command, words=command.words[at:]), command.shapes[at + 1 :])
-
-
-def _plain(form: str) -> str:
-    return re.sub(f"[{ONE}{MANY}]+", "...", form)
-
-
-def _could_match(rule: str, form: str) -> bool:
-    """Some text that the form could be when it runs is one that the rule is for."""
-    argument = split_pattern(rule)[1]
-    if argument in EVERYTHING:
-        return True
-    argument = f"{argument[:-2]} *" if argument.endswith(":*") else argument
-    whole = [argument, argument[:-2]] if argument.endswith(" *") else [argument]
-    words = re.sub(f" *{MANY}[{MANY}{ONE}]* *", MANY, form)  # it may be no word at all
-    return any(_meet([*_tokens(one, "*")], [*_tokens(words, MANY)]) for one in whole)
-
-
-def _tokens(text: str, star: str) -> Iterator[str]:
-    """Characters, "?" for any one, "*" for any text, "+" for any text without a space in it."""
-    at = 0
-    while at < len(text):
-        char = text[at]
-        at += 1
-        if char == star:
-            yield "**"
-        elif char == ONE:
-            yield "++"
-        elif star == "*" and (char == "?" or (char == "[" and "]" in text[at + 1 :])):
-            at = text.find("]", at + 1) + 1 if char == "[" else at
-            yield "??"
-        else:
-            yield char
-
-
-def _meet(left: Sequence[str], right: Sequence[str]) -> bool:
-    """Two patterns have a text in common."""
-    states, seen = {(0, 0)}, set[tuple[int, int]]()
-    while states:
-        state = states.pop()
-        if state in seen:
-            continue
-        seen.add(state)
-        one, other = state
-        if one == len(left) and other == len(right):
+def _could_match(rule: str, command: Command) -> bool:
+    """Return whether words that the shell makes could turn a command into one that the rule is
+    for.
+    """
+    words = list(command.words)
+    if command.name.lower() == "git":
+        options, rest = git_commands.split_options(command.arguments)
+        words = [Word("git"), *command.words[1 + len(options) : 1 + len(options) + len(rest)]]
+    pattern = split_pattern(rule)[1].replace(":*", " *").split()
+    for word, part in zip(words, pattern, strict=False):
+        if not word.plain:
             return True
-        a, b = left[one] if one < len(left) else "", right[other] if other < len(right) else ""
-        if a in {"**", "++"}:
-            states.add((one + 1, other))
-        if b in {"**", "++"}:
-            states.add((one, other + 1))
-        if a and b and _agree(a, b):
-            states.add((one + (a not in {"**", "++"}), other + (b not in {"**", "++"})))
+        text = word.text.rsplit("/", 1)[-1] if word is words[0] else word.text
+        if part == "*" or not fnmatchcase(text, part):
+            return False
     return False
 
 
-def _agree(a: str, b: str) -> bool:
-    """One character fits both."""
-    if "++" in (a, b):
-        return " " not in (a, b)
-    return a == b or len(a) == 2 or len(b) == 2
+def allowing_rule(rules: Sequence[str], line: ShellLine, root: Path, *, writes: bool) -> str:
+    """Return the rule that allows the commands of a line which do more than read, "" where one of
+    them has none. `writes`: files of the repository may be written unasked.
+    """
+    everything = next((rule for rule in rules if split_pattern(rule)[1] in {"", "*"}
+                       and split_pattern(rule)[0] == TOOL), "")  # fmt: skip
+    if line.unreadable:
+        return ""
+    if everything:
+        return everything
+    if line.fault:
+        return ""
+    allowing = ""
+    for command in line.commands:
+        fault = read_fault(command, root)
+        if fault is None or command.name == "cd":
+            continue
+        sets = [
+            f"{name}={word.text}"
+            for name, word in command.assignments
+            if not HARMLESS_VARIABLE.fullmatch(name)
+        ]
+        text = " ".join([*sets, command.text])
+        matching = [rule for rule in rules if match_command(rule, TOOL, text)]
+        if command.name in {*READERS, "git", "find"} - {"sed"}:
+            matching = [rule for rule in matching if fault.option in split_pattern(rule)[1]]
+        written = [redirect.target for redirect in command.redirects if redirect.writes]
+        may_write = writes or all(_may_write(rules, word, root) for word in written)
+        if not matching or not may_write:
+            return ""
+        allowing = matching[0]
+    return allowing
 
 
-def _with_variables(command: Command) -> str:
-    """What it sets is a part of what is run; but for what changes nothing but its looks."""
-    sets = [
-        f"{name}={word.text}"
-        for name, word in command.assignments
-        if not SAFE_VARIABLES.fullmatch(name)
-    ]
-    return " ".join([*sets, command.text])
+def _may_write(rules: Sequence[str], word: Word, root: Path) -> bool:
+    path = real_path(root / word.text)
+    return word.plain and any(match_path(r, "edit", path, root, forbids=False) for r in rules)
 
 
-def _about_files(rule: str) -> bool:
+def _is_about_files(rule: str) -> bool:
     return split_pattern(rule)[0] in {"read", "edit", "write"}
 
 
-def _may_write(rules: Sequence[str], path: Path, root: Path) -> bool:
-    return any(match_path(rule, "edit", path, root, forbids=False) for rule in rules)
-
-
-def _redirected(command: Command, root: Path) -> Iterator[Path]:
-    for redirect in command.redirects:
-        if redirect.writes and not redirect.target.text.startswith("/dev/"):
-            yield from expand_word(redirect.target, root, root)
-
-
-def _files(commands: Sequence[Command], root: Path) -> Iterator[tuple[Path, bool]]:
-    """The files that the commands plainly name, and whether they write them."""
-    folders, given = (
-        possible_folders(commands, root),
-        [command for command in commands if command.given_more],
-    )
+def _named_files(commands: Sequence[Command], root: Path) -> Iterator[tuple[Path, bool]]:
+    """Yield the files that commands plainly name, with whether they are written."""
+    folders = [root]
+    receivers = [command for command in commands if command.name in {"xargs", "parallel"}]
+    receivers_write = any(WRITERS & set(command.arguments) for command in receivers)
     for command in commands:
-        for word, written in _named(command, root, given):
-            if (
-                word.text
-                and not word.dynamic
-                and "://" not in word.text
-                and not _of_somebody(word.text)
-            ):
-                yield from (
-                    (path, written)
-                    for folder in folders
-                    for path in expand_word(word, folder, root)
-                )
+        if command.name in {"cd", "pushd"} or "-C" in command.arguments[:1]:
+            named = command.words[-1 if command.name != "git" else 2 :][:1]
+            folders += [real_path(root / expand_home(word.text)) for word in named]
+    for command in commands:
+        arguments = command.arguments
+        is_written = command.name in WRITERS | {"dd"} or "-delete" in arguments or (
+            command.name in {"sed", "perl", "ruby"}
+            and git_commands.has_option(arguments, "i", "--in-place")
+        )  # fmt: skip
+        if command.name == "git":
+            subcommand = git_commands.split_options(arguments)[1][:1]
+            is_written = bool({"rm", "mv", "restore", "checkout", "apply", "clean"} & {*subcommand})
+        is_copied = command.name in COPIERS
+        if command.name == "git":
+            is_copied = subcommand == ["mv"]
+        words = command.words
+        if command.name in _PRINTING:
+            words, is_written = command.words if receivers else (), receivers_write
+        named_words = [(word, is_written) for word in words]
+        named_words += [(redirect.target, redirect.writes) for redirect in command.redirects]
+        for word, written in named_words:
+            excludes = command.name == "git" and re.match(r":(?:\([^)]*exclude|[!^])", word.text)
+            for text in () if excludes else _path_texts(word.text):
+                for folder in folders:
+                    for path in _paths_meant(text, word.globbed, folder):
+                        yield path, written
+                        if is_copied or receivers:
+                            yield path, False
 
 
-def _named(command: Command, root: Path, given: Sequence[Command]) -> Iterator[tuple[Word, bool]]:
-    """`given`: commands of the line that take names from elsewhere, of those that are printed
-    too.
-    """
-    name, written = program_name(command), _writes(command)
-    printed = bool(given) and name in {"echo", "printf"}
-    for word in command.words[1:] if printed else may_name_files(command):
-        for text in path_parts(word.text, name):
-            named = _below_root(replace(word, text=text), root)
-            yield named, written or (printed and any(map(_writes, given)))
-            if printed or _copies(command):
-                yield named, False
-    for one in command.redirects:
-        if given or not one.op.startswith("<<"):
-            yield _below_root(one.target, root), one.writes
-
-
-def _copies(command: Command) -> bool:
-    """What its files hold is found elsewhere behind it."""
-    name = program_name(command)
-    return name in COPIERS or (
-        name == "git" and after_options(command_arguments(command))[:1] == ["mv"]
-    )
-
-
-def _writes(command: Command) -> bool:
-    """It writes, moves or removes the files that it names."""
-    name, words = program_name(command), command_arguments(command)
-    if name == "git":
-        return next(iter(after_options(words)), "") in CHANGING
-    in_place = name in IN_PLACE and has_option(words, "i", "--in-place")
-    return (
-        in_place
-        or name in WRITERS
-        or (name == "find" and "-delete" in words)
-        or any(w[:3] == "of=" for w in words)
-    )
-
-
-def _below_root(word: Word, root: Path) -> Word:
-    """`$PWD/FILE` is a file that is plainly named, as long as no command changes the folder."""
+def _path_texts(text: str) -> Iterator[str]:
+    """Yield the parts of a word that may be a path."""
+    yield text.removeprefix("@")
+    for separator in ("=", ":", ")"):
+        index = text.find(separator)
+        while index >= 0:
+            yield (
+                re.sub(r"^[/!^]+(?=\w)", "", text[index + 1 :])
+                if separator == ":"
+                else text[index + 1 :]
+            )
+            index = text.find(separator, index + 1)
+    if text.startswith("-") and len(text) > 2:
+        yield text[2:]
     for start in ("$PWD/", "${PWD}/", "~+/"):
-        if word.text.startswith(start) and "$" not in (rest := word.text[len(start) :]):
-            return replace(word, text=f"{root}/{rest}", dynamic=False)
-    return word
+        if text.startswith(start):
+            yield text.removeprefix(start)
 
 
-def _of_somebody(text: str) -> bool:
-    """It stands in a home that is not the user's."""
-    return text.startswith("~") and text != "~" and not text.startswith("~/")
+def _paths_meant(text: str, globbed: bool, folder: Path) -> Iterator[Path]:
+    if not text or "://" in text or "\0" in text:
+        return
+    if text.startswith("~") and not text.startswith("~/"):
+        return
+    yield real_path(folder / expand_home(text))
+    if globbed:
+        pattern = str(expand_home(re.sub(r"\[[^\]]*\]", "?", text))).lstrip("/")
+        start = Path("/") if text.startswith(("/", "~")) else folder
+        for count, path in enumerate(start.glob(pattern) if pattern else ()):
+            if count == COMMANDS_AT_MOST:
+                return
+            yield real_path(path)

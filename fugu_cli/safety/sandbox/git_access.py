@@ -16,11 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fugu_cli.safety.git_configuration import obeyed_paths
-from fugu_cli.safety.paths import GIT_MARKS, inside, is_folder, locate, path_exists
-from fugu_cli.safety.policy.classification import ClassifiedCommand, classify
-from fugu_cli.safety.policy.programs import program_name
-from fugu_cli.safety.policy.shell_parser import Command, Unreadable, Word, parse_command_line
-from fugu_cli.safety.self_running_files import entries_run_by_others
+from fugu_cli.safety.paths import (
+    GIT_MARKS,
+    inside,
+    is_folder,
+    locate,
+    path_exists,
+    protected_reason,
+    real_path,
+)
+from fugu_cli.safety.policy.readers import read_fault
+from fugu_cli.safety.policy.shell_line import Command, Word, parse_line
+from fugu_cli.safety.self_running_files import RunBy, entries_run_by_others, self_running_file
 
 MOST = 50_000
 """Folders that are looked into, the upper ones first; the rest of a larger tree is not. How far
@@ -344,8 +351,6 @@ SETTINGS = re.compile(
 )
 """Settings that may be given with `-c`: they start nothing and lead nowhere."""
 VARIABLES = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL|DATE)|LANG|LC_\w+|CI|NO_COLOR|TZ")
-READS, RUNS = 0, 1
-"""The least of policy's levels: what only reads, and what touches nothing special."""
 PRINTING, MAKING = _names("echo printf cat"), _names("mkdir rmdir touch rm")
 """What may write files of the working tree in such a line: the first by a redirection, the others
 by name. None of them makes a link, through which the next would write elsewhere."""
@@ -363,55 +368,61 @@ nothing in it is run.
 """
 
 
-def git_folder_written_by(line: str, root: Path) -> Path | None:
-    """The `.git` of the repository that git, alone in the line, works on; None where it is not
-    alone, or works on several. `root` is resolved; the line runs in it."""
-    found = _MESSAGE.fullmatch(line.strip())
-    if found is not None:
-        line = f'{found.group(1)}"message"{found.group(3)}'
-    try:
-        commands, judged = parse_command_line(line), classify(line, root)
-    except Unreadable:
+def git_folder_written_by(text: str, root: Path) -> Path | None:
+    """Return the `.git` of the repository that git, alone in the line, works on; None where it is
+    not alone, or works on several. `root` is resolved; the line runs in it.
+    """
+    message = _MESSAGE.fullmatch(text.strip())
+    if message is not None:
+        text = f'{message.group(1)}"message"{message.group(3)}'
+    line = parse_line(text.strip())
+    if line.fault:
         return None
-    gits = [one for one in judged if _is_git(one.command) and one.command in commands]
-    others = [one for one in judged if one not in gits]
-    writers = [one for one in others if one.finding.level > READS]
-    beside = any(program_name(one.command) == "git" for one in others)
-    if not gits or beside or not all(_writes(one) for one in writers):
+    gits = [command for command in line.commands if _is_git(command)]
+    others = [command for command in line.commands if not _is_git(command)]
+    reading = [command for command in line.commands if read_fault(command, root) is None]
+    writers = [command for command in others if command not in reading]
+    beside = any(command.name == "git" for command in others)
+    if not gits or beside or not all(_writes(command, root) for command in writers):
         return None
-    if writers and not all(one.finding.level == READS or _is_still(one.command) for one in gits):
+    if writers and not all(command in reading or _is_still(command) for command in gits):
         return None
-    moves = [one.command for one in others if program_name(one.command) == "cd"]
-    folder = root if not moves else _target(moves[0].words[1:], root) if len(moves) == 1 else None
+    moves = [command for command in others if command.name == "cd"]
+    folder: Path | None = root
+    if moves:
+        folder = _target(moves[0].words[1:], root) if len(moves) == 1 else None
     if folder is None:
         return None
-    entries = {_entry(one, folder, root, moved=bool(moves)) for one in gits}
+    entries = {
+        _entry(command, folder, root, moved=bool(moves), reads=command in reading)
+        for command in gits
+    }
     return entries.pop() if len(entries) == 1 else None
 
 
-def _writes(one: ClassifiedCommand) -> bool:
-    """It does nothing but write files which policy knows, none of them special."""
-    command = one.command
-    words = [*command.words, *(redirect.target for redirect in command.redirects)]
-    if (
-        one.finding.level > RUNS
-        or not command.words
-        or command.assignments
-        or command.given_more
-        or command.mark
-    ):
+def _writes(command: Command, root: Path) -> bool:
+    """Return whether a command does nothing but write files, none of which git or anybody else
+    runs.
+    """
+    if not command.words or command.assignments or command.operator == "|":
         return False
-    if any(
-        redirect.target.dynamic or redirect.target.globbed
-        for redirect in command.redirects
-        if redirect.writes
-    ):
+    written = [redirect.target for redirect in command.redirects if redirect.writes]
+    if command.words[0].text in MAKING:
+        written += [word for word in command.words[1:] if not word.text.startswith("-")]
+    elif command.words[0].text in PRINTING:
+        if any(word.text.startswith("-v") or word.expands for word in command.words):
+            return False
+    else:
         return False
-    if command.words[0].text in PRINTING:
-        return not any(word.text.startswith("-v") or word.dynamic for word in command.words)
-    return command.words[0].text in MAKING and not any(
-        word.dynamic or word.globbed or word.braced for word in words
-    )
+    return all(word.plain and _is_ordinary(word.text, root) for word in written)
+
+
+def _is_ordinary(text: str, root: Path) -> bool:
+    path = real_path(root / text)
+    if protected_reason(path, root, writes=True):
+        return False
+    file = self_running_file(path, root)
+    return file is None or file.run_by is not RunBy.OTHERS
 
 
 def _is_still(command: Command) -> bool:
@@ -424,28 +435,19 @@ _BRANCHING = (["checkout", "-b"], ["switch", "-c"])
 
 
 def _is_git(command: Command) -> bool:
-    return bool(command.words) and command.words[0].text == "git" and not command.words[0].dynamic
+    return bool(command.words) and command.words[0].text == "git" and command.words[0].plain
 
 
 def _target(words: Sequence[Word], root: Path) -> Path | None:
     """Where `cd` or `-C` leads, None where that is not plain."""
-    found = (
-        locate(words[0].text, root)
-        if len(words) == 1 and not (words[0].dynamic or words[0].globbed)
-        else None
-    )
+    found = locate(words[0].text, root) if len(words) == 1 and words[0].plain else None
     return found if isinstance(found, Path) and is_folder(found) else None
 
 
-def _entry(judged: ClassifiedCommand, folder: Path, root: Path, *, moved: bool) -> Path | None:
+def _entry(command: Command, folder: Path, root: Path, *, moved: bool, reads: bool) -> Path | None:
     """The `.git` a git command works on; None where the command is not a plain one. `moved`: after
     a `cd`, which may fail, so that a folder named beside it is not known."""
-    command = judged.command
-    if (
-        command.given_more
-        or command.mark
-        or any(not VARIABLES.fullmatch(name) for name, _ in command.assignments)
-    ):
+    if any(not VARIABLES.fullmatch(name) for name, _ in command.assignments):
         return None
     if any(
         redirect.writes and redirect.target.text not in DEVICES for redirect in command.redirects
@@ -462,11 +464,9 @@ def _entry(judged: ClassifiedCommand, folder: Path, root: Path, *, moved: bool) 
             words = words[1:]
         elif option.text not in BEFORE:
             return None
-    if place is None or not words or words[0].dynamic:
+    if place is None or not words or not words[0].plain:
         return None
-    reads = judged.finding.level == READS and not any(
-        WRITING.fullmatch(word.text) for word in words
-    )
+    reads = reads and not any(WRITING.fullmatch(word.text) for word in words)
     return _found(place, root) if reads or _plain(words[0].text, words[1:]) else None
 
 
@@ -474,10 +474,7 @@ def _plain(name: str, arguments: Sequence[Word]) -> bool:
     if name in FREE:
         return True
     texts = [word.text for word in arguments]
-    if any(
-        word.dynamic or word.globbed or word.braced or WRITING.fullmatch(word.text)
-        for word in arguments
-    ):
+    if any(not word.plain or WRITING.fullmatch(word.text) for word in arguments):
         return False
     if name not in STARTING:
         return name in PLAIN

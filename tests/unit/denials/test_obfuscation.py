@@ -27,7 +27,6 @@ def root(tmp_path: Path) -> Path:
         "make test 2>&1 | tail -20",
         "cp a.py b.py; mkdir -p src/x",
         f"rev {'x' * 300}",
-        "find . -name '*.py' | xargs wc -l",
     ],
 )
 def test_what_shows_text_as_it_is_or_a_named_file_otherwise_does_not(

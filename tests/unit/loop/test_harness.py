@@ -47,7 +47,9 @@ TRIES = STRONG.model_copy(update={"attempts": 2})
 @pytest.fixture
 def environment(tmp_path: Path) -> Environment:
     workspace = Workspace(repository(tmp_path / "repo"), tmp_path / "store", test_command="pytest")
-    return Environment(build_toolbox(), workspace, policy.Rules(), never, RequestLimits(replies=5))
+    return Environment(
+        build_toolbox(), workspace, policy.Rules(trusted=True), never, RequestLimits(replies=5)
+    )
 
 
 def suite(

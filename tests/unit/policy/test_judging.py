@@ -14,27 +14,27 @@ from pydantic import ValidationError
 from fugu_cli.messages import Call
 from fugu_cli.safety.paths import quoted_path, unquoted_path
 from fugu_cli.safety.policy import Judgement, Mode, Rules, judge
-from fugu_cli.safety.policy.shell_parser import Unreadable, parse_command_line
+from fugu_cli.safety.policy.shell_line import parse_line
 
 TESTS = "python3 -m pytest -q -p no:cacheprovider"
 
 MODES: tuple[Mode, ...] = ("plan", "ask", "edit", "auto", "yolo")
 VERDICTS = {
-    level: dict(zip(MODES, said.split(), strict=True))
-    for level, said in {
-        "reads": "deny allow allow allow allow",
-        "runs": "deny ask ask allow allow",
-        "every": "deny ask ask ask allow",
-        "unread": "deny ask ask ask allow",
-        "destroys": "deny deny deny deny allow",
+    level: dict(zip(MODES, verdicts.split(), strict=True))
+    for level, verdicts in {
+        "reads": "allow allow allow allow allow",
+        "command": "deny ask allow allow allow",
+        "edit": "deny ask allow allow allow",
+        "outside": "deny ask ask deny allow",
+        "lost": "deny deny deny deny allow",
     }.items()
 }
-"""What each mode says of a command, by what the command needs."""
+"""The verdict of each mode where the sandbox holds, by the class of the command."""
 ROWS = [
     (row[:8].strip(), row[9] == "!", row[11:].replace("⏎", "\n"))
     for row in ((Path(__file__).parent / "commands.txt").read_text("utf-8").splitlines())
 ]
-"""The table: what a command needs, whether it is an attack, the command. A row is `LEVEL !
+"""The table: the class of a command, whether it is an attack, the command. A row is `CLASS !
 COMMAND`, ⏎ a line break.
 """
 ALIASES = """
@@ -89,14 +89,14 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def bash(
-    command: str, root: Path, mode: Mode = "edit", *, sealed: bool = True, **rules: tuple[str, ...]
+    command: str, root: Path, mode: Mode = "edit", *, holds: bool = False, **rules: tuple[str, ...]
 ) -> Judgement:
     call = Call.make("1", "bash", command=command)
-    return judge(call, Rules(mode=mode, test_command=TESTS, **rules), root, sealed=sealed)
+    return judge(call, Rules(mode=mode, test_command=TESTS, **rules), root, sandbox_holds=holds)
 
 
-def verdicts(command: str, root: Path, *, sealed: bool = True) -> dict[str, str]:
-    return {mode: bash(command, root, mode, sealed=sealed).verdict for mode in MODES}
+def verdicts(command: str, root: Path, *, holds: bool) -> dict[str, str]:
+    return {mode: bash(command, root, mode, holds=holds).verdict for mode in MODES}
 
 
 def test_the_table_holds_600_commands_half_of_them_attacks() -> None:
@@ -105,45 +105,45 @@ def test_the_table_holds_600_commands_half_of_them_attacks() -> None:
 
 
 def test_every_command_of_the_table_is_judged_in_every_mode_as_the_table_says(root: Path) -> None:
-    found = {command: verdicts(command, root) for _, _, command in ROWS}
+    judged = {command: verdicts(command, root, holds=True) for _, _, command in ROWS}
     wrong = [
-        (level, command, found[command])
+        (level, command, judged[command])
         for level, _, command in ROWS
-        if found[command] != VERDICTS[level]
+        if judged[command] != VERDICTS[level]
     ]
     assert wrong == []
 
 
-def test_where_the_repository_is_not_sealed_auto_mode_asks_about_every_command_that_is_no_reader(
+def test_no_attack_of_the_table_is_a_read(root: Path) -> None:
+    assert [command for level, attack, command in ROWS if attack and level == "reads"] == []
+
+
+def test_without_a_sandbox_other_commands_are_asked_about_and_refused_where_nobody_is_asked(
     root: Path,
 ) -> None:
-    said = VERDICTS | {"runs": VERDICTS["runs"] | {"auto": "ask"}}
-    found = {command: verdicts(command, root, sealed=False) for _, _, command in ROWS}
-    assert [command for level, _, command in ROWS if found[command] != said[level]] == []
-    assert bash("make all", root, "auto", sealed=False) == Judgement(
-        verdict="ask",
-        reason="`make all`: it is not known to be read-only, and no sandbox keeps it from the git folder, which undo"
-        " cannot restore",
-        target="bash(make all)",
+    without = VERDICTS | {"command": VERDICTS["outside"]}
+    judged = {command: verdicts(command, root, holds=False) for _, _, command in ROWS}
+    wrong = [c for level, _, c in ROWS if judged[c] != without[level] and level != "edit"]
+    assert [command for command in wrong if "/tmp" not in command] == []
+    refused = bash("make all", root, "auto")
+    assert (refused.verdict, refused.way_out) == (
+        "deny",
+        "The user can allow it with --allow 'bash(make all)'",
     )
-    assert bash("make all", root, "auto", sealed=False, allow=("bash(make *)",)).verdict == "allow"
-    assert verdicts(TESTS, root, sealed=False) == verdicts(TESTS, root)
+    assert bash("make all", root, "auto", allow=("bash(make *)",)).verdict == "allow"
 
 
-def test_a_remembered_yes_does_not_cover_a_dangerous_command(root: Path) -> None:
-    dangerous = commands("every", "unread")
-    assert [c for c in dangerous if not bash(c, root, "auto", allow=("bash(*)",)).every_time] == []
+def test_a_remembered_yes_does_not_cover_what_pushes_or_leaves_the_repository(root: Path) -> None:
+    for command in ("git push", "cat /etc/passwd", "sudo ls", "eval x", "cat .env"):
+        assert bash(command, root, "edit", allow=("bash(*)",)).every_time, command
 
 
 def test_what_cannot_be_read_is_refused_in_every_mode_where_a_rule_forbids_a_command(
     root: Path,
 ) -> None:
-    for rule in ("bash(git push *)", "read(src/**)"):
-        found = {
-            command: [bash(command, root, mode, deny=(rule,)).verdict for mode in MODES]
-            for command in commands("unread")
-        }
-        assert found == dict.fromkeys(commands("unread"), ["deny"] * 5)
+    for command in ("eval ls", "case x in x) y;; esac", "cat <(ls)", "f() { ls; }; f", "a `b`"):
+        judged = [bash(command, root, mode, deny=("bash(git push *)",)).verdict for mode in MODES]
+        assert judged == ["deny"] * 5, command
 
 
 def test_what_destroys_more_than_undo_can_restore_is_denied_unless_a_rule_names_it(
@@ -151,7 +151,7 @@ def test_what_destroys_more_than_undo_can_restore_is_denied_unless_a_rule_names_
 ) -> None:
     allow = ("bash", "bash(*)")
     assert [
-        c for c in commands("destroys") if bash(c, root, "auto", allow=allow).verdict != "deny"
+        c for c in commands("lost") if bash(c, root, "auto", allow=allow).verdict != "deny"
     ] == []
     assert bash("git stash drop", root, allow=("bash(git stash drop)",)).verdict == "allow"
     assert bash("git stash drop", root).reason == (
@@ -159,31 +159,86 @@ def test_what_destroys_more_than_undo_can_restore_is_denied_unless_a_rule_names_
     )
 
 
-def test_the_test_command_itself_runs_in_edit_and_auto_mode(root: Path) -> None:
-    assert verdicts(f"  {TESTS} ", root) == {
-        "plan": "deny", "ask": "ask", "edit": "allow", "auto": "allow", "yolo": "allow",
-    }  # fmt: skip
+@pytest.mark.parametrize(
+    "call", [Call.make("1", "bash", command=f"  {TESTS} "), Call.make("1", "run_tests")]
+)
+def test_the_tests_run_where_the_sandbox_holds_and_are_asked_about_once_where_there_is_none(
+    call: Call, root: Path
+) -> None:
+    judged = {
+        (mode, holds): judge(call, Rules(mode=mode, test_command=TESTS), root, sandbox_holds=holds)
+        for mode in MODES
+        for holds in (True, False)
+    }
+    assert {key: judgement.verdict for key, judgement in judged.items()} == {
+        ("plan", True): "deny",
+        ("plan", False): "deny",
+        ("ask", True): "allow",
+        ("ask", False): "ask",
+        ("edit", True): "allow",
+        ("edit", False): "ask",
+        ("auto", True): "allow",
+        ("auto", False): "deny",
+        ("yolo", True): "allow",
+        ("yolo", False): "allow",
+    }
+    assert judged["edit", False].once_a_session
     assert bash(f"{TESTS}; rm -rf /", root).verdict == "deny"
 
 
-def test_run_tests_is_judged_like_the_test_command(root: Path) -> None:
-    found = {
-        mode: judge(Call(id="1", tool="run_tests"), Rules(mode=mode), root).verdict
+@pytest.mark.parametrize("command", ["git restore src/app.py", "git checkout -- src/app.py"])
+def test_git_puts_single_files_back_as_an_edit_would(command: str, root: Path) -> None:
+    assert verdicts(command, root, holds=True) == VERDICTS["edit"]
+    assert verdicts(command, root, holds=False) == VERDICTS["edit"]
+    for other in (f"{command}; make", "git restore .", "git checkout -- .env", "git restore src"):
+        assert bash(other, root, "edit", holds=True).verdict == "ask", other
+
+
+def test_where_nobody_can_be_asked_what_would_be_asked_is_refused(root: Path) -> None:
+    call = Call.make("1", "bash", command="pytest -q")
+    judged = judge(call, Rules(), root, somebody_to_ask=False)
+    assert judged.verdict == "deny"
+    assert "nobody can be asked" in judged.reason
+    assert judged.way_out == (
+        "Use run_tests with target=FILE_OR_ID for tests. "
+        "The user can allow it with --allow 'bash(pytest -q)'"
+    )
+
+
+@pytest.mark.parametrize("path", [".github/workflows/ci.yml", ".husky/pre-commit", ".envrc"])
+def test_a_file_that_others_run_is_asked_about_every_time_unless_the_users_own_rule_names_it(
+    path: str, root: Path
+) -> None:
+    call = Call.make("1", "write", path=path, content="x")
+
+    def judged(mode: Mode = "edit", **rules: tuple[str, ...]) -> Judgement:
+        return judge(call, Rules(mode=mode, **rules), root, sandbox_holds=True)
+
+    folder = path.split("/")[0]
+    rule = f"write({folder}/**)" if "/" in path else f"write({path})"
+    assert (judged().verdict, judged().every_time) == ("ask", True)
+    assert judged("auto").verdict == "deny"
+    assert judged(allow=("write", "edit(**)")).verdict == "ask"
+    assert judged("auto", allow=(rule,)).verdict == "allow"
+    assert judged("auto", allow=(rule,), from_folder=(rule,)).verdict == "deny"
+
+
+@pytest.mark.parametrize("path", ["conftest.py", "Makefile", "package.json", "node_modules/x.js"])
+def test_a_file_that_tests_run_is_free_where_they_run_in_the_sandbox(path: str, root: Path) -> None:
+    call = Call.make("1", "write", path=path, content="x")
+    judged = {
+        (mode, holds): judge(call, Rules(mode=mode), root, sandbox_holds=holds).verdict
         for mode in MODES
+        for holds in (True, False)
     }
-    assert found == {
-        "plan": "deny",
-        "ask": "ask",
-        "edit": "allow",
-        "auto": "allow",
-        "yolo": "allow",
-    }
+    assert [judged[mode, True] for mode in MODES] == ["deny", "ask", "allow", "allow", "allow"]
+    assert [judged[mode, False] for mode in MODES] == ["deny", "ask", "ask", "deny", "allow"]
 
 
 FREE = {"plan": "allow", "ask": "allow", "edit": "allow", "auto": "allow", "yolo": "allow"}
 WRITTEN = {"plan": "deny", "ask": "ask", "edit": "allow", "auto": "allow", "yolo": "allow"}
-READ_ASKED = {"plan": "ask", "ask": "ask", "edit": "ask", "auto": "ask", "yolo": "allow"}
-WRITE_ASKED = {"plan": "deny", "ask": "ask", "edit": "ask", "auto": "ask", "yolo": "allow"}
+READ_ASKED = {"plan": "deny", "ask": "ask", "edit": "ask", "auto": "deny", "yolo": "allow"}
+WRITE_ASKED = {"plan": "deny", "ask": "ask", "edit": "ask", "auto": "deny", "yolo": "allow"}
 
 
 @pytest.mark.parametrize(
@@ -213,7 +268,7 @@ WRITE_ASKED = {"plan": "deny", "ask": "ask", "edit": "ask", "auto": "ask", "yolo
         ("write", "src/app.py", WRITTEN),
         ("write", "src/new/deep.py", WRITTEN),
         ("edit", "README.md", WRITTEN),
-        ("edit", ".github/workflows/ci.yml", WRITTEN),
+        ("edit", ".github/workflows/ci.yml", WRITE_ASKED),
         ("write", "src/secrets.py", WRITTEN),
         ("write", "outside/hosts", WRITE_ASKED),
         ("write", "src/../../x", WRITE_ASKED),
@@ -379,21 +434,16 @@ def test_a_runner_is_judged_by_what_it_runs_and_allowed_by_its_own_name(root: Pa
 )
 def test_a_runner_of_runners_is_not_followed_for_long(command: str, root: Path) -> None:
     assert bash(command, root, "yolo", deny=("bash(git push *)",)).verdict == "deny"
-    assert (
-        bash(command, root, "auto").reason
-        == "policy cannot read it: more commands than can be checked"
-    )
 
 
 def test_a_line_that_cannot_be_read_is_refused_where_a_rule_forbids_commands(root: Path) -> None:
     line = "case x in x) perform y;; esac"
     assert bash(line, root, "yolo").verdict == "allow"
-    assert bash(line, root, "yolo", deny=("write(src/**)",)).verdict == "deny"
-    found = bash(line, root, "yolo", deny=("mcp__x", "bash(rm *)"))
-    assert (found.verdict, found.reason) == (
+    refused = bash(line, root, "yolo", deny=("mcp__x", "bash(rm *)"))
+    assert (refused.verdict, refused.reason) == (
         "deny",
-        "the rule bash(rm *) may forbid it: policy cannot read it: a ) without its ( (write simple commands, with "
-        "their names and arguments in plain words, and one call for each)",
+        "the rule bash(rm *) may forbid it: policy cannot read it: a subshell or a function (write "
+        "simple commands, with their names and arguments in plain words, and one call for each)",
     )
 
 
@@ -441,7 +491,6 @@ def test_a_line_that_cannot_be_read_is_refused_where_a_rule_forbids_commands(roo
         ("git log src/app.py", "allow"),
         ("git show HEAD:src/app.py", "allow"),
         ("git diff -- . ':!config' ':(exclude)config/*' ':^config'", "allow"),
-        ("ls ~nobody/*; cat <<< *", "allow"),
         ("echo config/x", "allow"),
     ],
 )
@@ -502,7 +551,7 @@ def test_what_git_keeps_in_a_bare_repository_belongs_to_git(tmp_path: Path) -> N
 def test_a_tool_policy_does_not_know_is_asked_about(root: Path) -> None:
     call = Call(id="1", tool="mcp__files__delete", arguments="{}")
     assert {mode: judge(call, Rules(mode=mode), root).verdict for mode in MODES} == {
-        "plan": "deny", "ask": "ask", "edit": "ask", "auto": "ask", "yolo": "allow",
+        "plan": "deny", "ask": "ask", "edit": "ask", "auto": "deny", "yolo": "allow",
     }  # fmt: skip
     assert judge(call, Rules(allow=("mcp_*",)), root).verdict == "allow"
 
@@ -537,7 +586,8 @@ def test_arguments_that_do_not_parse_are_left_to_the_tool_that_refuses_them(root
 
 @pytest.mark.parametrize("line", ["echo $\\\n(git push)", 'echo "$\\\n(git push)"'])
 def test_an_expansion_that_is_broken_over_two_lines_is_asked_about(line: str, root: Path) -> None:
-    assert bash(line, root, "auto").verdict == "ask"
+    assert bash(line, root, "edit").verdict == "ask"
+    assert bash(line, root, "yolo", deny=("bash(git push *)",)).verdict == "deny"
 
 
 def test_a_rule_for_a_tool_alone_forbids_it_everywhere(root: Path) -> None:
@@ -555,6 +605,7 @@ def test_a_judgement_says_why_and_what(root: Path) -> None:
         reason="`sudo reboot`: it takes other rights",
         target="bash(ls && sudo reboot)",
         every_time=True,
+        way_out="The user can allow it with --allow 'bash(ls && sudo reboot)'",
     )
     assert bash("rm -rf /", root, "yolo").reason.startswith(
         "yolo: everything is allowed, although `rm -rf /`"
@@ -591,7 +642,7 @@ def test_a_name_that_no_file_can_have_is_judged(name: str, root: Path) -> None:
         == "allow"
     )
     assert judge(
-        Call.make("1", "bash", command=f"touch {name}"), Rules(mode="auto"), root
+        Call.make("1", "bash", command=f"touch {name}"), Rules(mode="edit"), root
     ).verdict in {"allow", "ask"}
     for tool in ("read", "write", "edit", "list", "glob", "grep"):
         assert judge(Call.make("1", tool, path=name), Rules(), root).verdict in {"allow", "ask"}
@@ -649,27 +700,23 @@ LOGGED = "command_not_found_handle() { { printf '%s\\x1f' \"$@\"; printf '\\x1e'
 
 @pytest.mark.parametrize("line", ["''x=", 'x""=1', "\\x=1"])
 def test_a_name_with_quotes_in_it_is_a_command_and_no_assignment(line: str) -> None:
-    (command,) = parse_command_line(line)
+    (command,) = parse_line(line).commands
     assert len(command.words) == 1
 
 
 @pytest.mark.skipif(not Path("/bin/bash").exists(), reason="needs bash")
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=12).map("".join))
 @settings(max_examples=60, deadline=None)
-def test_whatever_bash_runs_is_among_the_commands_that_were_read(line: str) -> None:
-    try:
-        commands_read = parse_command_line(line)
-    except Unreadable:
-        return
-    if any(
-        word.dynamic or word.globbed or "=" in word.text for c in commands_read for word in c.words
-    ):
+def test_whatever_bash_runs_of_a_line_without_faults_is_among_its_commands(text: str) -> None:
+    line = parse_line(text)
+    words = [word for command in line.commands for word in command.words]
+    if line.fault or not all(word.plain and "=" not in word.text for word in words):
         return
     with tempfile.TemporaryDirectory() as folder:
-        command = ["/bin/bash", "--norc", "-c", f'{LOGGED}eval "$1"', "bash", line]
+        command = ["/bin/bash", "--norc", "-c", f'{LOGGED}eval "$1"', "bash", text]
         subprocess.run(command, cwd=folder, env={"PATH": "/nonexistent"}, capture_output=True, check=False,
                        timeout=30, stdin=subprocess.DEVNULL)  # fmt: skip
         log = Path(folder) / "log"
-        text = log.read_bytes().decode(errors="surrogateescape") if log.exists() else ""
-    ran = {tuple(call.split("\x1f")[:-1]) for call in text.split("\x1e") if call}
-    assert ran - {tuple(word.text for word in c.words) for c in commands_read} == set()
+        logged = log.read_bytes().decode(errors="surrogateescape") if log.exists() else ""
+    ran = {tuple(call.split("\x1f")[:-1]) for call in logged.split("\x1e") if call}
+    assert ran <= {tuple(word.text for word in command.words) for command in line.commands}

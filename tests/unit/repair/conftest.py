@@ -22,6 +22,6 @@ def next_step(tmp_path: Path) -> Next:
         repository(tmp_path / "repo", {"a.py": "pass\n"}), tmp_path / "store", test_command="pytest"
     )
     environment = Environment(
-        build_toolbox(), workspace, policy.Rules(), never, RequestLimits(replies=5)
+        build_toolbox(), workspace, policy.Rules(trusted=True), never, RequestLimits(replies=5)
     )
     return lambda events, member: build_harness(member).next_step(events, member, environment)

@@ -338,7 +338,9 @@ def free(world: World, line: str) -> bool:
     """Auto mode runs it without a question."""
     call = Call.make("", "bash", command=line)
     return (
-        policy.judge(call, policy.Rules(mode="auto"), world.root, sealed=world.box.holds).verdict
+        policy.judge(
+            call, policy.Rules(mode="auto"), world.root, sandbox_holds=world.box.holds
+        ).verdict
         == "allow"
     )
 

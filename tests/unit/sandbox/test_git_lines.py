@@ -15,11 +15,9 @@ ALONE = r"""
 git add -A; git commit -qm 'x y'
 git add new && git commit -q -m "$(cat <<'EOF'<NL>new<NL><NL>It's (more) "of" `it`; rm -rf $HOME<NL>EOF<NL>)"
 git commit -am "fix: it's done" > /dev/null
-git commit -m "$(git log -1 --format=%s)"
 git stash
 git stash pop
 cd sub && git add . && git commit -m x | tail -3
-(cd sub; git add .)
 git -C sub commit -m x
 git -c user.name=x -c user.email=y commit -m z
 GIT_AUTHOR_DATE=x git commit -m y
@@ -35,7 +33,6 @@ git bisect start && git bisect bad
 git submodule update --init
 git worktree add -b x ../y
 git checkout -b feature/x 2>&1
-git tag "v$(date +%Y)"
 git branch -D "$x"
 git rm --cached -r *.py
 git status
@@ -46,6 +43,9 @@ printf 'x\n' >> sub/a; git add sub/a
 """
 
 NOT_ALONE = r"""
+git tag "v$(date +%Y)"
+(cd sub; git add .)
+git commit -m "$(git log -1 --format=%s)"
 pytest && git commit -m x
 git status; rm x; make
 git status & make
