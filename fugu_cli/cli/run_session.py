@@ -27,6 +27,7 @@ from fugu_cli.extensions.skill_library import TypedRequest
 from fugu_cli.session import log, store, views
 from fugu_cli.session.events import Asked
 from fugu_cli.system import signals
+from fugu_cli.system.reader_watch import call_when_reader_leaves
 from fugu_cli.ui import headless, json_output
 from fugu_cli.ui.json_output import RunEnding, exit_code, run_ending
 from fugu_cli.ui.terminal_output import TerminalOutput
@@ -96,7 +97,11 @@ class RequestRun:
         try:
             signals.raise_on_signals(signal.SIGINT)
             self._session = await self._opened()
-            signals.call_on_signals(asyncio.get_running_loop(), self._stop)
+            loop = asyncio.get_running_loop()
+            signals.call_on_signals(loop, self._stop)
+            descriptor = self._screen.out.descriptor()
+            if self._flags.output_format == OutputFormat.stream and descriptor is not None:
+                call_when_reader_leaves(loop, descriptor, self._reader_left)
             refusal = None
         except FuguError as error:
             refusal = error
@@ -249,9 +254,17 @@ class RequestRun:
             return headless.follow_quietly(session.log)
         if self._flags.output_format == OutputFormat.stream:
             self._screen.data(json_output.json_line(init_of(session)))
-            return headless.follow_stream_json(session.log, self._screen, name, self._since)
+            return headless.follow_stream_json(
+                session.log, self._screen, name, self._since, self._reader_left
+            )
         self._screen.show(f"session {name} in {session.root}")
         return headless.follow_text(session.log, self._screen, self._since)
+
+    def _reader_left(self) -> None:
+        """Cut the turn, as the first signal does: nobody reads the stream any more."""
+        if not self._signals and self._working is not None:
+            self._signals = 1
+            self._working.cancel()
 
     def _stop(self) -> None:
         """Ctrl-C, SIGTERM or SIGHUP: once, the turn is cut; twice, out at once."""

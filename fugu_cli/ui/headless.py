@@ -241,10 +241,14 @@ def _print_blocks(folded: FoldedSession, at: int, screen: TerminalOutput) -> int
 
 
 async def follow_stream_json(
-    log: Log, screen: TerminalOutput, session: str, since: int = 0
+    log: Log,
+    screen: TerminalOutput,
+    session: str,
+    since: int,
+    end_work: Callable[[], None],
 ) -> None:
-    """One JSON line for every fact from line `since` on, until the log is closed. `stream.init` was
-    printed before.
+    """Print a JSON line for every event from line `since` on, until the log is closed. Call
+    `end_work` when the reader turns out to have left.
     """
     facts: list[Event] = []
     async for item in log.follow():
@@ -255,6 +259,8 @@ async def follow_stream_json(
             line = json_output.live_object(item, session)
         if line is not None:
             screen.data(json_output.json_line(line))
+        if screen.out.reader_left:
+            end_work()
 
 
 async def follow_quietly(log: Log) -> None:

@@ -1,5 +1,5 @@
-"""Writing to a stream that may be closed or full: a pipe whose reader went away ends the writing,
-not the run. Imports nothing heavy; every command uses it.
+"""Writing to a stream that may be closed or full: a pipe whose reader went away ends the writing.
+Whether it ends the work as well, the command decides. Imports nothing heavy.
 
 Below every headless output. Knows nothing of what is written.
 """
@@ -18,6 +18,7 @@ class OutputStream:
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
         self.broken = stream is None
+        self.reader_left = False
         self.failure = ""
         """Why what was written is lost although somebody may want it: the disk is full. "" where
         nothing is.
@@ -27,6 +28,13 @@ class OutputStream:
     def terminal(self) -> bool:
         """Somebody may be watching: the stream is a terminal."""
         return self._stream is not None and not self.broken and self._stream.isatty()
+
+    def descriptor(self) -> int | None:
+        """Return the stream's file descriptor; None where it has none."""
+        try:
+            return None if self._stream is None else self._stream.fileno()
+        except (OSError, ValueError):
+            return None
 
     def line(self, text: str) -> None:
         """One line, or several."""
@@ -40,6 +48,7 @@ class OutputStream:
             self._stream.write(text)
             self._stream.flush()
         except (BrokenPipeError, ConnectionResetError):
+            self.reader_left = True
             self._give_up()
         except UnicodeEncodeError:
             encoding = self._stream.encoding or "ascii"

@@ -45,6 +45,7 @@ def _block_markdown(block: Block) -> str:
             return f"**{block.agent}**\n\n{''.join(block.said).strip()}"
         case ToolBlock(result=ToolRan() as ran):
             patch = patches.patch_of_call(block.call) if ran.changes else ""
+            patch = patches.shorten_patch(patch, patches.LONGEST_LINE_ON_PAGE)
             head = f"`{describe_call(block.call)}`: {'ok' if ran.ok else 'failed'}"
             return f"{head}\n\n```diff\n{patch}\n```" if patch else head
         case ToolBlock() if not block.permitted.allowed:

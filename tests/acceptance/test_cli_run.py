@@ -698,15 +698,18 @@ def test_a_session_goes_on_and_is_undone_in_a_folder_whose_name_is_no_unicode(
     assert Path("calc.py").read_text() == BROKEN
 
 
-def test_a_reader_that_goes_away_does_not_change_the_outcome() -> None:
-    root = project(*SOLVES)
-    process = started("--output-format", "stream-json")
-    assert process.stdout is not None and process.stdout.readline()
+def test_a_reader_of_the_stream_that_goes_away_ends_the_work() -> None:
+    sleeps = 'calls = [{ tool = "bash", arguments = { command = "sleep 6544" } }]'
+    root = project(sleeps, *SOLVES)
+    process = started("--output-format", "stream-json", "--yolo")
+    assert process.stdout is not None
+    while "sleep 6544" not in process.stdout.readline():
+        pass
     process.stdout.close()
     process.stdout = None
     _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (0, "")
-    assert (root / "calc.py").read_text() == FIXED
+    assert (process.returncode, err) == (4, "")
+    assert (root / "calc.py").read_text() == BROKEN
 
 
 def rightless(*words: str) -> "subprocess.CompletedProcess[str]":

@@ -181,16 +181,12 @@ def test_without_somebody_who_is_asked_rules_alone_decide(place: Place, server: 
     client.say("fix the tests")
     result = client.until("result")
     assert [denied["tool_name"] for denied in result["permission_denials"]] == ["write"]
-    assert client.leave()[0] == result_code(result)
+    assert (result["subtype"], client.leave()[0]) == ("success", 0)  # it ended in words
     fixing(place, server)
     client = Client(place, "--allowedTools", "Write")
     client.say("fix the tests")
     assert client.until("result")["subtype"] == "success"
     assert client.leave()[0] == 0
-
-
-def result_code(result: Object) -> int:
-    return {"error_permission_denied": 4, "error_unaccepted": 3}[result["subtype"]]
 
 
 def test_a_forbidden_tool_is_forbidden_under_all_its_names(place: Place, server: Loopback) -> None:
@@ -301,8 +297,7 @@ def test_a_client_that_goes_away_is_not_waited_for(place: Place, server: Loopbac
     client = Client(place, "--permission-prompt-tool", "stdio")
     client.say("fix the tests")
     client.until("control_request")
-    code, _ = client.leave()  # nobody answers the question
-    assert code in {3, 4}
+    client.leave()  # nobody answers the question
     assert permissions(place)[1][:2] == ("write", False)
     assert (place.repo / "calc.txt").read_text() == "broken\n"
 

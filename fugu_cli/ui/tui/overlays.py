@@ -87,9 +87,9 @@ class Confirm(AnsweredOnce[bool], ModalScreen[bool]):
     """Shows a patch and asks. Escape is no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+c", "answer(False)", show=False, priority=True),
-        Binding("y,enter", "answer(True)", show=False),
-        Binding("n,escape,q", "answer(False)", show=False),
+        Binding("ctrl+c", "leave", show=False, priority=True),
+        Binding("y,enter", "agree", show=False),
+        Binding("n,escape,q", "leave", show=False),
     ]
 
     def __init__(self, palette: Palette, question: str, patch: str) -> None:
@@ -125,9 +125,13 @@ class Confirm(AnsweredOnce[bool], ModalScreen[bool]):
         """Another size."""
         _lay_out(self, event.size)
 
-    def action_answer(self, yes: bool) -> None:
-        """The answer."""
-        self.dismiss(yes)
+    def action_agree(self) -> None:
+        """Answer yes."""
+        self.dismiss(True)
+
+    def action_leave(self) -> None:
+        """Answer no."""
+        self.dismiss(False)
 
 
 class TrustQuestion(AnsweredOnce[bool], ModalScreen[bool]):
@@ -452,20 +456,29 @@ class Dialogs:
 
     async def confirm(self, question: str, patch: str) -> bool:
         """A yes or a no, with the patch it is about. Only in a worker."""
-        return await self._app.push_screen_wait(Confirm(self._app.palette, question, patch))
+        return await self._ask(Confirm(self._app.palette, question, patch))
 
     async def confirm_trust(self, question: str, sections: Sequence[Section]) -> bool:
         """A yes or a no, once nobody is typing. Only in a worker."""
         for prompt in self._app.screen.query(PromptInput):
             while (wait := TYPING_PAUSE - (time.monotonic() - prompt.typed_at)) > 0:
                 await asyncio.sleep(wait)
-        return await self._app.push_screen_wait(TrustQuestion(question, sections))
+        return await self._ask(TrustQuestion(question, sections))
 
     async def enter_text(self, heading: str, *, secret: bool = False) -> str:
-        """A line that the user types."""
-        typed: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self._app.push_screen(TextEntry(heading, secret=secret), typed.set_result)
-        return await typed or ""
+        """Return the line that the user types, "" where the dialog is left."""
+        line: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def keep_line(typed: str | None) -> None:
+            if not line.done():  # cancelled: nobody waits for it any more
+                line.set_result(typed or "")
+
+        entry = TextEntry(heading, secret=secret)
+        self._app.push_screen(entry, keep_line)
+        try:
+            return await line
+        finally:
+            entry.dismiss("")
 
     async def pick(
         self,
@@ -475,9 +488,14 @@ class Dialogs:
         keys: dict[str, str] | None = None,
     ) -> PickedChoice | None:
         """One of many. Only in a worker."""
-        return await self._app.push_screen_wait(
-            Picker(self._app.palette, heading, choices, preview, keys)
-        )
+        return await self._ask(Picker(self._app.palette, heading, choices, preview, keys))
+
+    async def _ask(self, dialog: AnsweredOnce[ScreenResultType]) -> ScreenResultType:
+        """Return the answer to `dialog`, which goes when nobody waits for the answer any more."""
+        try:
+            return await self._app.push_screen_wait(dialog)
+        finally:
+            dialog.dismiss()
 
     async def edit_file(self, place: FilePlace) -> None:
         """A file in the user's editor."""

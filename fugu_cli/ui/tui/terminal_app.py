@@ -16,6 +16,7 @@ from textual.binding import Binding, BindingType
 from textual.driver import Driver
 from textual.geometry import Size
 from textual.keys import Keys, key_to_character
+from textual.worker import WorkerFailed
 
 from fugu_cli.errors import ConfigError
 from fugu_cli.ui.drawing import Palette
@@ -227,6 +228,8 @@ class TerminalApp(App[int], inherit_bindings=False):
     def _handle_exception(self, error: Exception) -> None:
         """End; `report_crash` tells the user. Textual would print the values of all variables."""
         self._return_code = 1
+        if isinstance(error, WorkerFailed):  # it has no traceback of its own
+            error = error.error
         if self._exception is None:
             self._exception = error
             self._exception_event.set()

@@ -35,13 +35,14 @@ REPORTED_CHARACTERS = 6_000
 
 
 class ShellOutput:
-    """What a command printed: `text` is the newest part, `dropped` the number of lines before
-    it.
+    """The newest part of what a command printed. `dropped` counts the lines before it;
+    `begins_inside_line` says that the beginning of its first line is missing as well.
     """
 
     def __init__(self) -> None:
         self.text = ""
         self.dropped = 0
+        self.begins_inside_line = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, data: bytes) -> None:
@@ -49,13 +50,17 @@ class ShellOutput:
         self.text += self._decoder.decode(data, final=not data)
         over = len(self.text) - KEPT_CHARACTERS
         if over > 0:
-            cut = self.text.find("\n", over) + 1 or over
+            newline = self.text.find("\n", over)
+            self.begins_inside_line = newline < 0
+            cut = over if newline < 0 else newline + 1
             self.dropped += self.text.count("\n", 0, cut)
             self.text = self.text[cut:]
 
     def note(self, command: str, ended: str | None = None) -> NoteBlock:
         """How it is shown; `ended` is what is said below it once the command is over."""
         text = sanitize_for_screen(self.text)
+        if self.begins_inside_line:
+            text = f"… {text}"
         if ended:
             text += ended if text.endswith("\n") or not text else f"\n{ended}"
         return NoteBlock(f"$ {command}", "plain", text, live=ended is None, dropped=self.dropped)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import UsageError
-from fugu_cli.session.events import Asked, Event, Recorded
+from fugu_cli.messages import Call
+from fugu_cli.session.events import Asked, Event, FileChange, Permitted, Recorded, ToolRan
 from fugu_cli.ui.session_export import FORMATS, export_format, write_new_file
 from tests.unit.ui import example
 
@@ -38,6 +39,17 @@ def test_markdown_has_requests_answers_and_changes() -> None:
     text = document("md", example.events())
     assert text.startswith("## ")
     assert "I read the file." in text and "```diff" in text
+
+
+def test_a_line_without_end_is_cut_to_what_changed_in_it() -> None:
+    call = Call.make("1", "apply_patch", patch="*** Add File: a.js\n+" + "x" * 1_000_000)
+    change = FileChange(path="a.js", before=None, after="1" * 40)
+    events = [
+        *example.events()[:3],
+        Permitted(turn=1, call=call, allowed=True, by="policy"),
+        ToolRan(turn=1, call=call, output="Applied.", ok=True, changes=(change,)),
+    ]
+    assert 20_000 < len(document("md", events)) < 40_000
 
 
 def test_the_page_has_the_trace_before_the_conversation_and_loads_nothing() -> None:

@@ -63,8 +63,10 @@ class Screen:
                 text = part.decode()
             except UnicodeDecodeError as error:
                 if end >= 0 or error.start < len(part) - 4:
-                    raise
-                text, self._rest = part[: error.start].decode(), part[error.start :]
+                    self.unknown.append(part)
+                    text = part.decode(errors="replace")
+                else:
+                    text, self._rest = part[: error.start].decode(), part[error.start :]
             for letter in text:
                 self._write(letter)
             at += len(part)

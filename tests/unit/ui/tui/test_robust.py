@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable
@@ -170,6 +171,10 @@ def test_a_crash_leaves_three_lines_and_a_report(
 
 
 ACTIONS = 2000
+ACTIONS_BETWEEN_CHECKS = 100
+MOST_OPEN_DIALOGS = 8
+WIDE_ENOUGH = (100, 34)
+FUZZ_SEEDS = tuple(map(int, os.environ.get("FUGU_FUZZ_SEEDS", "48").split(",")))
 LONGEST_SECONDS = 40.0
 KEYS = (
     *"abcdefghijklmnopqrstuvwxyz0123456789/@!?. ",
@@ -210,10 +215,39 @@ def random_input(chance: random.Random) -> str:
             return chance.choice(KEYS)
 
 
-def test_random_input_never_ends_the_interface(
-    place: Place, server: Loopback, fugu: Callable[..., Terminal]
+def typing_reaches_the_prompt(terminal: Terminal, word: str) -> bool:
+    """Leave whatever is open with Escape and Ctrl+C, then type; a question may follow the one that was refused."""
+    for _ in range(MOST_OPEN_DIALOGS):
+        for key in ("\x1b", "\x03"):
+            terminal.keys(key)
+            settle(terminal)
+        terminal.keys(word)
+        try:
+            terminal.sees(word, seconds=3)
+        except AssertionError:
+            if terminal.code is not None:
+                raise
+        else:
+            return True
+    return False
+
+
+def crash_reports(place: Place) -> str:
+    folder = place.home / "data" / "fugu" / "crashes"
+    return "\n".join(file.read_text() for file in sorted(folder.glob("*.txt")))
+
+
+def settle(terminal: Terminal) -> None:
+    """Read until nothing is drawn for a moment."""
+    while terminal.read(0.15):
+        pass
+
+
+@pytest.mark.parametrize("seed", FUZZ_SEEDS)
+def test_random_input_ends_nothing_and_leaves_the_prompt_usable(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal], seed: int
 ) -> None:
-    chance = random.Random(48)
+    chance = random.Random(seed)
     sizes = [(100, 34), (80, 24), (60, 20), (120, 35), (200, 50), (20, 6), (1, 1)]
     answers = [
         Says("word " * 200, thinking="hm " * 50),
@@ -228,7 +262,7 @@ def test_random_input_never_ends_the_interface(
     terminal = ready(fugu())
     end = time.monotonic() + LONGEST_SECONDS
     written: list[str] = []
-    for _ in range(ACTIONS):
+    for action in range(1, ACTIONS + 1):
         if time.monotonic() > end:
             break
         if chance.randrange(40) == 0:
@@ -238,4 +272,12 @@ def test_random_input_never_ends_the_interface(
         terminal.read(0.0)
         while terminal.read(0.002):
             pass
-        assert terminal.code is None, f"ended after {written[-10:]}:\n{terminal.screen.text}"
+        if terminal.code == 0:  # "/", "q" and Enter were among the keys
+            terminal = ready(fugu())
+        assert terminal.code is None, f"ended after {written[-10:]}:\n{crash_reports(place)}"
+        if action % ACTIONS_BETWEEN_CHECKS == 0:
+            if (terminal.screen.width, terminal.screen.height) != WIDE_ENOUGH:
+                terminal.resize(WIDE_ENOUGH)
+            assert typing_reaches_the_prompt(terminal, f"zq{action}"), (
+                f"no key arrives after {written[-20:]}:\n{terminal.screen.text}"
+            )

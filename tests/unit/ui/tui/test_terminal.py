@@ -678,7 +678,7 @@ def test_a_theme_is_a_file_of_the_user_and_is_worn_from_then_on(
         'primary = "#88c0d0"\nbackground = "#010203"\nforeground = "#fdfcfb"\n'
     )
     (folder / "odd.toml").write_text('primary = "no colour"\n')
-    terminal = ready(fugu(XDG_CONFIG_HOME=str(place.home / "config")))
+    terminal = ready(fugu(XDG_CONFIG_HOME=str(place.home / "config"), size=(200, 34)))
     terminal.keys("/theme odd\r")
     terminal.sees("odd.toml cannot be used")
     terminal.keys("/theme mine\r")
@@ -690,7 +690,7 @@ def test_a_theme_is_a_file_of_the_user_and_is_worn_from_then_on(
     again.keys("\x04")
     assert again.ended() == 0
     (folder / "mine.toml").write_text("primary =\n")
-    broken = fugu(XDG_CONFIG_HOME=str(place.home / "config"), size=(160, 34))
+    broken = fugu(XDG_CONFIG_HOME=str(place.home / "config"), size=(200, 34))
     broken.sees("the theme", "e.toml cannot be used: Invalid value")
 
 
