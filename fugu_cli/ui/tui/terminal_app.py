@@ -228,10 +228,10 @@ class TerminalApp(App[int], inherit_bindings=False):
     def _handle_exception(self, error: Exception) -> None:
         """End; `report_crash` tells the user. Textual would print the values of all variables."""
         self._return_code = 1
-        if isinstance(error, WorkerFailed):  # it has no traceback of its own
-            error = error.error
         if self._exception is None:
-            self._exception = error
+            # WorkerFailed has no traceback of its own
+            cause = error.error if isinstance(error, WorkerFailed) else error
+            self._exception = cause if isinstance(cause, Exception) else error
             self._exception_event.set()
         self._close_messages_no_wait()
 

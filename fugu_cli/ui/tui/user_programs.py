@@ -50,7 +50,7 @@ class ShellOutput:
         self.text += self._decoder.decode(data, final=not data)
         over = len(self.text) - KEPT_CHARACTERS
         if over > 0:
-            newline = self.text.find("\n", over)
+            newline = self.text.find("\n", over - 1)
             self.begins_inside_line = newline < 0
             cut = over if newline < 0 else newline + 1
             self.dropped += self.text.count("\n", 0, cut)

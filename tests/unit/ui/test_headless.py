@@ -155,7 +155,9 @@ def test_a_long_diff_is_cut_and_says_so() -> None:
 def test_json_lines_stream_and_end_with_the_result() -> None:
     screen, out, err = screens()
     log = Log.memory()
-    asyncio.run(told(log, example.events(), headless.follow_stream_json(log, screen, "s1", 0, lambda: None)))
+    asyncio.run(
+        told(log, example.events(), headless.follow_stream_json(log, screen, "s1", 0, lambda: None))
+    )
     headless.print_result_object(log.records, screen, RunReport("s1", "/l"), RunEnding("accepted"))
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert err.getvalue() == ""
