@@ -49,6 +49,7 @@ WORD = 500
 LINGER = 0.3
 """Seconds the output is still read after the command itself has ended while others hold it open."""
 QUIET = {
+    "GIT_OPTIONAL_LOCKS": "0",  # `git status` writes no index on the way
     "CI": "1",
     "TERM": "dumb",
     "PAGER": "cat",
