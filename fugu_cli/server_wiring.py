@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from fugu_cli import __version__, wiring
 from fugu_cli.config import Config
-from fugu_cli.config.agent_pool import usable_pool
+from fugu_cli.config.agent_pool import has_assumed_price, usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.engine.environment import Environment, Permission, Team, WaitLimit
@@ -97,7 +97,9 @@ def build_server(
     config = loaded.config.model_copy(update={"verify_answers": True, "tier": "fugu"})
     entries = usable_pool(config, environ)
     unlimited = [entry.model_copy(update={"max_tokens": None}) for entry in entries]
-    members = tuple(entry.member() for entry in unlimited)
+    members = tuple(
+        entry.member(assumed_price=has_assumed_price(entry, config)) for entry in unlimited
+    )
     breaker = wiring.build_circuit_breaker(unlimited)
     agents = wiring.build_agents(
         unlimited, environ, wiring.AgentResources(config.cache, config.local_idle, breaker)

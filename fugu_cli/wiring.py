@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from fugu_cli import __version__, prompts
 from fugu_cli.app.open_session import Session, SessionExtras
 from fugu_cli.config import Config, kept_keys
-from fugu_cli.config.agent_pool import PLANNER, usable_pool
+from fugu_cli.config.agent_pool import PLANNER, has_assumed_price, usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry, TimeoutPhases
 from fugu_cli.coordinators import Coordinator
@@ -254,7 +254,9 @@ def build_session(
 
     config = loaded.config
     entries = usable_pool(config, environ)
-    members = tuple(entry.member() for entry in entries)
+    members = tuple(
+        entry.member(assumed_price=has_assumed_price(entry, config)) for entry in entries
+    )
     by_name = {member.name: member for member in members}
     workspace = build_workspace(config, loaded.root, _own_skills(loaded))
     if workspace.box is not None:

@@ -234,7 +234,7 @@ class AgentEntry(ConfigTable):
         """It can be shown pictures: only models that call tools are."""
         return bool(self.vision) and self.protocol == "native"
 
-    def member(self) -> Member:
+    def member(self, *, assumed_price: bool = False) -> Member:
         """This entry as the log records it. Only for entries that `config.pool.pool` returned."""
         assert self.protocol is not None and self.slot is not None
         return Member(
@@ -244,6 +244,7 @@ class AgentEntry(ConfigTable):
             protocol=self.protocol,
             slot=self.slot,
             price=self.rates,
+            assumed_price=assumed_price,
             context=self.context or Member.model_fields["context"].default,
             attempts=self.attempts,
             infill=bool(self.infill),

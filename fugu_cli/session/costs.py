@@ -86,9 +86,21 @@ def estimated_cost(events: Sequence[Event], members: dict[str, Member] | None = 
     )
 
 
-def is_estimated(events: Sequence[Event]) -> bool:
-    """Whether a server left some of the tokens of these calls uncounted."""
-    return any(isinstance(event, PaidEvent) and event.usage.is_estimated for event in events)
+def is_estimated(events: Sequence[Event], members: dict[str, Member] | None = None) -> bool:
+    """Whether a server left some of the tokens of these calls uncounted, or a price is assumed.
+    `members` as in `cost`.
+    """
+    priced_members = members if members is not None else pool(events)
+    return any(
+        event.usage.is_estimated or has_assumed_price(priced_members.get(event.agent))
+        for event in events
+        if isinstance(event, PaidEvent)
+    )
+
+
+def has_assumed_price(member: Member | None) -> bool:
+    """Whether what the agent's calls cost is only assumed."""
+    return member is not None and member.price is not None and member.assumed_price
 
 
 def unpriced(events: Sequence[Event], members: dict[str, Member] | None = None) -> tuple[str, ...]:

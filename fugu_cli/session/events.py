@@ -200,6 +200,8 @@ class Member(Value):
     slot: Literal["cheap", "middle", "strong"]
     price: Price | None = Price()
     """None: nobody knows."""
+    assumed_price: bool = False
+    """The price is what the model's vendor asks, and another server answers."""
     context: int = 32768
     attempts: int = 1
     infill: bool = False

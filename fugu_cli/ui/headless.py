@@ -347,7 +347,7 @@ def _totals(records: Sequence[Recorded], report: RunReport) -> list[Text]:
     cost = known_cost(
         views.cost(mine, members),
         unpriced=bool(views.unpriced(mine, members)),
-        estimated=views.is_estimated(mine),
+        estimated=views.is_estimated(mine, members),
     )
     words = (
         f"{turns} turn{'' if turns == 1 else 's'}, {duration(report.milliseconds / 1000)}, {cost}"

@@ -464,8 +464,9 @@ class InlineScreen:
             for row in folded.rows.rows
             for made in trace_drawing.trace_row_lines(row, width, palette)
         ]
+        tally = folded.totals
         totals = trace_drawing.totals_lines(
-            folded.totals.by_agent, folded.totals.unpriced, width, palette
+            tally.by_agent, tally.unpriced, tally.estimated, width, palette
         )
         self.printer.print([*lines, *totals])
 

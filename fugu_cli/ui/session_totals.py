@@ -161,6 +161,17 @@ class SessionTotals:
         return sum((usage for usage, _ in self.by_agent.values()), Usage())
 
     @property
+    def estimated(self) -> list[str]:
+        """Agents of whose calls the cost is estimated: tokens nobody counted, or a price that is
+        assumed.
+        """
+        return [
+            name
+            for name, (usage, _) in self.by_agent.items()
+            if usage.is_estimated or views.has_assumed_price(self.members.get(name))
+        ]
+
+    @property
     def unpriced(self) -> list[str]:
         """Agents that were called and whose price nobody knows."""
         return [

@@ -205,10 +205,13 @@ def _outcome(item: TurnRow, palette: Palette) -> StyledPart:
 def totals_lines(
     by_agent: Mapping[str, tuple[Usage, float]],
     unpriced: Collection[str],
+    estimated: Collection[str],
     width: int,
     palette: Palette,
 ) -> list[StyledLine]:
-    """Tokens and money by agent; nobody knows the prices of `unpriced`."""
+    """Tokens and money by agent; nobody knows the prices of `unpriced`, and the money of
+    `estimated` is marked so.
+    """
     if not by_agent:
         return []
     lines = [BLANK, styled_line([("usage by model", palette.dim)], width)]
@@ -216,7 +219,7 @@ def totals_lines(
         right: list[StyledPart] = [
             (f"{compact_number(usage.input)} in {compact_number(usage.output)} out ", palette.dim)
         ]
-        paid = known_cost(cost, unpriced=name in unpriced, estimated=usage.is_estimated)
+        paid = known_cost(cost, unpriced=name in unpriced, estimated=name in estimated)
         right.append((f"{paid:>7}", palette.text))
         lines.append(justified_line([(f"  {flatten(name)}", palette.text)], right, width))
     return lines
@@ -236,7 +239,7 @@ def panel_lines(tally: SessionTotals, width: int, palette: Palette, room: int) -
         _jobs(tally, width, palette),
     ]
     parts.append(_context(tally, width, palette))
-    last = totals_lines(tally.by_agent, tally.unpriced, width, palette)
+    last = totals_lines(tally.by_agent, tally.unpriced, tally.estimated, width, palette)
     while parts and sum(map(len, parts)) + len(last) > room:
         parts.pop()
     return [line for part in (*parts, last) for line in part]

@@ -66,6 +66,7 @@ class DecisionRow:
     usage: Usage
     cost: float
     unpriced: bool
+    estimated: bool
     verdict: views.Verdict | None
     tests: views.TestRun | None
     checked: tuple[bool, ...]
@@ -78,7 +79,7 @@ class DecisionRow:
     @property
     def paid(self) -> str:
         """`cost` in words, `unknown` where nobody knows the price."""
-        return known_cost(self.cost, unpriced=self.unpriced, estimated=self.usage.is_estimated)
+        return known_cost(self.cost, unpriced=self.unpriced, estimated=self.estimated)
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -196,6 +197,7 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Dec
         usage=sum(views.usage(mine).values(), Usage()),
         cost=views.cost(mine, views.pool(events)),
         unpriced=bool(views.unpriced(mine, views.pool(events))),
+        estimated=views.is_estimated(mine, views.pool(events)),
         verdict=views.verdict(events, turn),
         tests=views.TestRun(ran[-1].ok, ran[-1].output, False, turn.number, ran[-1].tests)
         if ran
@@ -439,7 +441,7 @@ class TraceRows:
         member = self._members.get(event.agent)
         row.cost += views.price(event, member)
         row.unpriced |= member is not None and member.price is None
-        row.estimated |= event.usage.is_estimated
+        row.estimated |= event.usage.is_estimated or views.has_assumed_price(member)
 
     def _begin(self, record: Recorded, event: Assigned) -> None:
         if event.subtask is None:

@@ -480,7 +480,7 @@ def _calls(mine: Sequence[Recorded], records: Sequence[Recorded]) -> list[str]:
         cost = known_cost(
             views.price(event, member),
             unpriced=member is not None and member.price is None,
-            estimated=used.is_estimated,
+            estimated=used.is_estimated or views.has_assumed_price(member),
         )
         numbers = (
             f"{tokens(used.input)} in{warm}, {tokens(used.output)} out, "

@@ -82,3 +82,28 @@ def test_a_call_under_way_at_a_kill_is_spent_and_counts_when_its_session_goes_on
     costs = json.loads(place.fugu("cost", "--json").out)
     assert costs["rows"][-1]["estimated_cost_usd"] == round(spent, 8)
     assert round(costs["budgets"]["day"][0], 6) == round(costs["rows"][-1]["cost_usd"], 6)
+
+
+def test_what_is_paid_at_an_assumed_price_is_marked_at_the_end_and_in_the_trace(
+    place: Place, server: Loopback
+) -> None:
+    gateway = Agent("claude-haiku-5-5", provider="anthropic")
+    place.configure(gateway)
+    configuration = place.home / ".fugurc"
+    stated = f"price = {gateway.price}\n"
+    configuration.write_text(configuration.read_text().replace(stated, ""))
+    server.play("claude-haiku-5-5", Says("It adds two numbers."))
+    done = place.fugu("run", "what does calc.txt say?")
+    assert done.code == 0, done.err
+    assert ", ~$" in done.err
+    assert "~$" in place.fugu("trace", "latest").out
+
+
+def test_what_is_paid_at_a_stated_price_is_not_marked(place: Place, server: Loopback) -> None:
+    place.configure(
+        Agent("claude-haiku-5-5", provider="anthropic", price="{ input = 1, output = 5 }")
+    )
+    server.play("claude-haiku-5-5", Says("It adds two numbers."))
+    done = place.fugu("run", "what does calc.txt say?")
+    assert done.code == 0, done.err
+    assert "~" not in done.err.splitlines()[-2]

@@ -225,6 +225,17 @@ def test_the_light_install_takes_all_but_the_libraries_of_the_learned_coordinato
     assert names <= declared
 
 
+def test_the_light_install_with_uv_leaves_out_what_the_one_with_pip_does() -> None:
+    readme = (ROOT / "README.md").read_text()
+    (by_uv,) = re.findall(
+        r"""^uv tool install --overrides <\(printf "%s; python_version < '3'\\n" (.*?)\) """,
+        readme,
+        re.M,
+    )
+    (by_pip,) = re.findall(r"r\.startswith\(\((.*?)\)\)", readme)
+    assert by_uv.split() == re.findall(r"'(.*?)'", by_pip)
+
+
 def _dependencies() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return list(project["dependencies"])

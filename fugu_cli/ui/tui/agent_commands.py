@@ -159,13 +159,13 @@ async def show_cost(controller: SessionController, argument: str) -> None:
     lines, unpriced = [], tally.unpriced
     for name, (usage, dollars) in sorted(tally.by_agent.items(), key=lambda item: -item[1][1]):
         cached = f", {compact_number(usage.cached)} of them cached" if usage.cached else ""
-        cost = known_cost(dollars, unpriced=name in unpriced, estimated=usage.is_estimated)
+        cost = known_cost(dollars, unpriced=name in unpriced, estimated=name in tally.estimated)
         lines.append(
             f"{name}: {cost} · "
             f"{compact_number(usage.input)} tokens read{cached}"
             f" · {compact_number(usage.output)} written"
         )
-    estimated = tally.tokens.is_estimated
+    estimated = tally.tokens.is_estimated or bool(tally.estimated)
     whole = known_cost(tally.cost, unpriced=bool(unpriced), estimated=estimated)
     controller.say(
         f"{whole} in this session", "plain", "\n".join(lines) or "no agent was called yet"

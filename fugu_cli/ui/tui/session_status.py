@@ -67,7 +67,7 @@ def status_line(controller: StatusSources) -> StatusLine:
         tokens=spent.input + spent.output,
         cost=tally.cost,
         unpriced=bool(tally.unpriced),
-        estimated=spent.is_estimated,
+        estimated=spent.is_estimated or bool(tally.estimated),
         doing=doing if running else "",
         since=(begun or time.time()) if running else 0.0,
         until=activity.until if activity.doing and doing.startswith(activity.doing) else 0.0,

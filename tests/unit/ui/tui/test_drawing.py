@@ -274,7 +274,7 @@ def test_what_nobody_knows_the_price_of_is_not_free(sample: list[Recorded]) -> N
     tally = SessionTotals()
     for record in sample:
         tally.take(record)
-    assert text(trace_drawing.totals_lines(tally.by_agent, tally.unpriced, 60, DARK)) == [
+    assert text(trace_drawing.totals_lines(tally.by_agent, tally.unpriced, (), 60, DARK)) == [
         "",
         "usage by model",
         f"  coder{'4.8k in 130 out $0.0027':>53}",
