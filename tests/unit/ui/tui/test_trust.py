@@ -67,3 +67,15 @@ def test_a_run_names_what_was_ignored(place: Place, server: Loopback) -> None:
     assert result["fugu"]["ignored"] == ["AGENTS.md", ".mcp.json"]
     trusted = json.loads(place.fugu("run", "--trust", "hello", "--output-format", "json").out)
     assert trusted["fugu"]["ignored"] == []
+
+
+def test_the_inline_mode_asks_the_same(place: Place, server: Loopback, fugu: Start) -> None:
+    server.play("m", Says("Bai."))
+    terminal = fugu("--inline")
+    terminal.sees(QUESTION, "y trust, n not now, d look")
+    terminal.keys("d\r")
+    terminal.sees("Answer in Basque.", "no-such-program")
+    terminal.keys("y\r")
+    ready(terminal).keys("hello\r")
+    terminal.sees("✓ done")
+    assert "Answer in Basque." in server.asked("m")[0].text
