@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from fugu_cli.coordinators.list_plan import Candidate, conditional_rate
 from fugu_cli.coordinators.skills import KINDS, SkillTable, shipped_table
@@ -29,6 +29,8 @@ from fugu_cli.session.open_work import undo_history
 
 CHECK_WEIGHT = 1.0
 VERDICT_WEIGHT = 0.5
+SCRIPTED = "scripted"
+"""The provider whose agents follow a script: their outcomes say nothing."""
 LATER_TURN = 0.4
 """What a turn counts after others worked on the request in vain."""
 
@@ -38,7 +40,8 @@ class Attempt:
     """One Worker's turn that something judged.
 
     `kinds` are the probabilities of the request's kind, empty where nobody read it; `after` names
-    the agents whose turns failed before it; `cost` is in USD.
+    the agents whose turns failed before it. `model` is what the agent was then: an entry may name
+    another one today. Requests of a session are counted from 1.
     """
 
     agent: str
@@ -46,6 +49,8 @@ class Attempt:
     weight: float
     kinds: Mapping[str, float]
     after: tuple[str, ...] = ()
+    model: str = ""
+    request: int = 1
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ class TurnPrice:
     agent: str
     kinds: Mapping[str, float]
     cost: float
+    model: str = ""
+    request: int = 1
 
 
 @dataclass(frozen=True)
@@ -63,10 +70,8 @@ class SessionOutcomes:
 
     attempts: tuple[Attempt, ...] = ()
     prices: tuple[TurnPrice, ...] = ()
-    kinds: tuple[Mapping[str, float], ...] = ()
-    """Of each request whose kind was read."""
-    unread: tuple[int, ...] = ()
-    """Requests, counted from 1, whose kind nobody read."""
+    kinds: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """Of each request, counted from 1; of one whose kind nobody read none."""
 
 
 def session_outcomes(events: Sequence[Event]) -> SessionOutcomes:
@@ -79,19 +84,21 @@ def session_outcomes(events: Sequence[Event]) -> SessionOutcomes:
     standing = undo_history(events).requests
     attempts: list[Attempt] = []
     prices: list[TurnPrice] = []
-    kinds_of_requests: list[Mapping[str, float]] = []
-    unread: list[int] = []
+    kinds_of_requests: dict[int, Mapping[str, float]] = {}
     for number, request in enumerate(views.requests(events), start=1):
         kinds = kinds_read.get(number) or _kinds_in(request)
-        if kinds:
-            kinds_of_requests.append(kinds)
-        else:
-            unread.append(number)
+        kinds_of_requests[number] = kinds
         facts = (*openings, *request)
         taken_back = bool(views.changes(facts)) and number - 1 not in standing
-        attempts += _attempts(facts, kinds, taken_back=taken_back)
-        prices += _prices(request, members, kinds)
-    return SessionOutcomes(tuple(attempts), tuple(prices), tuple(kinds_of_requests), tuple(unread))
+        for attempt in _attempts(facts, kinds, taken_back=taken_back):
+            member = members.get(attempt.agent)
+            if member is not None and member.provider != SCRIPTED:
+                attempts.append(replace(attempt, model=member.model, request=number))
+        for turn in _prices(request, members, kinds):
+            member = members.get(turn.agent)
+            if member is not None and member.provider != SCRIPTED:
+                prices.append(replace(turn, model=member.model, request=number))
+    return SessionOutcomes(tuple(attempts), tuple(prices), kinds_of_requests)
 
 
 def count_outcomes(
@@ -109,7 +116,7 @@ def count_outcomes(
     for session in sessions:
         for attempt in session.attempts:
             member = by_name.get(attempt.agent)
-            if member is None:
+            if member is None or member.model != attempt.model:
                 continue
             for kind, share in (attempt.kinds or {"": 1.0}).items():
                 weight = attempt.weight * share
@@ -118,7 +125,8 @@ def count_outcomes(
                     attempt, kind, member, by_name, table
                 )
         for turn in session.prices:
-            if turn.agent in by_name:
+            member = by_name.get(turn.agent)
+            if member is not None and member.model == turn.model:
                 for kind, share in (turn.kinds or {"": 1.0}).items():
                     turns[turn.agent, kind] += share
                     spent[turn.agent, kind] += share * turn.cost

@@ -64,6 +64,16 @@ def verified(turn: int, agent: str, verdict: str) -> list[Event]:
     return [assigned(turn, agent, "verifier"), replied(turn, agent, f"VERDICT: {verdict}")]
 
 
+def made(
+    agent: str,
+    succeeded: bool,
+    kinds: dict[str, float],
+    after: tuple[str, ...] = (),
+    weight: float = 1.0,
+) -> Attempt:
+    return Attempt(agent, succeeded, weight, kinds, after, model=agent)
+
+
 def attempts(*events: Event) -> list[tuple[str, bool, float]]:
     found = session_outcomes([opened(), *events]).attempts
     return [(attempt.agent, attempt.succeeded, attempt.weight) for attempt in found]
@@ -114,7 +124,7 @@ def test_the_kind_comes_from_the_decision_or_from_what_was_read_later() -> None:
     assert session_outcomes([opened(), *decided]).attempts[0].kinds == dict(scores.kinds)
     plain = [opened(), asked(), *work(1, "first", ok=True)]
     assert session_outcomes([*plain, read_later]).attempts[0].kinds == {"shell": 1.0}
-    assert session_outcomes(plain).unread == (1,)
+    assert session_outcomes(plain).kinds == {1: {}}
 
 
 def test_a_turns_calls_are_what_it_cost() -> None:
@@ -126,9 +136,7 @@ def test_a_turns_calls_are_what_it_cost() -> None:
 
 def test_counts_are_kept_by_agent_and_kind() -> None:
     half = {"tests": 0.5, "data": 0.5}
-    session = SessionOutcomes(
-        attempts=(Attempt("first", True, 1.0, half), Attempt("first", False, 1.0, {}))
-    )
+    session = SessionOutcomes(attempts=(made("first", True, half), made("first", False, {})))
     counts = count_outcomes([session, session], MEMBERS, TABLE)
     assert counts == (
         OutcomeCount(agent="first", kind="", trials=2.0),
@@ -138,7 +146,7 @@ def test_counts_are_kept_by_agent_and_kind() -> None:
 
 
 def test_agents_that_are_not_in_the_pool_are_not_counted() -> None:
-    session = SessionOutcomes(attempts=(Attempt("gone", True, 1.0, {}),))
+    session = SessionOutcomes(attempts=(made("gone", True, {}),))
     assert count_outcomes([session], MEMBERS, TABLE) == ()
 
 
@@ -150,10 +158,10 @@ def test_a_second_agents_rate_is_corrected_for_what_the_first_failed_at() -> Non
     sessions = []
     for _ in range(4000):
         rate = 1 / (1 + math.exp(-chance.gauss(0, 1.2)))
-        first = Attempt("first", chance.random() < rate, 1.0, {})
-        second = Attempt("second", chance.random() < rate, LATER_TURN, {}, after=("first",))
-        made = (first,) if first.succeeded else (first, second)
-        sessions.append(SessionOutcomes(attempts=made))
+        first = made("first", chance.random() < rate, {})
+        second = made("second", chance.random() < rate, {}, after=("first",), weight=LATER_TURN)
+        asked_agents = (first,) if first.succeeded else (first, second)
+        sessions.append(SessionOutcomes(attempts=asked_agents))
     later = [a for session in sessions for a in session.attempts if a.agent == "second"]
     raw_rate = sum(attempt.succeeded for attempt in later) / len(later)
     second_count = next(
@@ -169,3 +177,16 @@ def test_work_that_the_user_took_back_has_failed() -> None:
     undone = Undone(snapshot=None, kind="undo", changes=(change,))
     attempt = session_outcomes([*events, undone]).attempts
     assert [one.succeeded for one in attempt] == [False]
+
+
+def test_outcomes_of_the_model_that_an_entry_named_before_are_not_counted() -> None:
+    session = SessionOutcomes(attempts=(made("first", True, {}),))
+    renamed = MEMBERS[0].model_copy(update={"model": "newer"})
+    assert count_outcomes([session], [renamed], TABLE) == ()
+
+
+def test_agents_that_follow_a_script_have_no_outcomes() -> None:
+    pool = tuple(member.model_copy(update={"provider": "scripted"}) for member in MEMBERS)
+    opening = Opened(version="1", repo="/repo", pool=pool)
+    read = session_outcomes([opening, asked(), *work(1, "first", ok=True)])
+    assert (read.attempts, read.prices) == ((), ())

@@ -1,0 +1,205 @@
+"""The outcomes of all sessions: a view over their logs with a cache.
+
+The cache holds what each log told when it was read, so only sessions that changed since are read
+again, a bounded number of bytes at a time. Deleting the cache loses nothing but what was to be
+forgotten. A folder that the user does not trust counts for itself only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import BaseModel, ValidationError
+
+from fugu_cli.coordinators.outcomes import (
+    SessionOutcomes,
+    count_outcomes,
+    session_outcomes,
+)
+from fugu_cli.errors import StorageError
+from fugu_cli.session import log, store, views
+from fugu_cli.session.events import Asked, Member, OutcomesKnown
+from fugu_cli.session.log import Recorded
+from fugu_cli.system import atomic_files
+
+CACHE = "outcomes.json"
+OTHER_REPOSITORY_SHARE = 0.5
+"""What an outcome of another repository counts here."""
+MOST_SESSIONS = 500
+"""Of the newest sessions, how many count."""
+READ_BYTES = 8_000_000
+"""Bytes of logs that are read at a time; what is left is read the next time."""
+LARGEST_LOG_BYTES = 30_000_000
+"""A larger log is not read."""
+
+
+class _SessionEntry(BaseModel):
+    """A log as it was read: its time and size then, its folder, when each request was asked."""
+
+    changed_ns: int
+    size: int
+    repo: str
+    asked_at: tuple[float, ...]
+    outcomes: SessionOutcomes
+
+
+class _Cache(BaseModel):
+    """`forgotten_at`: requests that were asked before it (seconds since the epoch) do not count."""
+
+    forgotten_at: float = 0.0
+    sessions: dict[str, _SessionEntry] = {}
+
+
+@dataclass(frozen=True)
+class OutcomeStore:
+    """The outcomes of sessions below `data`, as they count in the repository `root`.
+
+    `is_trusted` says whether the user trusts a folder.
+    """
+
+    data: Path
+    root: Path
+    is_trusted: Callable[[Path], bool]
+
+    def known(
+        self, members: Sequence[Member], newest: Sequence[Recorded], own_log: Path | None = None
+    ) -> OutcomesKnown:
+        """Return what is known of these agents. `newest`: the records of the open session, whose
+        log is at `own_log`. Blocking. A log or cache that cannot be read counts for nothing.
+        """
+        cache = self._refreshed(own_log)
+        entries = [entry for key, entry in cache.sessions.items() if key != str(own_log)]
+        if newest:
+            entries.append(_read_entry(newest, changed_ns=0, size=0))
+        here, elsewhere = self._split(entries, cache.forgotten_at)
+        sessions = [*here, *(_reduced(outcomes) for outcomes in elsewhere)]
+        kinds: dict[str, float] = defaultdict(float)
+        for outcomes in here:
+            for shares in outcomes.kinds.values():
+                for kind, share in shares.items():
+                    kinds[kind] += share
+        return OutcomesKnown(
+            counts=count_outcomes(sessions, members),
+            kinds=tuple((kind, round(count, 3)) for kind, count in sorted(kinds.items())),
+        )
+
+    def forget(self) -> None:
+        """Let no request count that was asked before now. Raises StorageError."""
+        _write_cache(self.data / CACHE, _Cache(forgotten_at=time.time()))
+
+    def _refreshed(self, own_log: Path | None) -> _Cache:
+        """Return the cache with changed sessions read again, and keep it."""
+        file = self.data / CACHE
+        cache = _read_cache(file)
+        try:
+            paths = store.session_paths(self.data)[:MOST_SESSIONS]
+        except StorageError:
+            return cache
+        sessions: dict[str, _SessionEntry] = {}
+        left = READ_BYTES
+        for path in paths:
+            if path == own_log:
+                continue
+            entry = cache.sessions.get(str(path))
+            try:
+                state = path.stat()
+            except OSError:
+                continue
+            if entry is None or (entry.changed_ns, entry.size) != (
+                state.st_mtime_ns,
+                state.st_size,
+            ):
+                if state.st_size > LARGEST_LOG_BYTES:
+                    continue
+                if left > 0:
+                    left -= state.st_size
+                    with contextlib.suppress(StorageError):
+                        records = log.examine(path).records
+                        entry = _read_entry(records, state.st_mtime_ns, state.st_size)
+            if entry is not None:
+                sessions[str(path)] = entry
+        refreshed = _Cache(forgotten_at=cache.forgotten_at, sessions=sessions)
+        if refreshed != cache:
+            with contextlib.suppress(StorageError):
+                _write_cache(file, refreshed)
+        return refreshed
+
+    def _split(
+        self, entries: Sequence[_SessionEntry], forgotten_at: float
+    ) -> tuple[list[SessionOutcomes], list[SessionOutcomes]]:
+        """Return the outcomes of this repository and of others that count here. What a copy of a
+        session repeats counts once.
+        """
+        trusted = functools.cache(lambda repo: self.is_trusted(Path(repo)))
+        own_root = store.recorded_root(self.root)
+        here: list[SessionOutcomes] = []
+        elsewhere: list[SessionOutcomes] = []
+        seen: set[float] = set()
+        for entry in entries:
+            counted = {
+                number
+                for number, asked_at in enumerate(entry.asked_at, start=1)
+                if asked_at > forgotten_at and asked_at not in seen
+            }
+            seen.update(entry.asked_at)
+            outcomes = _of_requests(entry.outcomes, counted)
+            if entry.repo == own_root:
+                here.append(outcomes)
+            elif outcomes.attempts and trusted(entry.repo):
+                elsewhere.append(outcomes)
+        return here, elsewhere
+
+
+def _read_entry(records: Sequence[Recorded], changed_ns: int, size: int) -> _SessionEntry:
+    events = [record.event for record in records]
+    opened = views.opened(events)
+    return _SessionEntry(
+        changed_ns=changed_ns,
+        size=size,
+        repo=opened.repo if opened else "",
+        asked_at=tuple(record.at for record in records if isinstance(record.event, Asked)),
+        outcomes=session_outcomes(events),
+    )
+
+
+def _of_requests(outcomes: SessionOutcomes, numbers: set[int]) -> SessionOutcomes:
+    return SessionOutcomes(
+        attempts=tuple(attempt for attempt in outcomes.attempts if attempt.request in numbers),
+        prices=tuple(price for price in outcomes.prices if price.request in numbers),
+        kinds={number: kinds for number, kinds in outcomes.kinds.items() if number in numbers},
+    )
+
+
+def _reduced(outcomes: SessionOutcomes) -> SessionOutcomes:
+    """Return outcomes of another repository as they count here."""
+    return replace(
+        outcomes,
+        attempts=tuple(
+            replace(attempt, weight=attempt.weight * OTHER_REPOSITORY_SHARE)
+            for attempt in outcomes.attempts
+        ),
+    )
+
+
+def _read_cache(file: Path) -> _Cache:
+    try:
+        return _Cache.model_validate_json(file.read_bytes())
+    except (OSError, ValidationError):
+        return _Cache()
+
+
+def _write_cache(file: Path, cache: _Cache) -> None:
+    try:
+        with atomic_files.replacement_file(file, 0o600) as draft:
+            draft.write_text(cache.model_dump_json(), encoding="utf-8")
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {file}: {error.strerror}",
+            hint="check free space and permissions with `df -h` and `ls -l`",
+        ) from error
