@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from fugu_cli import __version__, prompts
 from fugu_cli.app.open_session import Session, SessionExtras
-from fugu_cli.config import Config, kept_keys
+from fugu_cli.config import Config, kept_keys, trust
 from fugu_cli.config.agent_pool import PLANNER, has_assumed_price, usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry, TimeoutPhases
@@ -58,6 +58,7 @@ from fugu_cli.tools.toolbox import AnyTool, Toolbox, describe_from_prompts
 from fugu_cli.tools.workspace import Workspace, recall_reads
 
 if TYPE_CHECKING:
+    from fugu_cli.coordinators.outcome_store import OutcomeStore
     from fugu_cli.extensions.mcp_servers import McpServers
     from fugu_cli.extensions.subagents import Subagent
     from fugu_cli.models.server_lease import Lease
@@ -242,11 +243,14 @@ def build_session(
     ask: AskPermission,
     resume: Path | None = None,
     around: Callable[[Agent], Agent] | None = None,
+    *,
+    learns: bool = True,
 ) -> Session:
     """A new session for `loaded.root`, or the one at `resume` continued with today's configuration.
     For a thread.
 
-    `around` is put around every agent: an evaluation keeps their replies. Raises ConfigError for a
+    `around` is put around every agent: an evaluation keeps their replies. `learns`: decisions read
+    the outcomes of earlier sessions. Raises ConfigError for a
     pool that cannot be used, SessionBusy and StorageError as `Log.open` does.
     """
     from fugu_cli.extension_wiring import build_extras, build_servers, server_secrets
@@ -329,6 +333,7 @@ def build_session(
         tier=config.tier,
         answer_schema=loaded.answer_schema,
         extras=extras,
+        outcomes=build_outcomes(loaded) if learns and _is_composed(config) else None,
         ignored=tuple(path.relative_to(loaded.root).as_posix() for path in loaded.ignored),
     )
 
@@ -685,8 +690,8 @@ def _turn_by_turn(
     config: Config, members: tuple[Member, ...]
 ) -> tuple[Coordinator, str | None, Callable[[], None]]:
     """The coordinator a configuration names, its checkpoint's hash, and what starts loading it. A
-    learned one that cannot decide here (no torch, no backbone, a checkpoint that does not fit)
-    leaves the decision to the cascade, and every decision says so.
+    checkpoint that cannot decide here (no torch, no backbone, one that does not fit) leaves the
+    decision to the composed head, and every decision says so.
     """
     from fugu_cli.coordinators import baselines
     from fugu_cli.coordinators import rules as coordinators_rules
@@ -704,13 +709,31 @@ def _turn_by_turn(
         return coordinators_rules.Random(members, settings), None, _nothing
     if baselines.is_baseline(config.coordinator):
         return baselines.build_baseline(config.coordinator, members, settings), None, _nothing
-    cascade = coordinators_rules.Cascade(members, settings)
     if config.coordinator == "cascade":
-        return cascade, None, _nothing
+        return coordinators_rules.Cascade(members, settings), None, _nothing
+    from fugu_cli.coordinators.composed import ComposedHead
+
+    composed = ComposedHead(members, settings)
+    if _is_composed(config):
+        return composed, None, _nothing
     from fugu_cli.coordinators import trinity
 
     files = trinity.TrinityFiles(config.checkpoint, config.backbone, config.cache)
-    return trinity.build_trinity(files, members, settings, cascade)
+    return trinity.build_trinity(files, members, settings, composed)
+
+
+def _is_composed(config: Config) -> bool:
+    """Whether success rates and costs decide, and no checkpoint of the user's."""
+    return config.coordinator == "trinity" and config.checkpoint is None
+
+
+def build_outcomes(loaded: LoadedConfig) -> OutcomeStore:
+    """The outcomes of all sessions, as they count in this folder."""
+    from fugu_cli.coordinators.outcome_store import OutcomeStore
+
+    return OutcomeStore(
+        loaded.config.data, loaded.root, partial(trust.is_trusted, loaded.trust_data)
+    )
 
 
 def _nothing() -> None:

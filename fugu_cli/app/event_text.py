@@ -144,7 +144,7 @@ def team_line(opened: Opened) -> str:
 
 
 def decision_reason(event: Assigned, before: Sequence[Event]) -> str:
-    """A decision's reason; why there is no learned coordinator is said once a session, not at every
+    """A decision's reason; why the checkpoint does not decide is said once a session, not at every
     turn.
     """
     said = any(isinstance(fact, Assigned) and fact.fallback for fact in before)

@@ -31,6 +31,7 @@ from fugu_cli.snapshots import snapshots
 from fugu_cli.tools import mentions
 
 if TYPE_CHECKING:
+    from fugu_cli.coordinators.outcome_store import OutcomeStore
     from fugu_cli.extensions.language_servers import LanguageServers
     from fugu_cli.extensions.mcp_servers import McpServers
     from fugu_cli.extensions.telemetry import CollectorLink
@@ -95,6 +96,8 @@ class Session:
     """What looks along: a collector, language servers, a search engine."""
     tier: str = "fugu"
     """`fugu` or `ultra`, from the next request on."""
+    outcomes: OutcomeStore | None = None
+    """The outcomes of all sessions; None where decisions do not read them."""
     ignored: tuple[str, ...] = ()
     """Files and folders that do not count, since the user does not trust the folder."""
 
@@ -318,6 +321,23 @@ async def _record(session: Session, asked: Asked) -> None:
         "answer_schema": session.answer_schema,
     }
     session.log.append(asked.model_copy(update=known))
+    await _record_outcomes(session)
+
+
+async def _record_outcomes(session: Session) -> None:
+    """Write down what is known of the agents' outcomes: decisions of the request read only this."""
+    if session.outcomes is None:
+        return
+    from fugu_cli.coordinators.outcomes import outcomes_known
+
+    outcomes = await asyncio.to_thread(
+        session.outcomes.known,
+        tuple(session.team.members.values()),
+        tuple(session.log.records),
+        session.log.path,
+    )
+    if outcomes != outcomes_known(session.log.events):
+        session.log.append(outcomes)
 
 
 def _test_command(session: Session) -> str | None:

@@ -395,9 +395,8 @@ def decide(flags: RouteFlags) -> int:
     coordinator = coordinator_of(flags, loaded, place.members)
     with as_usage_errors():
         decision = asyncio.run(coordinator.decide(place.events))
-    if (
-        isinstance(decision, Assigned)
-        and decision.by != loaded.config.coordinator.partition(":")[0]
+    if isinstance(decision, Assigned) and (
+        decision.fallback or decision.by != loaded.config.coordinator.partition(":")[0]
     ):
         print(f"fugu: {decision.why}", file=sys.stderr)
     if flags.as_json:
@@ -496,11 +495,18 @@ def coordinator_of(
         return wiring.build_coordinator(config, members)[0]
     roles = config.roles if flags.roles is None else flags.roles
     settings = replace(config.deciding, temperature=_temperature(flags.temperature), roles=roles)
+    if config.checkpoint is None:
+        if flags.format is not None:
+            raise UsageError(
+                "--format is a checkpoint's, and none is named",
+                hint="name one with --checkpoint, or leave --format out",
+            )
+        from fugu_cli.coordinators.composed import ComposedHead
+
+        return ComposedHead(members, settings)
     places = trinity.TrinityFiles(config.checkpoint, config.backbone, config.cache)
     with as_usage_errors():
-        _check_checkpoint(
-            flags, trinity.SHIPPED if config.checkpoint is None else checkpoint_path(None, config)
-        )
+        _check_checkpoint(flags, checkpoint_path(None, config))
         return trinity.Trinity(trinity.reader_of(places), members, settings)
 
 

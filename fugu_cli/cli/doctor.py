@@ -99,7 +99,8 @@ def _all(folder: Path) -> Iterator[Finding]:
     yield from _pool(loaded)
     yield from _local_servers(loaded.config)
     if loaded.config.coordinator == "trinity":
-        yield _checkpoint(loaded.config)
+        if loaded.config.checkpoint is not None:
+            yield _checkpoint(loaded.config.checkpoint, loaded.config)
         yield _backbone(loaded.config)
     yield _tests(loaded)
     yield _sandbox(loaded)
@@ -204,25 +205,24 @@ def _local_servers(config: Config) -> Iterator[Finding]:
         yield Finding("ok", "local server", said, "`fugu pool` shows an entry for it")
 
 
-def _checkpoint(config: Config) -> Finding:
+def _checkpoint(path: Path, config: Config) -> Finding:
     """Does it load, and was it trained for the embedded backbone? For another one, loading it will
     tell.
     """
     from fugu_cli.coordinators.backbone_files import required_libraries
-    from fugu_cli.coordinators.trinity import EMBEDDED, SHIPPED
+    from fugu_cli.coordinators.trinity import EMBEDDED
 
-    path = config.checkpoint or SHIPPED
     try:
         with required_libraries():
             from fugu_cli.coordinators import checkpoint
         meta = checkpoint.load(path).meta
     except FuguError as error:
         return Finding(
-            "note", "checkpoint", str(error), error.hint or "the rule `cascade` decides instead"
+            "note", "checkpoint", str(error), error.hint or "success rates and costs decide instead"
         )
     said = f"{path.name}: {meta.kind} {', '.join(meta.rows)}"
     if config.backbone is None and meta.backbone != Store(config.cache).model(EMBEDDED).sha256:
-        advice = "the rule `cascade` decides instead; name the checkpoint's own `backbone`"
+        advice = "success rates and costs decide instead; name the checkpoint's own `backbone`"
         return Finding(
             "note", "checkpoint", f"{said}, for another backbone than the embedded one", advice
         )

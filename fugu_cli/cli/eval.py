@@ -53,6 +53,7 @@ from fugu_cli.training.tasks.grading import TaskCheck
 from fugu_cli.training.tasks.loading import TaskDefaults, load_tasks
 
 if TYPE_CHECKING:
+    from fugu_cli.coordinators import Coordinator
     from fugu_cli.coordinators.backbone import Backbone
     from fugu_cli.coordinators.checkpoint import Checkpoint
 
@@ -140,7 +141,7 @@ class RolloutSessionFactory:
             loaded = LoadedConfig(
                 config=config, files=(), notes=(), root=place.repository, trusted=False
             )
-            return wiring.build_session(loaded, environ, _deny, place.resume, paid)
+            return wiring.build_session(loaded, environ, _deny, place.resume, paid, learns=False)
 
         return opened
 
@@ -277,6 +278,7 @@ def _play_outcomes(flags: EvalFlags) -> int:
     """Print the comparison: exit code 0, or 3 where the checkpoint was played and does not pass the
     gate. Raises UsageError, and ConfigError for a file that holds no outcomes of these models."""
     from fugu_cli.config.known_models import vendor_of
+    from fugu_cli.coordinators.composed import ComposedHead
     from fugu_cli.coordinators.trinity import Trinity
     from fugu_cli.training.evaluation import outcome_replay
 
@@ -298,9 +300,12 @@ def _play_outcomes(flags: EvalFlags) -> int:
         )
     tasks = outcome_replay.read_outcomes(Path(suites[0].removeprefix(OUTCOMES_PREFIX)), models)
     members = outcome_replay.members_of(tasks, {name: vendor_of(name) for name in models})
-    learned = None
-    if arms:
-        parts = load_learned(current_config().config, members, f"leave out --arm {LEARNED_ARM}")
+    learned: Coordinator | None = None
+    config = current_config().config
+    if arms and config.checkpoint is None:
+        learned = ComposedHead(members, outcome_replay.SETTINGS)
+    elif arms:
+        parts = load_learned(config, members, f"leave out --arm {LEARNED_ARM}")
         reader = outcome_replay.ReadingOnce(parts[0].meta, lambda: parts)
         learned = Trinity(reader, members, outcome_replay.SETTINGS)
     cells = outcome_replay.play_tasks(members, tasks, learned)
@@ -331,14 +336,16 @@ def _checkpoint(config: Config, members: Sequence[Member], words: Sequence[str])
     """The digest of the checkpoint that one of these arms decides with, "" where none does. Raises
     UsageError.
     """
-    from fugu_cli.coordinators import checkpoint, trinity
+    from fugu_cli.coordinators import checkpoint
 
+    if config.checkpoint is None:
+        return ""
     if LEARNED_ARM in words:
         without = " ".join(f"--arm {arm}" for arm in runner.DEFAULT_ARMS if arm != LEARNED_ARM)
         load_learned(config, members, f"name the arms without it: {without}")
     elif not (CONDUCTOR in words and config.coordinator == LEARNED_ARM):
         return ""
-    return checkpoint.load(config.checkpoint or trinity.SHIPPED).digest
+    return checkpoint.load(config.checkpoint).digest
 
 
 def load_learned(

@@ -49,6 +49,7 @@ AGENT = {
     "api_key_env": "OPENAI_API_KEY",
     "protocol": "native",
     "slot": "strong",
+    "skill": 0.8,
     "attempts": 1,
     "infill": True,
     "vendor": "openai",

@@ -149,6 +149,8 @@ class AgentEntry(ConfigTable):
     """how it uses tools: native, schema or text"""
     slot: Slot | None = None
     """cheap, middle or strong; by price when left out"""
+    skill: float | None = Field(default=None, ge=-5, le=5)
+    """how good its model is, on the scale of `fugu pool --skills`; public figures' when left out"""
     attempts: int = Field(default=1, ge=1, le=20)
     """attempts at a Worker turn where tests judge"""
     infill: bool | None = None
@@ -260,5 +262,6 @@ class AgentEntry(ConfigTable):
             description=" ".join(self.description.split()),
             vision=self.sees,
             vendor=self.vendor or "",
+            skill=self.skill,
             documents=self.sees and (self.provider == "anthropic" or self.api == "responses"),
         )

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from fugu_cli.coordinators import CoordinatorSettings, action_space
 from fugu_cli.coordinators.list_plan import Candidate, PlanLimits, values_of_asking
+from fugu_cli.coordinators.outcomes import outcomes_known
+from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.coordinators.skills import (
     KIND_WORDS,
     KINDS,
@@ -107,6 +109,7 @@ class ComposedHead:
         self._settings = settings
         self._kinds = kinds
         self._table = table
+        self._cascade = Cascade(members, settings)
 
     async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
         """Return the next turn, or the end of the request."""
@@ -132,9 +135,18 @@ class ComposedHead:
         able = [member for member in self._members if member.name not in excluded]
         if not able:
             return action_space.finish_without_agents(events, excluded)
-        return await _Decision(
+        assigned = await _Decision(
             self._members, self._settings, self._kinds, self._table, events
         ).assign(able, excluded, started)
+        return await self._with_rule(assigned, events)
+
+    async def _with_rule(self, assigned: Assigned, events: Sequence[Event]) -> Assigned:
+        """Return the decision with the agent that the cascade would have asked."""
+        by_rule = await self._cascade.decide(events)
+        if assigned.scores is None or not isinstance(by_rule, Assigned):
+            return assigned
+        scores = assigned.scores.model_copy(update={"rule": by_rule.agent})
+        return assigned.model_copy(update={"scores": scores})
 
     def _agent_of_request(self, events: Sequence[Event], excluded: Collection[str]) -> str:
         """Return the agent that was chosen for this request and can go on; "" where there is
@@ -406,14 +418,6 @@ class _Decision:
         basis = f" ({own:.0f} outcomes)" if own >= 1 else ""
         cost = "" if chosen.price is None else f", ${self._costs[chosen.name]:.2f} a run"
         return f"solves {rate:.0%} of {what}{basis}{cost}"
-
-
-def outcomes_known(events: Sequence[Event]) -> OutcomesKnown:
-    """Return what was known when the newest request was asked; nothing in older logs."""
-    for event in reversed(events):
-        if isinstance(event, OutcomesKnown):
-            return event
-    return OutcomesKnown()
 
 
 def recorded_kinds(events: Sequence[Event]) -> dict[Kind, float] | None:

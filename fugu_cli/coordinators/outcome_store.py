@@ -24,8 +24,7 @@ from fugu_cli.coordinators.outcomes import (
 )
 from fugu_cli.errors import StorageError
 from fugu_cli.session import log, store, views
-from fugu_cli.session.events import Asked, Member, OutcomesKnown
-from fugu_cli.session.log import Recorded
+from fugu_cli.session.events import Asked, Member, OutcomesKnown, Recorded
 from fugu_cli.system import atomic_files
 
 CACHE = "outcomes.json"

@@ -23,6 +23,7 @@ from fugu_cli.session.events import (
     Member,
     Opened,
     OutcomeCount,
+    OutcomesKnown,
     Replied,
 )
 from fugu_cli.session.open_work import undo_history
@@ -99,6 +100,14 @@ def session_outcomes(events: Sequence[Event]) -> SessionOutcomes:
             if member is not None and member.provider != SCRIPTED:
                 prices.append(replace(turn, model=member.model, request=number))
     return SessionOutcomes(tuple(attempts), tuple(prices), kinds_of_requests)
+
+
+def outcomes_known(events: Sequence[Event]) -> OutcomesKnown:
+    """Return what was known when the newest request was asked; nothing in older logs."""
+    for event in reversed(events):
+        if isinstance(event, OutcomesKnown):
+            return event
+    return OutcomesKnown()
 
 
 def count_outcomes(

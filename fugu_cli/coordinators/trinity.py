@@ -18,7 +18,6 @@ import asyncio
 import contextlib
 import functools
 import hashlib
-import json
 import math
 import random
 import time
@@ -26,7 +25,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fugu_cli.coordinators import (
     Coordinator,
@@ -35,7 +34,7 @@ from fugu_cli.coordinators import (
     action_space,
     transcript,
 )
-from fugu_cli.errors import CoordinatorUnavailable, InfrastructureError, StorageError
+from fugu_cli.errors import CoordinatorUnavailable, InfrastructureError
 from fugu_cli.session import views
 from fugu_cli.session.events import (
     ROLES,
@@ -48,7 +47,6 @@ from fugu_cli.session.events import (
     Role,
     Scores,
 )
-from fugu_cli.system.atomic_files import write_atomically
 
 if TYPE_CHECKING:
     from fugu_cli.coordinators.backbone import Backbone
@@ -102,7 +100,7 @@ def rounded_for_log(values: Sequence[float]) -> tuple[float, ...]:
 @dataclass(frozen=True)
 class ReadTranscript:
     """A text, the head's logits on it (rows, then roles), and what each part took. Of `tokens`,
-    `cached` were known before: all of them where the decision is from the disk."""
+    `cached` were known before."""
 
     text: str
     logits: tuple[float, ...]
@@ -136,62 +134,17 @@ def milliseconds_since(started: float) -> float:
     return round(1e3 * (time.perf_counter() - started), 3)
 
 
-class KnownLogits:
-    """Logits of digests by the checkpoint and the text, in one file of the cache folder. Every
-    decision that is found there needs no backbone. A file that is damaged is as good as none, and
-    one that cannot be written is left."""
-
-    def __init__(self, folder: Path, checkpoint: str) -> None:
-        """`checkpoint`: the hash of its file, which names its backbone by hash."""
-        self._path = folder / "decisions.json"
-        self._prefix = hashlib.sha256(checkpoint.encode()).hexdigest()[:16] + " "
-
-    @property
-    def some(self) -> bool:
-        """There are logits of this checkpoint."""
-        return any(key.startswith(self._prefix) for key in self._all())
-
-    def find(self, text: str, rows: int) -> tuple[int, tuple[float, ...]] | None:
-        """The number of tokens, and so many logits."""
-        match self._all().get(self._key(text)):
-            case [int(tokens), *logits] if len(logits) == rows and all(
-                isinstance(one, float) for one in logits
-            ):
-                return tokens, tuple(logits)
-        return None
-
-    def keep(self, read: ReadTranscript) -> None:
-        """The oldest go where there are too many."""
-        entries = {**self._all(), self._key(read.text): [read.tokens, *read.logits]}
-        newest = dict(list(entries.items())[-KNOWN_AT_MOST:])
-        with contextlib.suppress(StorageError, OSError):
-            write_atomically(self._path, json.dumps(newest).encode())
-
-    def _key(self, text: str) -> str:
-        return self._prefix + hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
-
-    def _all(self) -> dict[str, Any]:
-        try:
-            found = json.loads(self._path.read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
-
-
 class HeadReader:
-    """Reads logs for the head of one checkpoint. A digest that was read before is known; for all
-    else the backbone is loaded, at the first need or when it is warmed."""
+    """Reads logs for the head of one checkpoint. The backbone is loaded at the first need or when
+    it is warmed.
+    """
 
     def __init__(
-        self,
-        meta: CheckpointMeta,
-        load: Callable[[], tuple[Checkpoint, Backbone]],
-        known: KnownLogits | None = None,
+        self, meta: CheckpointMeta, load: Callable[[], tuple[Checkpoint, Backbone]]
     ) -> None:
         """`load`: blocking; raises CoordinatorUnavailable and MemoryError."""
         self.meta = meta
         self._load = load
-        self._known = known if meta.format == "digest" else None
         self._loading: Future[tuple[Checkpoint, Backbone]] | None = None
 
     def warm(self) -> Future[tuple[Checkpoint, Backbone]]:
@@ -201,23 +154,6 @@ class HeadReader:
             self._loading = thread.submit(self._load)
             thread.shutdown(wait=False)
         return self._loading
-
-    @property
-    def has_known(self) -> bool:
-        """Something was read before: the next text may be known, too."""
-        return self._known is not None and self._known.some
-
-    def known(self, events: Sequence[Event], members: Sequence[Member]) -> ReadTranscript | None:
-        """What was read before, with nothing loaded."""
-        if self._known is None:
-            return None
-        started = time.perf_counter()
-        text = transcript_of(self.meta, events, members)
-        written = milliseconds_since(started)
-        found = self._known.find(text, self.meta.head_rows)
-        return found and ReadTranscript(
-            text, found[1], found[0], found[0], DecisionTimings(format=written)
-        )
 
     async def read(
         self,
@@ -229,10 +165,7 @@ class HeadReader:
         decide.
         """
         parts = await asyncio.shield(asyncio.wrap_future(self.warm()))
-        read = await asyncio.to_thread(_read, parts, events, members, settled)
-        if self._known is not None:
-            self._known.keep(read)
-        return read
+        return await asyncio.to_thread(_read, parts, events, members, settled)
 
 
 def _read(
@@ -304,11 +237,6 @@ EMBEDDED = "qwen2.5-coder-0.5b"
 LOGIT_NOISE = 0.1
 """Logits that are nearer may change places with the pieces a text was read in: bf16 moved one by
 .10 at most in 500 texts."""
-KNOWN_AT_MOST = 400
-"""Decisions that are kept."""
-LOADED_AFTER = 5.0
-"""Seconds from a decision that was known until the backbone is loaded: the agent's request goes out
-first, and most questions are answered by then, after which nothing is read any more."""
 
 
 @dataclass(frozen=True)
@@ -379,11 +307,6 @@ class Trinity:
     async def _read(
         self, events: Sequence[Event], seats: Sequence[action_space.RowAgent]
     ) -> ReadTranscript:
-        """What was read before, and the backbone is loaded a little later, for the next text may be
-        a new one; else what is read now."""
-        if (known := self._reader.known(events, self._members)) is not None:
-            asyncio.get_running_loop().call_later(LOADED_AFTER, self._reader.warm)
-            return known
         try:
             return await self._reader.read(
                 events, self._members, lambda scores: self._settled(events, seats, scores)
@@ -502,16 +425,15 @@ def build_trinity(
     rule: Coordinator,
 ) -> tuple[Fallback, str | None, Callable[[], None]]:
     """A Trinity that loads when first needed and gives way to `rule` where it cannot; the
-    checkpoint's sha256; and what starts loading in the background, unless decisions of this
-    checkpoint are known. Touches nothing but its file and what is known."""
+    checkpoint's sha256; and what starts loading in the background. Touches nothing but its file.
+    """
     path = places.checkpoint or SHIPPED
     digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
     reader = functools.cache(lambda: reader_of(places))
 
     def warm() -> None:
         with contextlib.suppress(CoordinatorUnavailable):  # said when it is asked to decide
-            if not reader().has_known:
-                reader().warm()
+            reader().warm()
 
     return Fallback(lambda: Trinity(reader(), members, settings), rule), digest, warm
 
@@ -532,8 +454,12 @@ def reader_of(places: TrinityFiles) -> HeadReader:
         return _load_cached(path, path.stat().st_mtime_ns, backbone_folder(places), places.cache)
 
     meta = checkpoints.read_meta(path)
-    named = hashlib.sha256(path.read_bytes()).hexdigest()
-    return HeadReader(meta, load, KnownLogits(places.cache, f"{named} {places.backbone or ''}"))
+    if meta.format == "digest" and places.checkpoint is not None:
+        raise CoordinatorUnavailable(
+            f"the checkpoint {path} reads a digest, which is no longer used",
+            hint="leave `checkpoint` out: counted outcomes decide better",
+        )
+    return HeadReader(meta, load)
 
 
 @functools.lru_cache(maxsize=1)

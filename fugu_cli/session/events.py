@@ -427,9 +427,9 @@ class Assigned(Value):
 
     @property
     def why(self) -> str:
-        """The reason, and why it is a rule's."""
+        """The reason, and why the checkpoint did not decide."""
         return (
-            f"{self.reason} [no learned coordinator: {self.fallback}]"
+            f"{self.reason} [the checkpoint does not decide: {self.fallback}]"
             if self.fallback
             else self.reason
         )

@@ -240,6 +240,10 @@ def routing_object(event: Assigned) -> dict[str, object]:
         if scores
         else {},
         "masked": dict(scores.masked) if scores else {},
+        "estimates": [estimate.model_dump() for estimate in scores.estimates] if scores else [],
+        "kinds": dict(scores.kinds) if scores else {},
+        "kinds_from": (scores.kinds_from or None) if scores else None,
+        "cascade": (scores.rule or None) if scores else None,
         "milliseconds": round(event.milliseconds.total, 1),
         "subtask": event.subtask.model_dump(include={"turn", "call", "name", "about"})
         if event.subtask

@@ -228,7 +228,7 @@ class Transcript:
         self._facts: list[Event] = []
         """Of the newest request."""
         self._fallback = ""
-        """Why there is no learned coordinator, once that was said."""
+        """The reason why the checkpoint does not decide, once that was said."""
         self._unreachable: list[NoteBlock] = []
         """Notes about hosts that may be taken back, as the end of the request names them all."""
         self._kept = 0
@@ -359,7 +359,9 @@ class Transcript:
             self._replies.verifying.add(event.turn)
         if event.fallback and not self._fallback:
             self._fallback = event.fallback
-            self.blocks.append(NoteBlock(f"a rule decides: {event.fallback}", "warn"))
+            self.blocks.append(
+                NoteBlock(f"the checkpoint does not decide: {event.fallback}", "warn")
+            )
         if self.placed.retractable is None and not event.plan:
             self.placed.retractable = len(self.blocks)
         self.blocks.append(DecisionBlock(event, event.reason))

@@ -260,6 +260,8 @@ def _decision(
                 styled_line([(name, palette.dim)], width),
                 *(_bar(cell, width, palette) for cell in group),
             ]
+    for line in _estimate_lines(assigned):
+        lines += wrap_lines(line, width, palette.text)
     if cells is None or not cells.rows:
         how = (
             f"planned by {assigned.by}"
@@ -268,6 +270,32 @@ def _decision(
         )
         lines += wrap_lines(how, width, palette.dim)
     return [*lines, BLANK]
+
+
+def _estimate_lines(assigned: Assigned) -> list[str]:
+    """Say how often each agent is right and what it costs, which kind of request this is, and whom
+    the cascade would have asked.
+    """
+    scores = assigned.scores
+    if scores is None or not scores.estimates:
+        return []
+    lines = [""]
+    for estimate in scores.estimates:
+        parts = [f"solves {estimate.success_rate:.0%}"]
+        if estimate.own_outcomes >= 1:
+            parts.append(f"{estimate.own_outcomes:.0f} outcomes")
+        parts.append(estimate.source)
+        if estimate.run_cost is not None:
+            parts.append(f"${estimate.run_cost:.2f} a run")
+        if estimate.value is not None:
+            parts.append(f"value {estimate.value:+.2f}")
+        lines.append(f"{flatten(estimate.agent)}: {', '.join(parts)}")
+    likeliest = sorted(scores.kinds, key=lambda pair: pair[1], reverse=True)[:3]
+    named = ", ".join(f"{name.replace('_', ' ')} {share:.0%}" for name, share in likeliest)
+    lines.append(f"kind: {named} ({scores.kinds_from})" if named else f"kind: {scores.kinds_from}")
+    if scores.rule:
+        lines.append(f"the cascade would have asked {flatten(scores.rule)}")
+    return lines
 
 
 def _manifest(assigned: Assigned) -> str:
@@ -331,6 +359,8 @@ def _raw_scores(assigned: Assigned, cells: plain_rows.DecisionRow | None) -> str
 def _read(assigned: Assigned) -> str:
     if assigned.scores is None:
         return f"Nothing: {assigned.by} decides by a rule."
+    if assigned.scores.estimates:
+        return f"{tokens(assigned.scores.tokens)} tokens of the request, for its kind."
     read, cached = assigned.scores.tokens, assigned.scores.cached_tokens
     known = "read before" if read and cached == read else f"{tokens(cached)} of them cached"
     return f"{tokens(read)} tokens, {known}\n\n" + (assigned.scores.read or "(not recorded)")

@@ -264,7 +264,7 @@ def test_a_bad_checkpoint_ends_with_1_and_says_what_is_wrong(
 
 
 @pytest.mark.parametrize("message", list(BAD_FILES))
-def test_a_bad_configured_checkpoint_leaves_the_decision_to_the_cascade_and_says_so(
+def test_a_bad_configured_checkpoint_leaves_the_decision_to_success_rates_and_says_so(
     file: Path, folder: Path, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if message.startswith("there is no"):
@@ -273,7 +273,7 @@ def test_a_bad_configured_checkpoint_leaves_the_decision_to_the_cascade_and_says
         BAD_FILES[message](file)
     code, out, err = fugu("route", "fix it", capture=capsys)
     assert (code, out) == (0, "small worker\n")
-    assert "no learned coordinator" in err
+    assert "the checkpoint does not decide" in err
     assert message in err
 
 
@@ -543,7 +543,7 @@ def test_the_published_file_is_known_by_its_hash(
 
 
 @pytest.mark.parametrize("library", ["torch", "safetensors", "tokenizers"])
-def test_without_a_library_the_cascade_decides_and_what_lacks_is_said(
+def test_without_a_library_success_rates_decide_and_what_lacks_is_said(
     file: Path, library: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = (

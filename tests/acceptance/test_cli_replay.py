@@ -164,11 +164,12 @@ def test_bad_input_is_refused_with_a_reason(capsys: pytest.CaptureFixture[str]) 
     assert "nothing was asked" in refused(capsys, id)
 
 
-def test_without_the_learned_coordinator_nothing_is_compared_in_its_name(
+def test_success_rates_and_costs_decide_again_without_a_model(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     id = recorded()
-    assert "fugu models pull" in refused(capsys, id, "--coordinator", "trinity")
+    assert called(["replay", id, "--coordinator", "trinity"]) == 0
+    assert "trinity" in capsys.readouterr().out
 
 
 def test_a_session_of_another_folder_is_compared_anywhere(

@@ -153,7 +153,8 @@ def test_a_rule_in_the_coordinators_place_a_refusal_of_plan_mode_and_found_tools
             == meant
         )
         assert EVENT.validate_json(EVENT.dump_json(meant)) == meant
-    assert isinstance(meant, Assigned) and meant.why == why
+    assert isinstance(meant, Assigned)
+    assert meant.why.startswith("cheap first [the checkpoint does not decide: torch")
 
 
 def test_why_agents_are_out_is_read_from_older_logs() -> None:

@@ -19,8 +19,20 @@ from fugu_cli.coordinators import rules
 from fugu_cli.engine import availability, orchestrator, undo
 from fugu_cli.errors import ConfigError, SessionBusy, UsageError
 from fugu_cli.providers.circuit_breaker import CircuitBreaker
-from fugu_cli.session.events import Asked, Assigned, Event, Failed, Finished, Opened, ToolRan
+from fugu_cli.session import store
+from fugu_cli.session.events import (
+    Asked,
+    Assigned,
+    Event,
+    Failed,
+    Finished,
+    Member,
+    Opened,
+    OutcomesKnown,
+    ToolRan,
+)
 from fugu_cli.session.log import Log
+from tests.facts import asked, assigned, checked, ran, replied, write
 from tests.reacting import never, repository
 
 SCRIPTS = {
@@ -490,3 +502,45 @@ def test_a_script_that_is_not_there_is_refused_before_a_session_is_begun(root: P
     with pytest.raises(ConfigError, match=r"cheap\.toml cannot be read"):
         wiring.build_session(loaded, {}, never)
     assert not (loaded.config.data / "sessions").exists()
+
+
+def test_what_is_known_of_outcomes_is_written_down_when_a_request_is_asked(root: Path) -> None:
+    (Path.home() / ".fugurc").write_text(
+        'coordinator = "trinity"\n[[agents]]\nname = "a"\nprovider = "openai"\nmodel = "m"\n'
+        'base_url = "http://127.0.0.1:9/v1"\nslot = "strong"\n'
+    )
+    loaded = load_config(root, {}, {})
+    pool = (Member(name="a", provider="openai", model="m", slot="strong"),)
+    earlier = Log.create(store.new_path(loaded.config.data, root))
+    call = write("w1")
+    for event in (
+        Opened(version="1", repo=str(root), pool=pool),
+        asked(),
+        assigned(1, "a"),
+        replied(1, "a", "", call),
+        *ran(1, call, path="calc.txt"),
+        replied(1, "a", "Done."),
+        *checked(1, ok=True),
+    ):
+        earlier.append(event)
+    earlier.close()
+
+    async def asked_events(*, learns: bool) -> list[Event]:
+        session = wiring.build_session(loaded, {}, never, learns=learns)
+        try:
+            await session.ask("fix the tests")
+            return list(session.log.events)
+        finally:
+            await session.close()
+
+    (known,) = (
+        event
+        for event in asyncio.run(asked_events(learns=True))
+        if isinstance(event, OutcomesKnown)
+    )
+    assert [(count.agent, count.successes, count.trials) for count in known.counts] == [
+        ("a", 1.0, 1.0)
+    ]
+    assert not any(
+        isinstance(event, OutcomesKnown) for event in asyncio.run(asked_events(learns=False))
+    )

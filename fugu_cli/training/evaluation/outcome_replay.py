@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from fugu_cli.coordinators import Coordinator, CoordinatorSettings, action_space
 from fugu_cli.coordinators.rules import Cascade
-from fugu_cli.coordinators.trinity import HeadReader, ReadTranscript, Trinity, transcript_of
+from fugu_cli.coordinators.trinity import HeadReader, ReadTranscript, transcript_of
 from fugu_cli.errors import ConfigError
 from fugu_cli.messages import Call
 from fugu_cli.session.events import (
@@ -400,12 +400,12 @@ class CellResult:
 
 
 class OutcomeComparison:
-    """One pool, and how chance plays each of its tasks. `learned`: a checkpoint for the arm
-    `trinity`, or None.
+    """One pool, and how chance plays each of its tasks. `learned` decides the
+    arm `trinity`; None leaves it out.
     """
 
     def __init__(
-        self, members: Sequence[Member], tasks: Tasks, learned: Trinity | None = None
+        self, members: Sequence[Member], tasks: Tasks, learned: Coordinator | None = None
     ) -> None:
         self._pool = {member.name: member for member in members}
         self._tasks = tasks
@@ -469,7 +469,7 @@ def _reward(arm: ArmResult, unit: float) -> list[float]:
 
 
 def play_tasks(
-    members: Sequence[Member], tasks: Sequence[OutcomeTask], learned: Trinity | None = None
+    members: Sequence[Member], tasks: Sequence[OutcomeTask], learned: Coordinator | None = None
 ) -> list[CellResult]:
     """All checks and budgets, check by check."""
     draws = [[draw_of(task, draw) for draw in range(DRAWS)] for task in tasks]

@@ -217,17 +217,22 @@ async def _solved(job: RolloutJob, events: Sequence[Event], repository: Path) ->
 
 
 def _require_own_decisions(job: RolloutJob, events: Sequence[Event], own: Path) -> None:
-    """Raise AgentUnanswered where the cascade stood in: no row of this arm, and the rollout starts
+    """Raise AgentUnanswered where the checkpoint did not decide: no row of this arm, and the rollout starts
     again the next time.
     """
     stood_in = next(
-        (turn.assigned for turn in views.turns(events) if turn.assigned.by == "cascade"), None
+        (
+            turn.assigned
+            for turn in views.turns(events)
+            if turn.assigned.fallback or turn.assigned.by == "cascade"
+        ),
+        None,
     )
     if stood_in is None:
         return
     _empty_folder(own)
     raise AgentUnanswered(
-        f"{job.name}: the cascade decided in place of the learned coordinator: "
+        f"{job.name}: another coordinator decided in place of the checkpoint: "
         f"{stood_in.fallback or stood_in.reason}",
         agent="",
         final=True,

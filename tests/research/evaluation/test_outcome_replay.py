@@ -158,7 +158,6 @@ def test_a_checkpoint_is_played_beside_the_rules(
     ("words", "said"),
     [
         (("--arm", "single"), "only trinity can be added"),
-        (("--arm", "trinity"), "the arm trinity cannot be measured here"),
         (("--model", "nobody"), "no outcomes of nobody; there are big, mid, small"),
     ],
 )

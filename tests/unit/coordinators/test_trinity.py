@@ -450,7 +450,7 @@ def test_without_the_embedded_model_the_cascade_decides_and_says_so(
     found = asyncio.run(coordinator.decide(BROKEN))
     assert isinstance(found, Assigned)
     assert (found.agent, found.by) == ("small", "cascade")
-    assert "no learned coordinator" in found.why
+    assert "the checkpoint does not decide" in found.why
     assert "fugu models pull qwen2.5-coder-0.5b" in found.fallback
 
 

@@ -167,7 +167,7 @@ def test_why_there_is_no_learned_coordinator_is_said_once() -> None:
     ]
     facts.append(example.decision(2, "coder", "worker", None, reason=why))
     told, first, second = [" ".join(line.split()) for line in printed(facts) if line.strip()][-3:]
-    assert "a rule decides: there is no checkpoint" in told
+    assert "the checkpoint does not decide: there is no checkpoint" in told
     assert (first, second) == (
         "● worker small cheap first turn 1",
         "● worker coder cheap first turn 2",

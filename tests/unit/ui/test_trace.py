@@ -126,6 +126,10 @@ def test_json_holds_probabilities_logits_masks_and_what_came_of_it() -> None:
             "thinker": 0.25,
             "verifier": 1.5,
         },
+        "estimates": [],
+        "kinds": {},
+        "kinds_from": None,
+        "cascade": None,
         "probabilities_before_masks": {
             "cheap": 0.0067,
             "middle": 0.9928,
