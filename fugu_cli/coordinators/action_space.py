@@ -426,6 +426,12 @@ def request_end(events: Sequence[Event], *, turns: int, verify_answers: bool) ->
         return Finished(reason="accepted", message=f"verified by {closed[-1].assigned.agent}")
     if closed and not verify_answers and _answered(events, closed[-1]):
         return ANSWERED
+    if _failures_stay_unknown(events):
+        run = views.tests_before(events)
+        return Finished(
+            reason="unaccepted",
+            message=f"tests fail, and it is not known whether they failed before: {run.unknown}",
+        )
     taken = turns_taken(events)
     if taken >= turns:
         why = _limit_message(events, taken)
@@ -433,6 +439,16 @@ def request_end(events: Sequence[Event], *, turns: int, verify_answers: bool) ->
             return _given_up(events, why.rstrip("."))
         return Finished(reason="turn_limit", message=why)
     return end_without_agents(events)
+
+
+def _failures_stay_unknown(events: Sequence[Event]) -> bool:
+    """Whether tests fail of which nobody knows how they stood before, and the Worker that was told
+    of them has worked on them since.
+    """
+    if not views.failing_unknown(events):
+        return False
+    workers = [turn for turn in views.counted_turns(events) if turn.assigned.role == "worker"]
+    return len(workers) > 1
 
 
 def end_without_agents(events: Sequence[Event]) -> Finished | None:

@@ -211,6 +211,8 @@ def _evidence_text(run: views.CallRecord) -> str:
     call, text = run.permitted.call, run.result.output
     if run.result.skipped:
         return f"[{call.tool} was ended by the user.]"
+    if run.result.tests is not None and (unable := run.result.tests.unable):
+        return f"[{unable[0].upper()}{unable[1:]}. That says nothing of the change.]\n{text}"
     if call.tool in EVIDENCE_HEADINGS:
         return f"[{EVIDENCE_HEADINGS[call.tool][not run.result.ok]}.]\n{text}"
     long = call.tool == "read" and run.permitted.by == EVIDENCE and len(text) > MAX_EVIDENCE

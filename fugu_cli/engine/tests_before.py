@@ -271,6 +271,8 @@ def _said(
         return EarlierResults(unknown=ran.text)
     if doubt := _doubt(ran, watch, invocation):
         return EarlierResults(unknown=doubt)
+    if ran.report is not None and ran.report.unable:
+        return EarlierResults(unknown=f"on the files as they were {ran.report.unable}")
     if report is None or not report.by_id:
         return EarlierResults(ok=ran.ok, report=ran.report)
     if ran.results is None:
@@ -385,9 +387,13 @@ async def _removed(edited: Sequence[FileChange], workspace: Workspace) -> tuple[
 
 def _report(before: EarlierResults, removed: tuple[str, ...]) -> TestReport:
     if before.by_id:
-        counts = {"passed": len(before.passed), "failed": len(before.failed)}
         return TestReport(
-            **counts, failing=before.failed, passing=before.passed, by_id=True, removed=removed
+            passed=len(before.passed),
+            failed=len(before.failed),
+            failing=before.failed,
+            passing=before.passed,
+            by_id=True,
+            removed=removed,
         )
     known = before.report or TestReport(failed=0 if before.ok else 1)
     return known.model_copy(update={"removed": removed})

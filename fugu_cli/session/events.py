@@ -514,6 +514,8 @@ class TestReport(Value):
     `failing` and `passing`: ids as the runner names them, at most `MOST_FAILING`; `passing` only
     where single tests were asked for. `by_id`: the runner named its tests, and `failing` is
     complete; otherwise only the counts are known. `removed`: tests that the request took away.
+    `unable`: why the tests could not be run to their end, as a clause ("the tests could not be run:
+    go: not found"); "" where they were. Then they have neither passed nor failed.
     """
 
     __test__ = False
@@ -525,6 +527,7 @@ class TestReport(Value):
     passing: tuple[str, ...] = ()
     by_id: bool = False
     removed: tuple[str, ...] = ()
+    unable: str = ""
 
 
 MOST_FAILING = 500

@@ -54,12 +54,26 @@ class TestRun:
 
     @property
     def empty(self) -> bool:
-        """It found no tests."""
+        """Whether it found no tests. Text is asked only where the runner reported nothing."""
+        if self.unable or (self.report is not None and (self.report.failed or self.report.passed)):
+            return False
         return no_tests_found(self.output)
+
+    @property
+    def unable(self) -> str:
+        """Why the tests could not be run to their end, as a clause; "" where they were."""
+        return self.report.unable if self.report is not None else ""
+
+    @property
+    def fails(self) -> bool:
+        """Whether tests ran, and some failed."""
+        return not (self.ok or self.empty or self.unable)
 
     @property
     def failed(self) -> int | None:
         """How many tests failed; None where nothing says so."""
+        if self.unable:
+            return None
         if self.report is not None and (self.report.failed or self.report.passed):
             return self.report.failed
         return 0 if self.ok else failed_count(self.output)
@@ -169,7 +183,11 @@ def tests_before(events: Sequence[Event]) -> TestsBefore:
             frozenset(report.failing) if report is not None and report.by_id else frozenset[str]()
         )
         found = TestsBefore(
-            known, looked_up=known, ok=first.ok and not first.empty, count=first.failed
+            known,
+            looked_up=known,
+            ok=None if first.unable else first.ok and not first.empty,
+            count=first.failed,
+            unknown=first.unable,
         )
     for event in effective(events):
         if isinstance(event, ToolRan) and event.call.tool == TESTS_BEFORE:
@@ -217,17 +235,32 @@ def regressions(events: Sequence[Event]) -> tuple[str, ...]:
 
 
 def has_regressions(events: Sequence[Event]) -> bool:
-    """Tests that passed before the request fail now: by id where the runner gives ids, else by
-    their number, else by the exit code."""
+    """Tests that passed before the request fail now, or cannot be run any more: by id where the
+    runner gives ids, else by their number, else by the exit code."""
     run = tests(events)
     if run is None or run.ok or run.empty:
         return False
+    if run.unable:
+        return tests_before(events).ok is True
     if run.report is not None and run.report.by_id:
         return bool(regressions(events))
     before = tests_before(events)
     if run.failed is not None and before.count is not None:
         return run.failed > before.count
     return before.ok is True
+
+
+def failing_unknown(events: Sequence[Event]) -> bool:
+    """Whether tests fail after a change, and how they stood before could not be found out."""
+    run = tests(events)
+    if run is None or run.stale or not run.fails or not changes(events):
+        return False
+    before = tests_before(events)
+    if not before.unknown:
+        return False
+    if run.report is not None and run.report.by_id:
+        return not set(run.report.failing) <= before.failed | before.passed
+    return before.ok is None and before.count is None
 
 
 def lookup_due(events: Sequence[Event]) -> tuple[str, ...] | None:
@@ -238,7 +271,10 @@ def lookup_due(events: Sequence[Event]) -> tuple[str, ...] | None:
     if run is None or run.stale or not changed:
         return None
     before, asked_before = tests_before(events), _lookups(events)
-    if not run.ok and not run.empty:
+    if run.unable:
+        if before.ok is None and not asked_before:
+            return ()
+    elif run.fails:
         if run.report is not None and run.report.by_id:
             unknown = tuple(id for id in run.report.failing if id not in before.looked_up)
             if unknown:

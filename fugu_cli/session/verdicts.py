@@ -25,6 +25,7 @@ from fugu_cli.session.events import (
 from fugu_cli.session.outcome import (
     TestRun,
     changes,
+    failing_unknown,
     has_regressions,
     regressions,
     tests,
@@ -174,7 +175,12 @@ def suggested_role(turn: Turn) -> Role | None:
 def acceptance_blocker(events: Sequence[Event]) -> str:
     """Why no verdict can accept the work as it is; "" where a Verifier decides."""
     if has_regressions(events):
+        run = tests(events)
+        if run is not None and run.unable:
+            return "the tests could be run before this request and cannot be run now"
         return "tests that passed before fail now"
+    if failing_unknown(events):
+        return "tests fail, and it is not known whether they failed before"
     failing = unmet_checks(events)
     if not failing:
         return ""
@@ -277,6 +283,8 @@ def _tests(events: Sequence[Event]) -> tuple[str, bool]:
         return ("no tests ran", False) if changes(events) else ("", False)
     if run.stale:
         return "the tests ran before the last change", True
+    if run.unable:
+        return run.unable, True
     if run.ok:
         count = (
             run.report.passed
@@ -335,6 +343,8 @@ def test_summary(events: Sequence[Event]) -> dict[str, object]:
             "failed": run.failed,
             "skipped": report.skipped if report else 0,
         }
+        if run.unable:
+            after["could_not_run"] = run.unable
     known = before.ok is not None or before.count is not None or bool(before.looked_up)
     failing = (
         set(run.report.failing)

@@ -25,6 +25,7 @@ from fugu_cli.session.recognized_tests import is_test
 from fugu_cli.snapshots import repository_files
 from fugu_cli.testing.runner_commands import recognise_runner
 from fugu_cli.testing.runner_discovery import output_format
+from fugu_cli.testing.unable_runs import reason_not_run
 from fugu_cli.tools.bash import describe_exit
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult, truncate, truncate_start
@@ -353,14 +354,18 @@ class SuiteRun:
 
     @property
     def report(self) -> TestReport | None:
-        """None where it did not come to an end, and where neither a report nor the output tells."""
+        """Return the counts, or why nothing was run; None where the run tells neither."""
         from fugu_cli.testing.runner_results import summarise_results
 
-        return (
-            None
-            if self.ended.code is None
-            else summarise_results(self.results, self.ended.output, ok=self.ok)
+        counts = summarise_results(self.results, self.ended.output, ok=self.ok)
+        unable = reason_not_run(
+            self.ended.code,
+            self.ended.output,
+            self.ended.seconds,
+            output_format(self.command),
+            counted=counts is not None and bool(counts.passed or counts.failed),
         )
+        return TestReport(unable=unable) if unable else counts
 
     def told(self, workspace: Workspace, limit: float, note: str = "") -> ToolResult:
         """What an agent gets."""

@@ -186,8 +186,11 @@ class Sandbox:
         return (f"commands can damage the git folder ({mechanism.why}); {ASKED}",)
 
     def at(self, root: Path) -> Sandbox:
-        """Return the same for another folder: a working tree of the same repository."""
-        return Sandbox(root, self._store, self.settings, self._own)
+        """Return the same for a working tree of the same repository in another folder. Its links
+        may lead to environments and packages of the repository, so that stays readable."""
+        readable = (*self.settings.readable, self.root)
+        settings = replace(self.settings, readable=readable)
+        return Sandbox(root, self._store, settings, self._own)
 
     def for_servers(self) -> Sandbox:
         """Return one for programs that fugu itself starts beside commands: without network and
