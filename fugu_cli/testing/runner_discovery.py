@@ -132,10 +132,39 @@ def _node(root: Path) -> str | None:
                 return f"{line} test"
         return "npm test"
     tests = any(
-        NODE_TEST.fullmatch(path.name)
+        NODE_TEST.fullmatch(path.name) and _runs_under_node(_text(path) or "")
         for path in repository_files.walk_files(root, depth=4, limit=5000)
     )
-    return "node --test" if tests else None
+    return "node --test" if tests else _workspace_tests(root)
+
+
+_NODES_OWN_RUNNER = re.compile(r"""["']node:test["']""")
+_ANOTHER_RUNNER = re.compile(
+    r"""["'](?:vitest|@jest/globals|jest|@playwright/test|ava|mocha|tap|bun:test)["']"""
+    r"""|^\s*(?:describe|it|test|expect)\s*[.(]""",
+    re.MULTILINE,
+)
+
+
+def _runs_under_node(text: str) -> bool:
+    """Whether a test file imports Node's own runner, or needs no runner at all."""
+    return bool(_NODES_OWN_RUNNER.search(text)) or not _ANOTHER_RUNNER.search(text)
+
+
+def _workspace_tests(root: Path) -> str | None:
+    """Return the command that runs the test scripts of a workspace's packages."""
+    manifest = _text(root / "package.json") or ""
+    try:
+        names_packages = bool(parse_json(manifest or "{}").get("workspaces"))
+    except (ValueError, AttributeError):
+        names_packages = False
+    if not names_packages and not (root / "pnpm-workspace.yaml").is_file():
+        return None
+    if (root / "pnpm-lock.yaml").is_file() and shutil.which("pnpm"):
+        return "pnpm -r test"
+    if (root / "yarn.lock").is_file() and shutil.which("yarn"):
+        return "yarn workspaces run test"
+    return "npm test --workspaces --if-present"
 
 
 def _test_script(text: str) -> str:
@@ -324,13 +353,35 @@ def _python(root: Path, own: str) -> str | None:
     if not tests and config is None:
         return None
     pythons = list(dict.fromkeys([*_pythons(root), own]))
+    if _tested_by_django(root):
+        return f"{_quoted(pythons[0])} manage.py test"
     with_pytest = next((python for python in pythons if _has_pytest(root, python)), None)
+    if with_pytest in {None, own} and (managed := _managed_environment(root)) is not None:
+        return f"{managed} pytest {PYTEST_OPTIONS}"
     if with_pytest is None and config is None and not any(_mentions_pytest(path) for path in tests):
         return f"{_quoted(pythons[0])} {_unittest(root, tests)}"
     options = "-q" if NEEDS_CACHE.search(config or "") else PYTEST_OPTIONS
     if _QUIET.search(config or ""):
         options = options.removeprefix("-q").strip()  # twice, and pytest counts nothing
     return f"{_quoted(with_pytest or pythons[0])} -m pytest {options}".rstrip()
+
+
+def _tested_by_django(root: Path) -> bool:
+    """Whether this is a Django project whose tests no plugin of pytest sets up."""
+    manage = _text(root / "manage.py")
+    if manage is None or "DJANGO_SETTINGS_MODULE" not in manage:
+        return False
+    names = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "conftest.py")
+    texts = (_text(root / name) or "" for name in names)
+    return not any("DJANGO_SETTINGS_MODULE" in text or "pytest_django" in text for text in texts)
+
+
+def _managed_environment(root: Path) -> str | None:
+    """Return the command of the tool that keeps the project's environment, where it is there."""
+    for lock, command in (("uv.lock", "uv run"), ("poetry.lock", "poetry run")):
+        if (root / lock).is_file() and shutil.which(command.split()[0]):
+            return command
+    return None
 
 
 def _tests(root: Path) -> list[Path]:
@@ -455,6 +506,8 @@ def output_format(command: str) -> str:
     for any other.
     """
     words = command.replace("/", " ").split()
+    if "manage.py" in words:
+        return "unittest"
     for name in ("pytest", "unittest", "cargo", "go"):
         if name in words:
             return name

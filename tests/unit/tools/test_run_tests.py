@@ -83,16 +83,15 @@ def test_tests_that_never_end_are_ended(plain: Build, tmp_path: Path) -> None:
     workspace = Workspace(
         root, tmp_path / "store", test_command="echo started; sleep 1000", test_timeout=0.5
     )
-    assert use(workspace, "run_tests") == ToolResult(
-        text="started\n[It did not end within 0.5 s and was ended.]", ok=False
-    )
+    result = use(workspace, "run_tests")
+    assert result.text == "started\n[It did not end within 0.5 s and was ended.]"
+    assert result.tests is not None
+    assert result.tests.unable.startswith("the tests did not finish in")
     workspace = Workspace(
         root, tmp_path / "store", test_command="echo started; sleep 1000", test_timeout=600.0
     )
-    said = use(workspace, "run_tests", seconds=0.4)
-    assert said == ToolResult(
-        text="started\n[It did not end within 0.4 s and was ended.]", ok=False
-    )
+    result = use(workspace, "run_tests", seconds=0.4)
+    assert result.text == "started\n[It did not end within 0.4 s and was ended.]"
     workspace = Workspace(
         root, tmp_path / "store", test_command="echo started; sleep 1000", test_timeout=0.5
     )

@@ -61,6 +61,22 @@ def only_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({"package.json": PACKAGE % 'echo \\"Error: no test specified\\" && exit 1'}, None),
         ({"package.json": "{}", "src/a.test.js": ""}, "node --test"),
         ({"package.json": "not json", "test.mjs": ""}, "node --test"),
+        ({"a.test.js": 'import { test } from "node:test"\n'}, "node --test"),
+        ({"package.json": "{}", "a.test.js": 'import { it } from "vitest"\n'}, None),
+        (
+            {
+                "package.json": '{"workspaces": ["packages/*"]}',
+                "packages/a/a.test.js": 'import { it } from "vitest"\n',
+            },
+            "npm test --workspaces --if-present",
+        ),
+        (
+            {
+                "manage.py": "import os\nos.environ.setdefault('DJANGO_SETTINGS_MODULE', 's')\n",
+                "polls/tests.py": "from django.test import TestCase\n",
+            },
+            "python3 manage.py test",
+        ),
         ({"package.json": '{"scripts": []}'}, None),
         ({"Makefile": "build:\n\ttrue\ntest: build\n\ttrue\n"}, "make test"),
         ({"Makefile": "check:\n\ttrue\n"}, "make check"),
