@@ -194,21 +194,35 @@ def train_sessions(flags: TrainSessionsFlags) -> int:
     return command.train_own_sessions(flags)
 
 
-def pool_show() -> int:
-    """A line an agent."""
-    from fugu_cli.cli import pool as command
-
-    return command.show_pool()
-
-
 def list_mcp_servers() -> int:
     """What `fugu mcp` alone does."""
     return mcp_list()
 
 
-pool = group(
-    "Show the agents of the pool, their slots and prices; `check` calls each once.", pool_show
-)
+POOL_HELP = "Show the agents of the pool, their slots and prices; `check` calls each once."
+pool = typer.Typer(help=POOL_HELP, rich_markup_mode=None, context_settings=CONTEXT)
+
+
+@pool.callback(help=POOL_HELP, invoke_without_command=True)
+def pool_show(
+    context: typer.Context,
+    skills: Annotated[
+        bool, typer.Option("--skills", help="how often each agent is right, and where that is from")
+    ] = False,
+    forget_outcomes: Annotated[
+        bool, typer.Option("--forget-outcomes", help="let no outcome count that there is so far")
+    ] = False,
+) -> int:
+    """A line an agent."""
+    if context.invoked_subcommand is not None:
+        return 0
+    from fugu_cli.cli import pool as command
+
+    if forget_outcomes:
+        return command.forget_outcomes()
+    return command.show_skills() if skills else command.show_pool()
+
+
 models = group("The embedded models: list, pull, remove, path.")
 mcp = group("MCP servers, whose tools agents use: list, add, remove, login.", list_mcp_servers)
 app.add_typer(mcp, name="mcp")

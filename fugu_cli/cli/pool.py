@@ -326,6 +326,44 @@ def show_pool() -> int:
     return 0
 
 
+def show_skills() -> int:
+    """A line an agent: its skill, how often it is right, from how many outcomes, and the cost of a
+    run. Raises ConfigError when nobody in the pool can be used.
+    """
+    from fugu_cli.coordinators.composed import expected_costs
+    from fugu_cli.coordinators.skills import KINDS, shipped_table, success_rate
+
+    loaded = current_config()
+    members = [entry.member() for entry in usable_pool(loaded.config, os.environ)]
+    counts = wiring.build_outcomes(loaded).known(members, ()).counts
+    costs = expected_costs(members, counts)
+    rows = [("name", "skill", "solves", "outcomes", "USD a run", "skill from")]
+    for member in members:
+        skill = shipped_table().skill_of(member)
+        rates = [success_rate(member, kind, counts).rate for kind in KINDS]
+        outcomes = sum(count.trials for count in counts if count.agent == member.name)
+        cost = "?" if member.price is None else f"{costs[member.name]:.2f}"
+        rows.append(
+            (
+                member.name,
+                f"{skill.skill:+.2f} ±{skill.error:.2f}",
+                f"{sum(rates) / len(rates):.0%}",
+                f"{outcomes:.0f}",
+                cost,
+                skill.source,
+            )
+        )
+    _print(rows)
+    return 0
+
+
+def forget_outcomes() -> int:
+    """Let no outcome count that there is so far; the sessions stay. Raises StorageError."""
+    wiring.build_outcomes(current_config()).forget()
+    print_clean("outcomes so far no longer count; sessions are kept")
+    return 0
+
+
 SHOWN = 5
 """Models of a server that are named."""
 

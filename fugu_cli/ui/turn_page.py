@@ -360,6 +360,8 @@ def _read(assigned: Assigned) -> str:
     if assigned.scores is None:
         return f"Nothing: {assigned.by} decides by a rule."
     if assigned.scores.estimates:
+        if not assigned.scores.tokens:
+            return f"Nothing: {assigned.scores.kinds_from}."
         return f"{tokens(assigned.scores.tokens)} tokens of the request, for its kind."
     read, cached = assigned.scores.tokens, assigned.scores.cached_tokens
     known = "read before" if read and cached == read else f"{tokens(cached)} of them cached"

@@ -730,3 +730,26 @@ def test_names_too_long_for_any_file_are_words_like_others(
 ) -> None:
     code, _, err = fugu(*words, capture=capsys)
     assert code == 1 and said in err
+
+
+def test_the_pool_says_how_often_each_agent_is_right_and_where_that_is_from(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (Path.home() / ".fugurc").write_text(
+        '[[agents]]\nname = "known"\nprovider = "openai"\nmodel = "gpt-5-mini"\n'
+        'base_url = "http://localhost:1/v1"\n'
+        '[[agents]]\nname = "told"\nprovider = "openai"\nmodel = "anything-new"\nskill = 1.5\n'
+        'base_url = "http://localhost:1/v1"\n'
+    )
+    code, out, _ = fugu("pool", "--skills", capture=capsys)
+    known, told = out.splitlines()[1:3]
+    assert code == 0
+    assert "public figures" in known
+    assert "+1.50" in told
+    assert "your configuration" in told
+
+
+def test_outcomes_are_forgotten_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = fugu("pool", "--forget-outcomes", capture=capsys)
+    assert code == 0
+    assert "sessions are kept" in out

@@ -132,6 +132,7 @@ TOLD_IN = {
     "fugu update": "storage",
     "fugu cost": "providers",
     "fugu login": "pool",
+    "fugu pool": "pool",
     **dict.fromkeys([words for words in COMMANDS if words.startswith("fugu mcp")], "mcp"),
     "fugu blame": "blame",
     "fugu commit": "git",
