@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from fugu_cli.extensions.mcp_servers import McpServers
     from fugu_cli.extensions.subagents import Subagent
     from fugu_cli.models.server_lease import Lease
-    from fugu_cli.providers.circuit_breaker import CircuitBreaker
+    from fugu_cli.providers.circuit_breaker import CircuitBreaker, RefusedKeys
     from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
     from fugu_cli.tools.web_search import SearchEngine
 
@@ -168,7 +168,13 @@ def _provider(
             assert_never(entry.provider)
 
 
-def build_circuit_breaker(entries: Sequence[AgentEntry]) -> CircuitBreaker:
+REFUSED_KEYS: RefusedKeys = {}
+"""The keys that servers refused, whichever session of this process called them."""
+
+
+def build_circuit_breaker(
+    entries: Sequence[AgentEntry], environ: Mapping[str, str]
+) -> CircuitBreaker:
     """For these entries. Two of one model and one key are one account to the server."""
     from fugu_cli.providers.circuit_breaker import CircuitBreaker
 
@@ -176,7 +182,12 @@ def build_circuit_breaker(entries: Sequence[AgentEntry]) -> CircuitBreaker:
         entry.name: f"{entry.base_url} {entry.api_key_env} {entry.model}" for entry in entries
     }
     hosts = {entry.name: urlsplit(entry.base_url).netloc for entry in entries if entry.base_url}
-    return CircuitBreaker(accounts, hosts=hosts)
+    keys = {
+        entry.name: (entry.base_url, environ.get(entry.api_key_env or "", "").strip(), entry.model)
+        for entry in entries
+        if entry.base_url
+    }
+    return CircuitBreaker(accounts, hosts=hosts, keys=keys, refused_keys=REFUSED_KEYS)
 
 
 def build_endpoint(entry: AgentEntry, environ: Mapping[str, str]) -> ModelEndpoint:
@@ -272,7 +283,7 @@ def build_session(
         entry.provider == "scripted" for entry in entries
     )  # only scripts go on where they were
     before = [record.event for record in log.read(resume)] if resume and scripted else []
-    breaker = build_circuit_breaker(entries)
+    breaker = build_circuit_breaker(entries, environ)
     agents = build_agents(
         entries, environ, AgentResources(config.cache, config.local_idle, breaker), before
     )

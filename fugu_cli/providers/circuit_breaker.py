@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -73,6 +73,50 @@ class FailingAgent:
     unreachable: str = ""
 
 
+AgentKey = tuple[str, str, str]
+"""The address, the key and the model that an agent is called with."""
+RefusedKeys = dict[AgentKey, FailingAgent]
+"""The keys that servers refused, for all breakers of a process."""
+
+
+class FailingAgents(MutableMapping[str, FailingAgent]):
+    """The failing agents of one breaker, by name. Those whose key was refused are kept in
+    `refused`, under their key, so that other breakers know of them too."""
+
+    def __init__(self, keys: Mapping[str, AgentKey], refused: RefusedKeys) -> None:
+        self._keys = dict(keys)
+        self._refused = refused
+        self._own: dict[str, FailingAgent] = {}
+
+    def __getitem__(self, name: str) -> FailingAgent:
+        key = self._keys.get(name)
+        if key in self._refused:
+            return self._refused[key]
+        return self._own[name]
+
+    def __setitem__(self, name: str, failing: FailingAgent) -> None:
+        self.pop(name, None)
+        if failing.kind == REFUSED and name in self._keys:
+            self._refused[self._keys[name]] = failing
+        else:
+            self._own[name] = failing
+
+    def __delitem__(self, name: str) -> None:
+        key = self._keys.get(name)
+        if key in self._refused:
+            del self._refused[key]
+            self._own.pop(name, None)
+        else:
+            del self._own[name]
+
+    def __iter__(self) -> Iterator[str]:
+        refused = [name for name, key in self._keys.items() if key in self._refused]
+        return iter(dict.fromkeys([*refused, *self._own]))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
 class RateLimits:
     """Until when accounts asked to be left alone. `accounts`: those of agents, by name; one that is
     missing has its own."""
@@ -106,18 +150,21 @@ class RateLimits:
 
 class CircuitBreaker:
     """The states of agents by name, and the rate `limits` of their `accounts`. `hosts`: those of
-    agents, by name; one that is missing has its own."""
+    agents, by name; one that is missing has its own. `refused_keys` is shared with the other
+    breakers of the process; `keys` are those of agents, by name."""
 
     def __init__(
         self,
         accounts: Mapping[str, str] | None = None,
         now: Callable[[], float] = time.monotonic,
         hosts: Mapping[str, str] | None = None,
+        keys: Mapping[str, AgentKey] | None = None,
+        refused_keys: RefusedKeys | None = None,
     ) -> None:
         self._hosts = dict(hosts or {})
         self.limits = RateLimits(accounts or {}, now)
         self._now = now
-        self._failing: dict[str, FailingAgent] = {}
+        self._failing = FailingAgents(keys or {}, refused_keys if refused_keys is not None else {})
         self._called: dict[str, float] = {}
         """When each agent was called last."""
 

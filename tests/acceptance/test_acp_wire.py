@@ -19,7 +19,7 @@ pytest.importorskip("acp")
 
 from fugu_cli.session.events import Interrupted, ToolRan
 from tests.acceptance.driving import Agent, Place
-from tests.acceptance.loopback import Loopback, Says, Use
+from tests.acceptance.loopback import Loopback, Refuses, Says, Use
 
 Frame = dict[str, Any]
 WAIT = Says("I wait.", (Use("bash", {"command": "echo begun; sleep 300", "timeout": 600}),))
@@ -45,7 +45,7 @@ class Wire:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        self._place = place
+        self.place = place
 
     def write(self, data: bytes) -> None:
         assert self.process.stdin is not None
@@ -81,7 +81,7 @@ class Wire:
     def new(self) -> str:
         """A session's id."""
         self.send("initialize", 1, protocolVersion=1)
-        self.send("session/new", 2, cwd=str(self._place.repo), mcpServers=[])
+        self.send("session/new", 2, cwd=str(self.place.repo), mcpServers=[])
         assert self.answer(1)["result"]["agentInfo"]["name"] == "fugu"
         return str(self.answer(2)["result"]["sessionId"])
 
@@ -221,3 +221,16 @@ def test_what_is_printed_beside_goes_to_standard_error(
     out, err = wire.process.communicate(timeout=60)
     assert (wire.process.returncode, out) == (0, b"")
     assert b"noise below" in err and b"noise above" in err
+
+
+def test_sessions_of_one_process_try_a_refused_key_once(wire: Wire, server: Loopback) -> None:
+    refused = Refuses(401, "Incorrect API key provided", "authentication_error")
+    server.play("worker", refused, refused, refused)
+    for number in (10, 20):
+        wire.send("session/new", number, cwd=str(wire.place.repo), mcpServers=[])
+        session = wire.answer(number)["result"]["sessionId"]
+        prompt = [{"type": "text", "text": "hello"}]
+        wire.send("session/prompt", number + 1, sessionId=session, prompt=prompt)
+        answer = wire.answer(number + 1)
+        assert "all models are unavailable" in answer["error"]["message"]
+    assert len(server.asked("worker")) == 1

@@ -15,7 +15,7 @@ from fugu_cli.app.approval_questions import ApprovalQueue
 from fugu_cli.app.modes import MODE_CYCLE, MODE_HELP
 from fugu_cli.app.preferences import InputHistory
 from fugu_cli.app.request_queue import RequestQueue, is_unfinished, request_from_text
-from fugu_cli.errors import FuguError, ModelFileError, StorageError
+from fugu_cli.errors import FuguError, ModelFileError, StorageError, UsageError
 from fugu_cli.session.events import FileChange, Finished, Recorded, Replied, ToolRan, Undone
 from fugu_cli.session.live_events import Live
 from fugu_cli.tools.diff import unified_diff
@@ -227,8 +227,9 @@ class SessionController:
 
     @property
     def session(self) -> SessionProtocol:
-        """The session that is open. Only to be asked for while one is."""
-        assert self.work.session is not None
+        """The session that is open. Raises UsageError while there is none, as between two."""
+        if self.work.session is None:
+            raise UsageError("no session is open yet", hint="try again in a moment, or /new")
         return self.work.session
 
     async def start(self) -> None:
