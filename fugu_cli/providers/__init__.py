@@ -1,7 +1,7 @@
 """Providers: one protocol, `Agent`, and one file for each wire format.
 
 `chat_completions.py` is the default (any compatible server); `llama_server.py` reaches the embedded
-models through it. An agent knows its wire and nothing of logs, roles, tools' insides or policy.
+models through it. An agent knows its wire, but no logs, roles, tools or policy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Say = Callable[[str], None]
 
 @runtime_checkable
 class ThoughtListener(Protocol):
-    """A `Say` that also takes each piece of what is thought."""
+    """A `Say` that also takes each piece of reasoning."""
 
     def __call__(self, text: str) -> None: ...
 
@@ -28,12 +28,12 @@ class ThoughtListener(Protocol):
 
 @dataclass(frozen=True)
 class Pause:
-    """Why nothing moves. `seconds`: for how long, 0 where nobody knows. `used`: what broken tries
-    have used.
+    """A delay of a call, and why. `seconds` is its length, 0 if unknown. `used` is the usage of
+    failed attempts.
 
-    `error` is the failure behind it. `retry` of `retries` follows the pause and starts again: what
-    the broken try said no longer stands. `retry` is 0 where no call was made yet. `notice`: nothing
-    is waited for, the user is told `why`.
+    `error` is the failure behind the pause. Attempt `retry` of `retries` follows the pause and
+    starts again, so the text of the failed attempt is void; `retry` is 0 if no call was made yet.
+    With `notice` nothing is waited for, and the user is told `why`.
     """
 
     why: str
@@ -46,8 +46,8 @@ class Pause:
 
 
 Wait = Callable[[Pause], None]
-"""Told of every pause before it is made. Raises AgentError where the call must not wait: `error`
-itself, where another agent can act meanwhile."""
+"""Called before every pause. Raises AgentError if the call must not wait: the pause's own `error` if
+another agent can act instead."""
 
 
 class Agent(Protocol):
@@ -58,16 +58,16 @@ class Agent(Protocol):
         """The entry's name in the pool."""
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """One model call. Raises AgentError after the retries that are worth it; cancellation
+        """Make one model call. Raises AgentError once retries are used up or useless; cancellation
         closes the stream.
         """
 
     async def close(self) -> None:
-        """Give back connections and leases. May be called twice."""
+        """Release connections and leases. May be called twice."""
 
 
 class AgentWrapper:
-    """What all wrappers around an agent share: they are called as it is, and close it."""
+    """Base of all wrappers around an agent: has the agent's name, and closes it."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent

@@ -1,8 +1,9 @@
-"""Tool calls that a server left in the text of a reply: it runs without the parser of its model.
+"""Finds tool calls that a server left in the text of a reply, because it runs without the parser of
+its model.
 
-Every family of models marks its calls in its own way. `FORMATS` lists how a call is written;
-`MARK` matches what stands around calls in all of them. Marks that are quoted in prose or in code
-are part of an answer. `TextCallReader` keeps marks from being shown while a reply is streamed. Pure.
+Every family of models marks its calls in its own way. `FORMATS` lists how a call is written; `MARK`
+matches the marks around calls in all of them. Marks that are quoted in prose or in code are part of
+an answer. `TextCallReader` keeps marks from being shown while a reply is streamed. Pure.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from fugu_cli.system.bounded_json import check_depth, parse_json
 
 Arguments = dict[str, JsonValue]
 ArgumentTypes = Mapping[str, Mapping[str, str]]
-"""The JSON types of each tool's arguments, by tool and argument; "" where any is taken."""
+"""The JSON types of each tool's arguments, by tool and argument; "" for any type."""
 
 _NAME = r"[\w.:/-]+"
 _MARK_TEXT = (
@@ -62,7 +63,7 @@ _FENCED_OBJECT = re.compile(r"\s*```(?:json|tool_call)?\s*\n(\{.*\})\s*\n```\s*"
 
 
 class _UnreadableCallError(Exception):
-    """A call begins here and cannot be read to its end. `tool`: its name, "" where it is cut."""
+    """A call that begins but cannot be read to its end. `tool` is its name, "" if that is cut off."""
 
     def __init__(self, tool: str) -> None:
         super().__init__(tool)
@@ -71,20 +72,20 @@ class _UnreadableCallError(Exception):
 
 @dataclass(frozen=True)
 class WrittenCall:
-    """A call as it was read from a text."""
+    """A call that was read from a text."""
 
     tool: str
     arguments: Arguments
 
 
 ReadBody = Callable[[str, "re.Match[str]", ArgumentTypes], "tuple[list[WrittenCall], int] | None"]
-"""Read the calls whose opening matched. Return them with the position behind them, None where this
-is no call. Raise _UnreadableCallError."""
+"""Read the calls whose opening matched. Return them and the position after them, or None if this is
+no call. Raises _UnreadableCallError."""
 
 
 @dataclass(frozen=True)
 class CallFormat:
-    """How a family of models writes a call. `bare`: its opening is enough, without a mark."""
+    """One way in which models write calls. If `bare`, the opening needs no mark before it."""
 
     opening: re.Pattern[str]
     read: ReadBody
@@ -104,10 +105,10 @@ def _tagged(parameter: str, closing: str) -> ReadBody:
         arguments: Arguments = {}
         while match := parameter_pattern.match(text, position):
             parts = match.groupdict()
-            kind = types.get(tool, {}).get(parts["key"], "")
+            json_type = types.get(tool, {}).get(parts["key"], "")
             if parts.get("string"):
-                kind = "string" if parts["string"].lower() == "true" else ""
-            arguments[parts["key"].strip()] = _typed_argument(parts["value"], kind)
+                json_type = "string" if parts["string"].lower() == "true" else ""
+            arguments[parts["key"].strip()] = _typed_argument(parts["value"], json_type)
             position = match.end()
         if closing_match := closing_pattern.match(text, position):
             return [WrittenCall(tool, arguments)], closing_match.end()
@@ -118,9 +119,9 @@ def _tagged(parameter: str, closing: str) -> ReadBody:
     return read
 
 
-def _typed_argument(text: str, kind: str) -> JsonValue:
-    """The value of an argument that was written as plain text."""
-    if kind != "string":
+def _typed_argument(text: str, json_type: str) -> JsonValue:
+    """Return the value of an argument that was written as plain text."""
+    if json_type != "string":
         with suppress(ValueError):
             value: JsonValue = parse_json(text)
             return value
@@ -166,13 +167,15 @@ def _python_calls(
     tool = plain_tool_name(opening["name"], types)
     try:
         expression = ast.parse(source, mode="eval").body
-        made = expression.elts if isinstance(expression, ast.List) else [expression]
+        nodes = expression.elts if isinstance(expression, ast.List) else [expression]
         calls = []
-        for call in made:
-            if not isinstance(call, ast.Call) or call.args:
+        for node in nodes:
+            if not isinstance(node, ast.Call) or node.args:
                 raise _UnreadableCallError(tool)
-            arguments = {str(given.arg): ast.literal_eval(given.value) for given in call.keywords}
-            name = ast.unparse(call.func).removesuffix(".call")
+            arguments = {
+                str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords
+            }
+            name = ast.unparse(node.func).removesuffix(".call")
             calls.append(WrittenCall(plain_tool_name(name, types), arguments))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise _UnreadableCallError(tool) from error
@@ -249,7 +252,7 @@ FORMATS = (
 
 
 def _json_at(text: str, position: int) -> tuple[JsonValue, int]:
-    """The JSON value at a position and where it ends; None where there is none."""
+    """Return the JSON value at a position and its end; the value is None if there is none."""
     try:
         value, end = json.JSONDecoder(strict=False).raw_decode(text, position)
         check_depth(value)
@@ -259,30 +262,30 @@ def _json_at(text: str, position: int) -> tuple[JsonValue, int]:
 
 
 def calls_in_json(value: JsonValue) -> list[WrittenCall] | None:
-    """The calls that a JSON value consists of; None where it is something else as well."""
+    """Return the calls that a JSON value consists of, or None if it holds anything else."""
     calls = []
     for item in value if isinstance(value, list) else [value]:
         inner = item.get("function", item) if isinstance(item, dict) else None
         call = inner if isinstance(inner, dict) else {}
         name = call.get("name", call.get("tool_name"))
-        given = call.get("arguments", call.get("parameters"))
-        if isinstance(given, str):
-            given = _json_at(given, 0)[0]
+        arguments = call.get("arguments", call.get("parameters"))
+        if isinstance(arguments, str):
+            arguments = _json_at(arguments, 0)[0]
         names = {"name", "tool_name", "arguments", "parameters", "id", "type", "tool_call_id"}
-        if not (call.keys() <= names and isinstance(name, str) and isinstance(given, dict)):
+        if not (call.keys() <= names and isinstance(name, str) and isinstance(arguments, dict)):
             return None
-        calls.append(WrittenCall(name, given))
+        calls.append(WrittenCall(name, arguments))
     return calls or None
 
 
 _AROUND_NAME = re.compile(
     r"^\s*(?:functions|default_api|tools?)[.:/]|<\|.*$|:\d+\s*$|\s+$|^\s+", re.DOTALL
 )
-"""Name spaces of OpenAI and Google, marks of gpt-oss, Kimi's numbers."""
+"""Additions to a tool's name: namespaces of OpenAI and Google, marks of gpt-oss, Kimi's numbers."""
 
 
 def plain_tool_name(name: str, tools: Mapping[str, object] | frozenset[str]) -> str:
-    """The offered tool that is meant by `name`; `name` itself where there is none."""
+    """Return the offered tool that `name` stands for, or `name` itself if there is none."""
     plain = _AROUND_NAME.sub("", name)
     for candidate in (name, plain, plain.lower()):
         if candidate in tools:
@@ -291,36 +294,36 @@ def plain_tool_name(name: str, tools: Mapping[str, object] | frozenset[str]) -> 
 
 
 class TextCallReader:
-    """Reads one streamed reply. What may be a call is not shown before the reply has ended."""
+    """Reads one streamed reply. Text that may be a call is not shown before the reply has ended."""
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
         self._tools = tools
-        self._held: list[str] = []
+        self._held_back: list[str] = []
         self._has_opening = False
         self._is_fenced = False
         self._line = ""
 
     def feed(self, text: str) -> str:
-        """The part of the text that can be shown now."""
+        """Return the text that can be shown now."""
         if not self._tools:
             return text
-        self._held.append(text)
+        self._held_back.append(text)
         if self._has_opening:
             return ""
-        held = "".join(self._held)
-        shown = held[: self._length_to_show(held)]
-        self._held = [held[len(shown) :]]
+        pending = "".join(self._held_back)
+        shown = pending[: self._length_to_show(pending)]
+        self._held_back = [pending[len(shown) :]]
         finished, _, self._line = (self._line + shown).rpartition("\n")
         self._is_fenced ^= _fences_toggle(finished + "\n", 0, len(finished))
         return shown
 
     def rest(self) -> str:
-        """What was held back, for a reply that turned out to be an answer."""
-        held, self._held = "".join(self._held), []
-        return held
+        """Return the text that was held back, for a reply that turned out to be an answer."""
+        text, self._held_back = "".join(self._held_back), []
+        return text
 
-    def _length_to_show(self, held: str) -> int:
-        text, is_fenced, counted = self._line + held, self._is_fenced, 0
+    def _length_to_show(self, pending: str) -> int:
+        text, is_fenced, counted = self._line + pending, self._is_fenced, 0
         for match in _OPENING.finditer(text, len(self._line)):
             is_fenced ^= _fences_toggle(text, counted, match.start())
             counted = match.start()
@@ -331,19 +334,19 @@ class TextCallReader:
         if begin:
             return begin.start() - len(self._line)
         longest = max(map(len, _PLAIN_HEADERS))
-        for length in range(min(longest, len(held)), 0, -1):
-            if any(header.startswith(held[-length:]) for header in _PLAIN_HEADERS):
-                return len(held) - length
-        return len(held)
+        for length in range(min(longest, len(pending)), 0, -1):
+            if any(header.startswith(pending[-length:]) for header in _PLAIN_HEADERS):
+                return len(pending) - length
+        return len(pending)
 
 
 def _fences_toggle(text: str, start: int, end: int) -> bool:
-    """Whether an odd number of fences stands between two positions."""
+    """Return whether an odd number of fences stands between two positions."""
     return sum(1 for _ in _FENCE.finditer(text, start, end)) % 2 == 1
 
 
 def _is_quoted(text: str, position: int, *, is_fenced: bool) -> bool:
-    """Whether the mark at a position is part of an answer that quotes it."""
+    """Return whether the mark at a position is part of an answer that quotes it."""
     line = text[text.rfind("\n", 0, position) + 1 : position]
     is_indented_code = line.isspace() and (line.startswith("    ") or "\t" in line)
     return (
@@ -355,21 +358,24 @@ def _is_quoted(text: str, position: int, *, is_fenced: bool) -> bool:
     )
 
 
-def read_calls(reply: Reply, tools: Sequence[ToolSpec], access: ModelEndpoint) -> Reply:
-    """The reply with the calls that its text ends in, or that are all of it, as its calls.
+def read_calls(reply: Reply, tools: Sequence[ToolSpec], endpoint: ModelEndpoint) -> Reply:
+    """Return the reply with the calls that its text ends in, or consists of, as its calls.
 
-    Raises AgentError where the text ends in a call that cannot be read.
+    Raises AgentError if the text ends in a call that cannot be read.
     """
     if reply.calls or not tools or reply.stop not in ("end", "length"):
         return reply
     types = {tool.name: _argument_types(tool) for tool in tools}
-    words, thought = _without_channels(reply.text)
+    visible_text, thought = _without_channels(reply.text)
     try:
-        text, calls = _split(words, types)
+        text, calls = _split(visible_text, types)
     except _UnreadableCallError as error:
-        raise _unparsed(access) from error
+        raise _unparsed_call_error(endpoint) from error
     thinking = (*reply.thinking, Thinking(text=thought)) if thought else reply.thinking
-    update: dict[str, object] = {"text": text.rstrip() if calls else words, "thinking": thinking}
+    update: dict[str, object] = {
+        "text": text.rstrip() if calls else visible_text,
+        "thinking": thinking,
+    }
     if calls:
         update["stop"] = "calls"
         update["calls"] = tuple(
@@ -384,14 +390,14 @@ def read_calls(reply: Reply, tools: Sequence[ToolSpec], access: ModelEndpoint) -
 
 
 def _split(text: str, types: ArgumentTypes) -> tuple[str, list[WrittenCall]]:
-    """The words and the calls of a text; no calls where it is an answer."""
+    """Return the text and the calls of a reply; no calls if it is an answer."""
     if fenced := _FENCED_OBJECT.fullmatch(text):
         calls = calls_in_json(_json_at(fenced[1], 0)[0]) or []
         calls = [WrittenCall(plain_tool_name(call.tool, types), call.arguments) for call in calls]
         is_call = bool(calls) and all(call.tool in types for call in calls)
         return ("", calls) if is_call else (text, [])
-    words: list[str] = []
-    found: list[WrittenCall] = []
+    texts: list[str] = []
+    all_calls: list[WrittenCall] = []
     position = counted = 0
     is_fenced = False
     for match in _OPENING.finditer(text):
@@ -409,25 +415,25 @@ def _split(text: str, types: ArgumentTypes) -> tuple[str, list[WrittenCall]]:
                 raise
             continue
         if calls:
-            words.append(text[position : match.start()])
-            found += calls
+            texts.append(text[position : match.start()])
+            all_calls += calls
             position = counted = end
-    offered = [call for call in found if call.tool in types]
+    offered = [call for call in all_calls if call.tool in types]
     if not offered:
         return text, []
     rest = text[position:]
     if rest.strip() and not _INVENTED_RESULT.match(rest.lstrip()):
-        if "".join(words).strip():
+        if "".join(texts).strip():
             return text, []  # words before and after: the calls are examples
         raise _UnreadableCallError(offered[0].tool)
-    if len(offered) < len(found):
+    if len(offered) < len(all_calls):
         raise _UnreadableCallError(offered[0].tool)
-    return "".join(words), found
+    return "".join(texts), all_calls
 
 
 def _calls_at(text: str, position: int, types: ArgumentTypes) -> tuple[list[WrittenCall], int]:
-    """The calls that follow each other from a position on, and where they end."""
-    found: list[WrittenCall] = []
+    """Return the consecutive calls from a position on, and their end."""
+    calls: list[WrittenCall] = []
     while True:
         between = _BETWEEN_CALLS.match(text, position)
         assert between is not None  # it matches nothing at least
@@ -435,10 +441,10 @@ def _calls_at(text: str, position: int, types: ArgumentTypes) -> tuple[list[Writ
         is_marked = any(not _CLOSES.search(mark) for mark in marks) or ";" in between[0]
         body = _body_at(text, between.end(), types, is_marked=is_marked)
         if body is None:
-            if is_marked and not found and not text[between.end() :].strip():
+            if is_marked and not calls and not text[between.end() :].strip():
                 raise _UnreadableCallError("")
-            return found, between.end()
-        found += body[0]
+            return calls, between.end()
+        calls += body[0]
         position = body[1]
 
 
@@ -462,24 +468,24 @@ _HARMONY_MESSAGE = re.compile(
 
 
 def _without_channels(text: str) -> tuple[str, str]:
-    """The words and the thoughts of a reply in the channels of gpt-oss; calls stay in the words."""
+    """Return the text and the reasoning of a reply in gpt-oss's channels; calls stay in the text."""
     if not text.lstrip().startswith(("<|channel|>", "<|start|>assistant")):
         return text, ""
-    words: list[str] = []
+    texts: list[str] = []
     thoughts: list[str] = []
     position = 0
     while message := _HARMONY_MESSAGE.match(text, position):
         if "to=" in message["header"]:
-            words.append(message[0])
+            texts.append(message[0])
         elif message["header"].strip().startswith("analysis"):
             thoughts.append(message["content"])
         else:
-            words.append(message["content"])
+            texts.append(message["content"])
         position = message.end()
         if position == message.start():
             break
-    words.append(text[position:])
-    return "\n".join(filter(str.strip, words)), "\n".join(thoughts).strip()
+    texts.append(text[position:])
+    return "\n".join(filter(str.strip, texts)), "\n".join(thoughts).strip()
 
 
 def _argument_types(tool: ToolSpec) -> dict[str, str]:
@@ -489,19 +495,19 @@ def _argument_types(tool: ToolSpec) -> dict[str, str]:
         return {}
     types = {}
     for name, field in properties.items():
-        kind = field.get("type") if isinstance(field, dict) else None
-        types[name] = kind if isinstance(kind, str) else ""
+        json_type = field.get("type") if isinstance(field, dict) else None
+        types[name] = json_type if isinstance(json_type, str) else ""
     return types
 
 
-def _unparsed(access: ModelEndpoint) -> AgentError:
+def _unparsed_call_error(endpoint: ModelEndpoint) -> AgentError:
     error = AgentError(
-        f"{access.name}: {access.host} sent a tool call of {access.model} as text",
+        f"{endpoint.name}: {endpoint.host} sent a tool call of {endpoint.model} as text",
         kind="protocol",
         retry=True,
         hint=(
             "Start the server with the tool-call parser of its model, or give the entry "
-            f'{access.name} in .fugurc `protocol = "text"`.'
+            f'{endpoint.name} in .fugurc `protocol = "text"`.'
         ),
     )
     error.tries = 2
@@ -512,8 +518,8 @@ _FENCED_ARGUMENTS = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL
 
 
 def with_calls_repaired(reply: Reply, tools: frozenset[str]) -> Reply:
-    """The reply; its calls with the names of offered tools, and with arguments in JSON, where both
-    are plain to see.
+    """Return the reply with the names of offered tools and with JSON arguments, if both can be
+    recovered.
     """
     calls = tuple(_repaired(call, tools) for call in reply.calls)
     return reply if calls == reply.calls else reply.model_copy(update={"calls": calls})
@@ -524,10 +530,10 @@ def _repaired(call: Call, tools: frozenset[str]) -> Call:
     try:
         parse_json(arguments or "{}")
     except ValueError as error:
-        bare = _FENCED_ARGUMENTS.sub(r"\1", arguments)
+        unfenced = _FENCED_ARGUMENTS.sub(r"\1", arguments)
         has_raw_line_breaks = "control character" in str(error)
-        if bare != arguments or has_raw_line_breaks:
+        if unfenced != arguments or has_raw_line_breaks:
             with suppress(ValueError):
-                arguments = json.dumps(parse_json(bare, strict=False), ensure_ascii=False)
+                arguments = json.dumps(parse_json(unfenced, strict=False), ensure_ascii=False)
     name = plain_tool_name(call.tool, tools)
     return call.model_copy(update={"tool": name, "arguments": arguments})

@@ -1,9 +1,9 @@
-"""Chat Completions with streaming: OpenAI and every server that speaks like it. The default
-provider. `ChatCompletionsDecoder` and `encode` are pure; only `OpenAI` does IO.
+"""Chat Completions with streaming: OpenAI and every compatible server. The default provider.
 
-Lenient where servers differ (calls sent whole or in pieces, without index or id; a plain completion
-instead of a stream), strict where a reply would be wrong (an error, a cut, no JSON). What a server
-refuses, it says itself (`server_quirks.py`).
+`ChatCompletionsDecoder` and `encode` are pure; only `OpenAI` does IO. The decoder is lenient where
+servers differ (calls sent whole or in pieces, without index or id; a plain completion instead of a
+stream), and strict where a reply would be wrong (an error, a cut stream, no JSON). Parameters that
+a server refuses are learned from its answer (`server_quirks.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from fugu_cli.messages import (
     FromAgent,
     FromTool,
     FromUser,
-    Media,
     Message,
     Prompt,
     Reply,
@@ -58,7 +57,7 @@ class _Wire(BaseModel):
 _Text = Annotated[
     str | None, BeforeValidator(lambda value: value if isinstance(value, str) else None)
 ]
-"""A text; what is none is passed over."""
+"""A text; any other value is ignored."""
 
 
 class _Function(_Wire):
@@ -105,18 +104,21 @@ class _Usage(_Wire):
     completion_tokens_details: _OutputDetails | None = None
 
     def neutral(self, *, writing_costs: bool) -> Usage:
-        """Google and xAI count reasoning beside `completion_tokens`, in the total alone; it is paid
-        for like them.
+        """Return the usage independent of the wire.
+
+        Google and xAI count reasoning tokens in the total only. They are paid for like output tokens.
         """
         prompt, output = self.prompt_tokens_details, self.completion_tokens_details
-        read, made = self.prompt_tokens or 0, self.completion_tokens or 0
-        beside = max((self.total_tokens or 0) - read - made, 0) if read else 0
+        input_tokens, output_tokens = self.prompt_tokens or 0, self.completion_tokens or 0
+        uncounted = 0
+        if input_tokens:
+            uncounted = max((self.total_tokens or 0) - input_tokens - output_tokens, 0)
         return Usage(
-            input=read,
+            input=input_tokens,
             cached=(prompt.cached_tokens if prompt else None) or self.prompt_cache_hit_tokens or 0,
             written=(prompt.cache_write_tokens if prompt and writing_costs else None) or 0,
-            output=made + beside,
-            reasoning=(output.reasoning_tokens if output else None) or beside,
+            output=output_tokens + uncounted,
+            reasoning=(output.reasoning_tokens if output else None) or uncounted,
         )
 
 
@@ -129,7 +131,7 @@ class _Choice(_Wire):
 
 
 class _Timings(_Wire):
-    """How far llama.cpp has come, with every chunk where it is asked for it; in tokens."""
+    """llama.cpp's token counts so far, sent with every chunk on request."""
 
     prompt_n: TokenCount = None
     cache_n: TokenCount = None
@@ -145,63 +147,63 @@ class _Chunk(_Wire):
     object: str | None = None
 
 
-class _Open:
-    """A call being written."""
+class _PartialCall:
+    """A call that is being streamed."""
 
     def __init__(self, index: int | None) -> None:
         self.index = index
         self.id = ""
         self.name = ""
-        self.shreds: list[str] = []
+        self.fragments: list[str] = []
         self.extra: JsonValue = None
 
     @property
     def arguments(self) -> str:
-        """What was written of them so far."""
-        if len(self.shreds) > 1:
-            self.shreds = ["".join(self.shreds)]
-        return self.shreds[0] if self.shreds else ""
+        """The arguments as far as they have arrived."""
+        if len(self.fragments) > 1:
+            self.fragments = ["".join(self.fragments)]
+        return self.fragments[0] if self.fragments else ""
 
 
-def _begins_another(call: _Open, shred: _ToolCall) -> bool:
-    name = shred.function.name if shred.function else None
+def _begins_another(call: _PartialCall, fragment: _ToolCall) -> bool:
+    name = fragment.function.name if fragment.function else None
     if not name or not call.name:
-        return False  # also where its id is another one: some servers make a new id for each shred
-    if shred.id and call.id:
-        return shred.id != call.id
+        return False  # whatever its id is: some servers make a new id for each fragment
+    if fragment.id and call.id:
+        return fragment.id != call.id
     return name != call.name or arguments_object(call.arguments or "[]") is not None
 
 
-def _arguments(written: str) -> str:
-    """As they were written, but for an object that was packed into a text once more, and for null,
-    which is none.
+def _unpacked_arguments(text: str) -> str:
+    """Return the arguments as written, but an object inside a JSON string is unpacked, and null
+    becomes an empty object.
     """
     try:
-        found: object = parse_json(written or "null")
+        value: object = parse_json(text or "null")
     except ValueError:
-        return written
-    if isinstance(found, str) and arguments_object(found):
-        return found
-    return "{}" if found is None else written
+        return text
+    if isinstance(value, str) and arguments_object(value):
+        return value
+    return "{}" if value is None else text
 
 
 class ChatCompletionsDecoder:
-    """One answer. `finished` once nothing more is expected; `reply` may then be asked for."""
+    """Decodes one reply. Once `finished`, no more events are expected and `reply` may be called."""
 
-    def __init__(self, access: ModelEndpoint, new_id: Callable[[int], str]) -> None:
-        self._access = access
+    def __init__(self, endpoint: ModelEndpoint, new_id: Callable[[int], str]) -> None:
+        self._endpoint = endpoint
         self._new_id = new_id
-        self._held = ReplyLimits(access.name, access.host)
+        self._limits = ReplyLimits(endpoint.name, endpoint.host)
         self._text = ThinkTagParser()
         self._thinking: list[str] = []
         self.reasoning_field = ""
-        """The field in which the server sends what is thought; "" where it sent nothing."""
+        """The field in which the server sends reasoning text; "" if it sent none."""
         self.thought = ""
-        """What the newest event added to what is thought."""
-        self._calls: list[_Open] = []
+        """The reasoning text that the newest event added."""
+        self._calls: list[_PartialCall] = []
         self._details: list[dict[str, JsonValue]] = []
         self.used = Usage()
-        """What the server has reported so far, whatever becomes of the reply."""
+        """The usage that the server has reported so far."""
         self._model = ""
         self._reason: str | None = None
         self._refused = False
@@ -210,12 +212,12 @@ class ChatCompletionsDecoder:
 
     @property
     def received_bytes(self) -> int:
-        """Of text, thoughts and arguments, as they were streamed."""
-        return self._held.received_bytes
+        """Bytes of text, reasoning and arguments that were streamed so far."""
+        return self._limits.received_bytes
 
     @property
-    def heard(self) -> ReplyProgress:
-        """How far the reply has come."""
+    def progress(self) -> ReplyProgress:
+        """The part of the reply that has arrived."""
         if self._enough:
             return ReplyProgress.ENOUGH
         if self.finished or self._reason is not None:
@@ -223,8 +225,8 @@ class ChatCompletionsDecoder:
         return ReplyProgress.BEGUN if self._begun else ReplyProgress.NOTHING
 
     def feed(self, event: ServerEvent) -> str:
-        """Takes one event; returns the text it adds. Raises AgentError for an error inside the
-        stream or no JSON.
+        """Decode one event, and return the text it adds. Raises AgentError for an error inside the
+        stream, and for data that is not JSON.
         """
         self.thought, data = "", event.data.strip()
         if data == "[DONE]":
@@ -237,50 +239,46 @@ class ChatCompletionsDecoder:
         except ValueError as error:
             if not event.whole:
                 return ""  # the connection broke inside this event; reply() says so
-            hint = f"Check that {self._access.address} speaks Chat Completions."
+            hint = f"Check that {self._endpoint.address} speaks Chat Completions."
             raise error_mapping.error_of_part(
-                self._access, data, error, "completion", hint
+                self._endpoint, data, error, "completion", hint
             ) from error
         if chunk.error or chunk.object == "error" or event.name == "error":
-            raise error_mapping.error_in_stream(self._access, parsed)
+            raise error_mapping.error_in_stream(self._endpoint, parsed)
         return self._take(chunk)
 
     def cut(self, reason: str) -> None:
-        """End the reply here, as if the server had for this reason: nothing more of it is
-        wanted.
-        """
+        """End the reply here with the finish reason `reason`, because the rest is not needed."""
         self._reason, self.finished, self._enough = reason, True, True
 
     def reply(self) -> Reply:
-        """The whole reply. Raises AgentError(kind="network") where the stream ended before it
-        did.
+        """Return the whole reply. Raises AgentError(kind="network") if the stream ended before the
+        reply.
         """
         calls = tuple(self._closed_calls())
         if self._reason is None and not (self.finished and self._begun):
             raise AgentError(
-                f"{self._access.name}: {self._access.host} cut the stream",
+                f"{self._endpoint.name}: {self._endpoint.host} cut the stream",
                 kind="network",
                 retry=True,
             )
-        stop = (
-            "refusal"
-            if self._refused
-            else server_quirks.FINISH_REASONS.get(
-                server_quirks.normalized_reason(self._reason or "stop"), "end"
-            )
-        )
+        reason = server_quirks.normalized_reason(self._reason or "stop")
+        stop = server_quirks.FINISH_REASONS.get(reason, "end")
+        if self._refused:
+            stop = "refusal"
         if calls and stop == "end":
             stop = "calls"
         elif not calls and stop == "calls":
             stop = "end"
         text, thought = self._text.parts()
         thinking = join_surrogates("".join(self._thinking)) or join_surrogates(thought)
+        blocks = [Thinking(text=thinking)] if thinking else []
         return Reply(
             text=join_surrogates(text),
-            thinking=((Thinking(text=thinking),) if thinking else ()) + self._unread(),
+            thinking=(*blocks, *self._sealed_blocks()),
             calls=calls,
             usage=self.used,
-            model=self._model or self._access.model,
+            model=self._model or self._endpoint.model,
             stop=stop,
         )
 
@@ -296,16 +294,15 @@ class ChatCompletionsDecoder:
         choice = next((choice for choice in chunk.choices or [] if not choice.index), None)
         usage = chunk.usage or (choice.usage if choice else None)
         if usage is not None:
-            self.used = usage.neutral(writing_costs=server_quirks.bills_cache_writes(self._access))
+            self.used = usage.neutral(
+                writing_costs=server_quirks.bills_cache_writes(self._endpoint)
+            )
         if choice is None:
             return ""
-        if (
-            choice.finish_reason
-            and server_quirks.normalized_reason(choice.finish_reason)
-            in server_quirks.BROKEN_REASONS
-        ):
-            said = f"the model behind this server failed: {choice.finish_reason}"
-            raise error_mapping.error_in_stream(self._access, {"message": said})
+        reason = server_quirks.normalized_reason(choice.finish_reason or "")
+        if reason in server_quirks.BROKEN_REASONS:
+            message = f"the model behind this server failed: {choice.finish_reason}"
+            raise error_mapping.error_in_stream(self._endpoint, {"message": message})
         self._reason = choice.finish_reason or self._reason
         if choice.message is not None:  # a plain completion: this is all there is
             self.finished = True
@@ -317,13 +314,12 @@ class ChatCompletionsDecoder:
         if self.thought:
             self.reasoning_field = "reasoning_content" if delta.reasoning_content else "reasoning"
         self._thinking.append(self.thought)
-        self._details += delta.reasoning_details or []
-        self._held.add(
-            self.thought,
-            *(str(value) for one in delta.reasoning_details or [] for value in one.values()),
-        )
-        for shred in delta.tool_calls or []:
-            self._take_call(shred)
+        self._limits.add(self.thought)
+        for detail in delta.reasoning_details or []:
+            self._details.append(detail)
+            self._limits.add(*map(str, detail.values()))
+        for fragment in delta.tool_calls or []:
+            self._take_call(fragment)
         if delta.function_call is not None:  # the form before tools; a few servers still send it
             self._take_call(_ToolCall(index=0, function=delta.function_call))
         content = delta.content
@@ -331,42 +327,46 @@ class ChatCompletionsDecoder:
             content = "".join(part.text or "" for part in content)
         self._refused = self._refused or bool(delta.refusal)
         text = (content or "") + (delta.refusal or "")
-        self._held.add(text)
+        self._limits.add(text)
         self._begun = self._begun or bool(text or self.thought or self._calls)
         return self._text.feed(text)
 
-    def _take_call(self, shred: _ToolCall) -> None:
-        call = self._call_of(shred)
-        call.id = call.id or shred.id or ""
-        call.extra = call.extra or shred.extra_content
-        if shred.function is None:
+    def _take_call(self, fragment: _ToolCall) -> None:
+        call = self._call_of(fragment)
+        call.id = call.id or fragment.id or ""
+        call.extra = call.extra or fragment.extra_content
+        if fragment.function is None:
             return
-        call.name = call.name or shred.function.name or ""
-        arguments = shred.function.arguments
+        call.name = call.name or fragment.function.name or ""
+        arguments = fragment.function.arguments
         if arguments is None:
             return
         written = (
             arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         )
-        self._held.add(written)
-        call.shreds.append(written)
+        self._limits.add(written)
+        call.fragments.append(written)
 
-    def _call_of(self, shred: _ToolCall) -> _Open:
-        """The open call a shred belongs to. By its index; some servers give every call index 0, or
-        none at all: there the id tells apart what is written side by side."""
-        same = [call for call in self._calls if shred.index is None or call.index == shred.index]
-        same = [call for call in same if shred.id and call.id == shred.id] or same
-        if not same or _begins_another(same[-1], shred):
-            self._calls.append(_Open(shred.index))
-            self._held.parts(len(self._calls))
+    def _call_of(self, fragment: _ToolCall) -> _PartialCall:
+        """Return the open call that a fragment belongs to, by its index.
+
+        Some servers give every call the index 0, or none. Their ids then tell parallel calls apart.
+        """
+        same = [
+            call for call in self._calls if fragment.index is None or call.index == fragment.index
+        ]
+        same = [call for call in same if fragment.id and call.id == fragment.id] or same
+        if not same or _begins_another(same[-1], fragment):
+            self._calls.append(_PartialCall(fragment.index))
+            self._limits.parts(len(self._calls))
             same = self._calls
         return same[-1]
 
-    def _unread(self) -> tuple[Thinking, ...]:
-        """What the server wants back as it is with the calls."""
-        written = [call for call in self._calls if call.name or call.arguments]
+    def _sealed_blocks(self) -> tuple[Thinking, ...]:
+        """Return the blocks that the server expects back unchanged with the calls."""
+        calls = [call for call in self._calls if call.name or call.arguments]
         return providers_reasoning.sealed_blocks(
-            [call.extra for call in written], self._details if written else []
+            [call.extra for call in calls], self._details if calls else []
         )
 
     def _closed_calls(self) -> list[Call]:
@@ -374,92 +374,95 @@ class ChatCompletionsDecoder:
         for call in self._calls:
             if not call.name and not call.arguments:
                 continue
-            taken = {other.id for other in calls}
-            id = call.id if call.id and call.id not in taken else self._new_id(len(calls))
+            is_unique = all(call.id != earlier.id for earlier in calls)
+            id = call.id if call.id and is_unique else self._new_id(len(calls))
             calls.append(
                 Call(
                     id=id,
                     tool=join_surrogates(call.name),
-                    arguments=_arguments(join_surrogates(call.arguments)),
+                    arguments=_unpacked_arguments(join_surrogates(call.arguments)),
                 )
             )
         return calls
 
 
 NO_REASONING = " "
-"""Goes as the reasoning of a reply that has none of this agent's: a server that asks for it asks
-for all of them, and some take an empty text for none."""
+"""Reasoning of a reply that has none: a server that requires it does so for all replies, and some
+treat an empty text as missing."""
 
 
 def encode(
-    prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks, reasoning_field: str = ""
+    prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks, reasoning_field: str = ""
 ) -> Json:
-    """The request body. Only what was asked for is in it: servers refuse what they do not know.
+    """Return the request body. It holds only requested parameters, since servers refuse unknown
+    ones.
 
-    The agent's own thoughts of the tool loop that is open go back in `reasoning_field`.
+    The agent's own reasoning in the open tool loop goes back in `reasoning_field`.
     """
-    told = prompt.system.strip() and dialect.system
-    messages: list[Json] = [{"role": "system", "content": prompt.system}] if told else []
-    history = _history(prompt, access, dialect)
-    loop = _loop_replies(prompt.messages, history) if dialect.thoughts_back else set()
+    messages: list[Json] = []
+    if prompt.system.strip() and quirks.system:
+        messages.append({"role": "system", "content": prompt.system})
+    history = _history(prompt, endpoint, quirks)
+    loop = _loop_replies(prompt.messages, history) if quirks.thoughts_back else set()
     for index, message in enumerate(history):
         field = reasoning_field if index in loop else ""
-        messages.append(_message(message, access, dialect, field))
-    if server_quirks.wants_cache_marks(access):
+        messages.append(_message(message, endpoint, quirks, field))
+    if server_quirks.wants_cache_marks(endpoint):
         server_quirks.add_cache_marks(messages)
     payload: Json = {
-        "model": access.model,
+        "model": endpoint.model,
         "messages": [*messages],
-        "stream": dialect.stream,
-        **_told(prompt, dialect),
+        "stream": quirks.stream,
     }
-    payload["max_completion_tokens" if dialect.completion_tokens else "max_tokens"] = (
-        dialect.tokens(prompt.max_tokens)
-    )
+    if prompt.metadata and quirks.metadata:
+        payload["metadata"] = dict(prompt.metadata)
+    limit_field = "max_completion_tokens" if quirks.completion_tokens else "max_tokens"
+    payload[limit_field] = quirks.tokens(prompt.max_tokens)
     if prompt.tools:
-        payload["tools"] = [_tool(tool, dialect) for tool in prompt.tools]
-    if prompt.temperature is not None and dialect.temperature:
+        payload["tools"] = [_tool(tool, quirks) for tool in prompt.tools]
+    if prompt.temperature is not None and quirks.temperature:
         payload["temperature"] = prompt.temperature
-    if prompt.seed is not None and dialect.seed:
+    if prompt.seed is not None and quirks.seed:
         payload["seed"] = prompt.seed
-    if prompt.stop and dialect.stop:
+    if prompt.stop and quirks.stop:
         payload["stop"] = [*prompt.stop]
     if prompt.tools and prompt.tool_choice:
-        payload["tool_choice"] = _choice(prompt.tool_choice)
-    if server_quirks.wants_cache_key(access) and dialect.cache_key:
+        payload["tool_choice"] = _tool_choice(prompt.tool_choice)
+    if server_quirks.wants_cache_key(endpoint) and quirks.cache_key:
         payload["prompt_cache_key"] = server_quirks.cache_key(prompt)
-    if dialect.stream and dialect.stream_usage:
+    if quirks.stream and quirks.stream_usage:
         payload["stream_options"] = {"include_usage": True}
-    effort = (
-        (prompt.effort or access.effort)
-        if dialect.effort_with_tools or not prompt.tools
-        else "none"
-    )
-    if effort and dialect.effort:
+    effort = prompt.effort or endpoint.effort
+    if prompt.tools and not quirks.effort_with_tools:
+        effort = "none"
+    if effort and quirks.effort:
         payload["reasoning_effort"] = effort
-    if prompt.reply_schema and dialect.schema == "schema":
+    if prompt.reply_schema and quirks.schema == "schema":
         schema: Json = {"name": "reply", "schema": parse_json(prompt.reply_schema)}
         payload["response_format"] = {"type": "json_schema", "json_schema": schema}
-    elif prompt.reply_schema and dialect.schema == "object":
+    elif prompt.reply_schema and quirks.schema == "object":
         payload["response_format"] = {"type": "json_object"}
     return payload
 
 
-def _told(prompt: Prompt, dialect: ServerQuirks) -> Json:
-    return {"metadata": dict(prompt.metadata)} if prompt.metadata and dialect.metadata else {}
-
-
-def _history(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> tuple[Message, ...]:
-    said = prompt.messages if dialect.system else (FromUser(text=prompt.system), *prompt.messages)
-    history = with_media_behind_results(normalized(said, access.name if dialect.sealed else ""))
-    mistral = access.host.endswith("mistral.ai")
-    history = with_short_ids(history) if dialect.short_ids or mistral else history
-    return with_agent_between(history) if dialect.bridged or mistral else history
+def _history(prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks) -> tuple[Message, ...]:
+    messages = prompt.messages
+    if not quirks.system:
+        messages = (FromUser(text=prompt.system), *messages)
+    history = normalized(messages, endpoint.name if quirks.sealed else "")
+    history = with_media_behind_results(history)
+    is_mistral = endpoint.host.endswith("mistral.ai")
+    if quirks.short_ids or is_mistral:
+        history = with_short_ids(history)
+    if quirks.bridged or is_mistral:
+        history = with_agent_between(history)
+    return history
 
 
 def _loop_replies(messages: Sequence[Message], history: Sequence[Message]) -> set[int]:
-    """Places in `history`, which was made of `messages`, of the replies with calls since the user
-    last spoke.
+    """Return the indices in `history` of replies with calls since the user's last message.
+
+    `history` was made of `messages`.
     """
     count = 0
     for message in reversed(messages):
@@ -475,67 +478,67 @@ def _loop_replies(messages: Sequence[Message], history: Sequence[Message]) -> se
 
 
 def _message(
-    message: Message, access: ModelEndpoint, dialect: ServerQuirks, reasoning_field: str
+    message: Message, endpoint: ModelEndpoint, quirks: ServerQuirks, reasoning_field: str
 ) -> Json:
     match message:
         case FromUser():
-            return {"role": "user", "content": _said(message)}
+            return {"role": "user", "content": _user_content(message)}
         case FromTool():
             return {"role": "tool", "tool_call_id": message.call, "content": message.text}
         case FromAgent():
-            said: Json = {
+            encoded: Json = {
                 "role": "assistant",
-                "content": message.text or (None if dialect.null_content else ""),
+                "content": message.text or (None if quirks.null_content else ""),
             }
             if message.calls:
-                said["tool_calls"] = _calls(message, access)
-            own = message.thinking if message.agent == access.name else ()
+                encoded["tool_calls"] = _calls(message, endpoint)
+            own = message.thinking if message.agent == endpoint.name else ()
             thought = "\n".join(block.text for block in own if block.text)
-            if sealed := reasoning.sealed_reasoning(message, access):
-                said[reasoning.REASONING_DETAILS] = sealed
+            if sealed := reasoning.sealed_reasoning(message, endpoint):
+                encoded[reasoning.REASONING_DETAILS] = sealed
             elif thought and reasoning_field:
-                said[reasoning_field] = thought
-            if dialect.reasoning_back:
-                said["reasoning_content"] = thought or NO_REASONING
-            return said
+                encoded[reasoning_field] = thought
+            if quirks.reasoning_back:
+                encoded["reasoning_content"] = thought or NO_REASONING
+            return encoded
 
 
-def _said(message: FromUser) -> JsonValue:
-    """Words alone are a text; many servers know nothing else."""
+def _user_content(message: FromUser) -> JsonValue:
+    """Return the content as a plain text if possible, since many servers support nothing else."""
     if not message.media:
         return message.text
-    words: list[JsonValue] = (
-        [{"type": "text", "text": message.text}] if message.text.strip() else []
-    )
-    return [*words, *(_part(one) for one in message.media)]
+    parts: list[JsonValue] = []
+    if message.text.strip():
+        parts.append({"type": "text", "text": message.text})
+    for item in message.media:
+        url = f"data:{item.type};base64,{item.data}"
+        if item.is_picture:
+            parts.append({"type": "image_url", "image_url": {"url": url}})
+        else:
+            parts.append({"type": "file", "file": {"filename": item.name, "file_data": url}})
+    return parts
 
 
-def _part(one: Media) -> JsonValue:
-    url = f"data:{one.type};base64,{one.data}"
-    if one.is_picture:
-        return {"type": "image_url", "image_url": {"url": url}}
-    return {"type": "file", "file": {"filename": one.name, "file_data": url}}
-
-
-def _calls(message: FromAgent, access: ModelEndpoint) -> list[JsonValue]:
+def _calls(message: FromAgent, endpoint: ModelEndpoint) -> list[JsonValue]:
     calls: list[JsonValue] = []
-    for call, extra in zip(message.calls, reasoning.call_signatures(message, access), strict=True):
+    signatures = reasoning.call_signatures(message, endpoint)
+    for call, signature in zip(message.calls, signatures, strict=True):
         function: Json = {"name": call.tool, "arguments": call.arguments}
-        made: Json = {"id": call.id, "type": "function", "function": function}
-        calls.append({**made, reasoning.EXTRA_CONTENT: extra} if extra else made)
+        encoded: Json = {"id": call.id, "type": "function", "function": function}
+        if signature:
+            encoded[reasoning.EXTRA_CONTENT] = signature
+        calls.append(encoded)
     return calls
 
 
-def _choice(choice: str) -> JsonValue:
-    return (
-        choice
-        if choice in ("none", "required")
-        else {"type": "function", "function": {"name": choice}}
-    )
+def _tool_choice(choice: str) -> JsonValue:
+    if choice in ("none", "required"):
+        return choice
+    return {"type": "function", "function": {"name": choice}}
 
 
-def _tool(tool: ToolSpec, dialect: ServerQuirks) -> Json:
-    parameters = server_quirks.tool_parameters(tool, dialect)
+def _tool(tool: ToolSpec, quirks: ServerQuirks) -> Json:
+    parameters = server_quirks.tool_parameters(tool, quirks)
     return {
         "type": "function",
         "function": {"name": tool.name, "description": tool.description, "parameters": parameters},
@@ -543,39 +546,46 @@ def _tool(tool: ToolSpec, dialect: ServerQuirks) -> Json:
 
 
 IsComplete = Callable[[Prompt, Sequence[str], str], str]
-"""Why nothing more of a reply is wanted, "" while it goes on: of the prompt, the pieces so far, and
-what was shown.
+"""Return the finish reason of a reply that needs no more text, "" while it goes on. Takes the prompt,
+the pieces of text so far, and the text of all messages.
 """
 
 
 class OpenAI(WireAgent):
-    """An entry of the pool behind a Chat Completions server."""
+    """An agent behind a Chat Completions server. `is_complete` may end a reply early."""
 
     def __init__(
         self,
-        access: ModelEndpoint,
+        endpoint: ModelEndpoint,
         transport: httpx.AsyncBaseTransport | None = None,
-        over: IsComplete | None = None,
+        is_complete: IsComplete | None = None,
     ) -> None:
-        super().__init__(access, access.credentials, transport)
-        self._over = over
+        super().__init__(endpoint, endpoint.credentials, transport)
+        self._is_complete = is_complete
         self._reasoning_field = ""
 
     async def _once(self, prompt: Prompt, say: Say, quirks: ServerQuirks) -> Reply:
-        decoder = ChatCompletionsDecoder(self._access, lambda number: call_id(prompt, number))
+        decoder = ChatCompletionsDecoder(self._endpoint, lambda number: call_id(prompt, number))
         stops = StopSequences(() if quirks.stop else prompt.stop)
-        shown, said = "\n".join(message.text for message in prompt.messages), list[str]()
+        is_complete = self._is_complete
+        if is_complete is None:
+            on_text = say
+        else:
+            message_text = "\n".join(message.text for message in prompt.messages)
+            pieces: list[str] = []
 
-        def hear(text: str) -> None:
-            say(text)
-            said.append(text)
-            if self._over and not decoder.finished and (reason := self._over(prompt, said, shown)):
-                decoder.cut(reason)
+            def on_text(text: str) -> None:
+                say(text)
+                pieces.append(text)
+                reason = "" if decoder.finished else is_complete(prompt, pieces, message_text)
+                if reason:
+                    decoder.cut(reason)
 
-        body = encode(prompt, self._access, quirks, self._reasoning_field)
-        heard = say if self._over is None else hear
+        payload = encode(prompt, self._endpoint, quirks, self._reasoning_field)
         try:
-            return await self._exchange(("/chat/completions", body), decoder, stops, heard, prompt)
+            return await self._exchange(
+                "/chat/completions", payload, decoder, stops, on_text, prompt
+            )
         finally:
             self._reasoning_field = decoder.reasoning_field or self._reasoning_field
 

@@ -1,14 +1,14 @@
-"""Which agents are unavailable after a failure, and which accounts are rate-limited; shared by all
-turns of a process.
+"""The states of agents after failures, and the rate limits of accounts, shared by all turns of a
+process.
 
 An agent is in one of four states. It is `available` until a call fails. Then it is `cooling` until
-a time on the monotonic clock, and `due` afterwards, or earlier where somebody asks for it. A refused
-key is not called at all while it is cooling, and by one call at a time when it is due: the agent is
-`trying` meanwhile.
+a time on the monotonic clock, and `due` afterwards, or earlier if somebody asks for it. An agent
+whose key was refused is not called at all while it is cooling, and by one call at a time when it is
+due: it is `trying` meanwhile.
 
 `BreakerAgent` asks before every call and reports its end, `Retrying` keeps to an account's limits.
-This module knows neither logs nor coordinators: whoever decides asks `unavailable()` and writes
-down the answer.
+This module knows neither logs nor coordinators: its callers ask `unavailable()` and record the
+answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fugu_cli.providers import Agent, AgentWrapper, Say, Wait
 from fugu_cli.session.events import Exclusion
 
 REFUSED = "refused"
-"""The kind of failure that says a key is not accepted."""
+"""The kind of failure in which the server does not accept the key."""
 
 COOLDOWN_SECONDS = {
     "limited": 5.0,
@@ -36,21 +36,21 @@ COOLDOWN_SECONDS = {
     REFUSED: 120.0,
     "credit": 300.0,
 }
-"""How long an agent cools down after its first failure of a kind; each further one doubles it."""
+"""Seconds of cooldown after the first failure of a kind; each further failure doubles them."""
 
 ANSWERED = frozenset({"invalid", "absent"})
 """Kinds of failure that belong to the request: the server answered, so it may be asked again."""
 
 KEY_ACCEPTED = frozenset({"limited", "credit"})
-"""Kinds of failure that say something else is wrong than the key."""
+"""Kinds of failure that show that the key was accepted."""
 
 LONGEST_COOLDOWN = 900.0
 SHORT_WAIT = 3.0
-"""Seconds that a call waits in all while another agent could act: two pauses of `retry.Backoff`,
-never the third.
+"""Seconds that a call waits in total while another agent could act: two pauses of `retry.Backoff`,
+never three.
 """
 TRYING_SECONDS = 1.0
-"""After how many seconds it is worth asking again for an agent whose key is just being tried."""
+"""Seconds until an agent whose key is being tried is asked for again."""
 
 State = Literal["available", "cooling", "due", "trying"]
 
@@ -118,8 +118,9 @@ class FailingAgents(MutableMapping[str, FailingAgent]):
 
 
 class RateLimits:
-    """Until when accounts asked to be left alone. `accounts`: those of agents, by name; one that is
-    missing has its own."""
+    """Accounts that must not be asked until a certain time. `accounts` maps agents to accounts; any
+    other agent has its own.
+    """
 
     def __init__(self, accounts: Mapping[str, str], now: Callable[[], float]) -> None:
         self._accounts = dict(accounts)
@@ -132,7 +133,7 @@ class RateLimits:
         return {name, *(agent for agent in self._accounts if self._account(agent) == account)}
 
     def hold(self, name: str, seconds: float) -> None:
-        """Leave the account of `name` alone for so long."""
+        """Keep the account of `name` from being asked for `seconds`."""
         account = self._account(name)
         self._until[account] = max(self._until.get(account, 0.0), self._now() + seconds)
 
@@ -149,9 +150,11 @@ class RateLimits:
 
 
 class CircuitBreaker:
-    """The states of agents by name, and the rate `limits` of their `accounts`. `hosts`: those of
-    agents, by name; one that is missing has its own. `refused_keys` is shared with the other
-    breakers of the process; `keys` are those of agents, by name."""
+    """The states of agents by name, and the rate `limits` of their `accounts`.
+
+    `hosts` and `keys` map agents to hosts and keys; any other agent has its own. The other breakers
+    of the process share `refused_keys`.
+    """
 
     def __init__(
         self,
@@ -180,7 +183,7 @@ class CircuitBreaker:
     def begin_call(self, name: str) -> float:
         """Note that `name` is called, and return the time.
 
-        Raises AgentError where its key was refused and must not be tried now.
+        Raises AgentError if its key was refused and must not be tried yet.
         """
         if self._key_refused(name):
             if self.state(name) != "due":
@@ -206,64 +209,68 @@ class CircuitBreaker:
     ) -> None:
         """Note that a call of `name`, which began at `began`, failed for good.
 
-        `after`: the server's own wish in seconds; one that is longer than a moment holds exactly,
-        also for all agents that share a limited account. Calls that were under way together fail
-        together: while `name` is cooling, that is one failure. `unreachable`: its host and why
-        that could not be reached, which fails all agents of the host.
+        `after` is the number of seconds that the server asked for. If it is longer than
+        `SHORT_WAIT`, it is kept exactly, also for all agents that share a limited account. Parallel
+        calls fail together: while `name` is cooling, further failures do not count. `unreachable`
+        names the host and why it could not be reached; all its agents cool down.
         """
         if kind in ANSWERED or (kind in KEY_ACCEPTED and self._key_refused(name)):
             self.succeeded(name, began)
         if kind not in COOLDOWN_SECONDS or (kind != REFUSED and self._key_refused(name)):
             self.cut(name, began)
             return
-        wish = after if after is not None and after > SHORT_WAIT else None
-        shared = wish is not None and kind == "limited"
+        requested = after if after is not None and after > SHORT_WAIT else None
+        shared = requested is not None and kind == "limited"
         for agent in self.limits.sharing(name) if shared else {name}:
-            self._cool_down(agent, kind, wish)
-        for agent in self._at_host_of(name) if unreachable else ():
-            if not self._key_refused(agent):
-                if agent != name:
-                    self._cool_down(agent, kind, wish)
-                self._failing[agent] = replace(self._failing[agent], unreachable=unreachable)
+            self._cool_down(agent, kind, requested)
+        if unreachable:
+            self._mark_unreachable(name, kind, requested, unreachable)
 
-    def _at_host_of(self, name: str) -> list[str]:
+    def _mark_unreachable(
+        self, name: str, kind: str, requested: float | None, unreachable: str
+    ) -> None:
         host = self._hosts.get(name)
-        return [
-            name,
-            *(other for other in self._hosts if other != name and self._hosts[other] == host),
-        ]
+        same_host = [agent for agent in self._hosts if agent != name and self._hosts[agent] == host]
+        for agent in (name, *same_host):
+            if self._key_refused(agent):
+                continue
+            if agent != name:
+                self._cool_down(agent, kind, requested)
+            self._failing[agent] = replace(self._failing[agent], unreachable=unreachable)
 
     def _key_refused(self, name: str) -> bool:
         failing = self._failing.get(name)
         return failing is not None and failing.kind == REFUSED
 
-    def _cool_down(self, name: str, kind: str, wish: float | None) -> None:
-        time, failing = self._now(), self._failing.get(name)
-        failures, until = 1, 0.0
-        if failing is not None:
-            failures, until = failing.failures, failing.until
-            if until <= time:
-                failures += 1
-        doubled = COOLDOWN_SECONDS[kind] * 2.0 ** (failures - 1)
-        end = time + (min(doubled, LONGEST_COOLDOWN) if wish is None else wish)
-        named = wish is not None
-        if failing is not None and end <= until:  # the longer of two cooldowns stays
-            end, named = until, failing.server_named
-            kind = REFUSED if REFUSED in (kind, failing.kind) else failing.kind
-        self._failing[name] = FailingAgent("cooling", kind, time, end, failures, named)
+    def _cool_down(self, name: str, kind: str, requested: float | None) -> None:
+        time, earlier = self._now(), self._failing.get(name)
+        failures = 1
+        if earlier is not None:
+            is_new = earlier.until <= time
+            failures = earlier.failures + 1 if is_new else earlier.failures
+        if requested is None:
+            length = min(COOLDOWN_SECONDS[kind] * 2.0 ** (failures - 1), LONGEST_COOLDOWN)
+        else:
+            length = requested
+        until, server_named = time + length, requested is not None
+        if earlier is not None and until <= earlier.until:  # the longer of two cooldowns stays
+            until, server_named = earlier.until, earlier.server_named
+            kind = REFUSED if REFUSED in (kind, earlier.kind) else earlier.kind
+        self._failing[name] = FailingAgent("cooling", kind, time, until, failures, server_named)
 
     def succeeded(self, name: str, began: float = math.inf) -> None:
-        """Note that a call of `name` was answered. One that began before the newest failure says
-        nothing about the time after it.
+        """Note that a call of `name` was answered. A call that began before the newest failure is
+        ignored.
         """
         failing = self._failing.get(name)
         if failing is not None and began >= failing.since:
             del self._failing[name]
 
     def cut(self, name: str, began: float = math.inf) -> None:
-        """Note that a call of `name`, which began at `began`, ended without telling whether its
-        agent answers. A refused key that was just tried cools down again, as its server may have
-        seen it.
+        """Note that a call of `name`, which began at `began`, ended without showing whether the
+        agent answers.
+
+        A refused key that was being tried cools down again, since the server may have seen it.
         """
         failing = self._failing.get(name)
         if failing is not None and failing.state == "trying" and began >= failing.since:
@@ -271,7 +278,7 @@ class CircuitBreaker:
             self._failing[name] = replace(failing, state="cooling", since=time, until=time + length)
 
     def seconds(self, name: str) -> float:
-        """Return the seconds until `name` is available again; 0 where it is."""
+        """Return the seconds until `name` is available again, 0 if it is available."""
         match self.state(name):
             case "cooling":
                 return self._failing[name].until - self._now()
@@ -293,7 +300,7 @@ class CircuitBreaker:
         }
 
     def recovered(self, name: str, kind: str) -> bool:
-        """Whether `name`, excluded for a failure of this kind, may be tried again."""
+        """Return whether `name`, excluded for a failure of this kind, may be tried again."""
         return kind in COOLDOWN_SECONDS and self.seconds(name) == 0
 
     def try_early(self, name: str) -> None:
@@ -303,15 +310,16 @@ class CircuitBreaker:
         self.limits.lift(name)
 
     def wake(self, names: Collection[str]) -> None:
-        """Let these agents be tried at once, but for those whose key was refused."""
+        """Let these agents be tried at once, except those whose key was refused."""
         for name in names:
             failing = self._failing.get(name)
             if failing is None or failing.kind != REFUSED:
                 self.try_early(name)
 
     def tried_longest_ago(self, names: Collection[str]) -> str | None:
-        """Return the one of `names` that was called longest ago, of those that are cooling for
-        another reason than a refused key or a host that cannot be reached.
+        """Return the cooling agent of `names` that was called longest ago.
+
+        Agents whose key was refused or whose host cannot be reached do not count.
         """
         cooling = [
             name
@@ -323,15 +331,18 @@ class CircuitBreaker:
         return min(cooling, key=lambda name: self._called.get(name, -math.inf), default=None)
 
     def server_named(self, name: str) -> bool:
-        """Whether the server of `name` said how long it is to be left alone."""
+        """Return whether the server of `name` named the length of the cooldown."""
         failing = self._failing.get(name)
         return failing is not None and failing.server_named
 
     def soonest(
         self, names: Collection[str], *, server_named: bool = False
     ) -> tuple[str, float] | None:
-        """Return the unavailable one of `names` that may be tried first, and the seconds until
-        then. `server_named`: only those whose server named the time."""
+        """Return the unavailable agent of `names` that may be tried first, and the seconds until
+        then.
+
+        With `server_named`, only agents count whose server named the time.
+        """
         waiting = [
             (self.seconds(name), name)
             for name in names
@@ -344,8 +355,8 @@ class CircuitBreaker:
 
 
 class BreakerAgent(AgentWrapper):
-    """`agent`, with every call reported to `breaker`. The outermost wrapper: a failure that reaches
-    it is final.
+    """Reports every call of `agent` to `breaker`. It is the outermost wrapper, so a failure that
+    reaches it is final.
     """
 
     def __init__(self, agent: Agent, breaker: CircuitBreaker) -> None:
@@ -353,7 +364,7 @@ class BreakerAgent(AgentWrapper):
         self._breaker = breaker
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """Raises AgentError without a call where the agent's key was refused a short time ago."""
+        """Make the call. Raises AgentError without a call if the agent's key was refused recently."""
         began = self._breaker.begin_call(self.name)
         try:
             reply = await self._agent.reply(prompt, say, wait)

@@ -1,10 +1,10 @@
 """Fenced code blocks in a model's text.
 
-Used by the protocols for models without tools, by tasks and by evaluation. Pure. It must not know
+Used by the protocols for models without tools, by tasks and by evaluation. Pure. It does not know
 what a block is for. Models forget the closing fence, put prose around it and nest fences (a README
-inside a block): a fence with an info word opens a level, a bare one closes it, and only a fence at
-least as long as the one that opened the block counts. A bare one inside a string of Python closes
-nothing: the block ends where it can be read.
+inside a block). So a fence with an info word opens a level, a bare one closes it, and only a fence
+at least as long as the block's own counts. A bare fence inside a Python string closes nothing: the
+block ends where it parses.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from itertools import zip_longest
 
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*([^`]*?)\s*")
 MARGIN = 4
-"""Spaces from which a line is a fence only in an item of a list."""
+"""Spaces of indent from which a line is a fence only inside a list item."""
 _ITEM = re.compile(r" *(?:[-*+]|\d+[.)])\s")
 _PYTHON = re.compile(r"|(?:py|python3?)\b.*|.*\.pyi?\b.*", re.IGNORECASE)
-"""The info of a block that may be Python: a bare one may be anything."""
+"""The info word of a block that may be Python; an empty one may be anything."""
 _QUOTES = re.compile(r"\"{3}|'{3}")
 
 
 @dataclass(frozen=True)
 class Block:
-    """Lines `start` to `end` (exclusive) of the text, fences included; not `closed` where the text
-    ended first.
+    """Lines `start` to `end` (exclusive) of a text, fences included. Not `closed` if the text ended
+    first.
     """
 
     info: str
@@ -39,16 +39,16 @@ class Block:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines as an editor counts them: a form feed or another odd separator inside a line stays
-    in it.
+    """Return the lines as an editor counts them: a form feed or another odd separator does not end
+    a line.
     """
     return text.replace("\r\n", "\n").split("\n")
 
 
 def blocks(text: str) -> list[Block]:
-    """The outermost fenced blocks, in order. A body ends with a newline unless it is empty."""
+    """Return the outermost fenced blocks in order. A body ends with a newline unless it is empty."""
     lines = lines_of(text)
-    found: list[Block] = []
+    result: list[Block] = []
     number = 0
     while number < len(lines):
         depth = _depth(lines, number)
@@ -56,14 +56,14 @@ def blocks(text: str) -> list[Block]:
         if opening is None:
             number += 1
             continue
-        inside = [*lines[:number], *_outdented(lines[number:], depth)] if depth else lines
-        close = _closing(inside, number, opening.group(1))
+        block_lines = [*lines[:number], *_outdented(lines[number:], depth)] if depth else lines
+        close = _closing(block_lines, number, opening.group(1))
         if _PYTHON.fullmatch(opening.group(2)):
-            close = _after_strings(inside, number, close)
+            close = _after_strings(block_lines, number, close)
         body = _outdented(lines[number + 1 : close], _indent(lines[number]))
         if close == len(lines) and body and not body[-1]:
             body.pop()
-        found.append(
+        result.append(
             Block(
                 info=opening.group(2),
                 body="\n".join(body) + "\n" if body else "",
@@ -73,13 +73,11 @@ def blocks(text: str) -> list[Block]:
             )
         )
         number = close + 1
-    return found
+    return result
 
 
 def _depth(lines: Sequence[str], number: int) -> int:
-    """Characters by which the line is indented for it stands in an item of a list; 0 where it does
-    not.
-    """
+    """Return the line's indent if it is a fence inside a list item, else 0."""
     own = _indent(lines[number])
     if own < MARGIN or not lines[number].lstrip().startswith(("```", "~~~")):
         return 0
@@ -97,16 +95,20 @@ def _indent(line: str) -> int:
 
 
 def _outdented(lines: Sequence[str], depth: int) -> list[str]:
-    """The lines without as many of the spaces that they begin with."""
+    """Return the lines without up to `depth` leading spaces."""
     return [line[min(depth, _indent(line)) :] for line in lines]
 
 
-def _closing(lines: list[str], start: int, mark: str) -> int:
-    """The line that closes the block opened at `start`; the number of lines where none does."""
+def _closing(lines: list[str], start: int, opening_fence: str) -> int:
+    """Return the line that closes the block opened at `start`, or the number of lines if none does."""
     depth = 1
     for number in range(start + 1, len(lines)):
         fence = FENCE.fullmatch(lines[number])
-        if fence is None or fence.group(1)[0] != mark[0] or len(fence.group(1)) < len(mark):
+        if (
+            fence is None
+            or fence.group(1)[0] != opening_fence[0]
+            or len(fence.group(1)) < len(opening_fence)
+        ):
             continue
         depth += 1 if fence.group(2) else -1
         if depth == 0:
@@ -115,22 +117,24 @@ def _closing(lines: list[str], start: int, mark: str) -> int:
 
 
 def _after_strings(lines: list[str], start: int, close: int) -> int:
-    """`close`, or the first bare fence up to which the block is Python where up to `close` it ends
-    inside a string.
+    """Return the line that closes a block which may be Python.
+
+    If the body up to `close` ends inside a string, that is the first bare fence up to which the body
+    parses.
     """
-    mark, body = _mark(lines[start]), "\n".join(lines[start + 1 : close])
+    body = "\n".join(lines[start + 1 : close])
     if not _QUOTES.search(body) or parses(body):
         return close
-    bare = (
-        n
-        for n in range(start + 2, len(lines))
-        if _mark(lines[n]).startswith(mark) and not _info(lines[n])
-    )
-    return next((number for number in bare if parses("\n".join(lines[start + 1 : number]))), close)
+    opening_fence = _fence(lines[start])
+    for number in range(start + 2, len(lines)):
+        is_bare = _fence(lines[number]).startswith(opening_fence) and not _info(lines[number])
+        if is_bare and parses("\n".join(lines[start + 1 : number])):
+            return number
+    return close
 
 
 def parses(text: str) -> bool:
-    """Python can read it, be it empty."""
+    """Return whether a text is valid Python."""
     try:
         ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -139,20 +143,20 @@ def parses(text: str) -> bool:
 
 
 def widened(text: str, block: Block) -> Block:
-    """The block as a document that holds pairs of bare fences.
+    """Return the block as a document that holds pairs of bare fences.
 
-    A bare one closes it where the next fence is none that closes a pair: it has an info word, is
-    missing, or stands below words that end with a colon and introduce another block.
+    A bare fence closes the document if the next fence cannot close a pair: it has an info word, is
+    missing, or follows a line that ends with a colon and introduces another block.
     """
     lines = lines_of(text)
-    mark, inside = _mark(lines[block.start]), False
-    inner = [
+    opening_fence, inside = _fence(lines[block.start]), False
+    fences = [
         number
         for number in range(block.start + 1, len(lines))
-        if _mark(lines[number]).startswith(mark)
+        if _fence(lines[number]).startswith(opening_fence)
     ]
     end = len(lines)
-    for number, after in zip_longest(inner, inner[1:]):
+    for number, after in zip_longest(fences, fences[1:]):
         if inside or _info(lines[number]):
             inside = not inside
         elif after is None or _info(lines[after]) or _introduces(lines[number + 1 : after]):
@@ -165,55 +169,59 @@ def widened(text: str, block: Block) -> Block:
 
 
 def _introduces(lines: list[str]) -> bool:
-    said = [line for line in lines if line.strip()]
-    return bool(said) and said[-1].rstrip().endswith(":")
+    text = "\n".join(lines).rstrip()
+    return text.endswith(":")
 
 
-def _mark(line: str) -> str:
-    """The marks of a fence; "" where the line is none."""
-    fence = FENCE.fullmatch(line)
-    return fence.group(1) if fence else ""
+def _fence(line: str) -> str:
+    """Return the backticks or tildes of a fence, "" for any other line."""
+    match = FENCE.fullmatch(line)
+    return match.group(1) if match else ""
 
 
 def _info(line: str) -> str:
-    fence = FENCE.fullmatch(line)
-    return fence.group(2) if fence else ""
+    match = FENCE.fullmatch(line)
+    return match.group(2) if match else ""
 
 
-def similarity(one: str, other: str) -> float:
-    """How much two texts have in common, by lines: 0 nothing, 1 all."""
-    return SequenceMatcher(None, one.splitlines(), other.splitlines()).ratio()
+def similarity(first: str, second: str) -> float:
+    """Return the share of lines that two texts have in common, from 0 to 1."""
+    return SequenceMatcher(None, first.splitlines(), second.splitlines()).ratio()
 
 
 def body_of(text: str, like: str = "") -> tuple[str, bool]:
-    """The body that is meant and whether it is whole; ("", True) where there is no block.
+    """Return the body of the intended block and whether it is closed; ("", True) without a block.
 
-    The one most like `like` (what stands there now), else the longest: some models add examples and
-    tests.
+    It is the block most similar to `like` (the file's current content), else the longest, since some
+    models add examples and tests.
     """
-    found = blocks(text)
-    if not found:
+    candidates = blocks(text)
+    if not candidates:
         return "", True
-    meant = max(
-        found, key=lambda block: (similarity(like, block.body) if like else 0.0, len(block.body))
-    )
-    return meant.body, meant.closed
+
+    def rank(block: Block) -> tuple[float, int]:
+        return similarity(like, block.body) if like else 0.0, len(block.body)
+
+    block = max(candidates, key=rank)
+    return block.body, block.closed
 
 
-def without_blocks(text: str, gone: list[Block]) -> str:
-    """The text around `gone`, one blank line where a block was."""
+def without_blocks(text: str, removed: list[Block]) -> str:
+    """Return the text around the blocks in `removed`, with one blank line in place of each."""
     lines = lines_of(text)
     kept: list[str] = []
-    at = 0
-    for block in gone:
-        kept += lines[at : block.start]
-        at = block.end
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept + lines[at:])).strip()
+    position = 0
+    for block in removed:
+        kept += lines[position : block.start]
+        position = block.end
+    kept += lines[position:]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()
 
 
 def fenced(body: str, info: str = "") -> str:
-    """`body` in a fence longer than any inside it."""
+    """Return `body` in a fence longer than any inside it."""
     longest = max((len(run) for run in re.findall(r"`{3,}", body)), default=2)
-    mark = "`" * (longest + 1)
-    ended = body if body.endswith("\n") or not body else f"{body}\n"
-    return f"{mark}{info}\n{ended}{mark}"
+    fence = "`" * (longest + 1)
+    if body and not body.endswith("\n"):
+        body += "\n"
+    return f"{fence}{info}\n{body}{fence}"

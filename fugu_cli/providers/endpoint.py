@@ -1,8 +1,8 @@
-"""How one entry of the pool is reached: address, key, timeouts, effort. Plain values that wiring
-fills in.
+"""The address, key, timeouts and effort of one agent of the pool, as plain values that wiring fills
+in.
 
-Stands below every provider. It must not know any wire, and reads nothing from the environment:
-wiring does that.
+Stands below every provider. It knows no wire, and reads nothing from the environment: wiring does
+that.
 """
 
 from __future__ import annotations
@@ -18,17 +18,13 @@ from fugu_cli.messages import Effort
 from fugu_cli.safety.secret_values import NAMES
 
 SHORTEST_SECRET = 6
-"""Characters of the shortest key that is hidden."""
-
-
-def _parameter(found: re.Match[str]) -> str:
-    return f"{found[1]}=***" if NAMES.search(found[1].replace("-", "_")) else found.group()
+"""Characters of the shortest key that is hidden in messages."""
 
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Seconds of silence in each phase of one call: until the first token, between tokens; `whole`
-    is all of it.
+    """Seconds of silence that end a call: until the first token, and between tokens. `whole` limits
+    the entire call.
     """
 
     connect: float = 10.0
@@ -39,11 +35,11 @@ class Timeouts:
 
 @dataclass(frozen=True)
 class ModelEndpoint:
-    """One entry of the pool as its provider sees it.
+    """One agent of the pool as its provider sees it.
 
-    `name` is the entry's name in the pool, `model` what the server calls it, `base_url` the address
-    up to the version ("https://api.openai.com/v1"). `key` is never shown; `key_env` says where it
-    came from, for messages.
+    `name` is the agent's name in the pool, `model` the server's name of its model, `base_url` the
+    address up to the version ("https://api.openai.com/v1"). `key` is never shown; `key_env` is the
+    variable that holds it, for messages.
     """
 
     name: str
@@ -55,13 +51,11 @@ class ModelEndpoint:
     timeouts: Timeouts = Timeouts()
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, JsonValue] = field(default_factory=dict)
-    """Put into every request as it is: what only this server knows."""
+    """Fields that are added to every request, for parameters that only this server has."""
 
     @property
     def host(self) -> str:
-        """The server's host as it is shown to people; the whole address where there is none in
-        it.
-        """
+        """The server's host for messages; the whole address if it has no host."""
         try:
             return urlsplit(self.base_url).netloc.rpartition("@")[2] or self.address
         except ValueError:
@@ -69,27 +63,31 @@ class ModelEndpoint:
 
     @property
     def address(self) -> str:
-        """`base_url` as it is shown to people: without a password, and without values of parameters
-        that are named like secrets."""
-        shown = re.sub(r"(?<=://)[^/@]*@", "***@", self.base_url)
-        return re.sub(r"(?<=[?&])([^=&]+)=[^&]*", _parameter, shown)
+        """`base_url` for messages, without its password and the values of secret parameters."""
+
+        def redacted(parameter: re.Match[str]) -> str:
+            name = parameter[1]
+            return f"{name}=***" if NAMES.search(name.replace("-", "_")) else parameter[0]
+
+        without_password = re.sub(r"(?<=://)[^/@]*@", "***@", self.base_url)
+        return re.sub(r"(?<=[?&])([^=&]+)=[^&]*", redacted, without_password)
 
     @property
     def loopback(self) -> bool:
-        """Whether the server runs on this machine: no proxy is asked then."""
+        """True if the server runs on this machine, so that no proxy is used."""
         try:
             return urlsplit(self.base_url).hostname in {"127.0.0.1", "localhost", "::1"}
         except ValueError:
             return False
 
     def url(self, path: str) -> str:
-        """The address of one path. A query in `base_url` (Azure's api-version) stays at the end."""
-        base, mark, query = self.base_url.partition("?")
-        return base.rstrip("/") + path + mark + query
+        """Return the URL of a path. A query in `base_url` (Azure's api-version) stays at the end."""
+        base, question_mark, query = self.base_url.partition("?")
+        return base.rstrip("/") + path + question_mark + query
 
     @property
     def azure(self) -> bool:
-        """The server is Azure's, which takes a key in a header of its own."""
+        """True if the server is Azure's, which takes the key in a header of its own."""
         return (
             self.host.endswith((".azure.com", ".azure.us", ".azure.cn"))
             or "api-version=" in self.base_url
@@ -97,13 +95,15 @@ class ModelEndpoint:
 
     @property
     def credentials(self) -> dict[str, str]:
-        """The header in which servers like OpenAI's look for the key; none without a key."""
+        """The header with the key, as OpenAI's servers expect it; empty without a key."""
         if not self.key:
             return {}
         return {"api-key": self.key} if self.azure else {"authorization": f"Bearer {self.key}"}
 
     def hidden(self, text: str) -> str:
-        """`text` without the key, should a server have repeated it. Words like `x` and `none`, for
-        servers that want no key, are no secret: without them nobody could read what the server
-        says."""
+        """Return `text` without the key, which a server may have repeated.
+
+        Short keys are kept. They are words like `x` or `none` for servers that need no key, and
+        removing them would garble the text.
+        """
         return text.replace(self.key, "***") if len(self.key) >= SHORTEST_SECRET else text

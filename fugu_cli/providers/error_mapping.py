@@ -1,8 +1,8 @@
-"""Turns a server's refusal into an AgentError that says what happened, why, and what to do next.
+"""Turns a server's refusal into an AgentError that tells what happened, why, and what to do next.
 
-Stands beside http_client.py (statuses) and the wires (errors inside a stream). Pure. It must not
-know which wire it serves: all of them put a message, a type or a code somewhere into a JSON object,
-or send a page for people.
+Used by http_client.py (statuses) and the wires (errors inside a stream). Pure. It does not know the
+wire: all of them put a message, a type or a code somewhere into a JSON object, or send a page for
+people.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.system.bounded_json import parse_json
 
 CLIP = 300
-"""Characters of a server's own words that are shown."""
+"""Characters of a server's message that are shown."""
 
 NO_CREDIT = (
     "insufficient_quota",
@@ -40,7 +40,7 @@ NO_CREDIT = (
 BAD_KEY = re.compile(
     r"(incorrect|invalid) api[ _-]?key|api[ _-]?key (is )?(not valid|invalid)", re.IGNORECASE
 )
-"""Some servers answer 400 where a key is wrong."""
+"""Words of servers that answer 400 for a wrong key."""
 
 _KEY_OR_ACCOUNT = (
     r"(?:(?:api|access|secret|licen[cs]e)?[ _-]?keys?|(?:api|access|auth\w*|bearer|security|session)"
@@ -64,8 +64,8 @@ KEY_REFUSED = re.compile(
     r"|invalid_api_key|authentication_error|account_(?:disabled|deactivated|suspended)",
     re.IGNORECASE,
 )
-"""Words of a 403 that name the key or the account as what is refused. Any other 403 belongs to the
-request: a guardrail, a firewall or a filter has stopped it.
+"""Words of a 403 that refuses the key or the account. Any other 403 belongs to the request, which a
+guardrail, a firewall or a filter has stopped.
 """
 
 TOO_LONG = re.compile(
@@ -110,10 +110,11 @@ DURATION = re.compile(_DURATION)
 RETRY_IN_WORDS = re.compile(rf"(?:again in|retry in|retry after) {_DURATION}", re.IGNORECASE)
 RESET = re.compile(r".*rate-?limit.*-reset.*")
 EPOCH = 1e9
-"""Seconds since 1970 that no duration has; a thousand times as many are milliseconds."""
+"""The least number of seconds that is a time since 1970 and not a duration; 1000 times as many are
+milliseconds."""
 PERMANENT = (501, 505)
 TRANSIENT = (409, 424, 425)
-"""Refusals of the moment: another request or another server was in the way."""
+"""Statuses of temporary refusals, caused by another request or another server."""
 STATUS_OF_TYPE = {
     "authentication_error": 401,
     "billing_error": 402,
@@ -132,12 +133,12 @@ STATUS_OF_TYPE = {
     "content_filter": 400,
     "invalid_prompt": 400,
 }
-"""What an error inside a stream would have been as a status: by then the status has been sent."""
+"""The HTTP status that each type of an error inside a stream stands for."""
 
 
-def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds the server asks to wait (RFC 9110 10.2.3: a number or a date; also in ms); None if it
-    does not.
+def retry_after(headers: Mapping[str, str], time: datetime) -> float | None:
+    """Return the seconds that the server asks to wait (RFC 9110 10.2.3: a number or a date; also in
+    ms), or None.
     """
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         value = headers.get(name, "").strip()
@@ -152,47 +153,51 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
                 continue
             if moment.tzinfo is None:
                 moment = moment.replace(tzinfo=UTC)
-            seconds = (moment - now).total_seconds()
+            seconds = (moment - time).total_seconds()
         if math.isfinite(seconds):
             return max(0.0, seconds)
     return None
 
 
 def retry_delay(body: str) -> float | None:
-    """Seconds that a server asks to wait in its body: Google as google.rpc.RetryInfo, OpenAI, Groq
-    and Azure in words; None if there are none."""
-    if found := RETRY_INFO.search(body):
-        return float(found[1])
-    found = RETRY_IN_WORDS.search(body)
-    return _duration(found) if found else None
+    """Return the seconds that a server asks to wait in its body, or None.
+
+    Google sends google.rpc.RetryInfo; OpenAI, Groq and Azure name the time in their message.
+    """
+    match = RETRY_INFO.search(body)
+    if match:
+        return float(match[1])
+    match = RETRY_IN_WORDS.search(body)
+    return _duration(match) if match else None
 
 
-def _duration(found: re.Match[str]) -> float | None:
-    """Seconds of a `DURATION`; None where it is empty."""
-    days, hours, minutes, seconds, unit = found.groups()
-    if not any(found.groups()):
+def _duration(match: re.Match[str]) -> float | None:
+    """Return the seconds of a `DURATION`, or None if it is empty."""
+    days, hours, minutes, seconds, unit = match.groups()
+    if not any(match.groups()):
         return None
     whole = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes or 0)) * 60
     return whole + float(seconds or 0) * (0.001 if unit == "ms" else 1.0)
 
 
-def limit_reset(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds until the limits are reset of which a server's headers say that nothing remains; None
-    where none say so.
+def limit_reset(headers: Mapping[str, str], time: datetime) -> float | None:
+    """Return the seconds until the exhausted limits in a server's headers are reset, or None if no
+    limit is exhausted.
 
     OpenAI, Azure, Groq (`x-ratelimit-reset-tokens: 6m0s`), Anthropic
     (`anthropic-ratelimit-tokens-reset`, a date), OpenRouter (`x-ratelimit-reset`, milliseconds
-    since 1970) and the IETF draft (`ratelimit-reset`, seconds) differ in the form of the time; all
-    have `remaining` where the other header has `reset`.
+    since 1970) and the IETF draft (`ratelimit-reset`, seconds) write the time differently. All have
+    a header with `remaining` in place of `reset`.
     """
-    found = []
+    resets: list[float] = []
     for name, value in headers.items():
         if not RESET.fullmatch(name.lower()):
             continue
-        left = headers.get(name.lower().replace("reset", "remaining"), "").strip()
-        if _number(left) == 0 and (seconds := _until(value.strip(), now)) is not None:
-            found.append(seconds)
-    return max(found, default=None)
+        remaining = headers.get(name.lower().replace("reset", "remaining"), "").strip()
+        seconds = _seconds_until(value.strip(), time)
+        if _number(remaining) == 0 and seconds is not None:
+            resets.append(seconds)
+    return max(resets, default=None)
 
 
 def _number(text: str) -> float | None:
@@ -203,27 +208,29 @@ def _number(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _until(text: str, now: datetime) -> float | None:
-    """Seconds until a time, as a number, a duration or a date says it; None for what is none of
-    these.
-    """
-    if (number := _number(text)) is not None:
-        if number >= EPOCH:
-            number = number / (1000 if number >= 1000 * EPOCH else 1) - now.timestamp()
-        return max(0.0, number)
-    if (found := DURATION.fullmatch(text)) and (seconds := _duration(found)) is not None:
-        return seconds
+def _seconds_until(text: str, time: datetime) -> float | None:
+    """Return the seconds until a number, a duration or a date, or None for any other text."""
+    number = _number(text)
+    if number is not None:
+        if number >= 1000 * EPOCH:
+            number /= 1000
+        seconds = number - time.timestamp() if number >= EPOCH else number
+        return max(0.0, seconds)
+    match = DURATION.fullmatch(text)
+    duration = _duration(match) if match else None
+    if duration is not None:
+        return duration
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return max(
-        0.0, ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds()
-    )
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - time).total_seconds())
 
 
 def message_of_body(body: str) -> tuple[str, str]:
-    """A server's own message and its type or code, out of whatever it sent. Both may be empty."""
+    """Return the message in a server's answer, and its type or code. Both may be empty."""
     text = body.strip()
     if text.startswith("<"):
         return PAGE, ""
@@ -235,7 +242,7 @@ def message_of_body(body: str) -> tuple[str, str]:
 
 
 def message_of_object(parsed: object) -> tuple[str, str]:
-    """The message and the type or code of an error object, however deep the provider put them."""
+    """Return the message of an error object, however deeply nested, and its type or code."""
     if isinstance(parsed, list) and parsed:
         return message_of_object(parsed[0])
     if not isinstance(parsed, dict):
@@ -248,19 +255,17 @@ def message_of_object(parsed: object) -> tuple[str, str]:
         message = json.dumps(message)
     metadata = inner.get("metadata")
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
-    if raw:  # OpenRouter: the words of the server behind it, which alone say what is wrong
-        message = (
-            f"{message}: "
-            f"{(message_of_body(raw) if isinstance(raw, str) else message_of_object(raw))[0]}"
-        )
+    if raw:  # OpenRouter: the message of the server behind it, which alone names the cause
+        cause, _ = message_of_body(raw) if isinstance(raw, str) else message_of_object(raw)
+        message = f"{message}: {cause}"
     kinds = [
         str(inner[key]) for key in ("code", "type", "status") if inner.get(key) not in (None, "")
     ]
     return message[:CLIP] or json.dumps(inner)[:CLIP], " ".join(kinds)
 
 
-def error_in_stream(access: ModelEndpoint, parsed: object) -> AgentError:
-    """An error object that arrived where a piece of the reply was due."""
+def error_in_stream(endpoint: ModelEndpoint, parsed: object) -> AgentError:
+    """Return the error for an error object in place of a piece of the reply."""
     message, kind = message_of_object(parsed)
     status = 500
     for part in kind.split():
@@ -271,50 +276,51 @@ def error_in_stream(access: ModelEndpoint, parsed: object) -> AgentError:
             status = STATUS_OF_TYPE[part]
             break
     return error_of_status(
-        access, status, f"{message} ({kind})" if kind else message, retry_delay(message)
+        endpoint, status, f"{message} ({kind})" if kind else message, retry_delay(message)
     )
 
 
 def error_of_part(
-    access: ModelEndpoint, data: str, error: Exception, what: str, hint: str
+    endpoint: ModelEndpoint, data: str, error: Exception, what: str, hint: str
 ) -> AgentError:
-    """What arrived where a piece of a `what` was due, and what is wrong with it."""
-    said = str(error)
+    """Return the error for data that is not a part of a `what` (completion, message, response)."""
+    reason = str(error)
     if isinstance(error, ValidationError):
         fault = error.errors(include_url=False, include_input=False)[0]
-        said = ": ".join(
-            part for part in (".".join(str(step) for step in fault["loc"]), fault["msg"]) if part
-        )
+        field = ".".join(str(step) for step in fault["loc"])
+        reason = f"{field}: {fault['msg']}" if field else fault["msg"]
     return AgentError(
-        f"{access.name}: {access.host} sent a piece that is no part of a {what} ({said}): "
-        f"{access.hidden(data)[:80]!r}",
+        f"{endpoint.name}: {endpoint.host} sent a piece that is no part of a {what} ({reason}): "
+        f"{endpoint.hidden(data)[:80]!r}",
         kind="protocol",
         hint=hint,
     )
 
 
 def error_of_status(
-    access: ModelEndpoint, status: int, message: str, after: float | None = None
+    endpoint: ModelEndpoint, status: int, message: str, after: float | None = None
 ) -> AgentError:
-    """The error for an HTTP status, with the server's words (`message`) and its wish (`after`,
-    seconds).
+    """Return the error for an HTTP status, with the server's `message` and the seconds that it asks
+    to wait.
     """
-    error = _of_status(access, status, message, after)
+    error = _map_status(endpoint, status, message, after)
     error.status = status
     return error
 
 
-def _of_status(access: ModelEndpoint, status: int, message: str, after: float | None) -> AgentError:
-    said = f" ({status}): {access.hidden(message)}" if message else f" ({status})"
+def _map_status(
+    endpoint: ModelEndpoint, status: int, message: str, after: float | None
+) -> AgentError:
+    details = f" ({status}): {endpoint.hidden(message)}" if message else f" ({status})"
     if status == 402 or (
         status in (400, 403, 429) and any(sign in message.lower() for sign in NO_CREDIT)
     ):
         return AgentError(
-            f"{access.name}: the account at {access.host} has no credit left{said}",
+            f"{endpoint.name}: the account at {endpoint.host} has no credit left{details}",
             kind="credit",
             hint=(
                 f"Add credit or raise a limit there, or leave the agent out with `--opt-out "
-                f"{access.name}`."
+                f"{endpoint.name}`."
             ),
         )
     if (
@@ -322,12 +328,12 @@ def _of_status(access: ModelEndpoint, status: int, message: str, after: float | 
         or (status == 403 and KEY_REFUSED.search(message))
         or (status == 400 and BAD_KEY.search(message))
     ):
-        return _refused(access, said)
-    if (error := _by_words(access, status, message, said)) is not None:
+        return _key_refused(endpoint, details)
+    if (error := _map_message(endpoint, status, message, details)) is not None:
         return error
     if status == 429:
         return AgentError(
-            f"{access.name}: {access.host} limits how often it is asked{said}",
+            f"{endpoint.name}: {endpoint.host} limits how often it is asked{details}",
             kind="limited",
             retry=True,
             after=after,
@@ -335,7 +341,7 @@ def _of_status(access: ModelEndpoint, status: int, message: str, after: float | 
         )
     if status in (408, 504):
         return AgentError(
-            f"{access.name}: {access.host} gave up waiting{said}",
+            f"{endpoint.name}: {endpoint.host} gave up waiting{details}",
             kind="timeout",
             retry=True,
             after=after,
@@ -345,87 +351,87 @@ def _of_status(access: ModelEndpoint, status: int, message: str, after: float | 
     )  # as llama.cpp says it
     if (status >= 500 or status in TRANSIENT) and not overflow:
         return AgentError(
-            f"{access.name}: {access.host} is overloaded or broken{said}",
+            f"{endpoint.name}: {endpoint.host} is overloaded or broken{details}",
             kind="overloaded",
             retry=status not in PERMANENT,
             after=after,
             hint="Try later, or let another agent of the pool do it.",
         )
-    return _invalid(access, status, said)
+    return _request_refused(endpoint, status, details)
 
 
-def _by_words(access: ModelEndpoint, status: int, message: str, said: str) -> AgentError | None:
-    """The error that the server's words tell better than its status does; None where they do
-    not.
-    """
-    host = access.host
+def _map_message(
+    endpoint: ModelEndpoint, status: int, message: str, details: str
+) -> AgentError | None:
+    """Return the error that the server's message identifies better than its status, or None."""
+    host = endpoint.host
     if status in (413, 429) and TOO_LONG.search(message) and "too large" in message.lower():
-        return _invalid(access, status, said)
+        return _request_refused(endpoint, status, details)
     if status in (400, 403, 422) and FILTERED.search(message):
         what = f"the content filter of {host} stopped it"
         hint = "Say it in other words, or let another agent of the pool do it."
     elif status in (400, 403, 451) and REGION_BLOCKED.search(message):
         what = f"{host} does not serve the place it is called from"
         hint = (
-            f"Leave the agent out with `--opt-out {access.name}`, or reach its model through "
+            f"Leave the agent out with `--opt-out {endpoint.name}`, or reach its model through "
             f"another provider."
         )
     elif status == 403 and message == PAGE:
         what = f"something before {host} does not let the request through"
-        hint = f"Check HTTPS_PROXY, a firewall, and `base_url`: {access.address}"
+        hint = f"Check HTTPS_PROXY, a firewall, and `base_url`: {endpoint.address}"
     elif status in (400, 404, 422, 500) and NO_TOOLS.search(message):
-        what = f"{access.model} at {host} takes no tools as it is"
+        what = f"{endpoint.model} at {host} takes no tools as it is"
         hint = (
-            f'Give the entry {access.name} in .fugurc `protocol = "text"`, or start the server '
+            f'Give the entry {endpoint.name} in .fugurc `protocol = "text"`, or start the server '
             f"with tool calls."
         )
     else:
         return None
-    return AgentError(f"{access.name}: {what}{said}", kind="invalid", hint=hint)
+    return AgentError(f"{endpoint.name}: {what}{details}", kind="invalid", hint=hint)
 
 
-def _refused(access: ModelEndpoint, said: str) -> AgentError:
-    where = f" in {access.key_env}" if access.key_env else ""
-    if access.key:
-        what = f"the key{where} was refused by {access.host}{said}"
+def _key_refused(endpoint: ModelEndpoint, details: str) -> AgentError:
+    where = f" in {endpoint.key_env}" if endpoint.key_env else ""
+    if endpoint.key:
+        what = f"the key{where} was refused by {endpoint.host}{details}"
         hint = (
-            f"Check that {access.key_env or 'the key'} is valid for {access.address} and may use "
-            f"{access.model}."
+            f"Check that {endpoint.key_env or 'the key'} is valid for {endpoint.address} and may use "
+            f"{endpoint.model}."
         )
     else:
-        what = f"{access.host} wants an API key, and there is none{said}"
+        what = f"{endpoint.host} wants an API key, and there is none{details}"
         hint = (
-            f"Set {access.key_env}."
-            if access.key_env
-            else f"Set `api_key_env` for {access.name} in .fugurc."
+            f"Set {endpoint.key_env}."
+            if endpoint.key_env
+            else f"Set `api_key_env` for {endpoint.name} in .fugurc."
         )
-    return AgentError(f"{access.name}: {what}", kind="refused", hint=hint)
+    return AgentError(f"{endpoint.name}: {what}", kind="refused", hint=hint)
 
 
-def _invalid(access: ModelEndpoint, status: int, said: str) -> AgentError:
+def _request_refused(endpoint: ModelEndpoint, status: int, details: str) -> AgentError:
     kind = "invalid"
-    if status == 404 or NO_MODEL.search(said):
+    if status == 404 or NO_MODEL.search(details):
         kind = "absent"
         what, hint = (
-            f"nothing at {access.address} answers for {access.model}",
+            f"nothing at {endpoint.address} answers for {endpoint.model}",
             "`model` and `base_url`",
         )
     elif status == 403:
-        what = f"{access.host} does not let this request through"
+        what = f"{endpoint.host} does not let this request through"
         hint = "what the request holds, a firewall, and `base_url`"
     elif 300 <= status < 400:
         kind = "absent"
-        what, hint = f"{access.address} points somewhere else", "`base_url`"
+        what, hint = f"{endpoint.address} points somewhere else", "`base_url`"
     elif status in (413, 429):
-        what, hint = f"the request is too large for {access.host}", "`context`"
-    elif TOO_LONG.search(said):
-        what, hint = f"the request is longer than {access.model} can read", "`context`"
+        what, hint = f"the request is too large for {endpoint.host}", "`context`"
+    elif TOO_LONG.search(details):
+        what, hint = f"the request is longer than {endpoint.model} can read", "`context`"
     else:
-        what, hint = f"{access.host} does not accept the request", "`model` and `context`"
+        what, hint = f"{endpoint.host} does not accept the request", "`model` and `context`"
     error = AgentError(
-        f"{access.name}: {what}{said}",
+        f"{endpoint.name}: {what}{details}",
         kind=kind,
-        hint=f"Check {hint} of the entry {access.name} in .fugurc.",
+        hint=f"Check {hint} of the entry {endpoint.name} in .fugurc.",
     )
     error.too_long = hint == "`context`"
     return error

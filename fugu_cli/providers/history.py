@@ -1,18 +1,22 @@
-"""Turns any list of messages into one that every provider accepts. The only place where a history
-is repaired.
+"""Turns any list of messages into one that every provider accepts. Only this module repairs a
+history.
 
 A log may hold anything: a turn cut in the middle, replies of five providers, results whose calls
-were compacted away. Stands before every wire's encoder and before the two protocols for models
-without tools. Pure. It knows no wire's field names. What `closed` promises:
+were compacted away. This module stands before every wire's encoder and before the two protocols for
+models without tools. It is pure, and knows no wire's field names. `normalized` promises:
 
-1. messages of the user and of agents alternate, the first and the last are not an agent's; 2. an
-agent's calls are followed at once by one result for each, in the order of the calls, and by nothing
-else; there
-   are no other results; 3. call ids are unique and match ID, tool names match NAME, arguments are
-the JSON text of an object; 4. no text is blank (an agent that only calls, and pictures alone, have
-none at all), no thinking is another agent's.
+1. Messages of the user and of agents alternate; the first and the last are not an agent's.
 
-A longer history is repaired like its beginning, except at the seam: prompt caches hold.
+2. An agent's calls are followed at once by one result for each, in the order of the calls, and by
+nothing else. There are no other results.
+
+3. Call ids are unique and match ID, tool names match NAME, arguments are the JSON text of an
+object.
+
+4. No text is blank (a reply with calls only, or a message with pictures only, has none), and no
+reasoning is another agent's.
+
+A longer history is repaired like its beginning, except at the seam, so prompt caches keep working.
 """
 
 from __future__ import annotations
@@ -35,10 +39,10 @@ from fugu_cli.messages import (
 from fugu_cli.system.bounded_json import parse_json
 
 ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
-"""Ids that OpenAI (at most 40 characters) and Anthropic (this alphabet) both take."""
+"""Ids that both OpenAI (at most 40 characters) and Anthropic (this alphabet) accept."""
 
 SHORT_ID = re.compile(r"[a-zA-Z0-9]{9}")
-"""Ids that Mistral takes."""
+"""Ids that Mistral accepts."""
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -49,21 +53,19 @@ GO_ON = "Go on."
 RESULTS_READ = "(The results have been read.)"
 
 CallAsText = Callable[[Call], Sequence[Message]]
-"""How a call reads as plain text: what the agent wrote, and what it was asked in between."""
+"""Return a call as plain text: the agent's messages, and the requests to it in between."""
 
 
 def normalized(messages: Sequence[Message], agent: str) -> tuple[Message, ...]:
-    """`messages` in the form above, for the agent named `agent`: thinking of any other is
+    """Return `messages` in the form above for the agent named `agent`. Reasoning of other agents is
     dropped.
     """
-    paired = _Pairing(agent).over(messages)
+    paired = _Pairing(agent).pair(messages)
     return tuple(_alternating(paired))
 
 
 def as_plain_text(messages: Sequence[Message], show: CallAsText) -> tuple[Message, ...]:
-    """`messages` without calls and results: both as text, in the form above. For models without
-    tools.
-    """
+    """Return `messages` in the form above with calls and results as text, for models without tools."""
     texts: list[Message] = []
     for message in normalized(messages, agent=""):
         match message:
@@ -79,9 +81,7 @@ def as_plain_text(messages: Sequence[Message], show: CallAsText) -> tuple[Messag
 
 
 def with_short_ids(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """A closed history whose call ids are nine letters and digits: those that are something else
-    are renamed.
-    """
+    """Return a normalized history with call ids of nine letters and digits."""
 
     def renamed(message: Message) -> Message:
         match message:
@@ -98,7 +98,9 @@ def with_short_ids(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def with_agent_between(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """A closed history in which an agent has a word between results and what the user says next."""
+    """Return a normalized history in which an agent speaks between results and the user's next
+    message.
+    """
     done: list[Message] = []
     for message in messages:
         if isinstance(message, FromUser) and done and isinstance(done[-1], FromTool):
@@ -111,34 +113,34 @@ PICTURES_OF_RESULTS = "[Of the results above: {names}]"
 
 
 def with_media_behind_results(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """A closed history in which results are text alone: the user shows their pictures behind
-    them.
+    """Return a normalized history in which results are text only: a user's message after them shows
+    their media.
     """
     done: list[Message] = []
-    held: tuple[Media, ...] = ()
+    media: tuple[Media, ...] = ()
     for message in messages:
         if isinstance(message, FromTool):
-            held += message.media
+            media += message.media
             done.append(message.model_copy(update={"media": ()}))
             continue
-        if held:
-            done.append(_of_results(held))
+        if media:
+            done.append(_media_message(media))
         done.append(message)
-        held = ()
-    return tuple(_alternating([*done, _of_results(held)] if held else done))
+        media = ()
+    return tuple(_alternating([*done, _media_message(media)] if media else done))
 
 
-def _of_results(media: Sequence[Media]) -> FromUser:
+def _media_message(media: Sequence[Media]) -> FromUser:
     return FromUser(
-        text=PICTURES_OF_RESULTS.format(names=", ".join(one.described for one in media)),
+        text=PICTURES_OF_RESULTS.format(names=", ".join(item.described for item in media)),
         media=tuple(media),
     )
 
 
-def _said_together(first: FromUser, then: FromUser) -> FromUser:
+def _joined(earlier: FromUser, later: FromUser) -> FromUser:
     return FromUser(
-        text="\n\n".join(filter(str.strip, (first.text, then.text))),
-        media=(*first.media, *then.media),
+        text="\n\n".join(filter(str.strip, (earlier.text, later.text))),
+        media=(*earlier.media, *later.media),
     )
 
 
@@ -147,28 +149,29 @@ def _short(id: str) -> str:
 
 
 def result_text(result: FromTool) -> str:
-    """A result as a user's text."""
+    """Return a result as the text of a user's message."""
     verdict = "Result" if result.ok else "Failure"
     return f"{verdict} of {result.tool or 'a tool'}:\n{result.text}"
 
 
 def call_id(prompt: Prompt, number: int) -> str:
-    """An id for call `number` of the reply to `prompt`, for servers and protocols that give none.
+    """Return an id for call `number` of the reply to `prompt`, for servers and protocols without ids.
 
-    Made from the prompt: the same for the same call, another for any other, so that a replay gives
-    equal logs.
+    It is made from the prompt, so that a replay gives equal logs.
     """
-    return f"call_{hashlib.sha256(prompt.model_dump_json().encode('utf-8', 'replace')).hexdigest()[:12]}_{number}"
+    digest = hashlib.sha256(prompt.model_dump_json().encode("utf-8", "replace")).hexdigest()
+    return f"call_{digest[:12]}_{number}"
 
 
 def join_surrogates(text: str) -> str:
-    """What was streamed in pieces, some of which ended in half of a character: halves that belong
-    together joined, any other a replacement character."""
+    """Join the halves of characters that were streamed in two pieces. A lone half becomes a
+    replacement character.
+    """
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def arguments_object(text: str) -> dict[str, object] | None:
-    """The arguments a model wrote, if they are a JSON object (a blank text is an empty one), else
+    """Return the arguments of a call if they are a JSON object (blank text is an empty one), else
     None.
     """
     if not text.strip():
@@ -181,40 +184,41 @@ def arguments_object(text: str) -> dict[str, object] | None:
 
 
 def refuse_constant(constant: str) -> object:
-    """For `json.loads`, which takes NaN and Infinity for numbers. Raises ValueError."""
+    """Raise ValueError for NaN and Infinity, which `json.loads` reads as numbers."""
     raise ValueError(f"{constant} is no JSON")
 
 
 class _Pairing:
-    """Calls meet their results; everything a provider would refuse about either is put right."""
+    """Pairs calls with their results, and repairs everything about either that a provider would
+    refuse.
+    """
 
     def __init__(self, agent: str) -> None:
         self._agent = agent
-        self._taken: set[str] = set()
+        self._used_ids: set[str] = set()
         self._done: list[Message] = []
         self._calls: list[tuple[str, Call]] = []
         self._results: dict[str, FromTool] = {}
         self._later: list[Message] = []
 
-    def over(self, messages: Iterable[Message]) -> list[Message]:
+    def pair(self, messages: Iterable[Message]) -> list[Message]:
         for message in messages:
             match message:
                 case FromUser():
-                    self._put(message)
+                    self._add(message)
                 case FromTool():
-                    self._take_result(message)
+                    self._add_result(message)
                 case FromAgent():
-                    self._settle()
-                    self._take_reply(message)
-        self._settle()
+                    self._finish_calls()
+                    self._add_reply(message)
+        self._finish_calls()
         return self._done
 
-    def _put(self, message: Message) -> None:
-        # What is said while calls wait for their results is said after them: nothing may stand
-        # between.
+    def _add(self, message: Message) -> None:
+        # A message between calls and their results is moved behind the results.
         (self._later if self._calls else self._done).append(message)
 
-    def _take_reply(self, message: FromAgent) -> None:
+    def _add_reply(self, message: FromAgent) -> None:
         calls = []
         for call in message.calls:
             repaired = self._repaired(call)
@@ -224,18 +228,18 @@ class _Pairing:
         _, thinking = with_call_ids(message.calls, own_thinking, [call.id for call in calls])
         self._done.append(message.model_copy(update={"thinking": thinking, "calls": tuple(calls)}))
 
-    def _take_result(self, result: FromTool) -> None:
+    def _add_result(self, result: FromTool) -> None:
         text = result.text if result.text.strip() else NO_OUTPUT
         for original, call in self._calls:
             if original == result.call and call.id not in self._results:
                 update = {"call": call.id, "tool": call.tool, "text": text}
                 self._results[call.id] = result.model_copy(update=update)
                 return
-        self._put(
+        self._add(
             FromUser(text=result_text(result.model_copy(update={"text": text})), media=result.media)
         )
 
-    def _settle(self) -> None:
+    def _finish_calls(self) -> None:
         for _, call in self._calls:
             missing = FromTool(call=call.id, tool=call.tool, text=INTERRUPTED, ok=False)
             self._done.append(self._results.get(call.id, missing))
@@ -244,26 +248,28 @@ class _Pairing:
 
     def _repaired(self, call: Call) -> Call:
         parsed = arguments_object(call.arguments)
-        tool = (
-            call.tool
-            if NAME.fullmatch(call.tool)
-            else re.sub(r"[^a-zA-Z0-9_-]", "_", call.tool)[:64] or "unnamed"
-        )
+        tool = call.tool
+        if not NAME.fullmatch(tool):
+            tool = re.sub(r"[^a-zA-Z0-9_-]", "_", tool)[:64] or "unnamed"
         arguments = {"malformed_arguments": call.arguments} if parsed is None else parsed
         return Call(
-            id=self._fresh(call.id), tool=tool, arguments=json.dumps(arguments, ensure_ascii=False)
+            id=self._unique_id(call.id),
+            tool=tool,
+            arguments=json.dumps(arguments, ensure_ascii=False),
         )
 
-    def _fresh(self, wanted: str) -> str:
-        chosen, number = wanted, len(self._taken)
-        while chosen in self._taken or not ID.fullmatch(chosen):
-            chosen, number = f"call_{number}", number + 1
-        self._taken.add(chosen)
-        return chosen
+    def _unique_id(self, id: str) -> str:
+        unique, number = id, len(self._used_ids)
+        while unique in self._used_ids or not ID.fullmatch(unique):
+            unique, number = f"call_{number}", number + 1
+        self._used_ids.add(unique)
+        return unique
 
 
 def _alternating(messages: Iterable[Message]) -> list[Message]:
-    """Rules 1 and 4: blanks dropped, neighbours of one side joined, a user's words at both ends."""
+    """Enforce rules 1 and 4: drop blank messages, join neighbours of one side, begin and end with a
+    user's message.
+    """
     joined: list[Message] = []
     for message in messages:
         last = joined[-1] if joined else None
@@ -273,9 +279,9 @@ def _alternating(messages: Iterable[Message]) -> list[Message]:
             case FromAgent(), _ if not message.text.strip() and not message.calls:
                 continue
             case FromUser(), FromUser():
-                joined[-1] = _said_together(last, message)
+                joined[-1] = _joined(last, message)
             case FromAgent(), FromAgent():
-                joined[-1] = _merged(last, message)
+                joined[-1] = _joined_replies(last, message)
             case FromAgent(), _:
                 if last is None:
                     joined.append(FromUser(text=BEGIN))
@@ -289,9 +295,9 @@ def _alternating(messages: Iterable[Message]) -> list[Message]:
     return joined
 
 
-def _merged(earlier: FromAgent, later: FromAgent) -> FromAgent:
-    # The later block belongs to the calls that follow; a provider checks those and forgets earlier
-    # ones.
+def _joined_replies(earlier: FromAgent, later: FromAgent) -> FromAgent:
+    # The later reasoning belongs to the calls that follow. Providers check it, and ignore earlier
+    # reasoning.
     texts = [part.text for part in (earlier, later) if part.text.strip()]
     return FromAgent(
         agent=later.agent if later.thinking else earlier.agent,

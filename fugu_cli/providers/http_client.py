@@ -1,10 +1,11 @@
 """One HTTP exchange with a model's server: a JSON request goes out, server-sent events come in.
-Holds the timeout of each phase, the SSE parser and the limits on what one reply may hold. It does
-not know what an event means: a wire format takes each one and says how far the reply has come.
+
+Holds the timeout of each phase, the SSE parser and the limits on one reply. It does not know what
+an event means: a wire format takes each event and returns the progress of the reply.
 
 The SSE grammar is the WHATWG one: lines end in LF, CR or CRLF; `data` lines of one event are joined
 by newlines; a colon begins a comment; a blank line ends the event. Bytes that are no UTF-8 become
-replacement characters. A server that answers with one plain JSON object is passed on as one event.
+replacement characters. A plain JSON answer is passed on as one event.
 """
 
 from __future__ import annotations
@@ -24,81 +25,77 @@ from fugu_cli.errors import AgentError
 from fugu_cli.providers import error_mapping
 from fugu_cli.providers.endpoint import ModelEndpoint
 
-MOST_CHARACTERS = 4 * 1024 * 1024
-"""Of text, thoughts and arguments together."""
-MOST_PARTS = 2000
-"""Calls, or blocks of a message."""
-MOST_EVENTS = 500_000
-"""Of one stream; servers send one or two a token."""
-MOST_BYTES = 256 * 1024 * 1024
-"""Of one stream, with all that is said around each token."""
+MAX_CHARACTERS = 4 * 1024 * 1024
+"""Characters of text, reasoning and arguments together."""
+MAX_PARTS = 2000
+"""Calls, or content blocks, of one reply."""
+MAX_EVENTS = 500_000
+"""Events of one stream; servers send one or two per token."""
+MAX_BYTES = 256 * 1024 * 1024
+"""Bytes of one stream, with the JSON around each token."""
 
 
 class ReplyLimits:
-    """Counts what is kept of the reply of the agent `name` at `host`."""
+    """Raises AgentError once the reply of the agent `name` at `host` is larger than a reply can be."""
 
     def __init__(self, name: str, host: str) -> None:
-        self._who = f"{name}: {host}"
+        self._sender = f"{name}: {host}"
         self._characters = 0
         self.received_bytes = 0
-        """Of text, thoughts and arguments, in UTF-8."""
+        """Bytes of text, reasoning and arguments, in UTF-8."""
         self._events = 0
         self._bytes = 0
 
     def add(self, *texts: str) -> None:
-        """These are kept. Raises AgentError where it is more than a reply can be."""
+        """Count texts of the reply. Raises AgentError."""
         self._characters += sum(map(len, texts))
         self.received_bytes += sum(len(text.encode("utf-8", "replace")) for text in texts)
-        if self._characters > MOST_CHARACTERS:
-            raise self._error(f"more than {MOST_CHARACTERS:,} characters")
+        if self._characters > MAX_CHARACTERS:
+            raise self._error(f"more than {MAX_CHARACTERS:,} characters")
 
     def parts(self, count: int) -> None:
-        """So many calls or blocks have been begun. Raises AgentError likewise."""
-        if count > MOST_PARTS:
-            raise self._error(f"more than {MOST_PARTS:,} calls or blocks")
+        """Check the number of calls or blocks. Raises AgentError."""
+        if count > MAX_PARTS:
+            raise self._error(f"more than {MAX_PARTS:,} calls or blocks")
 
     def arrived(self, size: int, events: int) -> None:
-        """A portion of a stream: its bytes, and the events it completed. Raises AgentError
-        likewise.
-        """
+        """Count a portion of the stream: its bytes, and the events it completed. Raises AgentError."""
         self._bytes += size
         self._events += events
-        if self._bytes > MOST_BYTES or self._events > MOST_EVENTS:
-            raise self._error(
-                f"more than {MOST_BYTES // 1024 // 1024} MiB or {MOST_EVENTS:,} events"
-            )
+        if self._bytes > MAX_BYTES or self._events > MAX_EVENTS:
+            raise self._error(f"more than {MAX_BYTES // 1024 // 1024} MiB or {MAX_EVENTS:,} events")
 
     def _error(self, what: str) -> AgentError:
         return AgentError(
-            f"{self._who} sent {what} as one reply, and no end",
+            f"{self._sender} sent {what} as one reply, and no end",
             kind="protocol",
             hint="The server or its model repeats itself. Try later, or use another agent.",
         )
 
 
 EVENT_LIMIT = 8 * 1024 * 1024
-"""Bytes of one event: a server that sends more without a blank line is not speaking this
-protocol.
-"""
+"""Bytes of one event. A server that sends more without a blank line does not speak this protocol."""
 
 BOM = b"\xef\xbb\xbf"
 
 
 class ReplyProgress(IntEnum):
-    """How far a reply has come: nothing of it yet, a token at least, all but what it cost, all of
-    it, or all that is wanted."""
+    """The part of a reply that has arrived."""
 
     NOTHING = 0
     BEGUN = 1
+    """At least one token."""
     SAID = 2
+    """Everything except the usage."""
     WHOLE = 3
     ENOUGH = 4
+    """As much as is needed: the rest of the stream is not read."""
 
 
 @dataclass(frozen=True)
 class ServerEvent:
-    """One event. `whole` is False for what was pending when the stream ended: its last line may be
-    cut short.
+    """One event. `whole` is False for the last event of a cut stream, whose last line may be
+    incomplete.
     """
 
     data: str
@@ -107,9 +104,7 @@ class ServerEvent:
 
 
 class SseDecoder:
-    """Bytes in any portions -> events, the same ones for every portioning. Raises
-    AgentError(kind="protocol").
-    """
+    """Decodes bytes to events, however the bytes are split. Raises AgentError(kind="protocol")."""
 
     def __init__(self) -> None:
         self._line = bytearray()
@@ -120,22 +115,22 @@ class SseDecoder:
         self._first = True
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
-        """The events that `chunk` completes."""
+        """Return the events that `chunk` completes."""
         if not chunk:
             return []
         rest = chunk[1:] if self._after_cr and chunk.startswith(b"\n") else chunk
         self._after_cr, chunk = chunk.endswith(b"\r"), rest
         lines = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        found = []
+        events = []
         for part in lines[:-1]:
             self._grow(part)
             if (event := self._close_line()) is not None:
-                found.append(event)
+                events.append(event)
         self._grow(lines[-1])
-        return found
+        return events
 
     def finish(self) -> list[ServerEvent]:
-        """The event that the end of the stream left without its blank line, if there is one."""
+        """Return the event that the end of the stream left without its blank line, if any."""
         whole = not self._line
         if self._line:
             self._close_line()
@@ -178,95 +173,97 @@ class SseDecoder:
 
 
 Json = dict[str, JsonValue]
-"""A request as it goes out; built only by the wires."""
+"""The body of a request, built by the wires."""
 
 
 OnEvent = Callable[[ServerEvent], ReplyProgress]
-"""Takes one event and says how far the reply has come with it."""
+"""Takes one event and returns the progress of the reply."""
 
 CLOSE_TIMEOUT = 1.0
-"""Seconds a finished stream may take to close, so that its connection can be used again."""
+"""Seconds for a finished stream to close, so that its connection can be used again."""
 
 USAGE_TIMEOUT = 10.0
-"""Seconds a server has after a reply to say what it cost. Some say neither that nor that the stream
-is over.
-"""
+"""Seconds for a server to report the usage after a reply. Some neither report it nor end the stream."""
 
 KEEPALIVE = 30.0
-"""Seconds an idle connection is kept. On this machine none is: opening one costs nothing there, and
-llama.cpp ends a connection after five requests, perhaps just as the sixth is sent."""
+"""Seconds an idle connection is kept. Connections to this machine are not kept: opening one is cheap,
+and llama.cpp closes a connection after five requests, perhaps just as the sixth is sent."""
 
 ERROR_BODY = 64 * 1024
 CONNECT_TRIES = 2
-"""How often a server is tried within one call that cannot be reached at all."""
-_CERTIFICATE = "Name the certificate of its authority in SSL_CERT_FILE, if it is one of your own."
+"""Attempts, within one call, for a server that cannot be reached at all."""
+_CERTIFICATE_HINT = (
+    "Name the certificate of its authority in SSL_CERT_FILE, if it is one of your own."
+)
 
 
 class HttpConnection:
-    """The connections of one entry. Opened on the first request, again after `close`."""
+    """The connections of one agent, opened by the first request, also after `close`."""
 
     def __init__(
         self,
-        access: ModelEndpoint,
+        endpoint: ModelEndpoint,
         headers: Mapping[str, str],
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self._access = access
+        self._endpoint = endpoint
         self._headers = dict(headers)
         self._transport = transport
         self._client: httpx.AsyncClient | None = None
 
-    async def post(self, path: str, payload: Json, take: OnEvent) -> None:
-        """Sends `payload` to base_url + `path` and gives every event of the answer to `take`.
+    async def post(self, path: str, payload: Json, on_event: OnEvent) -> None:
+        """Send `payload` to base_url + `path`, and pass every event of the answer to `on_event`.
 
-        Returns when the stream has ended, whole or not: `take` knows. Raises AgentError for
-        everything else.
+        Returns when the stream has ended, even if it was cut: `on_event` knows. Raises AgentError
+        for all other failures.
         """
-        access = self._access
-        if not (access.key.isascii() and access.key.isprintable()):
-            raise _odd_key(access)
+        endpoint = self._endpoint
+        if not (endpoint.key.isascii() and endpoint.key.isprintable()):
+            raise _key_error(endpoint)
         # Lone surrogates (a file name that is no UTF-8) cannot travel in JSON: they go as question
         # marks.
-        body = json.dumps({**payload, **access.body}, ensure_ascii=False).encode("utf-8", "replace")
-        phase = _Phase(access)
+        body = json.dumps({**payload, **endpoint.body}, ensure_ascii=False).encode(
+            "utf-8", "replace"
+        )
+        phase = _Phase(endpoint)
         try:
             async with phase.deadline:
-                await self._exchange(path, body, take, phase)
+                await self._exchange(path, body, on_event, phase)
         except TimeoutError:
             if not phase.finished:
                 raise phase.timed_out() from None
         except httpx.HTTPError as error:
             if not phase.finished:
-                raise _of_transport(access, error, began=phase.arrived) from error
+                raise _transport_error(endpoint, error, began=phase.arrived) from error
         except httpx.InvalidURL as error:
-            raise _bad_address(access, error) from error
+            raise _address_error(endpoint, error) from error
 
     async def close(self) -> None:
-        """Closes what is open. May be called twice."""
+        """Close the connections. May be called twice."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
 
-    async def _exchange(self, path: str, body: bytes, take: OnEvent, phase: _Phase) -> None:
-        url = self._access.url(path)
+    async def _exchange(self, path: str, body: bytes, on_event: OnEvent, phase: _Phase) -> None:
+        url = self._endpoint.url(path)
         async with self._open().stream("POST", url, content=body) as response:
             if response.status_code != 200:
-                raise await _refusal(self._access, response)
+                raise await _status_error(self._endpoint, response)
             if "event-stream" in response.headers.get("content-type", ""):
-                await _stream(self._access, response, take, phase)
+                await _read_stream(self._endpoint, response, on_event, phase)
             else:
-                await _whole_body(self._access, response, take, phase)
+                await _read_body(self._endpoint, response, on_event, phase)
 
     def _open(self) -> httpx.AsyncClient:
-        """The client. Raises AgentError for a proxy or certificates in the environment that cannot
-        be used.
+        """Return the client. Raises AgentError for an unusable proxy or certificate in the
+        environment.
         """
         if self._client is None:
             try:
-                self._client = self._made()
+                self._client = self._new_client()
             except (ImportError, ValueError, OSError, httpx.InvalidURL) as error:
                 raise AgentError(
-                    f"{self._access.name}: no connection to {self._access.host} can be prepared: "
+                    f"{self._endpoint.name}: no connection to {self._endpoint.host} can be prepared: "
                     f"{error}",
                     kind="network",
                     hint=(
@@ -276,68 +273,65 @@ class HttpConnection:
                 ) from error
         return self._client
 
-    def _made(self) -> httpx.AsyncClient:
-        here = self._access.loopback
-        kept = {"connection": "close"} if here else {}
-        sealed = self._access.base_url.startswith("https") and self._transport is None
+    def _new_client(self) -> httpx.AsyncClient:
+        is_local = self._endpoint.loopback
+        uses_tls = self._endpoint.base_url.startswith("https") and self._transport is None
         return httpx.AsyncClient(
             headers={
                 "content-type": "application/json",
                 "accept": "text/event-stream",
-                **kept,
+                **({"connection": "close"} if is_local else {}),
                 **self._headers,
-                **self._access.headers,
+                **self._endpoint.headers,
             },
-            timeout=httpx.Timeout(None, connect=self._access.timeouts.connect),
+            timeout=httpx.Timeout(None, connect=self._endpoint.timeouts.connect),
             limits=httpx.Limits(
-                max_keepalive_connections=0 if here else 10, keepalive_expiry=KEEPALIVE
+                max_keepalive_connections=0 if is_local else 10, keepalive_expiry=KEEPALIVE
             ),
             transport=self._transport,
-            # Loading certificates costs 30 ms: not where none are used. SSL_CERT_FILE counts on
-            # this machine as well.
-            verify=httpx.create_ssl_context() if sealed else False,
-            trust_env=not here,
+            # Loading certificates costs 30 ms, so it is done only for https. SSL_CERT_FILE is used
+            # on this machine as well.
+            verify=httpx.create_ssl_context() if uses_tls else False,
+            trust_env=not is_local,
         )
 
 
 class _Phase:
-    """Which phase an exchange is in, and when it must have ended.
+    """The phase of an exchange, and the time at which it must have ended.
 
-    Whatever arrives starts the clock again: a comment or an empty piece says that the server is at
-    work. How long it may be silent depends on whether a token has come: some send an empty piece at
-    once and think for minutes then.
+    Whatever arrives restarts the clock: even a comment or an empty piece shows that the server is
+    working. The allowed silence depends on whether a token has arrived, since some servers send an
+    empty piece at once and then reason for minutes.
     """
 
-    def __init__(self, access: ModelEndpoint) -> None:
-        self._access = access
-        self._limit = access.timeouts.first_token
+    def __init__(self, endpoint: ModelEndpoint) -> None:
+        self._endpoint = endpoint
+        self._limit = endpoint.timeouts.first_token
         self.arrived = self.began = False
         self.finished = False
-        now = asyncio.get_running_loop().time()
-        self._end = now + access.timeouts.whole
-        self.deadline = asyncio.timeout_at(min(now + self._limit, self._end))
+        time = asyncio.get_running_loop().time()
+        self._end = time + endpoint.timeouts.whole
+        self.deadline = asyncio.timeout_at(min(time + self._limit, self._end))
 
-    def heard(self, heard: ReplyProgress) -> None:
-        """A portion arrived."""
+    def on_portion(self, progress: ReplyProgress) -> None:
         self.arrived = True
-        self.began = self.began or heard >= ReplyProgress.BEGUN
-        self.finished = heard >= ReplyProgress.SAID
-        timeouts = self._access.timeouts
-        self._limit = timeouts.between if self.began else timeouts.first_token
-        if self.finished:
-            self._limit = (
-                CLOSE_TIMEOUT
-                if heard == ReplyProgress.WHOLE
-                else min(USAGE_TIMEOUT, timeouts.between)
-            )
+        self.began = self.began or progress >= ReplyProgress.BEGUN
+        self.finished = progress >= ReplyProgress.SAID
+        timeouts = self._endpoint.timeouts
+        if not self.finished:
+            self._limit = timeouts.between if self.began else timeouts.first_token
+        elif progress == ReplyProgress.WHOLE:
+            self._limit = CLOSE_TIMEOUT
+        else:
+            self._limit = min(USAGE_TIMEOUT, timeouts.between)
         self.deadline.reschedule(min(asyncio.get_running_loop().time() + self._limit, self._end))
 
     def timed_out(self) -> AgentError:
         what = "stopped in the middle of its answer" if self.began else "did not answer"
         if asyncio.get_running_loop().time() >= self._end:
-            what, self._limit = "did not finish", self._access.timeouts.whole
+            what, self._limit = "did not finish", self._endpoint.timeouts.whole
         error = AgentError(
-            f"{self._access.name}: {self._access.host} {what} for {self._limit:g} s",
+            f"{self._endpoint.name}: {self._endpoint.host} {what} for {self._limit:g} s",
             kind="timeout",
             retry=True,
             hint="The server may be overloaded. Try later, or use another agent.",
@@ -346,127 +340,131 @@ class _Phase:
         return error
 
 
-async def _stream(
-    access: ModelEndpoint, response: httpx.Response, take: OnEvent, phase: _Phase
+async def _read_stream(
+    endpoint: ModelEndpoint, response: httpx.Response, on_event: OnEvent, phase: _Phase
 ) -> None:
     decoder = SseDecoder()
-    heard = ReplyProgress.NOTHING
-    held = ReplyLimits(access.name, access.host)
+    progress = ReplyProgress.NOTHING
+    limits = ReplyLimits(endpoint.name, endpoint.host)
     async for chunk in response.aiter_bytes():
         events = decoder.feed(chunk)
-        held.arrived(len(chunk), max(len(events), chunk.count(b"\n\n")))  # comments count as well
+        limits.arrived(len(chunk), max(len(events), chunk.count(b"\n\n")))  # comments count as well
         for event in events:
-            heard = max(take(event), heard)
-        phase.heard(heard)
-        if heard is ReplyProgress.ENOUGH:
+            progress = max(on_event(event), progress)
+        phase.on_portion(progress)
+        if progress is ReplyProgress.ENOUGH:
             return
     for event in decoder.finish():
-        take(event)
+        on_event(event)
 
 
-async def _whole_body(
-    access: ModelEndpoint, response: httpx.Response, take: OnEvent, phase: _Phase
+async def _read_body(
+    endpoint: ModelEndpoint, response: httpx.Response, on_event: OnEvent, phase: _Phase
 ) -> None:
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk
-        phase.heard(ReplyProgress.BEGUN)
+        phase.on_portion(ReplyProgress.BEGUN)
         if len(body) > EVENT_LIMIT:
             raise AgentError(
-                f"{access.name}: {access.host} sent more than an answer can be", kind="protocol"
+                f"{endpoint.name}: {endpoint.host} sent more than an answer can be", kind="protocol"
             )
     text = body.decode("utf-8", "replace").strip()
     if text.startswith("{"):
-        take(ServerEvent(text))
+        on_event(ServerEvent(text))
         return
     if not text.startswith(("data:", "event:", ":")):
         what = "an HTML page" if text.startswith("<") else f"{text[:60]!r}"
         raise AgentError(
-            f"{access.name}: {access.host} answered with {what} instead of a model's reply",
+            f"{endpoint.name}: {endpoint.host} answered with {what} instead of a model's reply",
             kind="protocol",
-            hint=f"Check `base_url` of the entry {access.name}: {access.address}",
+            hint=f"Check `base_url` of the entry {endpoint.name}: {endpoint.address}",
         )
     decoder = SseDecoder()
     for event in [*decoder.feed(bytes(body)), *decoder.finish()]:
-        take(event)
+        on_event(event)
 
 
-async def _refusal(access: ModelEndpoint, response: httpx.Response) -> AgentError:
+async def _status_error(endpoint: ModelEndpoint, response: httpx.Response) -> AgentError:
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk
         if len(body) > ERROR_BODY:
             break
     text = body.decode("utf-8", "replace")
-    message, kind = error_mapping.message_of_body(text)
-    now = datetime.now(UTC)
-    after = error_mapping.retry_after(response.headers, now)
-    after = error_mapping.retry_delay(text) if after is None else after
-    after = (
-        error_mapping.limit_reset(response.headers, now)
-        if after is None and response.status_code == 429
-        else after
-    )
-    return error_mapping.error_of_status(
-        access, response.status_code, f"{message} ({kind})" if kind else message, after
-    )
+    message, error_type = error_mapping.message_of_body(text)
+    time = datetime.now(UTC)
+    after = error_mapping.retry_after(response.headers, time)
+    if after is None:
+        after = error_mapping.retry_delay(text)
+    if after is None and response.status_code == 429:
+        after = error_mapping.limit_reset(response.headers, time)
+    if error_type:
+        message = f"{message} ({error_type})"
+    return error_mapping.error_of_status(endpoint, response.status_code, message, after)
 
 
-def _of_transport(access: ModelEndpoint, error: httpx.HTTPError, *, began: bool) -> AgentError:
-    reason = access.hidden(str(error)) or type(error).__name__
+def _transport_error(endpoint: ModelEndpoint, error: httpx.HTTPError, *, began: bool) -> AgentError:
+    reason = endpoint.hidden(str(error)) or type(error).__name__
     if isinstance(error, httpx.ConnectTimeout):
-        return _unreachable(access, "timeout", f"no answer within {access.timeouts.connect:g} s")
+        return _unreachable(
+            endpoint, "timeout", f"no answer within {endpoint.timeouts.connect:g} s"
+        )
     if isinstance(error, httpx.ConnectError):
-        return _no_connection(access, error, reason)
+        return _connect_error(endpoint, error, reason)
     if isinstance(error, httpx.ProxyError):
         return AgentError(
-            f"{access.name}: the proxy on the way to {access.host} does not let it through: "
+            f"{endpoint.name}: the proxy on the way to {endpoint.host} does not let it through: "
             f"{reason}",
             kind="network",
             retry=not reason.startswith("4"),
             hint="Check HTTPS_PROXY, and whether the proxy wants a name and a password in it.",
         )
     if isinstance(error, (httpx.UnsupportedProtocol, httpx.LocalProtocolError)):
-        return _bad_address(access, error)
+        return _address_error(endpoint, error)
     if isinstance(error, httpx.DecodingError):
         return AgentError(
-            f"{access.name}: {access.host} sent bytes that do not unpack: {reason}", kind="protocol"
+            f"{endpoint.name}: {endpoint.host} sent bytes that do not unpack: {reason}",
+            kind="protocol",
         )
     what = "cut the stream" if began else "closed the connection before it answered"
-    return AgentError(f"{access.name}: {access.host} {what}: {reason}", kind="network", retry=True)
+    return AgentError(
+        f"{endpoint.name}: {endpoint.host} {what}: {reason}", kind="network", retry=True
+    )
 
 
-def _no_connection(access: ModelEndpoint, error: httpx.ConnectError, reason: str) -> AgentError:
+def _connect_error(endpoint: ModelEndpoint, error: httpx.ConnectError, reason: str) -> AgentError:
     if "CERTIFICATE" not in reason:
         unresolved = _is_unresolved(error)
-        return _unreachable(access, "network", "its name is not found" if unresolved else reason)
+        return _unreachable(endpoint, "network", "its name is not found" if unresolved else reason)
     failure = AgentError(
-        f"{access.name}: no connection to {access.host}: {reason}",
+        f"{endpoint.name}: no connection to {endpoint.host}: {reason}",
         kind="network",
-        hint=_CERTIFICATE,
+        hint=_CERTIFICATE_HINT,
     )
-    failure.unreachable = f"{access.host} ({reason})"
+    failure.unreachable = f"{endpoint.host} ({reason})"
     return failure
 
 
-def _unreachable(access: ModelEndpoint, kind: str, reason: str) -> AgentError:
-    """Return the failure of a host that seldom comes back soon: every agent behind it would wait
-    as long."""
-    proxy = "" if access.loopback else " a proxy in HTTPS_PROXY,"
+def _unreachable(endpoint: ModelEndpoint, kind: str, reason: str) -> AgentError:
+    """Return the error for a host that cannot be reached, with few retries: it seldom recovers soon,
+    and all agents behind it would wait as long.
+    """
+    proxy = "" if endpoint.loopback else " a proxy in HTTPS_PROXY,"
     failure = AgentError(
-        f"{access.name}: no connection to {access.host}: {reason}",
+        f"{endpoint.name}: no connection to {endpoint.host}: {reason}",
         kind=kind,
         retry=True,
         hint=f"Check the network,{proxy} that the server runs and that `base_url` is right: "
-        f"{access.address}",
+        f"{endpoint.address}",
     )
     failure.tries = CONNECT_TRIES
-    failure.unreachable = f"{access.host} ({reason})"
+    failure.unreachable = f"{endpoint.host} ({reason})"
     return failure
 
 
 def _is_unresolved(error: BaseException | None) -> bool:
-    """The host's name was not found, as without a network."""
+    """Return whether the host's name was not found, as without a network."""
     while error is not None:
         if isinstance(error, socket.gaierror):
             return True
@@ -474,18 +472,18 @@ def _is_unresolved(error: BaseException | None) -> bool:
     return False
 
 
-def _odd_key(access: ModelEndpoint) -> AgentError:
-    where = access.key_env or "its `api_key_env`"
+def _key_error(endpoint: ModelEndpoint) -> AgentError:
+    where = endpoint.key_env or "its `api_key_env`"
     return AgentError(
-        f"{access.name}: the key in {where} holds characters that no key has",
+        f"{endpoint.name}: the key in {where} holds characters that no key has",
         kind="refused",
         hint=f"Set {where} to the key alone: no quotes, spaces or line breaks.",
     )
 
 
-def _bad_address(access: ModelEndpoint, error: Exception) -> AgentError:
+def _address_error(endpoint: ModelEndpoint, error: Exception) -> AgentError:
     return AgentError(
-        f"{access.name}: no request can be made to {access.address!r}: {access.hidden(str(error))}",
+        f"{endpoint.name}: no request can be made to {endpoint.address!r}: {endpoint.hidden(str(error))}",
         kind="absent",
-        hint=f"Check `base_url` of the entry {access.name}.",
+        hint=f"Check `base_url` of the entry {endpoint.name}.",
     )

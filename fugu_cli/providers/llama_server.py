@@ -1,9 +1,8 @@
 """An agent that is an embedded model: its llama.cpp server starts when first needed, then is called
 like any other.
 
-Stands on chat_completions.py. It must not know how a server is started: wiring gives it the
-function that leases one (fugu_cli.models.server_lease.lease_server), so that nothing here imports
-the models.
+Built on chat_completions.py. It does not know how a server is started: wiring gives it the function
+that leases one (fugu_cli.models.server_lease.lease_server), so nothing here imports the models.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ EMBEDDED_TIMEOUTS = Timeouts(first_token=900.0, between=300.0)
 
 
 class ServerLease(Protocol):
-    """A server that stays while this is held."""
+    """A server that keeps running until the lease is closed."""
 
     @property
     def base_url(self) -> str: ...
@@ -43,17 +42,17 @@ FillIn = Callable[[HttpConnection, ModelEndpoint, Prompt, InfillHole], Awaitable
 
 @dataclass(frozen=True)
 class SmallModelSupport:
-    """What only embedded models need: when their reply has said all, and how they fill in a
-    line.
+    """Functions that only embedded models need: one ends a complete reply, one fills in a line of
+    code.
     """
 
-    over: IsComplete
+    is_complete: IsComplete
     fill: FillIn
 
 
 class EmbeddedAgent:
-    """An entry of the pool served by an embedded model. Holds its lease until `close`, or until the
-    server is gone.
+    """An agent served by an embedded model. It holds its lease until `close`, or until the server
+    is gone.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class EmbeddedAgent:
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         async with self._lock:
-            agent = self._agent or await self._leased(wait)
+            agent = self._agent or await self._start_agent(wait)
         try:
             filling = self._filling if prompt.gap is not None else None
             reply = await (agent if filling is None else filling).reply(prompt, say, wait)
@@ -101,38 +100,36 @@ class EmbeddedAgent:
         if lease is not None:
             await lease.close()
 
-    async def _leased(self, wait: Wait) -> OpenAI:
+    async def _start_agent(self, wait: Wait) -> OpenAI:
         wait(Pause(f"loading {self._model}"))
         try:
             self._lease = await self._start()
         except InfrastructureError as error:
             kind = "invalid" if isinstance(error, ModelFileError) else "overloaded"
             raise AgentError(f"{self._name}: {error}", kind=kind, hint=error.hint) from error
-        access = ModelEndpoint(
+        endpoint = ModelEndpoint(
             name=self._name,
             model=self._model,
             base_url=self._lease.base_url,
             timeouts=self._timeouts,
             body={"timings_per_token": True},
         )
-        self._agent = OpenAI(access, over=self._small.over)
-        self._filling = _InfillAgent(access, self._small.fill)
+        self._agent = OpenAI(endpoint, is_complete=self._small.is_complete)
+        self._filling = _InfillAgent(endpoint, self._small.fill)
         return self._agent
 
 
 class _InfillAgent:
-    """The same server, asked for one line of code: llama.cpp answers that beside what it shares
-    with others.
-    """
+    """The same server, asked for one line of code: llama.cpp has an endpoint of its own for that."""
 
-    def __init__(self, access: ModelEndpoint, fill: FillIn) -> None:
+    def __init__(self, endpoint: ModelEndpoint, fill: FillIn) -> None:
         self._fill = fill
-        self._access = replace(access, base_url=access.base_url.removesuffix("/v1"))
-        self._connection = HttpConnection(self._access, {})
+        self._endpoint = replace(endpoint, base_url=endpoint.base_url.removesuffix("/v1"))
+        self._connection = HttpConnection(self._endpoint, {})
 
     async def reply(self, prompt: Prompt, _say: Say, _wait: Wait) -> Reply:
         assert prompt.gap is not None
-        return await self._fill(self._connection, self._access, prompt, prompt.gap)
+        return await self._fill(self._connection, self._endpoint, prompt, prompt.gap)
 
     async def close(self) -> None:
         await self._connection.close()

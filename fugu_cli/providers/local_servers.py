@@ -1,7 +1,7 @@
-"""Servers of models that run on this machine, found by asking the ports where they usually listen.
+"""Finds servers of models on this machine by asking the ports where they usually listen.
 
-Asked by `fugu pool` and `fugu doctor` alone, all at once and for a second at most. What answers
-with anything but a list of models is left out.
+Only `fugu pool` and `fugu doctor` ask, all ports at once and for a second at most. Servers that do
+not answer with a list of models are left out.
 """
 
 from __future__ import annotations
@@ -13,27 +13,25 @@ from urllib.parse import urlsplit
 
 from fugu_cli.system.bounded_json import parse_json
 
-PATIENCE = 1.0
+TIMEOUT = 1.0
 """Seconds: a server on this machine lists its models in a few thousandths."""
-LARGEST = 1_000_000
-"""Bytes of a list."""
-LONGEST = 200
+MAX_LIST_BYTES = 1_000_000
+"""Bytes of a list of models."""
+MAX_NAME_LENGTH = 200
 """Characters of a model's name."""
-EVERYWHERE = frozenset({"", "localhost", "127.0.0.1", "0.0.0.0", "::", "::1"})
-"""Hosts that a server names to be reached at this machine."""
+LOCAL_HOSTS = frozenset({"", "localhost", "127.0.0.1", "0.0.0.0", "::", "::1"})
+"""Host names of this machine in a server's configuration."""
 PORTS = (
     ("Ollama", 11434, "OLLAMA_HOST"),
     ("LM Studio", 1234, ""),
     ("llama.cpp", 8080, "LLAMA_ARG_PORT"),
 )
-"""Who listens where, and the variable by which its user moves it."""
+"""Each server's name, its usual port, and the environment variable that changes the port."""
 
 
 @dataclass(frozen=True)
 class LocalServer:
-    """A server that answered: who usually listens there, its address and its models, at least
-    one.
-    """
+    """A server that answered: its usual name, its address and its models, at least one."""
 
     name: str
     base_url: str
@@ -41,33 +39,35 @@ class LocalServer:
 
 
 async def find_local_servers(environ: Mapping[str, str]) -> tuple[LocalServer, ...]:
-    """Those that answer now, in the order of `PORTS`."""
-    found = await asyncio.gather(*(_asked(name, port) for name, port in _places(environ)))
-    return tuple(server for server in found if server is not None)
+    """Return the servers that answer, in the order of `PORTS`."""
+    requests = [_ask_server(name, port) for name, port in _ports_to_ask(environ)]
+    servers = await asyncio.gather(*requests)
+    return tuple(server for server in servers if server is not None)
 
 
-def _places(environ: Mapping[str, str]) -> Iterator[tuple[str, int]]:
-    """Who to ask at which port. A server that its user has put on another machine is not asked."""
-    for name, usual, variable in PORTS:
-        said = environ.get(variable, "").strip()
-        said = f":{said}" if said.isdigit() else said
+def _ports_to_ask(environ: Mapping[str, str]) -> Iterator[tuple[str, int]]:
+    """Yield the name and port of each server that is not configured to run on another machine."""
+    for name, usual_port, variable in PORTS:
+        address = environ.get(variable, "").strip()
+        if address.isdigit():
+            address = f":{address}"
         try:
-            place = urlsplit(said if "://" in said else f"//{said}")
-            host, port = place.hostname or "", place.port or usual
+            url = urlsplit(address if "://" in address else f"//{address}")
+            host, port = url.hostname or "", url.port or usual_port
         except ValueError:
             continue
-        if host in EVERYWHERE:
+        if host in LOCAL_HOSTS:
             yield name, port
 
 
-async def _asked(name: str, port: int) -> LocalServer | None:
+async def _ask_server(name: str, port: int) -> LocalServer | None:
     import httpx
 
     base_url = f"http://127.0.0.1:{port}/v1"
     headers = {"accept-encoding": "identity"}
     try:
         async with (
-            asyncio.timeout(PATIENCE),
+            asyncio.timeout(TIMEOUT),
             httpx.AsyncClient(
                 trust_env=False, verify=False, headers=headers
             ) as client,  # no TLS is spoken here
@@ -76,26 +76,26 @@ async def _asked(name: str, port: int) -> LocalServer | None:
             body = b""
             async for piece in answer.aiter_bytes():
                 body += piece
-                if len(body) > LARGEST:
+                if len(body) > MAX_LIST_BYTES:
                     return None
     except (httpx.HTTPError, TimeoutError):
         return None
-    models = _models(body) if answer.status_code == httpx.codes.OK else ()
+    models = _model_names(body) if answer.status_code == httpx.codes.OK else ()
     return LocalServer(name, base_url, models) if models else None
 
 
-def _models(body: bytes) -> tuple[str, ...]:
-    """The names in a list of models; nothing for what is no such list."""
+def _model_names(body: bytes) -> tuple[str, ...]:
+    """Return the names in a list of models, none if `body` is no such list."""
     try:
-        said = parse_json(body)
+        parsed = parse_json(body)
     except ValueError:
         return ()
-    listed = said.get("data") if isinstance(said, dict) else None
+    listed = parsed.get("data") if isinstance(parsed, dict) else None
     if not isinstance(listed, list):
         return ()
     names = [entry.get("id") for entry in listed if isinstance(entry, dict)]
     return tuple(
         name
         for name in names
-        if isinstance(name, str) and name.isprintable() and 0 < len(name) <= LONGEST
+        if isinstance(name, str) and name.isprintable() and 0 < len(name) <= MAX_NAME_LENGTH
     )

@@ -1,9 +1,8 @@
 """The Messages API (Anthropic) with streaming, tool use, prompt caching and thinking.
-`MessagesDecoder` and `encode` are pure; only `Anthropic` does IO. Signed thinking blocks go back
-unchanged to the agent that wrote them and to no other.
 
-A thinking block is kept as the provider's own JSON with its position in the message
-(`reasoning.py`).
+`MessagesDecoder` and `encode` are pure; only `Anthropic` does IO. Signed thinking blocks go back
+unchanged to the agent that wrote them, and to no other. A block is kept as the provider's own JSON
+with its position in the message (`reasoning.py`).
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from fugu_cli.providers.server_quirks import ServerQuirks, Stop, StopSequences, 
 from fugu_cli.providers.wire_agent import WireAgent
 from fugu_cli.system.bounded_json import parse_json
 
-STOPS: dict[str, Stop] = {
+STOP_REASONS: dict[str, Stop] = {
     "end_turn": "end",
     "stop_sequence": "end",
     "pause_turn": "end",
@@ -56,15 +55,11 @@ class _Wire(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _nulls_say_nothing(cls, given: object) -> object:
-        """Servers that only speak like Anthropic send null where there is no text, signature or
-        model yet.
-        """
-        return (
-            {key: value for key, value in given.items() if value is not None}
-            if isinstance(given, dict)
-            else given
-        )
+    def _without_nulls(cls, value: object) -> object:
+        """Drop nulls, which compatible servers send in place of a missing text, signature or model."""
+        if isinstance(value, dict):
+            return {key: field for key, field in value.items() if field is not None}
+        return value
 
 
 class _Usage(_Wire):
@@ -116,27 +111,21 @@ class _Whole(_Message):
     type: Literal["message"]
 
 
-class _Open:
-    """A block being written."""
+class _PartialBlock:
+    """A content block that is being streamed."""
 
     def __init__(self, block: _WireBlock) -> None:
         self.block = block
-        self._text, self._thinking, self._signature = (
-            [block.text],
-            [block.thinking],
-            [block.signature],
-        )
+        self._text = [block.text]
+        self._thinking = [block.thinking]
+        self._signature = [block.signature]
         self._json: list[str] = []
 
-    def fill(self, delta: _Delta) -> None:
-        for pieces, piece in (
-            (self._text, delta.text),
-            (self._thinking, delta.thinking),
-            (self._signature, delta.signature),
-            (self._json, delta.partial_json),
-        ):
-            if piece:
-                pieces.append(piece)
+    def add(self, delta: _Delta) -> None:
+        self._text.append(delta.text)
+        self._thinking.append(delta.thinking)
+        self._signature.append(delta.signature)
+        self._json.append(delta.partial_json)
 
     @property
     def text(self) -> str:
@@ -155,68 +144,66 @@ class _Open:
         return "".join(self._json)
 
     def call(self) -> Call:
-        given = self.block.input if isinstance(self.block.input, dict) else {}
-        return Call(
-            id=self.block.id,
-            tool=join_surrogates(self.block.name),
-            arguments=join_surrogates(self.json) or json.dumps(given, ensure_ascii=False),
-        )
+        arguments = join_surrogates(self.json)
+        if not arguments:
+            input = self.block.input if isinstance(self.block.input, dict) else {}
+            arguments = json.dumps(input, ensure_ascii=False)
+        return Call(id=self.block.id, tool=join_surrogates(self.block.name), arguments=arguments)
 
-    def kept(self, after: tuple[int, int]) -> Thinking:
-        place = position(after)
+    def as_thinking(self, characters_before: int, calls_before: int) -> Thinking:
+        after = position(characters_before, calls_before)
         if self.block.type == "redacted_thinking":
-            return Thinking(
-                data=json.dumps({"type": "redacted_thinking", "data": self.block.data, **place})
-            )
+            redacted = {"type": "redacted_thinking", "data": self.block.data, **after}
+            return Thinking(data=json.dumps(redacted))
         text = join_surrogates(self.thinking)
-        data = {"type": "thinking", "thinking": text, "signature": self.signature, **place}
+        data = {"type": "thinking", "thinking": text, "signature": self.signature, **after}
         return Thinking(text=text, data=json.dumps(data, ensure_ascii=False))
 
 
-def _text(blocks: Sequence[_Open]) -> str:
+def _text(blocks: Sequence[_PartialBlock]) -> str:
     return join_surrogates("".join(block.text for block in blocks if block.block.type == "text"))
 
 
-def _calls(blocks: Sequence[_Open]) -> tuple[Call, ...]:
+def _calls(blocks: Sequence[_PartialBlock]) -> tuple[Call, ...]:
     return tuple(block.call() for block in blocks if block.block.type == "tool_use")
 
 
-def _thinking_blocks(blocks: Sequence[_Open]) -> Iterator[Thinking]:
-    for place, block in enumerate(blocks):
+def _thinking_blocks(blocks: Sequence[_PartialBlock]) -> Iterator[Thinking]:
+    for index, block in enumerate(blocks):
         if block.block.type in ("thinking", "redacted_thinking"):
-            before = blocks[:place]
-            yield block.kept((len(_text(before)), len(_calls(before))))
+            before = blocks[:index]
+            yield block.as_thinking(len(_text(before)), len(_calls(before)))
 
 
 class MessagesDecoder:
-    """One answer. `finished` once nothing more is expected; `reply` may then be asked for."""
+    """Decodes one reply. Once `finished`, no more events are expected and `reply` may be called."""
 
-    def __init__(self, access: ModelEndpoint) -> None:
-        self._access = access
-        self._held = ReplyLimits(access.name, access.host)
-        self._blocks: dict[int, _Open] = {}
+    def __init__(self, endpoint: ModelEndpoint) -> None:
+        self._endpoint = endpoint
+        self._limits = ReplyLimits(endpoint.name, endpoint.host)
+        self._blocks: dict[int, _PartialBlock] = {}
         self._usage = _Usage()
         self._model = ""
         self._reason: str | None = None
         self.thought = ""
-        """What the newest event added to what is thought."""
+        """The reasoning text that the newest event added."""
         self.finished = False
 
     @property
     def received_bytes(self) -> int:
-        """Of text, thoughts and arguments, as they were streamed."""
-        return self._held.received_bytes
+        """Bytes of text, reasoning and arguments that were streamed so far."""
+        return self._limits.received_bytes
 
     @property
-    def heard(self) -> ReplyProgress:
-        """How far the reply has come: a block that is opened is a sign of its first token."""
+    def progress(self) -> ReplyProgress:
+        """The part of the reply that has arrived. An opened block is a sign of its first token."""
         if self.finished or self._reason is not None:
             return ReplyProgress.WHOLE if self.finished else ReplyProgress.SAID
         return ReplyProgress.BEGUN if self._blocks else ReplyProgress.NOTHING
 
     def feed(self, event: ServerEvent) -> str:
-        """Takes one event; returns the text it adds. Raises AgentError for an error inside the
-        stream or no JSON.
+        """Decode one event, and return the text it adds. Raises AgentError for an error inside the
+        stream, and for data that is not JSON.
         """
         self.thought = ""
         if not event.data.strip() or self.finished:
@@ -229,27 +216,27 @@ class MessagesDecoder:
         except ValueError as error:
             if not event.whole:
                 return ""  # the connection broke inside this event; reply() says so
-            hint = f"Check that {self._access.address} speaks the Messages API."
+            hint = f"Check that {self._endpoint.address} speaks the Messages API."
             raise error_mapping.error_of_part(
-                self._access, event.data, error, "message", hint
+                self._endpoint, event.data, error, "message", hint
             ) from error
         if taken.type == "error":
-            raise error_mapping.error_in_stream(self._access, parsed)
+            raise error_mapping.error_in_stream(self._endpoint, parsed)
         return self._take(taken)
 
     def reply(self) -> Reply:
-        """The whole reply. Raises AgentError(kind="network") where the stream ended before it
-        did.
+        """Return the whole reply. Raises AgentError(kind="network") if the stream ended before the
+        reply.
         """
         if not self.finished and self._reason is None:
             raise AgentError(
-                f"{self._access.name}: {self._access.host} cut the stream",
+                f"{self._endpoint.name}: {self._endpoint.host} cut the stream",
                 kind="network",
                 retry=True,
             )
         blocks = [self._blocks[index] for index in sorted(self._blocks)]
         calls = _calls(blocks)
-        stop = STOPS.get(self._reason or "end_turn", "end")
+        stop = STOP_REASONS.get(self._reason or "end_turn", "end")
         if stop in ("end", "calls"):
             stop = "calls" if calls else "end"
         return Reply(
@@ -257,7 +244,7 @@ class MessagesDecoder:
             thinking=tuple(_thinking_blocks(blocks)),
             calls=calls,
             usage=self.used,
-            model=self._model or self._access.model,
+            model=self._model or self._endpoint.model,
             stop=stop,
         )
 
@@ -268,15 +255,15 @@ class MessagesDecoder:
                 self._count(event.message.usage)
             case "content_block_start" if event.content_block is not None:
                 block = event.content_block
-                self._held.add(block.text, block.thinking, block.signature, block.data)
-                self._blocks[event.index] = _Open(block)
-                self._held.parts(len(self._blocks))
+                self._limits.add(block.text, block.thinking, block.signature, block.data)
+                self._blocks[event.index] = _PartialBlock(block)
+                self._limits.parts(len(self._blocks))
                 return block.text if block.type == "text" else ""
             case "content_block_delta" if event.delta is not None and event.index in self._blocks:
                 delta = event.delta
-                self._held.add(delta.text, delta.thinking, delta.signature, delta.partial_json)
+                self._limits.add(delta.text, delta.thinking, delta.signature, delta.partial_json)
                 self.thought = delta.thinking
-                self._blocks[event.index].fill(delta)
+                self._blocks[event.index].add(delta)
                 return delta.text
             case "message_delta":
                 self._count(event.usage)
@@ -287,21 +274,25 @@ class MessagesDecoder:
 
     def _take_whole(self, message: _Whole) -> str:
         self._model, self._reason, self.finished = message.model, message.stop_reason, True
-        self._blocks = {index: _Open(block) for index, block in enumerate(message.content)}
+        self._blocks = {index: _PartialBlock(block) for index, block in enumerate(message.content)}
         self._count(message.usage)
         return "".join(block.text for block in message.content if block.type == "text")
 
     def _count(self, usage: _Usage | None) -> None:
-        """The newest figure of each kind: the counts of `message_delta` are cumulative. Servers
-        that only speak like Anthropic say 0 there of a prompt that `message_start` has counted."""
-        if usage is not None:
-            said = usage.model_dump(exclude_none=True)
-            kept = {kind: count for kind, count in said.items() if count or kind == "output_tokens"}
-            self._usage = self._usage.model_copy(update=kept)
+        """Keep the newest count of each kind, since those of `message_delta` are cumulative.
+
+        Compatible servers report 0 there for a prompt that `message_start` has counted, so zeros are
+        ignored except for output tokens.
+        """
+        if usage is None:
+            return
+        counts = usage.model_dump(exclude_none=True)
+        update = {name: count for name, count in counts.items() if count or name == "output_tokens"}
+        self._usage = self._usage.model_copy(update=update)
 
     @property
     def used(self) -> Usage:
-        """What the server has reported so far, whatever becomes of the reply."""
+        """The usage that the server has reported so far."""
         usage = self._usage
         cached, created = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
         read = (usage.input_tokens or 0) + cached + created
@@ -311,73 +302,78 @@ class MessagesDecoder:
 VERSION = "2023-06-01"
 
 CACHE_POINT: Json = {"type": "ephemeral"}
-"""Marks a block up to which the provider may keep the prompt for the next call."""
+"""Marks the block up to which the provider may cache the prompt."""
 
 NO_TOOLS: Json = {"type": "object", "properties": {}}
 
 
-def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> Json:
-    """The request body. Two cache marks: after tools and system, and at the end of what has been
-    said.
+def encode(prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks) -> Json:
+    """Return the request body, with two cache points: after tools and system, and after the last
+    message.
     """
-    messages = normalized(prompt.messages, access.name if dialect.sealed else "")
+    messages = normalized(prompt.messages, endpoint.name if quirks.sealed else "")
     payload: Json = {
-        "model": access.model,
-        "max_tokens": dialect.tokens(prompt.max_tokens),
+        "model": endpoint.model,
+        "max_tokens": quirks.tokens(prompt.max_tokens),
         "stream": True,
     }
     if prompt.system.strip():
         payload["system"] = [{"type": "text", "text": prompt.system, "cache_control": CACHE_POINT}]
     payload["messages"] = [*_turns(messages)]
-    tools = [_tool(tool, dialect) for tool in prompt.tools] or _tools_of(messages)
+    tools = [_tool(tool, quirks) for tool in prompt.tools] or _tools_of_history(messages)
     if tools:
         payload["tools"] = [*tools]
     if tools and not prompt.tools:
         payload["tool_choice"] = {"type": "none"}
     elif tools and prompt.tool_choice:
-        payload["tool_choice"] = _choice(prompt.tool_choice)
-    if (user := prompt.metadata.get("user_id")) and dialect.metadata:
+        payload["tool_choice"] = _tool_choice(prompt.tool_choice)
+    if (user := prompt.metadata.get("user_id")) and quirks.metadata:
         payload["metadata"] = {"user_id": user}
     if prompt.stop:
         payload["stop_sequences"] = [stop for stop in prompt.stop if stop.strip()]
     forced = prompt.tool_choice not in ("", "none")
-    effort = prompt.effort or access.effort
-    thinks = effort not in ("", "none") and dialect.effort and not forced and _may_think(messages)
+    effort = prompt.effort or endpoint.effort
+    thinks = effort not in ("", "none") and quirks.effort and not forced and _may_think(messages)
     if thinks:
-        payload |= _thinking(prompt, effort, dialect)
-    if prompt.temperature is not None and dialect.temperature and not thinks:
+        payload |= _thinking(prompt, effort, quirks)
+    if prompt.temperature is not None and quirks.temperature and not thinks:
         payload["temperature"] = prompt.temperature
-    if prompt.reply_schema and dialect.schema == "schema":
-        held: Json = {"format": {"type": "json_schema", "schema": parse_json(prompt.reply_schema)}}
+    if prompt.reply_schema and quirks.schema == "schema":
+        schema: Json = {"type": "json_schema", "schema": parse_json(prompt.reply_schema)}
         config = payload.get("output_config")
-        payload["output_config"] = {**config, **held} if isinstance(config, dict) else held
+        payload["output_config"] = {
+            **(config if isinstance(config, dict) else {}),
+            "format": schema,
+        }
     return payload
 
 
-def _thinking(prompt: Prompt, effort: str, dialect: ServerQuirks) -> Json:
-    """What is thought counts against `max_tokens` in either kind, so room for it comes on top."""
-    whole = dialect.tokens(prompt.max_tokens + THINKING_TOKENS[effort])
-    if dialect.adaptive:
-        told = "low" if effort == "minimal" else effort
-        thinking: Json = {"thinking": {"type": "adaptive"}, "output_config": {"effort": told}}
-        return {**thinking, "max_tokens": whole}
-    budget = max(whole - prompt.max_tokens, THINKING_TOKENS["minimal"])
-    return {"thinking": {"type": "enabled", "budget_tokens": budget}, "max_tokens": whole}
+def _thinking(prompt: Prompt, effort: str, quirks: ServerQuirks) -> Json:
+    """Return the fields for thinking. Its tokens are added to `max_tokens`, which includes them."""
+    max_tokens = quirks.tokens(prompt.max_tokens + THINKING_TOKENS[effort])
+    if quirks.adaptive:
+        return {
+            "thinking": {"type": "adaptive"},
+            "output_config": {"effort": "low" if effort == "minimal" else effort},
+            "max_tokens": max_tokens,
+        }
+    budget = max(max_tokens - prompt.max_tokens, THINKING_TOKENS["minimal"])
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}, "max_tokens": max_tokens}
 
 
 def _may_think(messages: Sequence[Message]) -> bool:
-    """Not where this call continues tool calls made without thinking: those must begin with a
-    thinking block.
+    """Return False if this call continues tool calls without thinking: such a turn must begin with
+    a thinking block.
     """
     if not isinstance(messages[-1], FromTool):
         return True
     newest = next(message for message in reversed(messages) if isinstance(message, FromAgent))
-    return any(_block(thinking) for thinking in newest.thinking)
+    return any(_thinking_block(thinking) for thinking in newest.thinking)
 
 
 def _turns(messages: Sequence[Message]) -> list[Json]:
-    """Results and a user's words are one message here, results first: `closed` left them in that
-    order.
+    """Return the messages as the API's turns. Results and a user's text form one turn, results
+    first, as `normalized` orders them.
     """
     turns: list[tuple[str, list[Json]]] = []
     for message in messages:
@@ -392,54 +388,51 @@ def _turns(messages: Sequence[Message]) -> list[Json]:
 def _blocks(message: Message) -> list[Json]:
     match message:
         case FromUser():
-            return [*map(_shown, message.media), *_words(message.text)]
+            return [*map(_media_block, message.media), *_text_blocks(message.text)]
         case FromTool():
-            text: list[JsonValue] = [*_words(message.text)]
-            content: JsonValue = (
-                [*text, *map(_shown, message.media)] if message.media else message.text
-            )
+            content: JsonValue = message.text
+            if message.media:
+                content = [*_text_blocks(message.text), *map(_media_block, message.media)]
             result: Json = {"type": "tool_result", "tool_use_id": message.call, "content": content}
-            return [result if message.ok else {**result, "is_error": True}]
+            if not message.ok:
+                result["is_error"] = True
+            return [result]
         case FromAgent():
-            return in_order(message, _block, _words, _uses)
+            return in_order(message, _thinking_block, _text_blocks, _tool_use_blocks)
 
 
-def _shown(one: Media) -> Json:
-    source: Json = {"type": "base64", "media_type": one.type, "data": one.data}
-    return (
-        {"type": "image", "source": source}
-        if one.is_picture
-        else {"type": "document", "title": one.name, "source": source}
-    )
+def _media_block(item: Media) -> Json:
+    source: Json = {"type": "base64", "media_type": item.type, "data": item.data}
+    if item.is_picture:
+        return {"type": "image", "source": source}
+    return {"type": "document", "title": item.name, "source": source}
 
 
-def _words(text: str) -> list[Json]:
+def _text_blocks(text: str) -> list[Json]:
     return [{"type": "text", "text": text}] if text.strip() else []
 
 
-def _uses(calls: Sequence[Call]) -> list[Json]:
+def _tool_use_blocks(calls: Sequence[Call]) -> list[Json]:
     return [
         {"type": "tool_use", "id": call.id, "name": call.tool, "input": parse_json(call.arguments)}
         for call in calls
     ]
 
 
-def _block(thinking: Thinking) -> Json | None:
-    """The provider's own block out of an opaque value; None for one that never had a signature."""
-    block = arguments_object(thinking.data)
-    if not block:
+def _thinking_block(thinking: Thinking) -> Json | None:
+    """Return the provider's own block, or None if it has no signature."""
+    fields = arguments_object(thinking.data)
+    if not fields:
         return None
-    signed = block.get("type") == "thinking" and block.get("signature")
-    sealed = block.get("type") == "redacted_thinking" and block.get("data")
-    own: Json = parse_json(thinking.data)
-    return (
-        {name: value for name, value in own.items() if name != POSITION}
-        if signed or sealed
-        else None
-    )
+    signed = fields.get("type") == "thinking" and fields.get("signature")
+    redacted = fields.get("type") == "redacted_thinking" and fields.get("data")
+    if not signed and not redacted:
+        return None
+    block: Json = parse_json(thinking.data)
+    return {name: value for name, value in block.items() if name != POSITION}
 
 
-def _choice(choice: str) -> Json:
+def _tool_choice(choice: str) -> Json:
     match choice:
         case "none":
             return {"type": "none"}
@@ -448,16 +441,18 @@ def _choice(choice: str) -> Json:
     return {"type": "tool", "name": choice}
 
 
-def _tool(tool: ToolSpec, dialect: ServerQuirks) -> Json:
+def _tool(tool: ToolSpec, quirks: ServerQuirks) -> Json:
     return {
         "name": tool.name,
         "description": tool.description,
-        "input_schema": tool_parameters(tool, dialect),
+        "input_schema": tool_parameters(tool, quirks),
     }
 
 
-def _tools_of(messages: Sequence[Message]) -> list[Json]:
-    """A history with calls is refused without tools, even where none may be called now."""
+def _tools_of_history(messages: Sequence[Message]) -> list[Json]:
+    """Return the tools that the history calls: the API refuses calls of unlisted tools, even if no
+    tool may be called.
+    """
     names = dict.fromkeys(
         call.tool
         for message in messages
@@ -471,29 +466,26 @@ def _tools_of(messages: Sequence[Message]) -> list[Json]:
 
 
 class Anthropic(WireAgent):
-    """An entry of the pool behind the Messages API."""
+    """An agent behind the Messages API."""
 
     def __init__(
-        self, access: ModelEndpoint, transport: httpx.AsyncBaseTransport | None = None
+        self, endpoint: ModelEndpoint, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
         headers = {
             "anthropic-version": VERSION,
-            **({"x-api-key": access.key} if access.key else {}),
+            **({"x-api-key": endpoint.key} if endpoint.key else {}),
         }
-        super().__init__(access, headers, transport)
+        super().__init__(endpoint, headers, transport)
 
     async def _once(self, prompt: Prompt, say: Say, quirks: ServerQuirks) -> Reply:
-        stops = StopSequences(
-            [stop for stop in prompt.stop if not stop.strip()]
-        )  # which the API refuses
-        request = (_path(self._access), encode(prompt, self._access, quirks))
-        decoder = MessagesDecoder(self._access)
-        return await self._exchange(request, decoder, stops, say, prompt)
-
-
-def _path(access: ModelEndpoint) -> str:
-    """`base_url` is given with and without its version; both mean the same."""
-    return "/messages" if access.base_url.rstrip("/").endswith("/v1") else "/v1/messages"
+        blank_stops = [stop for stop in prompt.stop if not stop.strip()]  # the API refuses them
+        stops = StopSequences(blank_stops)
+        # `base_url` is configured with or without its version; both mean the same.
+        has_version = self._endpoint.base_url.rstrip("/").endswith("/v1")
+        path = "/messages" if has_version else "/v1/messages"
+        payload = encode(prompt, self._endpoint, quirks)
+        decoder = MessagesDecoder(self._endpoint)
+        return await self._exchange(path, payload, decoder, stops, say, prompt)
 
 
 if TYPE_CHECKING:

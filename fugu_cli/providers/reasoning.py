@@ -1,9 +1,9 @@
-"""A model's reasoning, kept so that it can go back to the same agent: think tags in the text,
-thought signatures and sealed reasoning, and their order among text and calls. Each is kept as the
-provider's own JSON, because a changed byte makes its signature invalid. Pure.
+"""Keeps a model's reasoning so that it can go back to the same agent: think tags in the text,
+thought signatures and sealed reasoning, and their order among text and calls.
 
-Gemini 3 and later refuse a call without its signature; for calls of another agent they take a fixed
-word in its place (https://ai.google.dev/gemini-api/docs/thought-signatures). Behind OpenRouter
+Each block is kept as the provider's own JSON, because a changed byte makes its signature invalid.
+Gemini 3 and later refuse a call without its signature; for calls of another agent they accept a
+fixed word instead (https://ai.google.dev/gemini-api/docs/thought-signatures). Behind OpenRouter,
 signatures travel as `reasoning_details` of the whole reply.
 """
 
@@ -25,37 +25,35 @@ CLOSING_ALONE = re.compile(r"(.*?)\n</think>[ \t]*\n+", re.DOTALL)
 
 
 class ThinkTagParser:
-    """Text as it comes. `feed` returns what of it is to be shown, `parts` the whole of it: answer
-    and thought.
-    """
+    """Separates the answer from reasoning in think tags while a reply is streamed."""
 
     def __init__(self) -> None:
-        self._said: list[str] = []
+        self._shown: list[str] = []
         self._held: list[str] = []
-        """What may be, or is, the beginning of a thought."""
+        """Text that is, or may be, the beginning of the reasoning."""
         self._tail = ""
-        """The end of what is held of an open thought, in which its end may have begun; "" where
-        none is open.
-        """
+        """The end of open reasoning, which may hold a part of the closing tag; "" if none is open."""
         self._thought = ""
         self._blank = True
-        """Nothing but white space has come."""
+        """True until anything but white space has arrived."""
         self._begins = self._decided = False
 
     def feed(self, text: str) -> str:
-        """The part of it that is no thought; a beginning that may be one is held back."""
+        """Return the part of `text` that can be shown. A possible beginning of reasoning is held
+        back.
+        """
         if not self._decided:
             text = self._decide(text)
         elif self._begins:
             text = text.lstrip()
         self._begins = self._begins and not text
         if text:
-            self._said.append(text)
+            self._shown.append(text)
         return text
 
     def parts(self) -> tuple[str, str]:
-        """The answer, and what was thought before it. A thought that does not end is no thought."""
-        text = "".join((*self._said, *self._held))
+        """Return the answer and the reasoning before it. Reasoning without an end counts as answer."""
+        text = "".join((*self._shown, *self._held))
         alone = CLOSING_ALONE.match(text) if not self._thought and OPENS not in text else None
         return (text[alone.end() :], alone[1].strip()) if alone else (text, self._thought)
 
@@ -67,18 +65,18 @@ class ThinkTagParser:
         if self._tail and CLOSES not in self._tail + text:
             self._tail = (self._tail + text)[-len(CLOSES) :]
             return ""
-        held = "".join(self._held)
-        lead = held.lstrip()
-        if not lead.startswith(OPENS) and not OPENS.startswith(lead):
+        pending = "".join(self._held)
+        stripped = pending.lstrip()
+        if not stripped.startswith(OPENS) and not OPENS.startswith(stripped):
             self._held, self._decided = [], True
-            return held
-        thought, closed, rest = lead.removeprefix(OPENS).partition(CLOSES)
+            return pending
+        thought, closed, answer = stripped.removeprefix(OPENS).partition(CLOSES)
         if not closed:
-            self._tail = lead[-len(CLOSES) :] if lead.startswith(OPENS) else ""
+            self._tail = stripped[-len(CLOSES) :] if stripped.startswith(OPENS) else ""
             return ""
         self._held, self._decided, self._begins = [], True, True
         self._thought = thought.strip()
-        return rest.lstrip()
+        return answer.lstrip()
 
 
 EXTRA_CONTENT = "extra_content"
@@ -91,20 +89,20 @@ UNSIGNED: JsonValue = {"google": {"thought_signature": SKIP_SIGNATURE}}
 def sealed_blocks(
     extras: Sequence[JsonValue], details: Sequence[dict[str, JsonValue]]
 ) -> tuple[Thinking, ...]:
-    """The blocks that keep what came beside the calls, in their order, and the pieces of sealed
-    reasoning.
+    """Return blocks that keep `extras`, which came with the calls, and `details`, the pieces of
+    sealed reasoning.
     """
-    found: list[JsonValue] = []
+    blocks: list[JsonValue] = []
     if any(extras):
-        found.append({"type": EXTRA_CONTENT, "calls": [*extras]})
+        blocks.append({"type": EXTRA_CONTENT, "calls": [*extras]})
     if details:
-        found.append({"type": REASONING_DETAILS, REASONING_DETAILS: [*_joined(details)]})
-    return tuple(Thinking(data=json.dumps(block, ensure_ascii=False)) for block in found)
+        blocks.append({"type": REASONING_DETAILS, REASONING_DETAILS: [*_joined(details)]})
+    return tuple(Thinking(data=json.dumps(block, ensure_ascii=False)) for block in blocks)
 
 
 def _joined(details: Sequence[dict[str, JsonValue]]) -> list[dict[str, JsonValue]]:
-    """A text that was streamed in pieces, each with the same type and index, is one again; other
-    pieces stay alone.
+    """Join the pieces of a streamed text, which have the same type and index. Other pieces stay
+    alone.
     """
     whole: list[dict[str, JsonValue]] = []
     for piece in details:
@@ -116,48 +114,51 @@ def _joined(details: Sequence[dict[str, JsonValue]]) -> list[dict[str, JsonValue
             piece.get("type"),
             piece.get("index"),
         ):
-            said = {key: value for key, value in piece.items() if value is not None}
-            whole[-1] = {**last, **said, part: f"{last.get(part) or ''}{piece.get(part) or ''}"}
+            fields = {key: value for key, value in piece.items() if value is not None}
+            whole[-1] = {**last, **fields, part: f"{last.get(part) or ''}{piece.get(part) or ''}"}
         else:
             whole.append(piece)
     return whole
 
 
-def sealed_reasoning(message: FromAgent, access: ModelEndpoint) -> JsonValue:
-    """The sealed reasoning that goes back with the message; None where there is none. For calls of
-    another agent OpenRouter takes Google's word in its place: one piece, by the name of the first
-    call."""
-    for block in message.thinking if message.agent == access.name else ():
-        given = parse_json(block.data) if arguments_object(block.data) else {}
-        if given.get("type") == REASONING_DETAILS:
-            found: JsonValue = given.get(REASONING_DETAILS)
-            return found
-    if message.calls and access.host == "openrouter.ai" and _signs(access.model):
-        piece: dict[str, JsonValue] = {
-            "type": "reasoning.encrypted",
-            "data": SKIP_SIGNATURE,
-            "format": SIGNATURE_FORMAT,
-            "index": 0,
-        }
-        return [{**piece, "id": message.calls[0].id}]
+def sealed_reasoning(message: FromAgent, endpoint: ModelEndpoint) -> JsonValue:
+    """Return the sealed reasoning that goes back with the message, None if there is none.
+
+    For calls of another agent, OpenRouter accepts Google's fixed word: one piece with the id of the
+    first call.
+    """
+    for block in message.thinking if message.agent == endpoint.name else ():
+        data = parse_json(block.data) if arguments_object(block.data) else {}
+        if data.get("type") == REASONING_DETAILS:
+            details: JsonValue = data.get(REASONING_DETAILS)
+            return details
+    if message.calls and endpoint.host == "openrouter.ai" and _signs(endpoint.model):
+        return [
+            {
+                "type": "reasoning.encrypted",
+                "data": SKIP_SIGNATURE,
+                "format": SIGNATURE_FORMAT,
+                "index": 0,
+                "id": message.calls[0].id,
+            }
+        ]
     return None
 
 
-def call_signatures(message: FromAgent, access: ModelEndpoint) -> list[JsonValue]:
-    """What goes back beside each call of the message; None where nothing does."""
-    known: list[JsonValue] = []
-    for block in message.thinking if message.agent == access.name else ():
-        given = arguments_object(block.data)
-        calls = given.get("calls") if given and given.get("type") == EXTRA_CONTENT else None
-        known = parse_json(json.dumps(calls)) if isinstance(calls, list) else known
-    found = [known[number] if number < len(known) else None for number in range(len(message.calls))]
-    if found and not any(found) and _validates(access):
-        found[0] = UNSIGNED
-    return found
-
-
-def _validates(access: ModelEndpoint) -> bool:
-    return access.host.endswith("googleapis.com") and _signs(access.model)
+def call_signatures(message: FromAgent, endpoint: ModelEndpoint) -> list[JsonValue]:
+    """Return the signature that goes back with each call of the message, None for calls without."""
+    stored: list[JsonValue] = []
+    for block in message.thinking if message.agent == endpoint.name else ():
+        data = arguments_object(block.data)
+        calls = data.get("calls") if data and data.get("type") == EXTRA_CONTENT else None
+        if isinstance(calls, list):
+            stored = parse_json(json.dumps(calls))
+    count = len(message.calls)
+    signatures: list[JsonValue] = [*stored[:count], *[None] * (count - len(stored))]
+    requires_signature = endpoint.host.endswith("googleapis.com") and _signs(endpoint.model)
+    if signatures and not any(signatures) and requires_signature:
+        signatures[0] = UNSIGNED
+    return signatures
 
 
 def _signs(model: str) -> bool:
@@ -165,38 +166,43 @@ def _signs(model: str) -> bool:
 
 
 POSITION = "after"
-"""Characters of text and calls that came before a thought in its message."""
+"""The field with the numbers of characters and calls before a thought in its message."""
 
 Json = dict[str, JsonValue]
 
 
-def position(after: tuple[int, int]) -> Json:
-    """What is kept beside the provider's own fields; nothing where the thought came first."""
-    return {POSITION: [*after]} if any(after) else {}
+def position(characters: int, calls: int) -> Json:
+    """Return the field with a thought's position, nothing for a thought that came first."""
+    return {POSITION: [characters, calls]} if characters or calls else {}
 
 
 def in_order(
     message: FromAgent,
-    thought: Callable[[Thinking], Json | None],
-    words: Callable[[str], list[Json]],
-    uses: Callable[[Sequence[Call]], list[Json]],
+    encode_thought: Callable[[Thinking], Json | None],
+    encode_text: Callable[[str], list[Json]],
+    encode_calls: Callable[[Sequence[Call]], list[Json]],
 ) -> list[Json]:
-    """The message's thoughts, text and calls as the wire's own pieces, in the order in which they
-    came.
-    """
+    """Encode the message's reasoning, text and calls in the order in which they arrived."""
     pieces: list[Json] = []
-    said = made = 0
+    text_done = calls_done = 0
     for thinking in message.thinking:
-        piece = thought(thinking)
-        if piece is not None:
-            until, before = _place(thinking)
-            pieces += [*words(message.text[said:until]), *uses(message.calls[made:before]), piece]
-            said, made = max(said, until), max(made, before)
-    return [*pieces, *words(message.text[said:]), *uses(message.calls[made:])]
+        thought = encode_thought(thinking)
+        if thought is not None:
+            text_before, calls_before = _position_of(thinking)
+            pieces += encode_text(message.text[text_done:text_before])
+            pieces += encode_calls(message.calls[calls_done:calls_before])
+            pieces.append(thought)
+            text_done = max(text_done, text_before)
+            calls_done = max(calls_done, calls_before)
+    return [
+        *pieces,
+        *encode_text(message.text[text_done:]),
+        *encode_calls(message.calls[calls_done:]),
+    ]
 
 
-def _place(thinking: Thinking) -> tuple[int, int]:
+def _position_of(thinking: Thinking) -> tuple[int, int]:
     match (arguments_object(thinking.data) or {}).get(POSITION):
-        case [int(said), int(made)]:
-            return said, made
+        case [int(characters), int(calls)]:
+            return characters, calls
     return 0, 0

@@ -1,6 +1,8 @@
-"""The Responses API with streaming, for OpenAI's models, which on Chat Completions do not reason
-where tools are offered. Nothing is stored at the server: the whole history is sent, with the
-agent's own sealed reasoning. `ResponsesDecoder` and `encode` are pure; only `Responses` does IO.
+"""The Responses API with streaming, for OpenAI's models, which do not reason with tools on Chat
+Completions.
+
+Nothing is stored at the server: the whole history is sent, with the agent's own sealed reasoning.
+`ResponsesDecoder` and `encode` are pure; only `Responses` does IO.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from fugu_cli.messages import (
     FromAgent,
     FromTool,
     FromUser,
-    Media,
     Message,
     Prompt,
     Reply,
@@ -44,7 +45,7 @@ from fugu_cli.providers.server_quirks import ServerQuirks, Stop, StopSequences
 from fugu_cli.providers.wire_agent import WireAgent
 from fugu_cli.system.bounded_json import parse_json
 
-ENDS = (
+END_EVENTS = (
     "response.completed",
     "response.incomplete",
     "response.failed",
@@ -57,45 +58,45 @@ class _Wire(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
-class _Cached(_Wire):
+class _InputDetails(_Wire):
     cached_tokens: TokenCount = None
     cache_write_tokens: TokenCount = None
 
 
-class _Reasoned(_Wire):
+class _OutputDetails(_Wire):
     reasoning_tokens: TokenCount = None
 
 
 class _Usage(_Wire):
     input_tokens: TokenCount = None
     output_tokens: TokenCount = None
-    input_tokens_details: _Cached | None = None
-    output_tokens_details: _Reasoned | None = None
+    input_tokens_details: _InputDetails | None = None
+    output_tokens_details: _OutputDetails | None = None
 
     def neutral(self, *, writing_costs: bool) -> Usage:
-        read, made = self.input_tokens_details, self.output_tokens_details
+        input, output = self.input_tokens_details, self.output_tokens_details
         return Usage(
             input=self.input_tokens or 0,
-            cached=(read.cached_tokens if read else None) or 0,
-            written=(read.cache_write_tokens if read and writing_costs else None) or 0,
+            cached=(input.cached_tokens if input else None) or 0,
+            written=(input.cache_write_tokens if input and writing_costs else None) or 0,
             output=self.output_tokens or 0,
-            reasoning=(made.reasoning_tokens if made else None) or 0,
+            reasoning=(output.reasoning_tokens if output else None) or 0,
         )
 
 
-class _Why(_Wire):
+class _IncompleteDetails(_Wire):
     reason: str | None = None
 
 
 class _Response(_Wire):
-    """`output` as it came: a thought goes back as it is."""
+    """The response object. `output` stays as it came, since reasoning items go back unchanged."""
 
     model: str | None = None
     status: str | None = None
     output: list[dict[str, JsonValue]] | None = None
     usage: _Usage | None = None
     error: JsonValue = None
-    incomplete_details: _Why | None = None
+    incomplete_details: _IncompleteDetails | None = None
 
 
 class _Event(_Wire):
@@ -109,47 +110,43 @@ class _Event(_Wire):
 
 
 class ResponsesDecoder:
-    """One answer. `finished` once nothing more is expected; `reply` may then be asked for."""
+    """Decodes one reply. Once `finished`, no more events are expected and `reply` may be called."""
 
-    def __init__(self, access: ModelEndpoint, new_id: Callable[[int], str]) -> None:
-        self._access = access
+    def __init__(self, endpoint: ModelEndpoint, new_id: Callable[[int], str]) -> None:
+        self._endpoint = endpoint
         self._new_id = new_id
-        self._held = ReplyLimits(access.name, access.host)
+        self._limits = ReplyLimits(endpoint.name, endpoint.host)
         self._items: dict[int, dict[str, JsonValue]] = {}
         self._texts: dict[int, list[str]] = {}
         self._last = _Response()
         self._begun = False
         self.thought = ""
-        """What the newest event added to what is thought."""
+        """The reasoning text that the newest event added."""
         self.used = Usage()
-        """What the server has reported so far, whatever becomes of the reply."""
+        """The usage that the server has reported so far."""
         self.received_bytes = 0
-        """Of text, thoughts and arguments, as they were streamed."""
+        """Bytes of text, reasoning and arguments that were streamed so far."""
         self.finished = False
 
     @property
-    def heard(self) -> ReplyProgress:
-        """How far the reply has come. A thought is none of it yet: it is opened at once and may
+    def progress(self) -> ReplyProgress:
+        """The part of the reply that has arrived. Reasoning does not count: it is opened at once and may
         take minutes.
         """
-        return (
-            ReplyProgress.WHOLE
-            if self.finished
-            else ReplyProgress.BEGUN
-            if self._begun
-            else ReplyProgress.NOTHING
-        )
+        if self.finished:
+            return ReplyProgress.WHOLE
+        return ReplyProgress.BEGUN if self._begun else ReplyProgress.NOTHING
 
     @property
     def phased(self) -> bool:
-        """The server says of a message whether it is commentary or the answer (OpenAI's models from
-        gpt-5.4 on).
+        """True if the server marks messages as commentary or answer (OpenAI's models from gpt-5.4
+        on).
         """
         return any(isinstance(item.get("phase"), str) for item in self._items.values())
 
     def feed(self, event: ServerEvent) -> str:
-        """Takes one event; returns the text it adds. Raises AgentError for an error inside the
-        stream or no JSON.
+        """Decode one event, and return the text it adds. Raises AgentError for an error inside the
+        stream, and for data that is not JSON.
         """
         self.thought, data = "", event.data.strip()
         if not data or self.finished or data == "[DONE]":
@@ -161,53 +158,58 @@ class ResponsesDecoder:
         except ValueError as error:
             if not event.whole:
                 return ""  # the connection broke inside this event; reply() says so
+            hint = (
+                f"Check that {self._endpoint.address} speaks the Responses API, or say `api = "
+                f'"chat"`.'
+            )
             raise error_mapping.error_of_part(
-                self._access,
-                data,
-                error,
-                "response",
-                f"Check that {self._access.address} speaks the Responses API, or say `api = "
-                f'"chat"`.',
+                self._endpoint, data, error, "response", hint
             ) from error
         if taken.type == "error" or event.name == "error" or (taken.error and whole is None):
-            raise error_mapping.error_in_stream(self._access, _without_its_kind(parsed))
+            raise error_mapping.error_in_stream(self._endpoint, _without_event_type(parsed))
         return self._take_whole(whole) if whole is not None else self._take(taken)
 
     def reply(self) -> Reply:
-        """The whole reply. Raises AgentError(kind="network") where the stream ended before it
-        did.
+        """Return the whole reply. Raises AgentError(kind="network") if the stream ended before the
+        reply.
         """
         if not self.finished:
             raise AgentError(
-                f"{self._access.name}: {self._access.host} cut the stream",
+                f"{self._endpoint.name}: {self._endpoint.host} cut the stream",
                 kind="network",
                 retry=True,
             )
-        text, calls, thinking, refused = "", list[Call](), list[Thinking](), False
+        text, refused = "", False
+        calls: list[Call] = []
+        thinking: list[Thinking] = []
         for index in sorted(self._items.keys() | self._texts.keys()):
             item = self._items.get(index, {})
             match item.get("type", "message"):
                 case "message":
-                    said, no = self._said(index, item)
-                    text, refused = text + said, refused or no
+                    message, is_refusal = self._message_text(index, item)
+                    text += message
+                    refused = refused or is_refusal
                 case "function_call":
                     calls.append(self._call(item, calls))
                 case "reasoning":
-                    thinking.append(_reasoning_block(item, (len(text), len(calls))))
+                    thinking.append(_reasoning_block(item, len(text), len(calls)))
         return Reply(
             text=text,
-            thinking=tuple(one for one in thinking if one.text or one.data),
+            thinking=tuple(block for block in thinking if block.text or block.data),
             calls=tuple(calls),
             usage=self.used,
-            model=self._last.model or self._access.model,
-            stop="refusal" if refused else self._stop(bool(calls)),
+            model=self._last.model or self._endpoint.model,
+            stop=self._stop_reason(refused=refused, has_calls=bool(calls)),
         )
 
-    def _stop(self, calls: bool) -> Stop:
-        why = self._last.incomplete_details.reason if self._last.incomplete_details else None
-        if self._last.status == "incomplete" or why:
-            return "refusal" if why == "content_filter" else "length"
-        return "calls" if calls else "end"
+    def _stop_reason(self, *, refused: bool, has_calls: bool) -> Stop:
+        details = self._last.incomplete_details
+        reason = details.reason if details else None
+        if refused or reason == "content_filter":
+            return "refusal"
+        if reason or self._last.status == "incomplete":
+            return "length"
+        return "calls" if has_calls else "end"
 
     def _take(self, event: _Event) -> str:
         if event.type.endswith(".delta") and isinstance(event.delta, str):
@@ -218,202 +220,196 @@ class ResponsesDecoder:
             ):
                 self._begun = self._begun or event.item.get("type") != "reasoning"
                 self._items[event.output_index] = event.item
-                self._held.add(*map(str, event.item.values()))
-                self._held.parts(len(self._items))
+                self._limits.add(*map(str, event.item.values()))
+                self._limits.parts(len(self._items))
             case "response.output_text.delta" | "response.refusal.delta" if isinstance(
                 event.delta, str
             ):
                 self._begun = True
                 self._texts.setdefault(event.output_index, []).append(event.delta)
-                self._held.add(event.delta)
-                self._held.parts(len(self._texts))
+                self._limits.add(event.delta)
+                self._limits.parts(len(self._texts))
                 return event.delta
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
                 self.thought = event.delta if isinstance(event.delta, str) else ""
-            case _ if event.type in ENDS and event.response is not None:
+            case _ if event.type in END_EVENTS and event.response is not None:
                 return self._take_whole(event.response)
             case "response.function_call_arguments.delta":
                 self._begun = True
         return ""  # the lifecycle, and whatever is added to this protocol later
 
     def _take_whole(self, response: _Response) -> str:
-        """The last word. Its items stand for those that came before, unless it holds none."""
+        """Take the final response, whose items replace the streamed ones unless it has none."""
         self._last, self.finished = response, True
         if response.usage is not None:
-            self.used = response.usage.neutral(
-                writing_costs=server_quirks.bills_cache_writes(self._access)
-            )
+            writing_costs = server_quirks.bills_cache_writes(self._endpoint)
+            self.used = response.usage.neutral(writing_costs=writing_costs)
         if response.error or response.status in ("failed", "cancelled"):
-            raise error_mapping.error_in_stream(
-                self._access, response.error or {"message": f"the response {response.status}"}
-            )
-        if response.output:
-            shown = bool(self._texts)
-            self._items, self._texts = dict(enumerate(response.output)), {}
-            return (
-                ""
-                if shown
-                else "".join(self._said(index, item)[0] for index, item in self._items.items())
-            )
-        return ""
+            error = response.error or {"message": f"the response {response.status}"}
+            raise error_mapping.error_in_stream(self._endpoint, error)
+        if not response.output:
+            return ""
+        text_was_streamed = bool(self._texts)
+        self._items, self._texts = dict(enumerate(response.output)), {}
+        if text_was_streamed:
+            return ""
+        return "".join(self._message_text(index, item)[0] for index, item in self._items.items())
 
-    def _said(self, index: int, item: dict[str, JsonValue]) -> tuple[str, bool]:
-        """The text of a message, and whether it is a refusal."""
+    def _message_text(self, index: int, item: dict[str, JsonValue]) -> tuple[str, bool]:
+        """Return the text of a message item, and whether it is a refusal."""
         if item.get("type", "message") != "message":
             return "", False
         content = item.get("content")
-        parts = (
-            [part for part in content if isinstance(part, dict)]
-            if isinstance(content, list)
-            else []
-        )
-        refused = any(part.get("type") == "refusal" for part in parts)
-        whole = "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
-        return join_surrogates(whole or "".join(self._texts.get(index, []))), refused
+        text, refused = "", False
+        for part in content if isinstance(content, list) else []:
+            if isinstance(part, dict):
+                text += str(part.get("text") or part.get("refusal") or "")
+                refused = refused or part.get("type") == "refusal"
+        return join_surrogates(text or "".join(self._texts.get(index, []))), refused
 
-    def _call(self, item: dict[str, JsonValue], before: list[Call]) -> Call:
-        given, arguments = item.get("call_id") or item.get("id"), item.get("arguments")
-        taken = {call.id for call in before}
-        written = (
-            arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        )
-        return Call(
-            id=given
-            if isinstance(given, str) and given not in taken
-            else self._new_id(len(before)),
-            tool=join_surrogates(str(item.get("name") or "")),
-            arguments="{}"
-            if arguments is None or not written.strip()
-            else join_surrogates(written),
-        )
+    def _call(self, item: dict[str, JsonValue], earlier: list[Call]) -> Call:
+        id = item.get("call_id") or item.get("id")
+        if not isinstance(id, str) or any(id == call.id for call in earlier):
+            id = self._new_id(len(earlier))
+        arguments = item.get("arguments")
+        if arguments is None:
+            text = "{}"
+        elif isinstance(arguments, str):
+            text = arguments if arguments.strip() else "{}"
+        else:
+            text = json.dumps(arguments, ensure_ascii=False)
+        tool = str(item.get("name") or "")
+        return Call(id=id, tool=join_surrogates(tool), arguments=join_surrogates(text))
 
 
-def _without_its_kind(parsed: object) -> object:
-    """An error event without the word that it is one, which is no kind of error."""
+def _without_event_type(parsed: object) -> object:
+    """Return an error event without its type "error", which would be read as the kind of error."""
     if isinstance(parsed, dict) and not parsed.get("error"):
         return {name: value for name, value in parsed.items() if name != "type"}
     return parsed
 
 
-def _reasoning_block(item: dict[str, JsonValue], after: tuple[int, int]) -> Thinking:
-    """A summary of it, or all of it where the server tells; sealed it goes back."""
-    told = [item.get("summary"), item.get("content")]
-    parts = [
-        part
-        for list_ in told
-        if isinstance(list_, list)
-        for part in list_
-        if isinstance(part, dict)
-    ]
-    text = "\n\n".join(str(part.get("text") or "") for part in parts).strip()
-    sealed = item.get("encrypted_content")
-    return Thinking(
-        text=join_surrogates(text), data=json.dumps({**item, **position(after)}) if sealed else ""
-    )
+def _reasoning_block(
+    item: dict[str, JsonValue], characters_before: int, calls_before: int
+) -> Thinking:
+    """Return the summary and text of a reasoning item; a sealed item is kept to go back."""
+    texts: list[str] = []
+    for parts in (item.get("summary"), item.get("content")):
+        for part in parts if isinstance(parts, list) else []:
+            if isinstance(part, dict):
+                texts.append(str(part.get("text") or ""))
+    text = join_surrogates("\n\n".join(texts).strip())
+    if not item.get("encrypted_content"):
+        return Thinking(text=text)
+    data = json.dumps({**item, **position(characters_before, calls_before)})
+    return Thinking(text=text, data=data)
 
 
 SHORTEST_REPLY = 16
-"""Tokens that a reply may be asked for at least."""
+"""The least limit on reply tokens that the API accepts."""
 SEALED = "reasoning.encrypted_content"
 
 
 def encode(
-    prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks, *, phased: bool = False
+    prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks, *, phased: bool = False
 ) -> Json:
-    """The request body. `phased`: the server says of its messages whether they are commentary, and
-    wants to be told.
+    """Return the request body. `phased` says that the server expects messages marked as commentary
+    or answer.
 
-    What is thought counts against `max_output_tokens`, so room for it comes on top. There is no
-    seed on this wire, and there are no stop sequences.
+    Tokens for reasoning are added to `max_output_tokens`, which includes them. This wire has no
+    seed and no stop sequences.
     """
     history = with_media_behind_results(
-        normalized(prompt.messages, access.name if dialect.sealed else "")
+        normalized(prompt.messages, endpoint.name if quirks.sealed else "")
     )
-    effort = prompt.effort or access.effort
-    most = max(prompt.max_tokens + THINKING_TOKENS.get(effort, 0), SHORTEST_REPLY)
+    effort = prompt.effort or endpoint.effort
+    max_tokens = max(prompt.max_tokens + THINKING_TOKENS.get(effort, 0), SHORTEST_REPLY)
     payload: Json = {
-        "model": access.model,
+        "model": endpoint.model,
         "input": [item for message in history for item in _items(message, phased)],
-        "max_output_tokens": dialect.tokens(most),
+        "max_output_tokens": quirks.tokens(max_tokens),
         "stream": True,
         "store": False,
     }
     if prompt.system.strip():
         payload["instructions"] = prompt.system
-    if dialect.encrypted:
+    if quirks.encrypted:
         payload["include"] = [SEALED]
     if prompt.tools:
-        payload["tools"] = [_tool(tool, dialect) for tool in prompt.tools]
+        payload["tools"] = [_tool(tool, quirks) for tool in prompt.tools]
     if prompt.tools and prompt.tool_choice:
-        payload["tool_choice"] = _choice(prompt.tool_choice)
-    if prompt.temperature is not None and dialect.temperature:
+        payload["tool_choice"] = _tool_choice(prompt.tool_choice)
+    if prompt.temperature is not None and quirks.temperature:
         payload["temperature"] = prompt.temperature
-    if server_quirks.wants_cache_key(access) and dialect.cache_key:
+    if server_quirks.wants_cache_key(endpoint) and quirks.cache_key:
         payload["prompt_cache_key"] = server_quirks.cache_key(prompt)
-    if prompt.metadata and dialect.metadata:
+    if prompt.metadata and quirks.metadata:
         payload["metadata"] = dict(prompt.metadata)
-    if effort and dialect.effort:
-        told = {} if effort == "none" or not dialect.summary else {"summary": "auto"}
-        payload["reasoning"] = {"effort": effort, **told}
-    if prompt.reply_schema and dialect.schema != "none":
-        payload["text"] = {"format": _format(prompt.reply_schema, dialect)}
+    if effort and quirks.effort:
+        payload["reasoning"] = {"effort": effort}
+        if effort != "none" and quirks.summary:
+            payload["reasoning"] = {"effort": effort, "summary": "auto"}
+    if prompt.reply_schema and quirks.schema != "none":
+        payload["text"] = {"format": _format(prompt.reply_schema, quirks)}
     return payload
 
 
 def _items(message: Message, phased: bool) -> list[Json]:
     match message:
         case FromUser():
-            return [{"role": "user", "content": _asked(message)}]
+            return [{"role": "user", "content": _user_content(message)}]
         case FromTool():
             return [
                 {"type": "function_call_output", "call_id": message.call, "output": message.text}
             ]
         case FromAgent():
-            return _said(
-                message, ("commentary" if message.calls else "final_answer") if phased else ""
-            )
+            phase = ""
+            if phased:
+                phase = "commentary" if message.calls else "final_answer"
+            encode_text = partial(_text_items, phase=phase)
+            items = in_order(message, _reasoning_item, encode_text, _call_items)
+            while items and items[-1].get("type") == "reasoning":
+                items.pop()  # the API refuses reasoning that nothing follows
+            return items
 
 
-def _asked(message: FromUser) -> JsonValue:
+def _user_content(message: FromUser) -> JsonValue:
     if not message.media:
         return message.text
-    words: list[JsonValue] = (
-        [{"type": "input_text", "text": message.text}] if message.text.strip() else []
-    )
-    return [*words, *(_part(one) for one in message.media)]
+    parts: list[JsonValue] = []
+    if message.text.strip():
+        parts.append({"type": "input_text", "text": message.text})
+    for item in message.media:
+        url = f"data:{item.type};base64,{item.data}"
+        if item.is_picture:
+            parts.append({"type": "input_image", "image_url": url, "detail": "auto"})
+        else:
+            parts.append({"type": "input_file", "filename": item.name, "file_data": url})
+    return parts
 
 
-def _part(one: Media) -> JsonValue:
-    url = f"data:{one.type};base64,{one.data}"
-    if one.is_picture:
-        return {"type": "input_image", "image_url": url, "detail": "auto"}
-    return {"type": "input_file", "filename": one.name, "file_data": url}
+def _reasoning_item(thinking: Thinking) -> Json | None:
+    """Return the provider's own item, or None if it was not sealed.
 
-
-def _said(message: FromAgent, phase: str) -> list[Json]:
-    """A thought that nothing follows is refused."""
-    items = in_order(message, _thought, partial(_words, phase=phase), _uses)
-    while items and items[-1].get("type") == "reasoning":
-        items.pop()
-    return items
-
-
-def _thought(thinking: Thinking) -> Json | None:
-    """The provider's own item out of an opaque value, without its status, which is refused; None
-    for one that was not sealed."""
-    item = arguments_object(thinking.data)
-    if not item or item.get("type") != "reasoning" or not item.get("encrypted_content"):
+    Its status is left out, because the API refuses it.
+    """
+    fields = arguments_object(thinking.data)
+    if not fields or fields.get("type") != "reasoning" or not fields.get("encrypted_content"):
         return None
-    own: Json = parse_json(thinking.data)
-    return {name: value for name, value in own.items() if name not in (POSITION, "status")}
+    item: Json = parse_json(thinking.data)
+    return {name: value for name, value in item.items() if name not in (POSITION, "status")}
 
 
-def _words(text: str, phase: str) -> list[Json]:
-    said: Json = {"role": "assistant", "content": text, **({"phase": phase} if phase else {})}
-    return [said] if text.strip() else []
+def _text_items(text: str, phase: str) -> list[Json]:
+    if not text.strip():
+        return []
+    item: Json = {"role": "assistant", "content": text}
+    if phase:
+        item["phase"] = phase
+    return [item]
 
 
-def _uses(calls: Sequence[Call]) -> list[Json]:
+def _call_items(calls: Sequence[Call]) -> list[Json]:
     return [
         {
             "type": "function_call",
@@ -425,42 +421,44 @@ def _uses(calls: Sequence[Call]) -> list[Json]:
     ]
 
 
-def _tool(tool: ToolSpec, dialect: ServerQuirks) -> Json:
-    """`strict` would want every argument to be required; it is on where nothing is said."""
+def _tool(tool: ToolSpec, quirks: ServerQuirks) -> Json:
+    """Encode a tool. `strict`, which the API turns on by default, would require every argument."""
     return {
         "type": "function",
         "name": tool.name,
         "description": tool.description,
-        "parameters": server_quirks.tool_parameters(tool, dialect),
+        "parameters": server_quirks.tool_parameters(tool, quirks),
         "strict": False,
     }
 
 
-def _choice(choice: str) -> JsonValue:
-    return choice if choice in ("none", "required") else {"type": "function", "name": choice}
+def _tool_choice(choice: str) -> JsonValue:
+    if choice in ("none", "required"):
+        return choice
+    return {"type": "function", "name": choice}
 
 
-def _format(schema: str, dialect: ServerQuirks) -> Json:
-    if dialect.schema == "object":
+def _format(schema: str, quirks: ServerQuirks) -> Json:
+    if quirks.schema == "object":
         return {"type": "json_object"}
     return {"type": "json_schema", "name": "reply", "schema": parse_json(schema), "strict": False}
 
 
 class Responses(WireAgent):
-    """An entry of the pool behind a Responses server."""
+    """An agent behind a Responses server."""
 
     def __init__(
-        self, access: ModelEndpoint, transport: httpx.AsyncBaseTransport | None = None
+        self, endpoint: ModelEndpoint, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
-        super().__init__(access, access.credentials, transport)
+        super().__init__(endpoint, endpoint.credentials, transport)
         self._phased = False
 
     async def _once(self, prompt: Prompt, say: Say, quirks: ServerQuirks) -> Reply:
-        decoder = ResponsesDecoder(self._access, lambda number: call_id(prompt, number))
-        request = ("/responses", encode(prompt, self._access, quirks, phased=self._phased))
+        decoder = ResponsesDecoder(self._endpoint, lambda number: call_id(prompt, number))
+        payload = encode(prompt, self._endpoint, quirks, phased=self._phased)
         stops = StopSequences(prompt.stop)
         try:
-            return await self._exchange(request, decoder, stops, say, prompt)
+            return await self._exchange("/responses", payload, decoder, stops, say, prompt)
         except AgentError as error:
             if error.kind == "absent":
                 error.hint = f'{error.hint} A server without /responses wants `api = "chat"`.'

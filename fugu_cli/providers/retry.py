@@ -1,10 +1,10 @@
-"""Retries a failed call where that can help, and reports each pause before it begins.
+"""Retries a failed call if that can help, and reports each pause before it begins.
 
-Stands around any agent. It must not know wires or statuses: an AgentError says itself whether to
-retry and how long the server wants to be left alone. Nor does it know other agents: whoever listens
-to `wait` forbids a pause that another agent can spare. The loop is our own, not stamina's: stamina
-draws its jittered delay after the hook that could report it, reports through hooks of the whole
-process, not to the call's `wait`, and takes no sleep from outside.
+Wraps any agent. It knows no wires or statuses: an AgentError says itself whether to retry and how
+long to wait. Nor does it know other agents: the `wait` function forbids a pause if another agent
+can act. The loop is our own, not stamina's: stamina draws its jittered delay after the hook that
+could report it, reports through hooks of the whole process instead of the call's `wait`, and does
+not accept a sleep function.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from fugu_cli.providers.circuit_breaker import CircuitBreaker
 
 @dataclass(frozen=True)
 class Backoff:
-    """How often and how long a call is tried. Seconds.
+    """Limits on the retries of a call, in seconds.
 
-    The pause before try n + 1 is what the server asks for, else drawn from [half, whole] of
-    min(longest, first * 2**(n - 1)). No pause ends later than `total` after the call began.
+    The pause before attempt n + 1 is the time that the server asks for, else a random time between
+    half and all of min(longest, first * 2**(n - 1)). No pause ends later than `total` after the
+    call began.
     """
 
     attempts: int = 5
@@ -38,7 +39,7 @@ class Backoff:
 
 @dataclass(frozen=True)
 class RetryClock:
-    """The clock and the chance a pause depends on; tests bring their own."""
+    """The clock and the random numbers that pauses depend on; tests bring their own."""
 
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     now: Callable[[], float] = time.monotonic
@@ -46,7 +47,7 @@ class RetryClock:
 
 
 class Retrying(AgentWrapper):
-    """`agent`, tried again after failures that may pass. `breaker` knows the rate limits that other
+    """Retries `agent` after failures that may pass. `breaker` holds the rate limits that other
     calls met.
     """
 
@@ -63,34 +64,42 @@ class Retrying(AgentWrapper):
         self._breaker = breaker
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """The first reply that comes whole. What a broken one had said is dropped: the next starts
-        again. What it had used is not: it was paid for, and counts with the reply, or with the last
-        error."""
+        """Return the first complete reply.
+
+        The text of a failed attempt is void, since the next starts again. Its usage was paid for, and
+        is added to that of the reply or of the last error.
+        """
         began, used = self._time.now(), Usage()
         attempt = 1
         while True:
             try:
-                await self._keep_to_limits(wait)
+                await self._wait_for_rate_limit(wait)
                 reply = await self._agent.reply(prompt, say, wait)
                 return reply.model_copy(update={"usage": used + reply.usage})
             except asyncio.CancelledError as cancelled:
                 note_usage(cancelled, used + (noted_usage(cancelled) or Usage()))
                 raise
             except AgentError as error:
-                error.usage = used = used + (error.usage or Usage())
-                seconds = self._pause(error, attempt)
-                if (
-                    self._breaker is not None
-                    and error.kind == "limited"
-                    and (error.after or seconds)
-                ):
-                    self._breaker.limits.hold(self.name, error.after or seconds or 0.0)
-                gone = self._time.now() - began
+                used += error.usage or Usage()
+                error.usage = used
+                seconds = self._pause_seconds(error, attempt)
+                limited_for = error.after or seconds
+                if self._breaker is not None and error.kind == "limited" and limited_for:
+                    self._breaker.limits.hold(self.name, limited_for)
                 attempts = min(self._backoff.attempts, error.tries or self._backoff.attempts)
-                if seconds is None or attempt >= attempts or gone + seconds > self._backoff.total:
-                    error.retry = False  # for a wrapper around this one, which would begin again
+                elapsed = self._time.now() - began
+                if (
+                    seconds is None
+                    or attempt >= attempts
+                    or elapsed + seconds > self._backoff.total
+                ):
+                    error.retry = False  # for a wrapper around this one, which would retry again
                     raise
-                _tell(wait, Pause(str(error), seconds, used, error, attempt, attempts - 1))
+                try:
+                    wait(Pause(str(error), seconds, used, error, attempt, attempts - 1))
+                except AgentError as forbidden:
+                    forbidden.usage, forbidden.retry = used, False
+                    raise
                 try:
                     await self._time.sleep(seconds)
                 except asyncio.CancelledError as cancelled:
@@ -98,45 +107,33 @@ class Retrying(AgentWrapper):
                     raise
                 attempt += 1
 
-    async def _keep_to_limits(self, wait: Wait) -> None:
-        """Another call was told to leave the account alone: so does this one. Raises AgentError for
-        too long a wait.
+    async def _wait_for_rate_limit(self, wait: Wait) -> None:
+        """Wait until the account may be asked again, after another call met its rate limit.
+
+        Raises AgentError if that takes too long.
         """
         seconds = self._breaker.limits.seconds(self.name) if self._breaker else 0.0
         if seconds <= 0:
             return
-        said = f"{self.name}: its server limits how often it is asked, for {seconds:.0f} s more"
-        error = AgentError(said, kind="limited", after=seconds)
+        message = f"{self.name}: its server limits how often it is asked, for {seconds:.0f} s more"
+        error = AgentError(message, kind="limited", after=seconds)
         if seconds > self._backoff.total:
             raise error
         wait(Pause(f"waiting for {self.name}", seconds, error=error))
         await self._time.sleep(seconds)
 
-    def _pause(self, error: AgentError, attempt: int) -> float | None:
-        """Seconds to wait before the next try; None where there should be none."""
+    def _pause_seconds(self, error: AgentError, attempt: int) -> float | None:
+        """Return the seconds to wait before the next attempt, or None if there should be none."""
         if not error.retry:
             return None
-        whole = min(self._backoff.longest, self._backoff.first * 2.0 ** (attempt - 1))
-        # Some servers always ask for 0 seconds, and a date may be over by this machine's clock:
-        # that is no wish.
-        return error.after or whole * (1 + self._time.chance()) / 2
-
-
-def _tell(wait: Wait, pause: Pause) -> None:
-    """That it is tried again. Where that is forbidden, what the tries have used is still to be paid
-    for.
-    """
-    try:
-        wait(pause)
-    except AgentError as forbidden:
-        forbidden.usage, forbidden.retry = pause.used, False
-        raise
+        if error.after:  # 0 is no request: some servers always send it, or a date that is over
+            return error.after
+        longest = min(self._backoff.longest, self._backoff.first * 2.0 ** (attempt - 1))
+        return longest * (1 + self._time.chance()) / 2
 
 
 class Speaking(AgentWrapper):
-    """`agent`, for whom a reply with neither a word nor a call is a failure. It is tried once
-    more.
-    """
+    """Treats a reply of `agent` without text and calls as a failure, which is retried once."""
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         reply = await self._agent.reply(prompt, say, wait)

@@ -1,22 +1,24 @@
-"""An agent that answers from a script: for tests, demonstrations and `fugu run --script`. No model,
-no network.
+"""An agent that answers from a script, without a model or network: for tests, demonstrations and
+`fugu run --script`.
 
-A script is TOML, one `[[step]]` after the other, each the answer to one call:
+A script is TOML. Each `[[step]]` is the answer to one call:
 
-    [[step]] text = "I read the file first."                      # streamed line by line calls = [{
-    tool = "read", arguments = { path = "a.py" } }]  # arguments: a table, or a text that may be no
-    JSON usage = { input = 120, cached = 100, output = 12 }   # priced like any other, by the
-    entry's `price` stop = "calls"                                       # default: calls if there
-    are any, else end model = "served-by"                                  # default: the entry's
-    name delay = 0.5                                          # seconds before it, and between
-    lines: `pace`
+    [[step]]
+    text = "I read the file first."   # streamed line by line
+    calls = [{ tool = "read", arguments = { path = "a.py" } }]   # a table, or a text (any, not only JSON)
+    usage = { input = 120, cached = 100, output = 12 }   # billed at the agent's `price`
+    stop = "calls"        # default: calls if there are any, else end
+    model = "served-by"   # default: the agent's name
+    delay = 0.5           # seconds before the answer
+    pace = 0.1            # seconds between lines
 
-    [[step]] text = "Half a sen"                                  # said before the error: a stream
-    cut in the middle error = { kind = "limited", message = "slow down", retry = true, after = 2.0 }
+    [[step]]
+    text = "Half a sen"   # streamed before the error: a reply that is cut off
+    error = { kind = "limited", message = "slow down", retry = true, after = 2.0 }
 
-Which step is next is not kept here but told: `done` replies of this agent are in the log already,
-so a session that was killed goes on at the right step. Errors are in no log as replies: those
-before the next reply are raised again.
+The next step follows from the log: it holds `done` replies of this agent, so a killed session
+continues at the right step. Errors are not in the log as replies, so those before the next reply are
+raised again.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ ErrorKind = Literal[
 
 
 class ScriptedError(Value):
-    """A failure instead of a reply; the fields of AgentError."""
+    """A failure instead of a reply, with the fields of AgentError."""
 
     kind: ErrorKind
     message: str = "as the script says"
@@ -57,7 +59,7 @@ class ScriptedError(Value):
 
 
 class ScriptedCall(Value):
-    """A call as the script makes it. Without an `id` it gets one of its place in the script."""
+    """A tool call of the script. Without an `id` it gets one from its position in the script."""
 
     tool: str
     arguments: dict[str, JsonValue] | str = "{}"
@@ -85,7 +87,7 @@ class Script(Value):
 
 
 def load_script(path: Path) -> Script:
-    """The script in a TOML file. Raises ConfigError that names the file and the place."""
+    """Load a script from a TOML file. Raises ConfigError that names the file and the faulty field."""
     try:
         return Script.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
@@ -97,48 +99,45 @@ def load_script(path: Path) -> Script:
         raise ConfigError(f"the script {path} is no TOML: {error}") from error
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part + 1 if isinstance(part, int) else part) for part in fault["loc"])
-        raise ConfigError(f"the script {path}: {where}: {fault['msg']}") from error
+        field = ".".join(str(part + 1 if isinstance(part, int) else part) for part in fault["loc"])
+        raise ConfigError(f"the script {path}: {field}: {fault['msg']}") from error
 
 
 class Scripted:
-    """An entry of the pool that follows a script. `done`: how many replies, plans and summaries of
-    it the log holds.
-    """
+    """An agent that follows a script. `done` counts its replies, plans and summaries in the log."""
 
     def __init__(self, name: str, script: Script, done: int = 0) -> None:
         self._name = name
         self._steps = script.step
         self._replied = done
-        self._at = _steps_before(script.step, done)
+        self._next = _steps_before(script.step, done)
 
     @property
     def name(self) -> str:
         return self._name
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """The next step's answer; the prompt makes no difference."""
-        if self._at >= len(self._steps):
+        """Return the answer of the next step, whatever the prompt is."""
+        if self._next >= len(self._steps):
             raise AgentError(
                 f"{self._name}: the script ends after {self._replied} replies and one more is "
                 f"asked for",
                 kind="invalid",
                 hint="Add a step to the script.",
             )
-        step = self._steps[self._at]
-        self._at += 1
+        step = self._steps[self._next]
+        self._next += 1
         await asyncio.sleep(step.delay)
         for line in step.text.splitlines(keepends=True):
             say(line)
             await asyncio.sleep(step.pace)
         if step.error is not None:
-            told = step.error
             error = AgentError(
-                f"{self._name}: {told.message}",
-                kind=told.kind,
-                retry=told.retry,
-                after=told.after,
-                hint=told.hint,
+                f"{self._name}: {step.error.message}",
+                kind=step.error.kind,
+                retry=step.error.retry,
+                after=step.error.after,
+                hint=step.error.hint,
             )
             error.usage = step.usage
             raise error
@@ -150,18 +149,17 @@ class Scripted:
         pass
 
     def _reply(self, step: ScriptedStep) -> Reply:
-        calls = tuple(
-            Call(
-                id=call.id or f"{self._name}-{self._replied}-{number}",
-                tool=call.tool,
-                arguments=_written(call),
-            )
-            for number, call in enumerate(step.calls)
-        )
+        calls: list[Call] = []
+        for number, call in enumerate(step.calls):
+            arguments = call.arguments
+            if not isinstance(arguments, str):
+                arguments = json.dumps(arguments, ensure_ascii=False)
+            id = call.id or f"{self._name}-{self._replied}-{number}"
+            calls.append(Call(id=id, tool=call.tool, arguments=arguments))
         return Reply(
             text=step.text,
             thinking=(Thinking(text=step.thinking),) if step.thinking else (),
-            calls=calls,
+            calls=tuple(calls),
             usage=step.usage,
             model=step.model or self._name,
             stop=step.stop or ("calls" if calls else "end"),
@@ -169,19 +167,11 @@ class Scripted:
 
 
 def _steps_before(steps: tuple[ScriptedStep, ...], done: int) -> int:
-    """The place behind the `done`-th step that is a reply."""
+    """Return the index of the step after the first `done` replies."""
     if done <= 0:
         return 0
     replies = [number for number, step in enumerate(steps) if step.error is None]
     return replies[done - 1] + 1 if done <= len(replies) else len(steps)
-
-
-def _written(call: ScriptedCall) -> str:
-    return (
-        call.arguments
-        if isinstance(call.arguments, str)
-        else json.dumps(call.arguments, ensure_ascii=False)
-    )
 
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
-"""What a model is shown of pictures and PDFs: themselves, the text of a PDF, or a line in their
-place. Knows no wire.
+"""Decides how pictures and PDFs are shown to a model: themselves, a PDF's text, or a line instead.
+Knows no wire.
 
-A picture that cannot be shown never ends a session: not where the model has no vision, where its
-bytes are gone, or where its provider refuses it.
+A picture that cannot be shown never ends a session: not if the model has no vision, its bytes are
+gone, or its provider refuses it.
 """
 
 from __future__ import annotations
@@ -20,29 +20,27 @@ NO_DOCUMENTS = "this model reads no PDFs as they are"
 REFUSED = "its provider refused it"
 GONE = "its bytes are not kept any more"
 CROWDED = "newer ones take all the room of a request"
-MOST_SHOWN = 22_000_000
-"""Bytes of all media of a request: Anthropic takes 32 MB, in base64."""
-TAKES_NONE = re.compile(
+MAX_BYTES = 22_000_000
+"""Bytes of all media of a request. Anthropic accepts 32 MB in base64."""
+MEDIA_REFUSED = re.compile(
     r"\b(images?|image_url|input_image|vision|multi-?modal|mmproj|pdfs?|input_file)\b",
     re.IGNORECASE,
 )
-"""What servers say that refuse media with another status than 400: OpenRouter 404, llama.cpp
-500.
-"""
+"""Words of servers that refuse media with another status than 400: OpenRouter 404, llama.cpp 500."""
 
 WhyNot = Callable[[Media], str]
-"""Why it is not shown; "" where it is."""
+"""Return why an item is not shown, "" if it is."""
 
 
 def why_not(*, vision: bool, documents: bool, refused: Collection[str]) -> WhyNot:
-    """For a model that sees pictures, or reads PDFs as they are, and whose provider refused these
-    (by `sha`).
+    """Return the check for a model: `vision` and `documents` say what it can read, `refused` holds
+    the `sha` of items that its provider refused.
     """
 
-    def why(one: Media) -> str:
-        if one.sha in refused:
+    def why(item: Media) -> str:
+        if item.sha in refused:
             return REFUSED
-        if one.is_picture:
+        if item.is_picture:
             return "" if vision else NO_VISION
         return "" if documents else NO_DOCUMENTS
 
@@ -50,106 +48,103 @@ def why_not(*, vision: bool, documents: bool, refused: Collection[str]) -> WhyNo
 
 
 def as_shown(messages: Sequence[Message], why: WhyNot) -> tuple[Message, ...]:
-    """The messages with text in the place of what is not shown."""
-    return tuple(
-        message if isinstance(message, FromAgent) else _shown(message, why) for message in messages
-    )
+    """Return the messages with text in place of media that are not shown."""
+    shown: list[Message] = []
+    for message in messages:
+        shown.append(message if isinstance(message, FromAgent) else _shown(message, why))
+    return tuple(shown)
 
 
 def _shown(message: FromUser | FromTool, why: WhyNot) -> FromUser | FromTool:
-    reasons = [(one, why(one)) for one in message.media]
-    if not any(reason for _, reason in reasons):
-        return message
     text = message.text
-    for one, reason in reasons:
-        named, instead = f"[{one.described}]", in_words(one, reason)
-        if reason and named in text:
-            text = text.replace(named, instead, 1)
-        elif reason:
-            text = f"{text}\n\n{instead}".strip()
-    return message.model_copy(
-        update={"text": text, "media": tuple(one for one, reason in reasons if not reason)}
-    )
+    shown: list[Media] = []
+    for item in message.media:
+        reason = why(item)
+        if not reason:
+            shown.append(item)
+            continue
+        label, replacement = f"[{item.described}]", in_words(item, reason)
+        if label in text:
+            text = text.replace(label, replacement, 1)
+            continue
+        text = f"{text}\n\n{replacement}".strip()
+    if len(shown) == len(message.media):
+        return message
+    return message.model_copy(update={"text": text, "media": tuple(shown)})
 
 
-def in_words(one: Media, reason: str) -> str:
-    """What stands in its place: a line; of a PDF its text, where it has any."""
-    if one.text:
-        return f"[{one.described}, as text:]\n{one.text}"
-    return f"[{one.described}, not shown: {reason}]"
+def in_words(item: Media, reason: str) -> str:
+    """Return the text that replaces an item: a PDF's own text if it has any, else a line with the
+    reason.
+    """
+    if item.text:
+        return f"[{item.described}, as text:]\n{item.text}"
+    return f"[{item.described}, not shown: {reason}]"
 
 
 def loaded(prompt: Prompt, blob: Callable[[str], bytes | None]) -> Prompt:
-    """The prompt with the bytes of its media. `blob` finds them by `sha`; None where they are
-    gone.
-    """
-    found = {one.sha: blob(one.sha) for one in prompt.media if not one.data}
-    if not found:
+    """Return the prompt with the bytes of its media. `blob` returns them by `sha`, None if gone."""
+    blobs = {item.sha: blob(item.sha) for item in prompt.media if not item.data}
+    if not blobs:
         return prompt
 
-    def filled(one: Media) -> Media:
-        data = found.get(one.sha)
-        return (
-            one
-            if data is None
-            else one.model_copy(update={"data": base64.b64encode(data).decode()})
-        )
+    def with_data(item: Media) -> Media:
+        data = blobs.get(item.sha)
+        if data is None:
+            return item
+        return item.model_copy(update={"data": base64.b64encode(data).decode()})
 
-    def with_bytes(message: Message) -> Message:
-        if isinstance(message, FromAgent) or not message.media:
-            return message
-        return message.model_copy(update={"media": tuple(map(filled, message.media))})
-
-    messages = [with_bytes(message) for message in prompt.messages]
-    return prompt.model_copy(
-        update={"messages": as_shown(messages, lambda one: "" if one.data else GONE)}
-    )
+    messages: list[Message] = []
+    for message in prompt.messages:
+        if not isinstance(message, FromAgent) and message.media:
+            media = tuple(map(with_data, message.media))
+            message = message.model_copy(update={"media": media})
+        messages.append(message)
+    shown = as_shown(messages, lambda item: "" if item.data else GONE)
+    return prompt.model_copy(update={"messages": shown})
 
 
 def with_room(prompt: Prompt) -> Prompt:
-    """The prompt with a line in the place of its oldest media, where all together are more than a
-    request may hold.
-    """
-    over = sum(one.size for one in prompt.media) - MOST_SHOWN
+    """Return the prompt without its oldest media, if all media exceed the limit of a request."""
+    excess = sum(item.size for item in prompt.media) - MAX_BYTES
+    if excess <= 0:
+        return prompt
 
-    def why(one: Media) -> str:
-        nonlocal over
-        if over <= 0:
+    def why(item: Media) -> str:
+        nonlocal excess
+        if excess <= 0:
             return ""
-        over -= one.size
+        excess -= item.size
         return CROWDED
 
-    return (
-        prompt
-        if over <= 0
-        else prompt.model_copy(update={"messages": as_shown(prompt.messages, why)})
-    )
+    return prompt.model_copy(update={"messages": as_shown(prompt.messages, why)})
 
 
 class RefusedMedia:
-    """The pictures and PDFs, by `sha`, that one server has refused."""
+    """Remembers the pictures and PDFs, by `sha`, that one server has refused."""
 
     def __init__(self) -> None:
-        self._known: set[str] = set()
+        self._refused: set[str] = set()
 
     async def reply(
         self, prompt: Prompt, wait: Wait, call: Callable[[Prompt], Awaitable[Reply]]
     ) -> Reply:
-        """The reply to a prompt. Where the server does not accept it, it is asked again without the
-        newest media, then without all of them: one of them may be why. Raises the first AgentError
-        where none is."""
-        known = self._known.intersection(one.sha for one in prompt.media)
-        prompt = with_room(without(prompt, known))
+        """Return the reply to a prompt.
+
+        If the server refuses the request, it is repeated without the newest media, then without any.
+        Raises the first AgentError if that does not help.
+        """
+        refused = self._refused.intersection(item.sha for item in prompt.media)
+        prompt = with_room(without(prompt, refused))
         try:
-            return _with_refused(await call(prompt), known)
+            return _with_refused(await call(prompt), refused)
         except AgentError as error:
             if not prompt.media or not _may_be_media(error):
                 raise
             first = error
-        for left_out in _left_out(prompt):
-            names = ", ".join(
-                dict.fromkeys(one.name for one in prompt.media if one.sha in left_out)
-            )
+        for left_out in _candidates(prompt):
+            left_out_names = [item.name for item in prompt.media if item.sha in left_out]
+            names = ", ".join(dict.fromkeys(left_out_names))
             wait(Pause(f"{first}; it is asked again without {names}"))
             try:
                 reply = await call(without(prompt, left_out))
@@ -157,14 +152,14 @@ class RefusedMedia:
                 if not _may_be_media(error):
                     raise
             else:
-                self._known |= left_out
-                return _with_refused(reply, known | left_out)
+                self._refused |= left_out
+                return _with_refused(reply, refused | left_out)
         raise first
 
 
 def _may_be_media(error: AgentError) -> bool:
-    """The server does not accept the request, perhaps for its pictures and PDFs."""
-    named = error.kind in ("absent", "overloaded") and TAKES_NONE.search(str(error)) is not None
+    """Return whether the server may have refused the request because of its media."""
+    named = error.kind in ("absent", "overloaded") and MEDIA_REFUSED.search(str(error)) is not None
     return named or (error.kind == "invalid" and not error.too_long)
 
 
@@ -173,19 +168,18 @@ def _with_refused(reply: Reply, refused: Collection[str]) -> Reply:
 
 
 def without(prompt: Prompt, left_out: Collection[str]) -> Prompt:
-    """The prompt with a line in the place of these."""
-    messages = as_shown(prompt.messages, lambda one: REFUSED if one.sha in left_out else "")
+    """Return the prompt with a line in place of the items in `left_out`."""
+    messages = as_shown(prompt.messages, lambda item: REFUSED if item.sha in left_out else "")
     return prompt.model_copy(update={"messages": messages})
 
 
-def _left_out(prompt: Prompt) -> Iterator[frozenset[str]]:
-    """What to try without: the media of the newest message that has any, then all."""
-    newest = next(
-        message.media
-        for message in reversed(prompt.messages)
-        if not isinstance(message, FromAgent) and message.media
-    )
-    some, every = (frozenset(one.sha for one in media) for media in (newest, prompt.media))
-    yield some
-    if some != every:
-        yield every
+def _candidates(prompt: Prompt) -> Iterator[frozenset[str]]:
+    """Yield the media to leave out: those of the newest message with media, then all."""
+    all_media = frozenset(item.sha for item in prompt.media)
+    for message in reversed(prompt.messages):
+        if not isinstance(message, FromAgent) and message.media:
+            newest = frozenset(item.sha for item in message.media)
+            yield newest
+            if newest != all_media:
+                yield all_media
+            return

@@ -1,4 +1,6 @@
-"""Tokens of calls that no server counted, estimated from what was sent and what was received. Pure."""
+"""Estimates the tokens of calls whose usage the server did not report, from the bytes sent and
+received.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from fugu_cli.messages import BYTES_PER_TOKEN, Prompt, Reply, Usage
 
 
 def usage_of_reply(reply: Reply, prompt: Prompt) -> Usage:
-    """The usage of a whole reply, with estimates of what its server left out."""
+    """Return the usage of a whole reply, with estimates for missing counts."""
     texts = [reply.text, *(block.text for block in reply.thinking)]
     texts += [text for call in reply.calls for text in (call.tool, call.arguments)]
     received = sum(len(text.encode("utf-8", "replace")) for text in texts)
@@ -16,7 +18,9 @@ def usage_of_reply(reply: Reply, prompt: Prompt) -> Usage:
 
 
 def usage_of_broken_call(reported: Usage, prompt: Prompt, received_bytes: int) -> Usage:
-    """The usage of a call that broke off after `received_bytes` of text, thoughts and arguments."""
+    """Return the usage of a call that broke off after `received_bytes` of text, reasoning and
+    arguments.
+    """
     return _with_estimates(reported, prompt, received_bytes)
 
 

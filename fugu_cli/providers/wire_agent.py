@@ -1,6 +1,7 @@
-"""An entry of the pool behind a server: one call, made again without what the server refuses.
+"""An agent behind a server: one call, repeated without the parameters that the server refuses.
 
-Between the wire formats, each of which is a subclass, and http_client.py, which makes the exchange.
+Stands between the wire formats, each of which is a subclass, and http_client.py, which makes the
+exchange.
 """
 
 from __future__ import annotations
@@ -24,100 +25,98 @@ from fugu_cli.providers.usage_estimates import usage_of_broken_call, usage_of_re
 
 
 class ReplyDecoder(Protocol):
-    """Reads one answer of a wire format."""
+    """Decodes one reply of a wire format."""
 
     @property
     def used(self) -> Usage:
-        """What the server has reported so far, whatever becomes of the reply."""
+        """The usage that the server has reported so far, also if the reply is never completed."""
 
     @property
     def received_bytes(self) -> int:
-        """Of text, thoughts and arguments, as they were streamed."""
+        """Bytes of text, reasoning and arguments that were streamed so far."""
 
     @property
-    def heard(self) -> ReplyProgress:
-        """How far the reply has come."""
+    def progress(self) -> ReplyProgress:
+        """The part of the reply that has arrived."""
 
     @property
     def thought(self) -> str:
-        """What the newest event added to what is thought."""
+        """The reasoning text that the newest event added."""
 
     def feed(self, event: ServerEvent) -> str:
-        """Takes one event; returns the text it adds. Raises AgentError."""
+        """Decode one event, and return the text it adds. Raises AgentError."""
 
     def reply(self) -> Reply:
-        """The whole reply. Raises AgentError where there is none."""
+        """Return the whole reply. Raises AgentError if it is incomplete."""
 
 
 class WireAgent(ABC):
-    """An entry of the pool behind a server. A wire format is a subclass that writes requests and
-    decodes answers. Remembers which parameters the server refused."""
+    """An agent behind a server. A wire format is a subclass that encodes requests and decodes
+    replies.
+
+    It remembers which parameters the server refused.
+    """
 
     def __init__(
         self,
-        access: ModelEndpoint,
+        endpoint: ModelEndpoint,
         headers: Mapping[str, str],
         transport: httpx.AsyncBaseTransport | None,
     ) -> None:
-        self._access = access
-        self._connection = HttpConnection(access, headers, transport)
+        self._endpoint = endpoint
+        self._connection = HttpConnection(endpoint, headers, transport)
         self._quirks = LearnedQuirks()
         self._without_effort = False
         self._refused = RefusedMedia()
 
     @property
     def name(self) -> str:
-        return self._access.name
+        return self._endpoint.name
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """One call, and one more for each parameter that the server refuses for the first time; and
-        without pictures where it refuses those."""
+        """Make a call, and repeat it for each parameter that the server refuses for the first time.
 
-        def told(learned: ServerQuirks) -> None:
-            if (
-                (prompt.effort or self._access.effort)
-                and not learned.effort
-                and not self._without_effort
-            ):
+        It is also repeated without pictures if the server refuses those.
+        """
+
+        def report(learned: ServerQuirks) -> None:
+            asks_for_effort = prompt.effort or self._endpoint.effort
+            if asks_for_effort and not learned.effort and not self._without_effort:
                 self._without_effort = True
-                wait(
-                    Pause(
-                        f"{self.name} takes no effort: {self._access.host} refuses it", notice=True
-                    )
-                )
+                message = f"{self.name} takes no effort: {self._endpoint.host} refuses it"
+                wait(Pause(message, notice=True))
 
-        return await self._refused.reply(
-            prompt,
-            wait,
-            lambda shown: self._quirks.call(lambda quirks: self._once(shown, say, quirks), told),
-        )
+        async def call(shown: Prompt) -> Reply:
+            return await self._quirks.call(lambda quirks: self._once(shown, say, quirks), report)
+
+        return await self._refused.reply(prompt, wait, call)
 
     async def close(self) -> None:
         await self._connection.close()
 
     @abstractmethod
     async def _once(self, prompt: Prompt, say: Say, quirks: ServerQuirks) -> Reply:
-        """Write the request without what the server refuses, make the exchange, and read the
-        answer.
-        """
+        """Make one exchange, without the parameters in `quirks` that the server refuses."""
 
     async def _exchange(
         self,
-        request: tuple[str, Json],
+        path: str,
+        payload: Json,
         decoder: ReplyDecoder,
         stops: StopSequences,
         say: Say,
         prompt: Prompt,
     ) -> Reply:
-        """Post `request`, a path and a body made of `prompt`, and read the reply.
+        """Post `payload`, which was made of `prompt`, and return the reply.
 
-        What the server did not count is estimated, also for a call that breaks off or is cancelled.
+        Usage that the server did not report is estimated, also for a call that breaks off or is
+        cancelled.
         """
         reader = TextCallReader(prompt.tools)
         has_begun = False
         usage: Usage | None = None
 
-        def take(event: ServerEvent) -> ReplyProgress:
+        def on_event(event: ServerEvent) -> ReplyProgress:
             nonlocal has_begun
             text = reader.feed(stops.feed(decoder.feed(event)))
             has_begun = True
@@ -125,15 +124,15 @@ class WireAgent(ABC):
                 say.think(decoder.thought)
             if text:
                 say(text)
-            return decoder.heard
+            return decoder.progress
 
         try:
-            await self._connection.post(*request, take)
+            await self._connection.post(path, payload, on_event)
             reply = decoder.reply()
             names = frozenset(tool.name for tool in prompt.tools)
             usage = usage_of_reply(reply, prompt)
             reply = with_calls_repaired(stops.ended(reply), names)
-            complete = read_calls(reply, prompt.tools, self._access)
+            complete = read_calls(reply, prompt.tools, self._endpoint)
             rest = reader.feed(stops.rest()) + reader.rest()
             if rest and not complete.calls:
                 say(rest if complete.text == reply.text else complete.text)

@@ -1,6 +1,6 @@
-"""Wrappers around any agent: `Sampling` applies the entry's temperature and reply length,
+"""Wrappers around any agent: `Sampling` applies the configured temperature and reply length,
 `PathFiltered` removes lines of files that the agent may not see, `CachedAgent` keeps replies on
-disk so that rollouts pay once for the same call.
+disk so that the same call is paid for once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from fugu_cli.system.bounded_json import parse_json
 
 
 class Sampling(AgentWrapper):
-    """`agent`; None leaves the prompt's value, and so the server's own where that is open too."""
+    """Applies a temperature and a reply limit to prompts of `agent`. None leaves the prompt's own
+    value.
+    """
 
     def __init__(
         self, agent: Agent, temperature: float | None = None, max_tokens: int | None = None
@@ -31,79 +33,93 @@ class Sampling(AgentWrapper):
         self._max_tokens = max_tokens
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        temperature = self._temperature if prompt.temperature is None else prompt.temperature
-        tokens = prompt.longest(self._max_tokens)
-        asked = prompt.model_copy(update={"temperature": temperature, "max_tokens": tokens})
-        return await self._agent.reply(asked, say, wait)
+        update: dict[str, object] = {"max_tokens": prompt.longest(self._max_tokens)}
+        if prompt.temperature is None:
+            update["temperature"] = self._temperature
+        return await self._agent.reply(prompt.model_copy(update=update), say, wait)
 
 
 WITHHELD_LINE = "[a line was withheld: deny_agents]"
 
 IsHidden = Callable[[str], bool]
-"""Whether a line must not reach the agent."""
+"""Return True for a line that must not reach the agent."""
 
 
 class PathFiltered(AgentWrapper):
-    """`agent`. `hidden` is asked again for each prompt: files change."""
+    """Removes hidden lines from prompts of `agent`. `hidden` is called for each prompt, since files
+    change.
+    """
 
     def __init__(self, agent: Agent, hidden: Callable[[], IsHidden]) -> None:
         super().__init__(agent)
         self._hidden = hidden
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        return await self._agent.reply(filtered_prompt(prompt, self._hidden()), say, wait)
+        filtered = filtered_prompt(prompt, self._hidden())
+        return await self._agent.reply(filtered, say, wait)
 
 
 def filtered_prompt(prompt: Prompt, hidden: IsHidden) -> Prompt:
-    """The prompt without such lines."""
+    """Return the prompt without hidden lines."""
     return prompt.model_copy(
         update={
-            "system": _clean(prompt.system, hidden),
-            "messages": tuple(_message(message, hidden) for message in prompt.messages),
+            "system": _without_hidden_lines(prompt.system, hidden),
+            "messages": tuple(_filtered_message(message, hidden) for message in prompt.messages),
         }
     )
 
 
-def _message(message: Message, hidden: IsHidden) -> Message:
+def _filtered_message(message: Message, hidden: IsHidden) -> Message:
     match message:
         case FromUser() | FromTool():
-            media = tuple(one for one in message.media if not _holds(one.text, hidden))
-            return message.model_copy(update={"text": _clean(message.text, hidden), "media": media})
+            media = tuple(item for item in message.media if not _has_hidden_line(item.text, hidden))
+            return message.model_copy(
+                update={"text": _without_hidden_lines(message.text, hidden), "media": media}
+            )
         case FromAgent():
             thinking = tuple(
                 block
                 for block in message.thinking
-                if not _holds(block.text + "\n" + block.data, hidden)
+                if not _has_hidden_line(block.text + "\n" + block.data, hidden)
             )
-            calls = tuple(_call(call, hidden) for call in message.calls)
+            calls = tuple(_filtered_call(call, hidden) for call in message.calls)
             return message.model_copy(
-                update={"text": _clean(message.text, hidden), "thinking": thinking, "calls": calls}
+                update={
+                    "text": _without_hidden_lines(message.text, hidden),
+                    "thinking": thinking,
+                    "calls": calls,
+                }
             )
 
 
-def _call(call: Call, hidden: IsHidden) -> Call:
-    """Arguments are looked at as the texts they hold: JSON hides line ends."""
+def _filtered_call(call: Call, hidden: IsHidden) -> Call:
+    """Return the call, without its arguments if a text in them has a hidden line.
+
+    The texts are decoded first, because JSON escapes line breaks.
+    """
     try:
-        given: object = parse_json(call.arguments or "{}")
+        arguments: object = parse_json(call.arguments or "{}")
     except ValueError:
-        given = call.arguments
-    return call.model_copy(update={"arguments": "{}"}) if _holds(_flat(given), hidden) else call
+        arguments = call.arguments
+    if _has_hidden_line(_all_texts(arguments), hidden):
+        return call.model_copy(update={"arguments": "{}"})
+    return call
 
 
-def _flat(value: object) -> str:
+def _all_texts(value: object) -> str:
     if isinstance(value, dict):
-        return "\n".join(_flat(one) for pair in value.items() for one in pair)
+        return "\n".join(_all_texts(part) for pair in value.items() for part in pair)
     if isinstance(value, list):
-        return "\n".join(_flat(one) for one in value)
+        return "\n".join(_all_texts(item) for item in value)
     return str(value)
 
 
-def _holds(text: str, hidden: IsHidden) -> bool:
+def _has_hidden_line(text: str, hidden: IsHidden) -> bool:
     return any(hidden(line) for line in text.splitlines())
 
 
-def _clean(text: str, hidden: IsHidden) -> str:
-    if not _holds(text, hidden):
+def _without_hidden_lines(text: str, hidden: IsHidden) -> str:
+    if not _has_hidden_line(text, hidden):
         return text
     return "\n".join(WITHHELD_LINE if hidden(line) else line for line in text.splitlines())
 
@@ -112,14 +128,14 @@ NormalizePrompt = Callable[[Prompt], Prompt]
 
 
 def reply_key(settings: Mapping[str, JsonValue], prompt: Prompt) -> str:
-    """The name under which the reply to `prompt` is kept: 64 hexadecimal digits."""
+    """Return the name under which the reply to `prompt` is cached: 64 hexadecimal digits."""
     content = {"settings": dict(settings), "prompt": prompt.model_dump(mode="json")}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 class CachedAgent(AgentWrapper):
-    """`agent`, asked only for what `folder` does not hold. Failures are not kept. Raises
+    """Calls `agent` only for replies that `folder` does not hold. Failures are not cached. Raises
     StorageError.
     """
 
@@ -130,8 +146,8 @@ class CachedAgent(AgentWrapper):
         settings: Mapping[str, JsonValue],
         same: NormalizePrompt | None = None,
     ) -> None:
-        """`same` turns prompts that mean the same into equal ones; the agent gets the prompt as it
-        was.
+        """`same` maps prompts with the same meaning to equal ones; the agent gets the original
+        prompt.
         """
         super().__init__(agent)
         self._folder = folder
@@ -139,22 +155,22 @@ class CachedAgent(AgentWrapper):
         self._same = same or (lambda prompt: prompt)
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """The kept reply, its text said at once, or a new one, kept before it is returned."""
-        name = reply_key(self._settings, self._same(prompt))
-        path = self._folder / name[:2] / f"{name[2:]}.json"
-        kept = _read(path)
-        if kept is not None:
-            if kept.text:
-                say(kept.text)
-            return kept
+        """Return the cached reply, or make the call and cache its reply."""
+        key = reply_key(self._settings, self._same(prompt))
+        path = self._folder / key[:2] / f"{key[2:]}.json"
+        cached = _read_reply(path)
+        if cached is not None:
+            if cached.text:
+                say(cached.text)
+            return cached
         reply = await self._agent.reply(prompt, say, wait)
-        _write(path, reply)
+        _write_reply(path, reply)
         return reply
 
 
-def _read(path: Path) -> Reply | None:
-    """A file that is not there, cut short or of another time is no reply: the call is made
-    again.
+def _read_reply(path: Path) -> Reply | None:
+    """Return the reply in a file, or None for a file that is missing, cut short or of an older
+    format.
     """
     try:
         return Reply.model_validate_json(path.read_bytes())
@@ -162,8 +178,8 @@ def _read(path: Path) -> Reply | None:
         return None
 
 
-def _write(path: Path, reply: Reply) -> None:
-    """All or nothing, also with two processes at once. Raises StorageError."""
+def _write_reply(path: Path, reply: Reply) -> None:
+    """Write the reply atomically, also with two processes at once. Raises StorageError."""
     try:
         with atomic_files.replacement_file(path) as draft:
             draft.write_bytes(reply.model_dump_json().encode("utf-8", "replace"))

@@ -348,7 +348,7 @@ def test_a_thought_that_takes_long_is_waited_for_as_a_first_token_is() -> None:
     heard = []
     for event in SseDecoder().feed(STREAM):
         decoding.feed(event)
-        heard.append((json.loads(event.data)["type"].removeprefix("response."), decoding.heard))
+        heard.append((json.loads(event.data)["type"].removeprefix("response."), decoding.progress))
     first = [name for name, how in heard if how == ReplyProgress.NOTHING]
     assert first[-1] == "output_item.done"
     assert "reasoning_summary_text.delta" in first

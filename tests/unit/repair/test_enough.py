@@ -88,7 +88,7 @@ def test_what_follows_is_not_read_and_only_of_embedded_models() -> None:
         answer = httpx.Response(
             200, headers={"content-type": "text/event-stream"}, stream=Portions(body())
         )
-        agent = OpenAI(ACCESS, Server(answer), over=stop_reason if early else None)
+        agent = OpenAI(ACCESS, Server(answer), is_complete=stop_reason if early else None)
         reply = asyncio.run(agent.reply(JUDGED, quiet, unhurried))
         assert not early or reply.usage == Usage(input=25, cached=5, output=3)
         return reply.text.strip(), reply.stop, len(taken)

@@ -68,7 +68,7 @@ def test_a_reply_without_an_end_is_cut_and_what_it_took_is_counted() -> None:
     body = httpx.Response(
         200, headers={"content-type": "text/event-stream"}, stream=Portions(portions(taken))
     )
-    agent = OpenAI(ACCESS, Server(body), over=stop_reason)
+    agent = OpenAI(ACCESS, Server(body), is_complete=stop_reason)
     prompt = Prompt(system="", messages=(FromUser(text="write tests"),))
     reply = asyncio.run(agent.reply(prompt, quiet, unhurried))
     assert (reply.stop, reply.text) == ("length", HEAD + LINE * 8)
