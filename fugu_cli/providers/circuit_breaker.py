@@ -61,7 +61,7 @@ class FailingAgent:
 
     `since` and `until` are times of the monotonic clock: the newest failure, and the end of the
     cooldown. `failures` counts those in a row; `server_named` says that the server asked for this
-    cooldown. `unreachable`: its host, where that could not be reached, and why.
+    cooldown. `unreachable` names a host that could not be reached, and why.
     """
 
     state: State
