@@ -492,7 +492,7 @@ def build_workspace(
     sessions that are looked at; what they masked is masked in diffs as well.
     """
     session_store.hide_from_git(config.data, root)
-    store = config.data / "snapshots" / session_store.session_folder(config.data, root).name
+    store = snapshot_store(config, root)
     box = build_box(config, root, store, readable)
     workspace = Workspace(
         root, store, test_command=config.test_command, test_timeout=config.test_timeout, box=box
@@ -501,6 +501,11 @@ def build_workspace(
         logs, Redactor(named_secrets(os.environ, config.agents), root).text
     ).text
     return workspace
+
+
+def snapshot_store(config: Config, root: Path) -> Path:
+    """Return fugu's own folder for the repository at `root`, among the user's data."""
+    return config.data / "snapshots" / session_store.session_folder(config.data, root).name
 
 
 def build_box(config: Config, root: Path, store: Path, more: Sequence[Path] = ()) -> Sandbox:

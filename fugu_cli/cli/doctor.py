@@ -6,6 +6,7 @@ values.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import importlib.util
 import os
@@ -18,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fugu_cli import __version__
 from fugu_cli.cli.current_folder import current_path, local_servers, needed_models
@@ -41,7 +42,10 @@ from fugu_cli.safety.redaction import Redactor
 from fugu_cli.safety.sandbox.command_sandbox import ASKED
 from fugu_cli.session import store as session_store
 from fugu_cli.snapshots.git_repositories import git_program
-from fugu_cli.wiring import build_box
+from fugu_cli.wiring import build_box, snapshot_store
+
+if TYPE_CHECKING:
+    from fugu_cli.extensions.language_servers import LanguageServers
 
 ROOM = 2_000_000_000
 """Bytes that should be free: the embedded models and the converted backbone."""
@@ -308,27 +312,47 @@ def _hooks(loaded: LoadedConfig) -> Iterator[Finding]:
 
 
 def _language_servers(loaded: LoadedConfig) -> Iterator[Finding]:
-    """Yield those that would start here, and what they lack; none is run."""
-    from fugu_cli.extensions.language_servers import PACKAGE, installed_servers
+    """Yield what is found of language servers. Where a session would start them, each is started
+    in the same way, and ended.
+    """
+    from fugu_cli.extensions.language_servers import installed_servers, usable_servers
 
+    store = snapshot_store(loaded.config, loaded.root)
+    sandbox = build_box(loaded.config, loaded.root, store)
     confined = False
     with suppress(FuguError):  # it is said about the sandbox
-        confined = build_box(loaded.config, loaded.root, loaded.config.data).holds
-    names = ", ".join(
-        dict.fromkeys(
-            kind.program for kind, _ in installed_servers(loaded.root, confined=confined).values()
-        )
-    )
-    if names and importlib.util.find_spec("pygls") is None:
-        advice = f"{installing(PACKAGE)}: new errors are told after edits"
-        yield Finding("note", "diagnostics", f"{names}: 'pygls' is not installed", advice)
-    elif names:
-        off = (
-            "off (`diagnostics = false`)"
-            if loaded.config.diagnostics is False
-            else "in folders you trust"
-        )
-        yield Finding("ok", "diagnostics", f"{names}, {off}")
+        confined = sandbox.holds
+    installed = installed_servers(loaded.root, confined=confined).values()
+    names = ", ".join(dict.fromkeys(kind.program for kind, _ in installed))
+    if not names:
+        return
+    if loaded.config.diagnostics is False or loaded.config.deny_agents:
+        setting = "diagnostics" if loaded.config.diagnostics is False else "deny_agents"
+        yield Finding("ok", "diagnostics", f"{names}, off (`{setting}` in the configuration)")
+        return
+    servers = usable_servers(loaded.root, sandbox, trusted=loaded.trusted)
+    if isinstance(servers, str):
+        reason = servers.removeprefix("diagnostics: ")
+        yield Finding("note", "diagnostics", f"{names}: not started; {reason}")
+        return
+    for program, answered in asyncio.run(_try_servers(servers)).items():
+        where = "in the sandbox" if confined else "without a sandbox"
+        if answered:
+            yield Finding("ok", "diagnostics", f"{program} was started {where} and answered")
+        else:
+            yield Finding(
+                "note",
+                "diagnostics",
+                f"{program} was started {where} and did not answer",
+                f"run `{program}` yourself to see why, or set `diagnostics = false`",
+            )
+
+
+async def _try_servers(servers: LanguageServers) -> dict[str, bool]:
+    try:
+        return await servers.start_all()
+    finally:
+        await servers.close()
 
 
 def _skills(loaded: LoadedConfig) -> Iterator[Finding]:

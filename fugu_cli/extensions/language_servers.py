@@ -159,6 +159,13 @@ class LanguageServers:
         confined = self._sandbox is not None and self._sandbox.holds
         return installed_servers(self._root, confined=confined)
 
+    async def start_all(self) -> dict[str, bool]:
+        """Start every installed server; return by program whether it answered in time."""
+        for suffix in self._installed:
+            self._server(Path(f"file{suffix}"))
+        waiting = (server.answers(FIRST_SECONDS) for server in self._running.values())
+        return dict(zip(self._running, await asyncio.gather(*waiting), strict=True))
+
     def around_all(self, toolbox: Toolbox) -> Toolbox:
         """The toolbox with its tools for files `around`."""
         for name in toolbox.names:
@@ -284,6 +291,12 @@ class _Server:
         self._told = asyncio.Event()
         self._started = asyncio.Event()
         self._life = asyncio.create_task(self._live())
+
+    async def answers(self, seconds: float) -> bool:
+        """Wait until it has answered `initialize`; False when it ended or took too long."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._started.wait(), seconds)
+        return self._client is not None and not self.gone
 
     def show(self, path: Path, text: str) -> None:
         """Open the file, if it is not."""

@@ -295,3 +295,29 @@ def test_real_servers_tell_a_wrong_type(
     )
     place.fugu("run", "--agent", "lsp", "--trust", "go")
     assert said in "\n".join(results(place))
+
+
+def test_the_doctor_starts_a_server_as_a_session_does_once_the_folder_is_trusted(
+    place: Place,
+) -> None:
+    seen = installed(place, "versions")
+    place.files({"main.c": CODE})
+    place.commit()
+    place.configure(Agent("lsp"))
+    assert "not started; no language server runs before" in place.fugu("doctor").out
+    assert not seen.exists()
+    place.fugu("trust")
+    done = place.fugu("doctor")
+    assert "clangd was started in the sandbox and answered" in done.out, done.out
+    ((variables, tried),) = map(json.loads, seen.read_text().splitlines())
+    assert [name for name in variables if "KEY" in name] == []
+    assert tried == {"writes": False, "reaches": False}
+    assert gone(place)
+
+
+def test_the_doctor_says_that_a_server_did_not_answer(place: Place) -> None:
+    installed(place, "versions")
+    (place.folder / "bin" / "clangd").write_text("#!/bin/sh\nexit 1\n")
+    place.configure(Agent("lsp"))
+    place.fugu("trust")
+    assert "clangd was started in the sandbox and did not answer" in place.fugu("doctor").out
