@@ -52,7 +52,7 @@ from fugu_cli.session.events import Compacted, Event, Interrupted, Member, Opene
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Budgets, Ledger, OtherSpending, SessionAccount
-from fugu_cli.snapshots.git_repositories import GIT_LOCAL_VARIABLES, git_program
+from fugu_cli.snapshots.git_repositories import GIT_LOCAL_VARIABLES, GIT_OPTIONS, git_program
 from fugu_cli.tools import mentions
 from fugu_cli.tools.toolbox import AnyTool, Toolbox, describe_from_prompts
 from fugu_cli.tools.workspace import Workspace, recall_reads
@@ -550,7 +550,7 @@ def _commit(root: Path) -> str | None:
     if git is None:
         return None
     done = subprocess.run(
-        [git, "rev-parse", "HEAD"],
+        [git, *GIT_OPTIONS, "rev-parse", "HEAD"],
         cwd=root,
         env={name: value for name, value in os.environ.items() if name not in GIT_LOCAL_VARIABLES},
         capture_output=True,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.driving import Agent, Place
-from tests.acceptance.loopback import Loopback, Says
+from tests.acceptance.loopback import Loopback, Says, Use
 
 
 def git(folder: Path, *words: str) -> None:
@@ -71,6 +71,19 @@ def test_looking_at_a_repository_starts_none_of_its_programs(
     server.play("worker", answer, answer)
     place.fugu(*words)
     assert not planted.exists(), planted.read_text()
+
+
+@pytest.mark.parametrize("flags", [(), ("--worktree=apart",)])
+def test_a_request_and_what_follows_it_start_none_of_its_programs(
+    place: Place, server: Loopback, planted: Path, flags: tuple[str, ...]
+) -> None:
+    place.configure(Agent("worker"))
+    write = Use("write", {"path": "note.txt", "content": "three\n"})
+    server.play("worker", Says("", (write,)), Says("Done."))
+    steps: list[tuple[str, ...]] = [("doctor",), ("trust",), ("run", *flags, "change the note")]
+    for words in (*steps, ("diff",), ("undo",), ("doctor",)):
+        place.fugu(*words)
+        assert not planted.exists(), (words, planted.read_text())
 
 
 def test_a_commit_runs_the_repositorys_filters_and_hooks_as_git_does(
