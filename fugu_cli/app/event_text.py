@@ -190,8 +190,8 @@ STOPS = {
 
 
 def file_notes(event: ToolRan) -> list[str]:
-    """Sentences about what changed while a call ran and may be the user's, and about what undo
-    cannot take back."""
+    """Sentences about what changed while a call ran and may be the user's, what was put back or
+    moved away, and what undo cannot take back."""
     while_ran: dict[str, list[str]] = {}
     for path, command in event.made.unclaimed.items():
         while_ran.setdefault(command, []).append(sanitize(path))
@@ -199,7 +199,8 @@ def file_notes(event: ToolRan) -> list[str]:
         f"changed while {sanitize(command)} ran: {shorten(', '.join(paths), 120)}"
         for command, paths in while_ran.items()
     ]
-    return unclaimed + _not_undoable(event)
+    restored = [sanitize(sentence) for sentence in event.restored]
+    return unclaimed + restored + _not_undoable(event)
 
 
 def _not_undoable(event: ToolRan) -> list[str]:

@@ -515,6 +515,7 @@ async def _finish_tool(
             found=result.found,
             paid=result.paid,
             traceback=result.traceback,
+            restored=result.restored,
         )
     )
 

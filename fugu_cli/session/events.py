@@ -565,6 +565,8 @@ class ToolRan(PaidValue):
     """Names of tools that agents may call from now on: of find_tools."""
     traceback: str = ""
     """Where an exception inside of the tool came from; agents are not shown it."""
+    restored: tuple[str, ...] = ()
+    """Sentences on files that the sandbox put back or moved away."""
 
     @model_validator(mode="before")
     @classmethod

@@ -356,7 +356,8 @@ async def user_excludes_file(root: Path) -> str:
     kept = {name: value for name, value in os.environ.items() if name not in GIT_LOCAL_VARIABLES}
     try:
         process = await asyncio.create_subprocess_exec(
-            git_program(root) or "git", *GIT_OPTIONS, "config", "--path", "--get", "core.excludesFile", cwd=root, env=kept,
+            git_program(root) or "git", *GIT_OPTIONS, "config", "--path", "--get", "core.excludesFile",
+            cwd=root, env=kept,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
     except FileNotFoundError as error:

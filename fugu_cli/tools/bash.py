@@ -43,7 +43,11 @@ async def bash(given: BashArguments, workspace: Workspace, say: Say) -> ToolResu
     except OSError as error:
         return ToolResult(text=f"The command could not be started: {error.strerror}.", ok=False)
     said = truncate(workspace.whole_secrets(ended.output.strip())) or "(no output)"
-    return ToolResult(text=f"{said}\n{describe_exit(ended, given.timeout)}", ok=ended.code == 0)
+    return ToolResult(
+        text=f"{said}\n{describe_exit(ended, given.timeout)}",
+        ok=ended.code == 0,
+        restored=ended.restored,
+    )
 
 
 def _context(workspace: Workspace) -> CommandContext:

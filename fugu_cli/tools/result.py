@@ -24,7 +24,7 @@ class ToolResult(PaidValue):
     what to do next.
 
     `job` is the background job that the call has started, "" where it has started none. `tests`,
-    `media`, `found`, `paid`, `traceback`: as in ToolRan.
+    `media`, `found`, `paid`, `traceback`, `restored`: as in ToolRan.
     """
 
     text: str
@@ -35,6 +35,7 @@ class ToolResult(PaidValue):
     media: tuple[Media, ...] = ()
     found: tuple[str, ...] = ()
     traceback: str = ""
+    restored: tuple[str, ...] = ()
 
 
 OUTPUT_LIMIT = 8000

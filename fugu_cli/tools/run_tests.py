@@ -381,7 +381,9 @@ class SuiteRun:
                 },
             )
         how = "" if ok else f"\n{describe_exit(self.ended, limit)}"
-        return ToolResult(text=f"{told}{how}{note}", ok=ok, tests=self.report)
+        return ToolResult(
+            text=f"{told}{how}{note}", ok=ok, tests=self.report, restored=self.ended.restored
+        )
 
 
 async def run_suite(

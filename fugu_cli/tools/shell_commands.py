@@ -86,13 +86,15 @@ SEALED = (
 @dataclass(frozen=True)
 class CommandResult:
     """How a command ended. `code` is None when its time was up; `left` counts processes it left
-    running; `whole`: nothing of its output was dropped."""
+    running; `whole`: nothing of its output was dropped; `restored`: sentences on files that were put
+    back or moved away."""
 
     output: str
     code: int | None
     seconds: float
     left: int = 0
     whole: bool = True
+    restored: tuple[str, ...] = ()
 
 
 class CommandOutput:
@@ -259,7 +261,12 @@ async def run_command(
     output.over(command, now)
     code = None if late else now.process.returncode
     return CommandResult(
-        output.text, code, time.monotonic() - started, 0 if late else now.left, output.whole
+        output.text,
+        code,
+        time.monotonic() - started,
+        0 if late else now.left,
+        output.whole,
+        now.restored,
     )
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from fugu_cli.session.events import ToolRan
+from tests.acceptance.driving import Agent, Place
+from tests.acceptance.loopback import Loopback, Says, Use
 
 ENTRY = Path(__file__).parents[2] / "fugu_cli" / "entry.sh"
 PLANTED = "import os\nopen(os.environ['MARK'], 'a').write(__name__)\n"
@@ -46,3 +51,25 @@ def test_another_home_of_python_does_not_lead_it_astray(program: Path, tmp_path:
     environ = {**os.environ, "PYTHONHOME": str(tmp_path)}
     done = subprocess.run([program, "--version"], env=environ, capture_output=True, text=True)
     assert done.stdout.startswith("fugu ")
+
+
+def test_commands_get_the_variables_of_python_that_fugu_itself_ignores(
+    program: Path, place: Place, server: Loopback
+) -> None:
+    place.configure(Agent("worker"))
+    show = Use("bash", {"command": 'echo "path=$PYTHONPATH home=$PYTHONHOME"'})
+    server.play("worker", Says("", (show,)), Says("Done."))
+    environ = {**place.environ(), "PYTHONPATH": "src", "PYTHONHOME": "/opt/python"}
+    words = [program, "run", "--permission-mode", "yolo", "--trust", "show them"]
+    subprocess.run(words, cwd=place.repo, env=environ, check=False, capture_output=True)
+    (output,) = [event.output for event in place.events() if isinstance(event, ToolRan)]
+    assert "path=src home=/opt/python" in output
+
+
+def test_the_folder_of_snapshots_is_open_to_its_owner_alone(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker"))
+    write = Use("write", {"path": "new.txt", "content": "new\n"})
+    server.play("worker", Says("", (write,)), Says("Done."))
+    place.fugu("run", "write it")
+    (store,) = (place.home / "data" / "fugu" / "snapshots").iterdir()
+    assert stat.S_IMODE(store.stat().st_mode) == 0o700

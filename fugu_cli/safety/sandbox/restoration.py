@@ -8,6 +8,7 @@ import contextlib
 import math
 import os
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -96,7 +97,8 @@ class NewFileGuard:
             shutil.move(path, folder / path.name)
             sentences.append(
                 f"{path} is a file that others run without a further word, which commands may not "
-                f"make: it was moved to {folder}. Use the tool `write`, which asks"
+                f"make: it was moved to {folder}. Use the tool `write`, which asks. If the user "
+                f"made it, {_move_back(folder / path.name, path)} brings it back"
             )
         return tuple(sentences)
 
@@ -106,6 +108,10 @@ class NewFileGuard:
         if _identity(path) in self._moved or any(inside(path, top) for top in self._opened):
             return False
         return path not in self._parents or self._parents[path] != _identity(path.parent)
+
+
+def _move_back(source: Path, target: Path) -> str:
+    return f"`mv {shlex.quote(str(source))} {shlex.quote(str(target))}`"
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from fugu_cli.safety.sandbox.command_sandbox import SandboxSettings
@@ -78,3 +80,10 @@ def test_a_read_only_command_writes_nothing_in_the_repository(world: World) -> N
     launch = world.box.launch("", read_only=True)
     assert launch.access is not None
     assert str(world.root) not in launch.access.writable
+
+
+def test_the_user_is_told_how_a_file_of_theirs_comes_back(world: World) -> None:
+    result = world.run("echo mine > .envrc")
+    (sentence,) = result.restored
+    subprocess.run(["sh", "-c", sentence.split("`")[3]], check=True)
+    assert (world.root / ".envrc").read_text() == "mine\n"
