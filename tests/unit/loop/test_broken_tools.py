@@ -62,7 +62,7 @@ def test_an_exception_in_a_tool_is_its_result_and_the_log_has_the_traceback(tmp_
 
 def test_files_that_a_broken_tool_wrote_are_known(tmp_path: Path) -> None:
     async def writes_and_breaks(given: Any, workspace: Workspace, say: Say) -> ToolResult:
-        (workspace.root / "half.txt").write_text("half")
+        workspace.write(workspace.root / "half.txt", b"half")
         raise RuntimeError("no more")
 
     call = Call.make("1", "write", path="new.txt", content="x")
