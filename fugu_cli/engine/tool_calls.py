@@ -33,6 +33,7 @@ from fugu_cli.session.events import (
     Permitted,
     Recorded,
     Replied,
+    TestReport,
     ToolRan,
     Undone,
 )
@@ -391,8 +392,17 @@ async def run_evidence(log: Log, environment: Environment, number: int, recorded
         return
     if refusal := await _refusal_of_tests(log, environment, call):
         log.append(Permitted(turn=number, call=recorded, allowed=True, by=EVIDENCE))
-        output = f"The tests were not run: {refusal}"
-        log.append(ToolRan(turn=number, call=recorded, output=output, ok=False, skipped=True))
+        reason = f"the tests were not run: {refusal}"
+        log.append(
+            ToolRan(
+                turn=number,
+                call=recorded,
+                output=reason[0].upper() + reason[1:],
+                ok=False,
+                skipped=True,
+                tests=TestReport(unable=reason),
+            )
+        )
         return
     snapshot = await _before(environment, call, by_fugu=True)
     log.append(Permitted(turn=number, call=recorded, allowed=True, by=EVIDENCE, snapshot=snapshot))

@@ -160,6 +160,15 @@ def tests_skipped(events: Sequence[Event]) -> bool:
     return ended
 
 
+def tests_refused(events: Sequence[Event]) -> str:
+    """Return why fugu was not allowed to run the tests, "" where it ran them or was not to."""
+    refusal = ""
+    for event in effective(events):
+        if isinstance(event, ToolRan) and event.call.tool == RUN_TESTS and is_whole_run(event.call):
+            refusal = event.tests.unable if event.skipped and event.tests is not None else ""
+    return refusal
+
+
 def first_tests(events: Sequence[Event]) -> TestRun | None:
     """The first run of all tests in the newest request, if nothing was changed before it."""
     for event in effective(events):

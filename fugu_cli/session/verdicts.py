@@ -30,6 +30,7 @@ from fugu_cli.session.outcome import (
     regressions,
     tests,
     tests_before,
+    tests_refused,
 )
 from fugu_cli.session.recognized_tests import passed_count
 from fugu_cli.session.turns import (
@@ -279,6 +280,8 @@ def _tests(events: Sequence[Event]) -> tuple[str, bool]:
     nothing ran.
     """
     run = tests(events)
+    if changes(events) and (refusal := tests_refused(events)):
+        return refusal, True
     if run is None or run.empty:
         return ("no tests ran", False) if changes(events) else ("", False)
     if run.stale:
