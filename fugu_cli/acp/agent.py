@@ -1,8 +1,7 @@
-"""The agent's side of the protocol: an editor's requests, each a method, and the sessions it has
-open.
+"""The agent's side of the protocol: an editor's requests, each a method, and its open sessions.
 
-Called by the SDK's connection, which reads the parameters. A failure of the world is the error of
-that one request.
+Called by the SDK's connection, which reads the parameters. A FuguError becomes the error of that
+one request.
 """
 
 from __future__ import annotations
@@ -62,49 +61,48 @@ if TYPE_CHECKING:
 
 INVALID_PARAMS, INTERNAL_ERROR = -32602, -32603
 PAGE = 50
-"""Sessions that are listed at once."""
+"""Sessions on one page of a list."""
 
 
 class SessionFolders(Protocol):
-    """Where sessions are begun, found and kept. All of it is called in threads."""
+    """Opens and lists sessions. All methods are called in threads."""
 
     def folder(
         self, path: Path, servers: Sequence[McpServer]
     ) -> tuple[SessionOpener, tuple[str, ...]]:
-        """The sessions of a folder, with these MCP servers beside its own, and sentences for
-        people. Raises FuguError."""
+        """Return the opener of a folder's sessions, with these MCP servers added to its own, and
+        messages for people. Raises FuguError.
+        """
 
     def listed(self, path: Path | None, first: int, count: int) -> Sequence[SessionSummary]:
-        """So many sessions of a folder, or of all, the newest first, from the one numbered `first`
-        on.
-        """
+        """Return `count` sessions of a folder, or of all, newest first, from number `first` on."""
 
 
 @contextmanager
 def _answering_errors() -> Iterator[None]:
-    """A failure of the world as the protocol's error."""
+    """Turn a FuguError into the protocol's error."""
     try:
         yield
     except FuguError as error:
         code = INVALID_PARAMS if isinstance(error, UsageError) else INTERNAL_ERROR
-        words = "; ".join(part for part in (str(error), error.hint) if part)
-        raise RequestError(code, words, {"hint": error.hint} if error.hint else None) from error
+        message = "; ".join(part for part in (str(error), error.hint) if part)
+        raise RequestError(code, message, {"hint": error.hint} if error.hint else None) from error
 
 
 class OpenSessions:
-    """The sessions that one editor has open."""
+    """The open sessions of one editor."""
 
     def __init__(self, folders: SessionFolders) -> None:
         self.client: Client | None = None
-        """The editor's side, once it is connected."""
+        """The connection to the editor; None before it is made."""
         self.folders = folders
-        self.can = ClientCapabilities()
-        """What the editor says that it can do."""
+        self.capabilities = ClientCapabilities()
+        """The capabilities that the editor has declared."""
         self._open: dict[str, ClientSession] = {}
-        self._greeting: set[asyncio.Task[None]] = set()
+        self._greetings: set[asyncio.Task[None]] = set()
 
     def find(self, id: str) -> ClientSession:
-        """The open session with this id. Raises UsageError."""
+        """Return the open session with this id. Raises UsageError."""
         if id not in self._open:
             raise UsageError(
                 f"there is no open session {id!r}", hint="open one with session/new or session/load"
@@ -118,16 +116,16 @@ class OpenSessions:
         more: dict[str, Any],
         id: str | None = None,
     ) -> ClientSession:
-        """A new session, or the one with this id. What an editor shows of it follows the answer.
-        Raises FuguError.
+        """Open a new session, or the one with this id. Its commands and notes are sent after the
+        answer. Raises FuguError.
         """
         if more.get("additional_directories"):
             raise UsageError(
                 "a session works in one repository", hint="leave additionalDirectories out"
             )
         folder = _existing_folder(cwd)
-        given = session_settings.given_servers(servers or ())
-        opener, notes = await asyncio.to_thread(self.folders.folder, folder, given)
+        editor_servers = session_settings.given_servers(servers or ())
+        opener, notes = await asyncio.to_thread(self.folders.folder, folder, editor_servers)
         if id in self._open:
             if self._open[id].busy:
                 raise UsageError(
@@ -135,36 +133,39 @@ class OpenSessions:
                 )
             await self.close(id)
         assert self.client is not None
-        session = ClientSession(self.client, opener, self.can.elicitation)
+        session = ClientSession(self.client, opener, self.capabilities.elicitation)
         try:
-            await session.open(opener.begin if id is None else lambda ask: opener.resume(id, ask))
-            if id is not None and session.id != id:  # the beginning of an id, or a path
+            if id is None:
+                await session.open(opener.begin)
+            else:
+                await session.open(lambda ask: opener.resume(id, ask))
+            if id is not None and session.id != id:  # `id` was a part of an id, or a path
                 raise UsageError(f"there is no session {id!r}", hint="session/list names them")
         except BaseException:
             await session.close()
             raise
         self._open[session.id] = session
-        greeting = asyncio.create_task(_greet(session, notes))
-        self._greeting.add(greeting)
-        greeting.add_done_callback(self._greeting.discard)
+        greeting = asyncio.create_task(_send_greeting(session, notes))
+        self._greetings.add(greeting)
+        greeting.add_done_callback(self._greetings.discard)
         return session
 
     async def close(self, id: str) -> None:
-        """End what runs in a session, and close it. Raises UsageError."""
+        """Stop everything in a session, and close it. Raises UsageError."""
         session = self.find(id)
         del self._open[id]
         await session.close()
 
     async def close_all(self) -> None:
-        """The editor is gone: end everything."""
+        """Close all sessions, after the editor has gone."""
         sessions, self._open = list(self._open.values()), {}
-        for task in self._greeting:
+        for task in self._greetings:
             task.cancel()
         await asyncio.gather(*(session.close() for session in sessions))
 
 
 class EditorAgent:
-    """What an editor may ask. The names of methods and parameters are the SDK's."""
+    """Answers the editor's requests. The names of methods and parameters are the SDK's."""
 
     def __init__(self, sessions: OpenSessions) -> None:
         self._sessions = sessions
@@ -172,11 +173,11 @@ class EditorAgent:
     async def initialize(
         self, protocol_version: int, client_capabilities: ClientCapabilities | None = None, **_: Any
     ) -> InitializeResponse:
-        """What this agent can do. The editor's files and terminals are not used: see `fugu help
-        acp`.
+        """Return what this agent can do. It does not use the editor's files and terminals: see
+        `fugu help acp`.
         """
         del protocol_version  # there is one version, and an editor that has another one leaves
-        self._sessions.can = client_capabilities or self._sessions.can
+        self._sessions.capabilities = client_capabilities or self._sessions.capabilities
         return InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
             agent_info=Implementation(name="fugu", title="fugu", version=__version__),
@@ -198,7 +199,7 @@ class EditorAgent:
     async def new_session(
         self, cwd: str, mcp_servers: list[GivenServer] | None = None, **more: Any
     ) -> NewSessionResponse:
-        """A new session in the repository that holds `cwd`."""
+        """Open a new session in the repository that holds `cwd`."""
         with _answering_errors():
             session = await self._sessions.open(cwd, mcp_servers, more)
             return NewSessionResponse(session_id=session.id, **_settings(session))
@@ -206,7 +207,7 @@ class EditorAgent:
     async def load_session(
         self, cwd: str, session_id: str, mcp_servers: list[GivenServer] | None = None, **more: Any
     ) -> LoadSessionResponse:
-        """Go on with a session; the conversation so far is sent first."""
+        """Continue a session; the conversation so far is sent first."""
         with _answering_errors():
             session = await self._sessions.open(cwd, mcp_servers, more, session_id)
             await replay(session)
@@ -215,7 +216,7 @@ class EditorAgent:
     async def resume_session(
         self, cwd: str, session_id: str, mcp_servers: list[GivenServer] | None = None, **more: Any
     ) -> ResumeSessionResponse:
-        """Go on with a session that the editor shows already."""
+        """Continue a session that the editor already shows."""
         with _answering_errors():
             session = await self._sessions.open(cwd, mcp_servers, more, session_id)
             return ResumeSessionResponse(**_settings(session))
@@ -223,20 +224,22 @@ class EditorAgent:
     async def list_sessions(
         self, cwd: str | None = None, cursor: str | None = None, **_: Any
     ) -> ListSessionsResponse:
-        """The sessions of a folder, or of all, the newest first."""
+        """List the sessions of a folder, or of all, newest first."""
         with _answering_errors():
             if cursor and not cursor.isdecimal():
                 raise UsageError("the cursor is none of this agent's", hint="leave it out")
             first = int(cursor or 0)
             folder = None if cwd is None else _existing_folder(cwd)
-            found = await asyncio.to_thread(self._sessions.folders.listed, folder, first, PAGE + 1)
+            summaries = await asyncio.to_thread(
+                self._sessions.folders.listed, folder, first, PAGE + 1
+            )
         return ListSessionsResponse(
-            sessions=[_info(one) for one in found[:PAGE]],
-            next_cursor=str(first + PAGE) if len(found) > PAGE else None,
+            sessions=[_info(summary) for summary in summaries[:PAGE]],
+            next_cursor=str(first + PAGE) if len(summaries) > PAGE else None,
         )
 
     async def close_session(self, session_id: str, **_: Any) -> CloseSessionResponse:
-        """End what runs in a session, and close it; its log stays."""
+        """Stop everything in a session, and close it; its log stays."""
         with _answering_errors():
             await self._sessions.close(session_id)
             return CloseSessionResponse()
@@ -244,7 +247,7 @@ class EditorAgent:
     async def set_session_mode(
         self, session_id: str, mode_id: str, **_: Any
     ) -> SetSessionModeResponse:
-        """Another permission mode."""
+        """Set the permission mode."""
         with _answering_errors():
             await _set_option(self._sessions.find(session_id), "mode", mode_id)
             return SetSessionModeResponse()
@@ -252,18 +255,18 @@ class EditorAgent:
     async def set_config_option(
         self, config_id: str, session_id: str, value: str | bool, **_: Any
     ) -> SetSessionConfigOptionResponse:
-        """Another mode, agent, tier or effort."""
+        """Set the mode, agent, tier or effort."""
         with _answering_errors():
             options = await _set_option(self._sessions.find(session_id), config_id, str(value))
             return SetSessionConfigOptionResponse(config_options=list(options))
 
     async def prompt(self, session_id: str, prompt: list[PromptBlock], **_: Any) -> PromptResponse:
-        """A request, to its end."""
+        """Carry out a request, and return when it has ended."""
         with _answering_errors():
             return await self._sessions.find(session_id).prompt(prompt)
 
     async def cancel(self, session_id: str, **_: Any) -> None:
-        """Cut what a session is doing, with all it has started."""
+        """Cancel everything that a session is doing."""
         with suppress(UsageError):
             self._sessions.find(session_id).cancel()
 
@@ -276,9 +279,7 @@ def _settings(session: ClientSession) -> dict[str, Any]:
 async def _set_option(
     client: ClientSession, name: str, value: str
 ) -> list[SessionConfigOptionSelect]:
-    """Another value of an option; the editor is told the mode and the options as they are then.
-    Raises UsageError.
-    """
+    """Set an option, and send the editor the new mode and options. Raises UsageError."""
     if name == "tier" and client.busy:
         raise UsageError(
             "the tier is changed between requests", hint="wait for this one's end, or cancel it"
@@ -295,8 +296,8 @@ async def _set_option(
     return options
 
 
-async def _greet(client: ClientSession, notes: Sequence[str]) -> None:
-    """What an editor shows of a session before anything is asked."""
+async def _send_greeting(client: ClientSession, notes: Sequence[str]) -> None:
+    """Send the editor a session's commands and notes."""
     commands = session_settings.available_commands(client.session.library)
     await client.outbox.tell(
         AvailableCommandsUpdate(
@@ -316,18 +317,21 @@ def _existing_folder(cwd: str) -> Path:
     return path
 
 
-def _info(one: SessionSummary) -> SessionInfo:
-    at = datetime.fromtimestamp(one.newest, UTC).isoformat(timespec="seconds")
+def _info(summary: SessionSummary) -> SessionInfo:
+    updated = datetime.fromtimestamp(summary.newest, UTC).isoformat(timespec="seconds")
     return SessionInfo(
-        session_id=one.id, cwd=one.repo or os.sep, title=one.title or None, updated_at=at
+        session_id=summary.id,
+        cwd=summary.repo or os.sep,
+        title=summary.title or None,
+        updated_at=updated,
     )
 
 
 async def answer_editor(
     frames: StdioFrames, folders: SessionFolders, stopped: asyncio.Event
 ) -> None:
-    """Answer until the editor is gone, or until somebody stops it. Nothing that was started
-    outlives it.
+    """Answer the editor until it is gone or `stopped` is set. Everything that was started ends as
+    well.
     """
     sessions = OpenSessions(folders)
     connection = AgentSideConnection(

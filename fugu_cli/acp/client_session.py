@@ -1,8 +1,8 @@
-"""One session of an editor: its requests run one after the other, what the log says is sent, and
-what policy asks is asked there.
+"""One session of an editor: its requests run one after the other, its log is sent, and policy's
+questions are asked there.
 
-Over ui/tui/request_queue.py, which drives the session as it does for the terminal. Below agent.py,
-which speaks the protocol's methods.
+It drives the session through app/request_queue.py, as the terminal does. agent.py, above it, speaks
+the protocol's methods.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from acp.schema import PromptResponse, StopReason, Usage
 
 from fugu_cli import messages
 from fugu_cli.acp import session_settings
-from fugu_cli.acp.permissions import EditorForm, answer_of_editor, elicited_by_editor
+from fugu_cli.acp.permissions import EditorForm, ask_permission_in_editor, elicit_in_editor
 from fugu_cli.acp.prompts import PromptBlock, read_prompt
 from fugu_cli.acp.updates import LogUpdates, Update, merged, message, meta, thought
 from fugu_cli.app import event_text
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 
 class EditorOutbox:
-    """Sends an editor what a session's log says, in its order, and what else the session has to
-    say.
+    """Sends an editor the updates of a session's log in their order, and notes of the session
+    itself.
     """
 
     def __init__(self, client: Client, caught_up: Callable[[], Awaitable[None]]) -> None:
-        """`caught_up` waits until everything in the log was put."""
+        """`caught_up` waits until every item of the log was put."""
         self._client = client
         self._caught_up = caught_up
         self._id = ""
@@ -55,12 +55,12 @@ class EditorOutbox:
         self._noted: set[str] = set()
 
     def begin(self, id: str, updates: LogUpdates) -> None:
-        """Send what is put from now on, to the session that the editor knows by `id`."""
+        """Start sending items to the session that the editor knows by `id`."""
         self._id = id
         self._sending = asyncio.create_task(self._send(updates))
 
     def put(self, item: Recorded | Live) -> None:
-        """One more item of the log."""
+        """Add an item of the log."""
         self._items.put_nowait(item)
 
     async def _send(self, updates: LogUpdates) -> None:
@@ -75,19 +75,21 @@ class EditorOutbox:
                 self._items.task_done()
 
     async def tell(self, update: Update) -> None:
-        """Send this at once."""
+        """Send an update at once."""
         with suppress(ConnectionError):  # the editor is gone: the session is about to be closed
             await self._client.session_update(session_id=self._id, update=update)
 
     async def note(self, notes: Sequence[str]) -> None:
-        """Say each of these sentences once."""
+        """Send each of these sentences once."""
         for note in notes:
             if note not in self._noted:
                 self._noted.add(note)
                 await self.tell(thought(note))
 
     async def flush(self) -> None:
-        """Wait until everything in the log was sent. What broke the sending is raised here."""
+        """Wait until every item of the log was sent. Raises the error that ended the sending, if
+        any.
+        """
         assert self._sending is not None
         await self._caught_up()
         empty = asyncio.create_task(self._items.join())
@@ -97,29 +99,32 @@ class EditorOutbox:
             self._sending.result()
 
     async def close(self) -> None:
-        """Send no more."""
+        """Stop sending."""
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.gather(self._sending, return_exceptions=True)
 
 
 class ClientSession:
-    """An open session, and its editor. `shows`: which questions of MCP servers the editor can
-    ask.
+    """An open session and its editor. `elicitation` names the questions of MCP servers that the
+    editor can show.
     """
 
     def __init__(
-        self, client: Client, opener: SessionOpener, shows: ElicitationCapabilities | None = None
+        self,
+        client: Client,
+        opener: SessionOpener,
+        elicitation: ElicitationCapabilities | None = None,
     ) -> None:
         self.busy = False
-        """A prompt is being answered."""
+        """True while a prompt is being answered."""
         self.id = ""
-        """The session's id, once it is open: its log's name."""
+        """The session's id, which is its log's name; "" before it is open."""
         self.work = RequestQueue(self)
         self.outbox = EditorOutbox(client, self.work.following.caught_up)
         self._client = client
         self._opener = opener
-        self._shows = shows
+        self._elicitation = elicitation
         self._cancelled = False
         self._failure: FuguError | None = None
         self._updates: LogUpdates | None = None
@@ -132,7 +137,7 @@ class ClientSession:
         return self.work.session
 
     async def open(self, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]) -> None:
-        """Open it; its models and MCP servers begin to load. Raises FuguError."""
+        """Open the session, and start loading its models and MCP servers. Raises FuguError."""
         if not await self.work.open(opening):
             assert self._failure is not None
             raise self._failure
@@ -141,24 +146,24 @@ class ClientSession:
         self._updates = LogUpdates(self.session, self.session.log.events)
         self.outbox.begin(self.id, self._updates)
         if self.session.servers is not None:
-            form = EditorForm(self._client, self.id, self._shows, self.outbox.flush)
-            self.session.servers.answer = partial(elicited_by_editor, form)
+            form = EditorForm(self._client, self.id, self._elicitation, self.outbox.flush)
+            self.session.servers.answer = partial(elicit_in_editor, form)
         self.session.warm()
 
     async def prompt(self, blocks: Sequence[PromptBlock]) -> PromptResponse:
-        """Carry a request out, or a command of fugu's own. Raises FuguError for one that cannot be,
-        or that failed.
+        """Carry out a request or one of fugu's commands. Raises FuguError if it is invalid, or
+        failed.
         """
         if self.busy:
             raise UsageError(
                 "a prompt of this session is being answered", hint="wait for its end, or cancel it"
             )
         self.busy, self._cancelled, self._failure = True, False, None
-        since = len(self.session.log.records)
+        first_record = len(self.session.log.records)
         try:
-            work = await self._work(blocks)
+            run = await self._parse_prompt(blocks)
             if not self._cancelled:
-                await work()
+                await run()
             await self.outbox.flush()
         finally:
             self.busy = False
@@ -166,29 +171,30 @@ class ClientSession:
             return PromptResponse(stop_reason="cancelled")
         if self._failure is not None:
             raise self._failure
-        return _response(self, since)
+        return _response(self, first_record)
 
-    async def _work(self, blocks: Sequence[PromptBlock]) -> Callable[[], Awaitable[None]]:
-        """What a prompt asks for. Raises FuguError. In threads: it looks at the disk."""
+    async def _parse_prompt(self, blocks: Sequence[PromptBlock]) -> Callable[[], Awaitable[None]]:
+        """Return a function that carries the prompt out. Raises FuguError."""
         session, root = self.session, self.session.environment.workspace.root
         lacking = await asyncio.to_thread(self._opener.setup.lacking)
-        said, beside, media = await asyncio.to_thread(read_prompt, blocks, root)
-        if (
-            command := said.strip().removeprefix("/")
-        ) in session_settings.COMMANDS and said.strip() != command:
-            return partial(_carry_out, self, command)
-        await asyncio.to_thread(parse_headless_request, said, session.library)
-        wanted = await asyncio.to_thread(request_from_text, session, said)
-        await self.outbox.note((*lacking, *await asyncio.to_thread(session.notes)))
-        return lambda: self.work.submit(replace(wanted, piped=beside, media=media))
+        text, context, media = await asyncio.to_thread(read_prompt, blocks, root)
+        if text.strip().startswith("/"):
+            command = text.strip().removeprefix("/")
+            if command in session_settings.COMMANDS:
+                return partial(_run_command, self, command)
+        await asyncio.to_thread(parse_headless_request, text, session.library)
+        request = await asyncio.to_thread(request_from_text, session, text)
+        notes = await asyncio.to_thread(session.notes)
+        await self.outbox.note((*lacking, *notes))
+        return lambda: self.work.submit(replace(request, piped=context, media=media))
 
     def cancel(self) -> None:
-        """Cut what is under way, with all it has started."""
+        """Cancel the running prompt, with everything it has started."""
         self._cancelled = self.busy
         self.work.interrupt()
 
     async def close(self) -> None:
-        """End what runs, and close the session."""
+        """Stop everything, and close the session."""
         self._cancelled = self.busy
         await self.work.close()
         for _, task in self._asking:
@@ -196,24 +202,24 @@ class ClientSession:
         await asyncio.gather(*(task for _, task in self._asking), return_exceptions=True)
         await self.outbox.close()
 
-    # What the session at work tells (request_queue.QueueListener).
+    # The methods of request_queue.QueueListener.
 
     def replayed(self, records: Sequence[Recorded]) -> None:
-        """It was opened: `replay` sends them where the editor wants them."""
+        """Do nothing: `replay` sends the records if the editor wants them."""
 
     def heard(self, item: Recorded | Live) -> None:
-        """One more item of the log."""
+        """Send an item of the log."""
         self.outbox.put(item)
 
     def failed(self, error: FuguError) -> None:
-        """What the prompt is answered with."""
+        """Keep the error, which becomes the answer to the prompt."""
         self._failure = error
 
     def changed(self) -> None:
-        """Ask what is not asked yet."""
-        known = [question for question, _ in self._asking]
+        """Ask the questions that were not asked yet."""
+        asked = [question for question, _ in self._asking]
         for question in self.work.approvals.questions:
-            if not any(question is one for one in known):
+            if not any(question is earlier for earlier in asked):
                 task = asyncio.create_task(self._ask(question))
                 question.answer.add_done_callback(lambda _, task=task: task.cancel())  # type: ignore[misc]
                 self._asking.append((question, task))
@@ -223,9 +229,8 @@ class ClientSession:
         await self.outbox.flush()
         assert self._updates is not None
         call, judgement = question.asked
-        scope = await answer_of_editor(
-            self._client, self.session, self._updates.calls.asked_about(call).id, question
-        )
+        shown = self._updates.calls.asked_about(call)
+        scope = await ask_permission_in_editor(self._client, self.session, shown.id, question)
         if scope == "always":
             try:
                 rule = self.session.allow_always(call, judgement)
@@ -244,45 +249,46 @@ async def replay(client: ClientSession) -> None:
             await client.outbox.tell(update)
 
 
-async def _carry_out(client: ClientSession, command: str) -> None:
-    """One of the commands in the list that editors get."""
+async def _run_command(client: ClientSession, command: str) -> None:
     session = client.session
     if command == "compact":
         await session.compact()
-    elif command == "continue":
+        return
+    if command == "continue":
         if not await client.work.go_on():
             raise UsageError("the session has no unfinished request", hint="ask something new")
+        return
+    log, workspace = session.log, session.environment.workspace
+    if command == "redo":
+        undone = await undo.redo_request(log, workspace)
     else:
-        undoing = session.log, session.environment.workspace
-        if command == "redo":
-            undone = await undo.redo_request(*undoing)
-        elif unclaimed := await undo.unclaimed_paths(*undoing):
+        unclaimed = await undo.unclaimed_paths(log, workspace)
+        if unclaimed:
             raise UsageError(
                 f"these files changed while a command ran and may be yours: {', '.join(unclaimed)}",
                 hint="`fugu undo` in a terminal asks for each; `fugu undo --yes` takes them back",
             )
-        else:
-            undone = await undo.undo_request(*undoing)
-        await client.outbox.tell(message(event_text.undo_text(undone)))
+        undone = await undo.undo_request(log, workspace)
+    await client.outbox.tell(message(event_text.undo_text(undone)))
 
 
-def _response(client: ClientSession, since: int) -> PromptResponse:
-    """How the request ended, and what it took. Raises InfrastructureError where it failed."""
+def _response(client: ClientSession, first_record: int) -> PromptResponse:
+    """Return how the request ended, and its usage. Raises InfrastructureError if it failed."""
     records = client.session.log.records
     events = [record.event for record in records]
     end = run_ending(events)
     if end.reason == "failed":
         raise InfrastructureError(f"the request failed: {end.message}")
-    used = sum(views.usage(events[since:]).values(), messages.Usage())
+    total = sum(views.usage(events[first_record:]).values(), messages.Usage())
     usage = Usage(
-        total_tokens=used.input + used.output,
-        input_tokens=used.input,
-        output_tokens=used.output,
-        cached_read_tokens=used.cached,
-        cached_write_tokens=used.written,
+        total_tokens=total.input + total.output,
+        input_tokens=total.input,
+        output_tokens=total.output,
+        cached_read_tokens=total.cached,
+        cached_write_tokens=total.written,
     )
     ignored = client.session.ignored
-    result = result_object(records, client.id, end, since=since, ignored=ignored)
+    result = result_object(records, client.id, end, since=first_record, ignored=ignored)
     limited = end.reason in ("turn_limit", "budget", "time_limit")
     reason: StopReason = "max_turn_requests" if limited else "end_turn"
     return PromptResponse(stop_reason=reason, usage=usage, field_meta=meta(result))

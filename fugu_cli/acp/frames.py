@@ -1,8 +1,8 @@
-"""Protocol frames over two file descriptors: one JSON object a line. A line that is no frame gets
-an error as its answer, and the next one is read.
+"""Protocol frames over two file descriptors: one JSON object per line. A malformed line is answered
+with an error, and the next one is read.
 
-Below the SDK's connection, as its transport. Reading and writing have a thread each: they block,
-and every kind of file will do. Knows no method of the protocol.
+This is the transport of the SDK's connection. Reading and writing have a thread each, because they
+block, so any kind of file works. It knows no method of the protocol.
 """
 
 from __future__ import annotations
@@ -19,45 +19,45 @@ from fugu_cli.system.bounded_json import parse_json
 
 PORTION = 65536
 LONGEST_FRAME = 64 * 1024 * 1024
-"""Bytes of a line that is still read as a frame."""
+"""Bytes of the longest line that is read as a frame."""
 PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 Frame = dict[str, Any]
 
 
 class FrameError(Exception):
-    """Why a line is no frame. `reply` is the answer to it."""
+    """A malformed line. `reply` is the answer to it."""
 
-    def __init__(self, code: int, why: str, id: str | int | float | None = None) -> None:
-        super().__init__(why)
-        self.reply: Frame = {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why}}
+    def __init__(self, code: int, reason: str, id: str | int | float | None = None) -> None:
+        super().__init__(reason)
+        self.reply: Frame = {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": reason}}
 
 
 def parse_frame(line: bytes) -> Frame:
-    """A line as a request, a notification or a response. Raises FrameError."""
+    """Parse a line as a request, a notification or a response. Raises FrameError."""
     try:
-        found = parse_json(line)
+        frame = parse_json(line)
     except ValueError as error:
         raise FrameError(PARSE_ERROR, f"Parse error: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(frame, dict):
         raise FrameError(INVALID_REQUEST, "Invalid request: a frame is one JSON object")
-    id = found.get("id")
+    id = frame.get("id")
     if id is not None and (isinstance(id, bool) or not isinstance(id, str | int | float)):
         raise FrameError(INVALID_REQUEST, "Invalid request: the id is neither text nor a number")
-    if "method" in found:
-        if not isinstance(found["method"], str):
+    if "method" in frame:
+        if not isinstance(frame["method"], str):
             raise FrameError(INVALID_REQUEST, "Invalid request: the method is not text", id)
-        if not isinstance(found.get("params", {}), dict | None):
+        if not isinstance(frame.get("params", {}), dict | None):
             raise FrameError(INVALID_REQUEST, "Invalid request: params is not an object", id)
-    elif "result" not in found and not isinstance(found.get("error"), dict):
+    elif "result" not in frame and not isinstance(frame.get("error"), dict):
         raise FrameError(
             INVALID_REQUEST, "Invalid request: neither a method, a result nor an error", id
         )
-    return found
+    return frame
 
 
 class StdioFrames:
-    """Frames read from `source` and written to `sink`. Where nobody reads them any more, reading
-    ends as well.
+    """Reads frames from `source` and writes frames to `sink`. If `sink` is closed by its reader,
+    reading ends as well.
     """
 
     def __init__(self, source: int, sink: int) -> None:
@@ -71,7 +71,7 @@ class StdioFrames:
             threading.Thread(target=work, daemon=True).start()
 
     async def receive(self) -> Frame | None:
-        """The next frame; None at the end."""
+        """Return the next frame, None at the end."""
         while (line := await self._lines.get()) is not None:
             try:
                 if isinstance(line, FrameError):
@@ -83,59 +83,58 @@ class StdioFrames:
         return None
 
     async def send(self, message: Frame) -> None:
-        """Write a frame, in the order of the calls. Returns when it is written, or nobody reads it
-        any more.
+        """Write a frame, in the order of the calls. Returns when it is written, or when `sink` was
+        closed.
         """
         written: asyncio.Future[None] = self._loop.create_future()
-        self._frames.put(
-            (json.dumps(message, separators=(",", ":"), default=str).encode() + b"\n", written)
-        )
+        data = json.dumps(message, separators=(",", ":"), default=str).encode() + b"\n"
+        self._frames.put((data, written))
         await written
 
     async def close(self) -> None:
-        """Nothing is sent any more."""
+        """Stop writing after the frames that were sent already."""
         self._frames.put(None)
 
     def _read(self) -> None:
-        line, long = bytearray(), False
+        line, is_too_long = bytearray(), False
         with suppress(OSError):
             while data := os.read(self._source, PORTION):
                 first, *others = data.split(b"\n")
                 line += first
                 for piece in others:
-                    self._hear(_too_long() if long else bytes(line))
-                    line, long = bytearray(piece), False
+                    self._put_line(_too_long_error() if is_too_long else bytes(line))
+                    line, is_too_long = bytearray(piece), False
                 if len(line) > LONGEST_FRAME:
-                    line, long = bytearray(), True
+                    line, is_too_long = bytearray(), True
         if line:
-            self._hear(bytes(line))
-        self._hear(None)
+            self._put_line(bytes(line))
+        self._put_line(None)
 
-    def _hear(self, line: bytes | FrameError | None) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+    def _put_line(self, line: bytes | FrameError | None) -> None:
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
 
     def _write(self) -> None:
-        gone = False
+        closed = False
         while (item := self._frames.get()) is not None:
             data, written = item
             try:
                 rest = memoryview(data)
-                while rest and not gone:
+                while rest and not closed:
                     rest = rest[os.write(self._sink, rest) :]
             except OSError:
-                gone = True
-                self._hear(None)
+                closed = True
+                self._put_line(None)
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(_settle, written)
+                self._loop.call_soon_threadsafe(_set_done, written)
 
 
-def _settle(written: asyncio.Future[None]) -> None:
+def _set_done(written: asyncio.Future[None]) -> None:
     if not written.done():
         written.set_result(None)
 
 
-def _too_long() -> FrameError:
+def _too_long_error() -> FrameError:
     return FrameError(
         INVALID_REQUEST, f"Invalid request: a frame is at most {LONGEST_FRAME:,} bytes long"
     )

@@ -1,5 +1,5 @@
-"""What the user is asked in the editor: a call that policy asks about, with its change and the
-terminal's answers as options; and the form or address of an MCP server.
+"""Questions to the user in the editor: permission for a call, with its change and the terminal's
+answers as options; and the form or address of an MCP server.
 """
 
 from __future__ import annotations
@@ -46,22 +46,26 @@ OPTION_KINDS: dict[EditorScope, PermissionOptionKind] = {
 }
 
 
-async def answer_of_editor(
-    client: Client, session: SessionProtocol, shown: str, question: ApprovalQuestion
+async def ask_permission_in_editor(
+    client: Client, session: SessionProtocol, call_id: str, question: ApprovalQuestion
 ) -> EditorScope | None:
-    """The user's answer about the call that the editor knows as `shown`; None where nobody can be
-    asked.
+    """Return the user's answer about the call that the editor knows as `call_id`, or None if the
+    editor cannot ask.
     """
     call, judgement = question.asked
     root = session.environment.workspace.root
     target = escape_for_approval(event_text.approval_target(call, judgement.target)).strip()
     change = await asyncio.to_thread(proposed_change, call, root)
-    whose = f" by the subtask {escape_for_approval(judgement.subtask)}" if judgement.subtask else ""
-    reason = text_content(f"asked{whose} because {escape_for_approval(judgement.reason)}")
-    words = {one.scope: one.words for one in approval_options(call, judgement)}
-    offered = [scope for scope in OPTION_KINDS if scope in words]
-    asked = ToolCallUpdate(
-        tool_call_id=shown,
+    asker = f" by the subtask {escape_for_approval(judgement.subtask)}" if judgement.subtask else ""
+    reason = text_content(f"asked{asker} because {escape_for_approval(judgement.reason)}")
+    labels = {option.scope: option.words for option in approval_options(call, judgement)}
+    scopes = [scope for scope in OPTION_KINDS if scope in labels]
+    options: list[PermissionOption] = []
+    for scope in scopes:
+        option = PermissionOption(option_id=scope, name=labels[scope], kind=OPTION_KINDS[scope])
+        options.append(option)
+    tool_call = ToolCallUpdate(
+        tool_call_id=call_id,
         title=target or escape_for_approval(call.tool),
         kind=kind_of(call),
         status="pending",
@@ -69,41 +73,44 @@ async def answer_of_editor(
         locations=locations_of(call, root) or None,
         raw_input=arguments_object(call),
     )
-    options = [
-        PermissionOption(option_id=one, name=words[one], kind=OPTION_KINDS[one]) for one in offered
-    ]
     assert session.log.path is not None
     try:
         reply = await client.request_permission(
-            session_id=session.log.path.stem, tool_call=asked, options=options
+            session_id=session.log.path.stem, tool_call=tool_call, options=options
         )
     except (RequestError, ConnectionError, ValidationError):
         return None
-    outcome = reply.outcome
-    chosen = outcome.option_id if isinstance(outcome, AllowedOutcome) else "no"
-    return next((scope for scope in offered if scope == chosen), "no")
+    if isinstance(reply.outcome, AllowedOutcome):
+        for scope in scopes:
+            if scope == reply.outcome.option_id:
+                return scope
+    return "no"
 
 
 @dataclass(frozen=True)
 class EditorForm:
-    """Where an MCP server's question is shown: in which session of the editor, which of them it
-    `can` show, and what is sent `before`."""
+    """The place where questions of MCP servers are shown: a session of the editor."""
 
     client: Client
     session: str
-    can: ElicitationCapabilities | None
+    capabilities: ElicitationCapabilities | None
+    """The kinds of questions that the editor can show."""
     before: Callable[[], Awaitable[None]]
+    """Called before a question, to send everything that precedes it."""
 
 
-async def elicited_by_editor(
+async def elicit_in_editor(
     form: EditorForm, server: str, params: ElicitRequestParams
 ) -> ElicitResult | None:
-    """The user's answer to what an MCP server asks; None where the editor shows no such
-    question.
+    """Return the user's answer to a question of an MCP server, or None if the editor cannot show
+    it.
     """
     from mcp_types import ElicitResult
 
-    if form.can is None or (form.can.url if params.mode == "url" else form.can.form) is None:
+    if form.capabilities is None:
+        return None
+    supported = form.capabilities.url if params.mode == "url" else form.capabilities.form
+    if supported is None:
         return None
     await form.before()
     mode: ElicitationUrlSessionMode | ElicitationFormSessionMode
@@ -121,6 +128,6 @@ async def elicited_by_editor(
         return ElicitResult(action="cancel")
     if isinstance(reply, AcceptElicitationResponse):
         return ElicitResult(action="accept", content=reply.content or {})
-    return ElicitResult(
-        action="decline" if isinstance(reply, DeclineElicitationResponse) else "cancel"
-    )
+    if isinstance(reply, DeclineElicitationResponse):
+        return ElicitResult(action="decline")
+    return ElicitResult(action="cancel")

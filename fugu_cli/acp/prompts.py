@@ -1,8 +1,8 @@
-"""The blocks of an editor's prompt as a request: the user's words, with files that they name as `@`
-mentions, and what else comes with them.
+"""Turns the blocks of an editor's prompt into a request: the user's text with `@` mentions of
+files, and attachments.
 
-A file is mentioned and not copied into the request: it is read through fugu's own tools, under the
-same rules as every other, and counts as read where it is edited later. Looks at the disk; knows no
+A file is mentioned and not copied into the request. fugu's own tools read it under the same rules
+as every other file, and it counts as read if it is edited later. Looks at the disk; knows no
 session.
 """
 
@@ -38,21 +38,25 @@ PromptBlock = (
 _LINES = re.compile(r"L(\d+)(?:[:-]L?(\d+))?")
 _PLAIN = re.compile(r"[\w./-]+")
 LARGEST_COMPARED = 4_000_000
-"""Bytes of a file that is compared with what the editor says stands in it."""
+"""Bytes of the largest file that is compared with the editor's text of it."""
 
 
 class PromptText(NamedTuple):
-    """`said` are the user's words; `beside` and `media` are what the editor sends with them."""
+    """A prompt: the user's text, and the context and media that the editor sends with it."""
 
-    said: str
-    beside: str
+    text: str
+    context: str
     media: tuple[Media, ...] = ()
 
 
 def read_prompt(blocks: Sequence[PromptBlock], root: Path) -> PromptText:
-    """The request in the repository at `root`. Raises UsageError for sound, for a picture that
-    cannot be read, and where nothing is said."""
-    said, beside, media = "", list[str](), list[Media]()
+    """Return the request in the repository at `root`.
+
+    Raises UsageError for sound, for a picture that cannot be read, and for a prompt without text.
+    """
+    text = ""
+    contexts: list[str] = []
+    media: list[Media] = []
     for block in blocks:
         match block:
             case TextContentBlock():
@@ -63,7 +67,7 @@ def read_prompt(blocks: Sequence[PromptBlock], root: Path) -> PromptText:
                 piece = _mention(resource.uri, root, resource.text)
                 if not piece:
                     piece = resource.uri
-                    beside.append(f'<context uri="{resource.uri}">\n{resource.text}\n</context>')
+                    contexts.append(f'<context uri="{resource.uri}">\n{resource.text}\n</context>')
             case ImageContentBlock():
                 piece = ""
                 media.append(_picture(block))
@@ -72,11 +76,12 @@ def read_prompt(blocks: Sequence[PromptBlock], root: Path) -> PromptText:
                     f"a prompt holds {block.type} content that cannot be read",
                     hint="send text, pictures, files and links",
                 )
-        gap = " " if said and piece and not (said[-1:].isspace() or piece[:1].isspace()) else ""
-        said += gap + piece
-    if not said.strip():
+        if text and piece and not text[-1].isspace() and not piece[0].isspace():
+            text += " "
+        text += piece
+    if not text.strip():
         raise UsageError("the prompt says nothing", hint="write what is to be done")
-    return PromptText(said, "\n\n".join(beside), tuple(media))
+    return PromptText(text, "\n\n".join(contexts), tuple(media))
 
 
 def _picture(block: ImageContentBlock) -> Media:
@@ -87,31 +92,34 @@ def _picture(block: ImageContentBlock) -> Media:
 
 
 def _mention(uri: str, root: Path, text: str | None = None) -> str:
-    """`@path` of a file or folder in the repository; "" for anything else, and where `text` is not
-    what the file holds."""
-    address = urlsplit(uri)
-    if address.scheme != "file" or address.netloc not in ("", "localhost"):
+    """Return `@path` for a file or folder in the repository, else "".
+
+    With `text`, the file must contain it: an unsaved file in the editor differs from the disk.
+    """
+    url = urlsplit(uri)
+    if url.scheme != "file" or url.netloc not in ("", "localhost"):
         return ""
-    path = real_path(Path(unquote(address.path)))
-    if path == root or not inside(path, root) or (text is not None and not _holds(path, text)):
+    path = real_path(Path(unquote(url.path)))
+    if path == root or not inside(path, root):
+        return ""
+    if text is not None and not _contains(path, text):
         return ""
     if not (is_file(path) or is_folder(path)):
         return ""
     name = path.relative_to(root).as_posix()
-    lines = _LINES.search(address.fragment)
-    place = (
-        f"#L{lines[1]}" + (f"-{lines[2]}" if lines[2] else "")
-        if lines is not None and is_file(path)
-        else ""
-    )
-    return f"@{name}{place}" if _PLAIN.fullmatch(name) else f'@"{name}"{place}'
+    mention = f"@{name}" if _PLAIN.fullmatch(name) else f'@"{name}"'
+    lines = _LINES.search(url.fragment)
+    if lines is not None and is_file(path):
+        mention += f"#L{lines[1]}"
+        if lines[2]:
+            mention += f"-{lines[2]}"
+    return mention
 
 
-def _holds(path: Path, text: str) -> bool:
-    """The text stands in the file; one that was changed in the editor and not saved differs."""
+def _contains(path: Path, text: str) -> bool:
     try:
-        return path.stat().st_size <= LARGEST_COMPARED and text.strip() in path.read_text(
-            encoding="utf-8"
-        )
+        if path.stat().st_size > LARGEST_COMPARED:
+            return False
+        return text.strip() in path.read_text(encoding="utf-8")
     except (OSError, ValueError):
         return False

@@ -1,5 +1,5 @@
-"""What an editor can set in a session, and what it gives: modes, options, commands, MCP servers.
-Values of the protocol from those of fugu, and back.
+"""The settings of a session as the protocol's values: modes, options, commands, and the editor's
+MCP servers.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ COMMANDS = {
     "redo": "bring back what was undone",
     "compact": "sum up what was said; agents read the summary from then on",
 }
-"""Commands of fugu's own that an editor has as well; a prompt that is one of these runs it."""
+"""fugu's own commands that a prompt in an editor can run."""
 
 
 def mode_state(session: SessionProtocol) -> SessionModeState:
-    """The permission modes, and the one that holds."""
+    """Return the permission modes, and the current one."""
     modes = [
         SessionMode(id=name, name=name, description=about) for name, about in MODE_HELP.items()
     ]
@@ -51,7 +51,7 @@ def mode_state(session: SessionProtocol) -> SessionModeState:
 
 
 def config_options(session: SessionProtocol, pinned: str | None) -> list[SessionConfigOptionSelect]:
-    """The options of a session with the values that hold: mode, agent, tier, effort."""
+    """Return the options of a session with their current values: mode, agent, tier, effort."""
     agents = {AUTO: "the coordinator decides"}
     agents |= {
         name: member.description or member.model for name, member in session.team.members.items()
@@ -65,26 +65,24 @@ def config_options(session: SessionProtocol, pinned: str | None) -> list[Session
     ]
 
 
-def set_option(work: RequestQueue, name: str, value: str) -> None:
-    """Another value of one of these options. Raises UsageError for a name or a value that there is
-    not.
-    """
-    session = work.session
+def set_option(queue: RequestQueue, name: str, value: str) -> None:
+    """Set one of these options. Raises UsageError for an unknown name or value."""
+    session = queue.session
     assert session is not None
     if name == "mode":
-        chosen = next((mode for mode in all_modes() if mode == value), None)
-        if chosen is None:
+        new_mode = next((mode for mode in all_modes() if mode == value), None)
+        if new_mode is None:
             raise UsageError(
                 f"there is no mode {value!r}", hint=f"there are {', '.join(MODE_HELP)}"
             )
-        session.set_mode(chosen)
+        session.set_mode(new_mode)
     elif name == "agent":
         members = session.team.members
         if value not in (AUTO, *members):
             raise UsageError(
                 f"there is no agent {value!r}", hint=f"there are {AUTO}, {', '.join(members)}"
             )
-        work.pin(None if value == AUTO else value)
+        queue.pin(None if value == AUTO else value)
     elif name == "tier":
         session.set_tier(value)
     elif name == "effort":
@@ -98,7 +96,7 @@ def set_option(work: RequestQueue, name: str, value: str) -> None:
 _CATEGORIES: dict[str, Literal["mode", "model"]] = {"mode": "mode", "agent": "model"}
 
 
-def _select(id: str, name: str, values: dict[str, str], now: str) -> SessionConfigOptionSelect:
+def _select(id: str, name: str, values: dict[str, str], current: str) -> SessionConfigOptionSelect:
     options = [
         SessionConfigSelectOption(value=value, name=value, description=about or None)
         for value, about in values.items()
@@ -108,60 +106,67 @@ def _select(id: str, name: str, values: dict[str, str], now: str) -> SessionConf
         id=id,
         name=name,
         category=_CATEGORIES.get(id),
-        current_value=now,
+        current_value=current,
         options=options,
     )
 
 
 def available_commands(library: SkillLibrary) -> list[AvailableCommand]:
-    """The user's and the repository's commands, skills, and the few of fugu's own."""
-    found = [_command(name, about) for name, about in COMMANDS.items()]
-    found += [_command(command.name, command.about, command.hint) for command in library.commands]
+    """Return the user's and the repository's commands, skills, and some of fugu's own."""
+    commands = [_command(name, about) for name, about in COMMANDS.items()]
+    commands += [
+        _command(command.name, command.about, command.hint) for command in library.commands
+    ]
     if library.skills:
         names = ", ".join(skill.name for skill in library.skills)
-        found.append(
+        commands.append(
             _command(SKILL_COMMAND, f"follow a skill: {names}", "NAME, and what is to be done")
         )
-    return found
+    return commands
 
 
 def _command(name: str, about: str, hint: str = "") -> AvailableCommand:
-    given = AvailableCommandInput(root=UnstructuredCommandInput(hint=hint)) if hint else None
-    return AvailableCommand(name=name, description=about, input=given)
+    command_input = (
+        AvailableCommandInput(root=UnstructuredCommandInput(hint=hint)) if hint else None
+    )
+    return AvailableCommand(name=name, description=about, input=command_input)
 
 
-def given_servers(given: Sequence[GivenServer]) -> tuple[McpServer, ...]:
-    """The MCP servers that the editor names: the user's own choice, like those of `~/.mcp.json`.
-    Raises UsageError for one that cannot be started."""
-    return tuple(_server(one) for one in given)
+def given_servers(servers: Sequence[GivenServer]) -> tuple[McpServer, ...]:
+    """Return the MCP servers that the editor names. Like those of `~/.mcp.json`, they are the
+    user's own choice.
+
+    Raises UsageError for a server that cannot be started.
+    """
+    return tuple(_server(server) for server in servers)
 
 
-def _server(given: GivenServer) -> McpServer:
-    way: StdioServer | RemoteServer
-    match given:
+def _server(server: GivenServer) -> McpServer:
+    transport: StdioServer | RemoteServer
+    match server:
         case McpServerStdio():
-            env = {one.name: one.value for one in given.env}
-            way = StdioServer(command=given.command, args=tuple(given.args), env=env)
-            words = (given.command, *given.args, *env, *env.values())
-            if not given.command.strip() or any(not name or "=" in name for name in env):
+            env = {variable.name: variable.value for variable in server.env}
+            transport = StdioServer(command=server.command, args=tuple(server.args), env=env)
+            texts = (server.command, *server.args, *env, *env.values())
+            if not server.command.strip() or any(not name or "=" in name for name in env):
                 raise UsageError(
-                    f"the MCP server {given.name!r} has no command, or a variable without a "
+                    f"the MCP server {server.name!r} has no command, or a variable without a "
                     f"proper name"
                 )
         case HttpMcpServer() | SseMcpServer():
-            headers = {one.name: one.value for one in given.headers}
-            way = RemoteServer(kind=given.type, url=given.url, headers=headers)
-            words = (given.url, *headers, *headers.values())
-            if not given.url.startswith(("http://", "https://")):
+            headers = {header.name: header.value for header in server.headers}
+            transport = RemoteServer(kind=server.type, url=server.url, headers=headers)
+            texts = (server.url, *headers, *headers.values())
+            if not server.url.startswith(("http://", "https://")):
                 raise UsageError(
-                    f"the address of the MCP server {given.name!r} begins with neither http:// "
+                    f"the address of the MCP server {server.name!r} begins with neither http:// "
                     f"nor https://"
                 )
         case _:
             raise UsageError(
-                f"the MCP server {given.name!r} runs inside the editor",
+                f"the MCP server {server.name!r} runs inside the editor",
                 hint="name one that is a program or an address",
             )
-    if any("\0" in word for word in words):
-        raise UsageError(f"the entry of the MCP server {given.name!r} holds a NUL character")
-    return McpServer(name=given.name, source="the editor", way=way)
+    if any("\0" in text for text in texts):
+        raise UsageError(f"the entry of the MCP server {server.name!r} holds a NUL character")
+    return McpServer(name=server.name, source="the editor", way=transport)

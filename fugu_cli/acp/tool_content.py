@@ -1,5 +1,7 @@
-"""A tool call as an editor shows it: its kind, the places it touches, and what it changes as whole
-texts before and after. Reads files and recorded contents; runs nothing.
+"""A tool call as an editor shows it: its kind, its files, and its changes as whole texts before and
+after.
+
+Reads files and recorded contents; runs nothing.
 """
 
 from __future__ import annotations
@@ -36,93 +38,94 @@ KINDS: dict[str, ToolKind] = {
     "web_fetch": "fetch",
     "web_search": "fetch",
 }
-"""Tools that are something else to an editor than what they declare."""
+"""Tools whose kind in an editor differs from their declared effect."""
 EFFECT_KINDS: dict[str, ToolKind] = {"reads": "read", "writes": "edit", "runs": "execute"}
 LONGEST_OUTPUT = 100_000
-"""Characters of an output that are sent; its middle is left out."""
+"""Characters of an output that are sent; the middle of a longer one is left out."""
 
 
 def kind_of(call: Call) -> ToolKind:
-    """What kind of tool a call is of: by its name, else by the effect that it declares. A server's
-    are another kind.
-    """
+    """Return the kind of a call, by its tool's name or its tool's declared effect."""
+    if call.tool in KINDS:
+        return KINDS[call.tool]
     access = access_of(call.tool)
-    declared = access != UNKNOWN and not call.tool.startswith("mcp__")
-    return KINDS.get(call.tool) or (EFFECT_KINDS[access.effect] if declared else "other")
+    if access == UNKNOWN or call.tool.startswith("mcp__"):
+        return "other"
+    return EFFECT_KINDS[access.effect]
 
 
 def text_content(text: str, language: str = "") -> ContentToolCallContent:
-    """A text; in a code block where it is not Markdown."""
-    shown = sanitize(text)
-    if len(shown) > LONGEST_OUTPUT:
+    """Return a text as content; with `language`, as a code block."""
+    text = sanitize(text)
+    if len(text) > LONGEST_OUTPUT:
         half = LONGEST_OUTPUT // 2
-        shown = (
-            f"{shown[:half]}\n[... {len(shown) - LONGEST_OUTPUT:,} characters left out "
-            f"...]\n{shown[-half:]}"
-        )
-    fence = "```"
-    while fence in shown:
-        fence += "`"
-    return tool_content(text_block(f"{fence}{language}\n{shown}\n{fence}" if language else shown))
+        left_out = f"[... {len(text) - LONGEST_OUTPUT:,} characters left out ...]"
+        text = f"{text[:half]}\n{left_out}\n{text[-half:]}"
+    if language:
+        fence = "```"
+        while fence in text:
+            fence += "`"
+        text = f"{fence}{language}\n{text}\n{fence}"
+    return tool_content(text_block(text))
 
 
 def locations_of(
     call: Call, root: Path, changes: Sequence[FileChange] = ()
 ) -> list[ToolCallLocation]:
-    """The files a call names or has changed, as absolute paths."""
+    """Return the files that a call names or has changed, as absolute paths."""
     arguments = arguments_object(call)
-    path, line = arguments.get("path"), arguments.get("offset")
-    named = [path] if isinstance(path, str) and path and kind_of(call) in ("read", "edit") else []
-    paths = dict.fromkeys([*named, *(change.path for change in changes)])
-    first = line if isinstance(line, int) and line > 0 else None
-    return [
-        ToolCallLocation(path=str(root / one), line=first if one == path else None) for one in paths
-    ]
+    named_path, offset = arguments.get("path"), arguments.get("offset")
+    paths: list[str] = []
+    if isinstance(named_path, str) and named_path and kind_of(call) in ("read", "edit"):
+        paths.append(named_path)
+    paths += [change.path for change in changes]
+    locations: list[ToolCallLocation] = []
+    for path in dict.fromkeys(paths):
+        line = None
+        if path == named_path and isinstance(offset, int) and offset > 0:
+            line = offset
+        locations.append(ToolCallLocation(path=str(root / path), line=line))
+    return locations
 
 
 def proposed_change(call: Call, root: Path) -> list[Content]:
-    """What an edit, write or apply_patch call is about to do; nothing for other calls. For a
-    thread.
+    """Return the change that an edit, write or apply_patch call would make; empty for other calls.
+
+    Reads files, so it runs in a thread.
     """
-    arguments = arguments_object(call)
-    path, content = arguments.get("path"), arguments.get("content")
-    old, new = arguments.get("old"), arguments.get("new")
     if call.tool == "apply_patch":
-        return [text_content(patch, "diff")] if (patch := patch_of_call(call)) else []
-    if not isinstance(path, str) or not path:
+        patch = patch_of_call(call)
+        return [text_content(patch, "diff")] if patch else []
+    arguments = arguments_object(call)
+    name = arguments.get("path")
+    if not isinstance(name, str) or not name:
         return []
-    before = _text(root / path)
+    path = root / name
+    before = _read_text(path)
+    content = arguments.get("content")
     if call.tool == "write" and isinstance(content, str):
-        return [_diff(root / path, before, content)]
+        return [_diff(path, before, content)]
+    old, new = arguments.get("old"), arguments.get("new")
     if call.tool != "edit" or not isinstance(old, str) or not isinstance(new, str):
         return []
     if before is None or not old or old not in before:
-        return [_diff(root / path, old, new)]
-    return [
-        _diff(
-            root / path,
-            before,
-            before.replace(old, new, -1 if arguments.get("replace_all") is True else 1),
-        )
-    ]
+        return [_diff(path, old, new)]
+    count = -1 if arguments.get("replace_all") is True else 1
+    return [_diff(path, before, before.replace(old, new, count))]
 
 
 async def changes_made(ran: ToolRan, workspace: Workspace) -> list[Content]:
-    """What a call did to files, as the recorded contents say; nothing where they are not there any
-    more.
-    """
-    found: list[Content] = []
+    """Return the recorded changes of a call to files; empty if their contents are gone."""
+    contents: list[Content] = []
     try:
         for change in ran.changes:
             if change.before != change.after:
-                before, after = (
-                    await _blob(workspace, change.before),
-                    await _blob(workspace, change.after),
-                )
-                found.append(_recorded_diff(workspace.root / change.path, before, after))
+                before = await _blob(workspace, change.before)
+                after = await _blob(workspace, change.after)
+                contents.append(_recorded_diff(workspace.root / change.path, before, after))
     except StorageError:
         return []
-    return found
+    return contents
 
 
 async def _blob(workspace: Workspace, name: str | None) -> bytes | None:
@@ -130,13 +133,10 @@ async def _blob(workspace: Workspace, name: str | None) -> bytes | None:
 
 
 def _recorded_diff(path: Path, before: bytes | None, after: bytes | None) -> Content:
-    if any(b"\0" in text for text in (before, after) if text):
+    if b"\0" in (before or b"") or b"\0" in (after or b""):
         return text_content(f"{path}: {len(after or b''):,} bytes that are not text")
-    return _diff(
-        path,
-        None if before is None else before.decode("utf-8", "replace"),
-        (after or b"").decode("utf-8", "replace"),
-    )
+    old_text = None if before is None else before.decode("utf-8", "replace")
+    return _diff(path, old_text, (after or b"").decode("utf-8", "replace"))
 
 
 def _diff(path: Path, before: str | None, after: str) -> Content:
@@ -147,7 +147,7 @@ def _diff(path: Path, before: str | None, after: str) -> Content:
     return tool_diff_content(str(path), after, before)
 
 
-def _text(path: Path) -> str | None:
+def _read_text(path: Path) -> str | None:
     try:
         if not path.is_file() or path.stat().st_size > LARGEST_READ:
             return None

@@ -1,7 +1,7 @@
-"""The log as what an editor shows: for each item of it the session updates of the protocol.
+"""Translates the log into what an editor shows: for each item, the protocol's session updates.
 
 Workers speak in messages; Thinkers, Verifiers and fugu itself (who was chosen, what failed, how it
-ended) in thoughts. Between a session's log and its editor; sends nothing itself.
+ended) in thoughts. Sends nothing itself.
 """
 
 from __future__ import annotations
@@ -73,30 +73,30 @@ Update = (
     | UserMessageChunk
 )
 LIVE_OUTPUT = 8000
-"""Characters of a running command's newest output that are shown."""
+"""Characters of a running command's newest output that are sent."""
 LINE = 400
 """Characters of a line of text."""
 TITLE = 100
 
 
-def thought(text: str, **said: object) -> AgentThoughtChunk:
-    """A line of fugu's own; what it says to programs stands in `_meta`."""
+def thought(text: str, **fields: object) -> AgentThoughtChunk:
+    """Return a line of fugu's own. `fields` are metadata of the update, for programs."""
     content = text_block(sanitize(text).strip() + "\n\n")
     return AgentThoughtChunk(
-        session_update="agent_thought_chunk", content=content, field_meta=meta(said)
+        session_update="agent_thought_chunk", content=content, field_meta=meta(fields)
     )
 
 
 def message(text: str, id: str | None = None) -> AgentMessageChunk:
-    """What an agent says to the user, or a piece of it."""
+    """Return an agent's text for the user, or a piece of it."""
     return AgentMessageChunk(
         session_update="agent_message_chunk", content=text_block(sanitize(text)), message_id=id
     )
 
 
-def meta(said: dict[str, Any]) -> dict[str, Any] | None:
-    """`_meta`, fugu's own under its name; None where there is nothing to say."""
-    return {"fugu": said} if said else None
+def meta(fields: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the metadata of an update with fugu's fields under its name, None if there are none."""
+    return {"fugu": fields} if fields else None
 
 
 @dataclass
@@ -105,14 +105,16 @@ class ShownCall:
 
     id: str
     turn: int | None
-    """None: it is asked about, and its fact has not come."""
+    """None while permission is asked and the call is not in the log yet."""
     call: Call
     output: str = ""
 
 
 class ShownCalls:
-    """The calls without a result that the editor knows. Providers number calls from the start in
-    each turn; here each has an id of its own."""
+    """The calls without a result that the editor shows.
+
+    Each has an id of its own, since providers number calls anew in each turn.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -120,37 +122,41 @@ class ShownCalls:
         self._numbers = itertools.count(1)
 
     def asked_about(self, call: Call) -> ShownCall:
-        """The call that is asked about; known to the editor from then on."""
-        same = [one for one in self._calls if one.call == call] or [
-            one for one in self._calls if one.call.id == call.id
-        ]
-        return same[0] if same else self._add(None, call)
+        """Return the call for which permission is asked, added if the editor does not show it yet."""
+        for shown in self._calls:
+            if shown.call == call:
+                return shown
+        for shown in self._calls:
+            if shown.call.id == call.id:
+                return shown
+        return self._add(None, call)
 
     def find(self, turn: int, id: str) -> ShownCall | None:
-        """The call of a turn."""
-        return next(
-            (one for one in self._calls if one.call.id == id and one.turn in (turn, None)), None
-        )
+        """Return the call with this id in a turn."""
+        for shown in self._calls:
+            if shown.call.id == id and shown.turn in (turn, None):
+                return shown
+        return None
 
     def begin(self, turn: int, call: Call) -> Update:
-        """Tell the editor of a call."""
-        return _starts(self._add(turn, call), self._root)
+        """Add a call, and return the update that shows it."""
+        return _start_update(self._add(turn, call), self._root)
 
-    def of_fact(self, turn: int, call: Call) -> tuple[ShownCall, list[Update]]:
-        """The call of a fact, and what tells the editor of it where no reply has."""
+    def find_or_begin(self, turn: int, call: Call) -> tuple[ShownCall, list[Update]]:
+        """Return the call of an event, and the update that shows it unless its reply did."""
         shown = self.find(turn, call.id)
         if shown is not None and shown.turn is not None:
             return shown, []
         shown = shown or self._add(turn, call)
         shown.turn = turn
-        return shown, [_starts(shown, self._root)]
+        return shown, [_start_update(shown, self._root)]
 
     def end(self, shown: ShownCall) -> None:
-        """Its result has come."""
+        """Remove a call that has its result."""
         self._calls.remove(shown)
 
     def end_all(self) -> list[ShownCall]:
-        """No result comes any more."""
+        """Remove and return all calls: no more results will come."""
         calls, self._calls = self._calls, []
         return calls
 
@@ -160,7 +166,7 @@ class ShownCalls:
         return shown
 
 
-def _starts(shown: ShownCall, root: Path) -> ToolCallStart:
+def _start_update(shown: ShownCall, root: Path) -> ToolCallStart:
     call = shown.call
     return ToolCallStart(
         session_update="tool_call",
@@ -173,7 +179,7 @@ def _starts(shown: ShownCall, root: Path) -> ToolCallStart:
     )
 
 
-def _progress(
+def _progress_update(
     shown: ShownCall, *, status: Any, content: Sequence[Content] | None = None
 ) -> ToolCallProgress:
     return ToolCallProgress(
@@ -185,61 +191,54 @@ def _progress(
 
 
 @dataclass
-class Speech:
-    """What a turn is saying in its open reply, and the ids of what it says and thinks; "" where it
-    has not begun.
-    """
+class OpenReply:
+    """The streamed text of a turn's open reply, and the ids of its messages; "" before the first."""
 
-    id: str = ""
-    thoughts: str = ""
-    said: list[str] = field(default_factory=list)
+    message_id: str = ""
+    thought_id: str = ""
+    texts: list[str] = field(default_factory=list)
 
 
 class LogUpdates:
     """The updates of one session's log. Items must come in the log's order."""
 
-    def __init__(self, session: SessionProtocol, facts: Sequence[Event] = ()) -> None:
-        """`facts` are known already: they send nothing."""
+    def __init__(self, session: SessionProtocol, events: Sequence[Event] = ()) -> None:
+        """`events` are already known to the editor and send no updates."""
         self.calls = ShownCalls(session.environment.workspace.root)
         self._workspace = session.environment.workspace
-        self._facts = list(facts)
-        self._speeches: dict[int, Speech] = {}
+        self._events = list(events)
+        self._open_replies: dict[int, OpenReply] = {}
         self._roles: dict[int, str] = {}
         self._ids = (f"message-{number}" for number in itertools.count(1))
 
     async def of(self, item: Recorded | Live, *, replayed: bool = False) -> list[Update]:
-        """The updates of one item. `replayed`: the editor did not see it happen, and is told what
-        the user said.
-        """
+        """Return the updates of one item. With `replayed`, requests of the user are sent as well."""
         match item:
             case TextStreamed() | ThoughtStreamed():
                 return self._streamed(item) if item.text else []
             case OutputStreamed():
-                if (shown := self.calls.find(item.turn, item.call)) is None:
+                shown = self.calls.find(item.turn, item.call)
+                if shown is None:
                     return []
                 shown.output = (shown.output + item.text)[-LIVE_OUTPUT:]
-                return [
-                    _progress(
-                        shown, status="in_progress", content=[text_content(shown.output, "console")]
-                    )
-                ]
+                content = [text_content(shown.output, "console")]
+                return [_progress_update(shown, status="in_progress", content=content)]
             case Retried():
-                self._speeches.pop(item.turn, None)
+                self._open_replies.pop(item.turn, None)
                 return [thought(event_text.retry_text(item))]
-            case Recorded():
-                self._facts.append(item.event)
-                told = await self._fact(item.event)
-                if replayed and isinstance(item.event, Asked):
-                    words = text_block(sanitize(item.event.said))
-                    return [
-                        UserMessageChunk(session_update="user_message_chunk", content=words),
-                        *told,
-                    ]
-                return told
+            case Recorded(event=event):
+                self._events.append(event)
+                updates = await self._event_updates(event)
+                if replayed and isinstance(event, Asked):
+                    text = text_block(sanitize(event.said))
+                    request = UserMessageChunk(session_update="user_message_chunk", content=text)
+                    return [request, *updates]
+                return updates
             case _:
-                return [thought(line)] if (line := event_text.pause_text(item)) else []
+                line = event_text.pause_text(item)
+                return [thought(line)] if line else []
 
-    async def _fact(self, event: Event) -> list[Update]:
+    async def _event_updates(self, event: Event) -> list[Update]:
         match event:
             case Replied():
                 return self._replied(event)
@@ -253,175 +252,166 @@ class LogUpdates:
                 return self._finished(event)
             case Asked():
                 self._roles.clear()
-                known = any(isinstance(fact, Asked) for fact in self._facts[:-1])
-                title = first_line(
-                    event.said, TITLE
-                )  # the session is called as lists call it: by its first request
-                return (
-                    []
-                    if known
-                    else [SessionInfoUpdate(session_update="session_info_update", title=title)]
-                )
+                if any(isinstance(earlier, Asked) for earlier in self._events[:-1]):
+                    return []
+                title = first_line(event.said, TITLE)  # a session's title is its first request
+                return [SessionInfoUpdate(session_update="session_info_update", title=title)]
             case _:
                 return self._decided(event)
 
     def _decided(self, event: Event) -> list[Update]:
-        """Who acts, on which plan, and what else is a line of text."""
+        """Return the updates of a decision, a plan, or an event that is a line of text."""
         match event:
             case Assigned():
                 self._roles[event.turn] = _role_of(event)
-                why = event_text.decision_why(
-                    event, event_text.decision_reason(event, self._facts[:-1])
-                )
-                line = f"turn {event.turn}  {event.agent} as {event.role}  {why}"
+                reason = event_text.decision_reason(event, self._events[:-1])
+                explanation = event_text.decision_why(event, reason)
+                line = f"turn {event.turn}  {event.agent} as {event.role}  {explanation}"
                 return [thought(line, routing=routing_object(event))]
             case Planned():
-                return [thought(_drawn(event), plan=workflow_text.workflow_object(event))]
+                return [thought(_block_text(event), plan=workflow_text.workflow_object(event))]
             case Opened():
                 return []
             case _:
-                line = _drawn(event)
+                line = _block_text(event)
                 return [thought(line)] if line else []
 
     def _role(self, turn: int) -> str:
         if turn not in self._roles:
-            found = views.turn_of(self._facts, turn)
-            self._roles[turn] = _role_of(found.assigned) if found is not None else "worker"
+            view = views.turn_of(self._events, turn)
+            self._roles[turn] = _role_of(view.assigned) if view is not None else "worker"
         return self._roles[turn]
 
     def _streamed(self, item: TextStreamed | ThoughtStreamed) -> list[Update]:
-        speech = self._speeches.setdefault(item.turn, Speech())
+        reply = self._open_replies.setdefault(item.turn, OpenReply())
         if isinstance(item, ThoughtStreamed):
-            speech.thoughts = speech.thoughts or next(self._ids)
-            return [_thinks(item.text, speech.thoughts)]
-        speech.id = speech.id or next(self._ids)
-        speech.said.append(item.text)
-        return [_speaks(self._role(item.turn), item.text, speech.id)]
+            reply.thought_id = reply.thought_id or next(self._ids)
+            return [_reasoning_chunk(item.text, reply.thought_id)]
+        reply.message_id = reply.message_id or next(self._ids)
+        reply.texts.append(item.text)
+        return [_text_chunk(self._role(item.turn), item.text, reply.message_id)]
 
     def _replied(self, event: Replied) -> list[Update]:
-        """What was not said live, what was thought, the calls that come now, and what it took."""
-        speech = self._speeches.pop(event.turn, Speech())
-        said = "".join(speech.said)
-        thinking = "\n".join(part.text for part in event.thinking if part.text.strip())
-        found: list[Update] = [thought(thinking)] if thinking and not speech.thoughts else []
-        goes_on = said and event.text.startswith(said)
-        left, id = (
-            (event.text[len(said) :], speech.id) if goes_on else (event.text, next(self._ids))
-        )
-        if left.strip():
-            found.append(
-                thought(left) if event.filled else _speaks(self._role(event.turn), left, id)
-            )
-        found += [self.calls.begin(event.turn, call) for call in event.calls]
-        return [*found, *_usage(self._facts, event, self._role(event.turn))]
+        """Return the text and reasoning that were not streamed, the new calls, and the usage."""
+        reply = self._open_replies.pop(event.turn, OpenReply())
+        role = self._role(event.turn)
+        updates: list[Update] = []
+        reasoning = "\n".join(part.text for part in event.thinking if part.text.strip())
+        if reasoning and not reply.thought_id:
+            updates.append(thought(reasoning))
+        streamed = "".join(reply.texts)
+        if streamed and event.text.startswith(streamed):
+            rest, id = event.text[len(streamed) :], reply.message_id
+        else:
+            rest, id = event.text, next(self._ids)
+        if rest.strip():
+            updates.append(thought(rest) if event.filled else _text_chunk(role, rest, id))
+        updates += [self.calls.begin(event.turn, call) for call in event.calls]
+        return [*updates, *_usage(self._events, event, role)]
 
     def _permitted(self, event: Permitted) -> list[Update]:
-        shown, found = self.calls.of_fact(event.turn, event.call)
+        shown, updates = self.calls.find_or_begin(event.turn, event.call)
         if event.allowed:
-            return [*found, _progress(shown, status="in_progress")]
+            return [*updates, _progress_update(shown, status="in_progress")]
         self.calls.end(shown)
         content = [text_content(f"Not allowed: {event.reason}")]
-        return [*found, _progress(shown, status="failed", content=content)]
+        return [*updates, _progress_update(shown, status="failed", content=content)]
 
     async def _ran(self, event: ToolRan) -> list[Update]:
-        shown, found = self.calls.of_fact(event.turn, event.call)
+        shown, updates = self.calls.find_or_begin(event.turn, event.call)
         self.calls.end(shown)
-        made = await changes_made(event, self._workspace)
-        edits = kind_of(event.call) == "edit" and event.ok and made
-        content = made if edits else [text_content(event.output, "console"), *made]
-        ended = _progress(shown, status="completed" if event.ok else "failed", content=content)
+        changes = await changes_made(event, self._workspace)
+        if kind_of(event.call) == "edit" and event.ok and changes:
+            content = changes
+        else:
+            content = [text_content(event.output, "console"), *changes]
+        status = "completed" if event.ok else "failed"
+        result = _progress_update(shown, status=status, content=content)
         if event.changes:
-            ended.locations = locations_of(event.call, self._workspace.root, event.changes)
-        found.append(ended)
+            result.locations = locations_of(event.call, self._workspace.root, event.changes)
+        updates.append(result)
         if event.call.tool == views.TODO and event.ok:
-            found.append(_plan(views.items_of(event.call)))
-        return found
+            updates.append(_plan(views.items_of(event.call)))
+        return updates
 
     def _interrupted(self, event: Interrupted) -> list[Update]:
-        """What had been said stands there already, unless it is replayed. A subtask ends with its
-        turn.
-        """
-        if self._role(event.turn) == SUBTASK:
+        role = self._role(event.turn)
+        if role == SUBTASK:  # it ends with the turn that began it
             return []
-        said = self._speeches.pop(event.turn, None)
-        partial = [] if said is not None or not event.partial.strip() else [event.partial]
-        found = [_speaks(self._role(event.turn), text, next(self._ids)) for text in partial]
-        return [
-            *found,
-            *self._closed("interrupted"),
-            thought("interrupted; /continue goes on, or ask something else"),
-        ]
+        updates: list[Update] = []
+        was_streamed = self._open_replies.pop(event.turn, None) is not None
+        if event.partial.strip() and not was_streamed:
+            updates.append(_text_chunk(role, event.partial, next(self._ids)))
+        updates += self._end_calls("interrupted")
+        updates.append(thought("interrupted; /continue goes on, or ask something else"))
+        return updates
 
     def _finished(self, event: Finished) -> list[Update]:
-        events = self._facts
-        turn = views.answered_by(events)
-        unsaid = (
-            turn is not None
-            and turn.assigned.role != "worker"
-            and event.reason in ("accepted", "answered")
-        )
-        found: list[Update] = [message(views.answer(events), next(self._ids))] if unsaid else []
-        line = event_text.end_text(events, event)
-        return [
-            *found,
-            *self._closed("not run"),
-            thought(line, end=event.model_dump(exclude={"type"})),
-        ]
+        updates: list[Update] = []
+        turn = views.answered_by(self._events)
+        is_answered = event.reason in ("accepted", "answered")
+        if is_answered and turn is not None and turn.assigned.role != "worker":
+            updates.append(message(views.answer(self._events), next(self._ids)))
+        updates += self._end_calls("not run")
+        line = event_text.end_text(self._events, event)
+        updates.append(thought(line, end=event.model_dump(exclude={"type"})))
+        return updates
 
-    def _closed(self, why: str) -> list[Update]:
-        """Calls without a result end here."""
-        self._speeches.clear()
-        calls = self.calls.end_all()
-        return [
-            _progress(one, status="failed", content=[text_content(one.output or why)])
-            for one in calls
-        ]
+    def _end_calls(self, reason: str) -> list[Update]:
+        """End the calls without a result, and return the updates that show it."""
+        self._open_replies.clear()
+        updates: list[Update] = []
+        for shown in self.calls.end_all():
+            content = [text_content(shown.output or reason)]
+            updates.append(_progress_update(shown, status="failed", content=content))
+        return updates
 
 
-def _drawn(event: Event) -> str:
-    """What interfaces say of a fact that is no turn's, as text; "" where they say nothing."""
+def _block_text(event: Event) -> str:
+    """Return an event that belongs to no turn as the interfaces show it, "" if they do not."""
     from fugu_cli.ui.block_drawing import block_fragments
     from fugu_cli.ui.drawing import TERMINAL, plain_text
     from fugu_cli.ui.transcript import event_block
 
     block = event_block(event, (event,))
-    pieces = block_fragments(block, unfolded=False) if block is not None else []
-    return "\n".join(
-        plain_text(line) for piece in pieces for line in piece.painted(LINE, TERMINAL)
-    ).strip()
+    fragments = block_fragments(block, unfolded=False) if block is not None else []
+    lines: list[str] = []
+    for fragment in fragments:
+        lines += map(plain_text, fragment.painted(LINE, TERMINAL))
+    return "\n".join(lines).strip()
 
 
 def _usage(events: Sequence[Event], event: Replied, role: str) -> list[Update]:
-    """What the newest reply took of its agent's context, and the session's cost so far."""
+    """Return how much of its context the agent's newest reply took, and the session's cost so far."""
     members = views.pool(events)
     if (member := members.get(event.agent)) is None:
         return []
     cost = Cost(amount=views.cost(events, members), currency="USD")
-    said = {"agent": event.agent, "role": role, "model": event.model}
+    fields = {"agent": event.agent, "role": role, "model": event.model}
     return [
         UsageUpdate(
             session_update="usage_update",
             used=event.usage.input + event.usage.output,
             size=member.context,
             cost=None if views.unpriced(events, members) else cost,
-            field_meta=meta({**said, "cost_usd": views.price(event, member)}),
+            field_meta=meta({**fields, "cost_usd": views.price(event, member)}),
         )
     ]
 
 
-def _speaks(role: str, text: str, id: str) -> Update:
+def _text_chunk(role: str, text: str, id: str) -> Update:
     """A piece of what a turn says: a message of a Worker, a thought of others."""
-    return message(text, id) if role == "worker" else _thinks(text, id)
+    return message(text, id) if role == "worker" else _reasoning_chunk(text, id)
 
 
-def _thinks(text: str, id: str) -> AgentThoughtChunk:
+def _reasoning_chunk(text: str, id: str) -> AgentThoughtChunk:
     return AgentThoughtChunk(
         session_update="agent_thought_chunk", content=text_block(sanitize(text)), message_id=id
     )
 
 
 SUBTASK = "subtask"
-"""In the place of a role: what a subtask says is for the agent that asked, not for the user."""
+"""Stands in place of a role: a subtask's text is for the agent that began it, not for the user."""
 
 
 def _role_of(assigned: Assigned) -> str:
@@ -438,17 +428,15 @@ def _plan(items: Sequence[views.TodoItem]) -> AgentPlanUpdate:
 
 
 def merged(items: Sequence[Recorded | Live]) -> list[Recorded | Live]:
-    """Neighbouring pieces of one text joined: what waited is sent as one."""
+    """Join neighbouring pieces of the same text, so that waiting pieces are sent as one."""
     pieces = (TextStreamed, ThoughtStreamed, OutputStreamed)
-    found: list[Recorded | Live] = []
+    result: list[Recorded | Live] = []
     for item in items:
-        last = found[-1] if found else None
-        if (
-            isinstance(item, pieces)
-            and isinstance(last, pieces)
-            and item == last.model_copy(update={"text": item.text})
-        ):
-            found[-1] = last.model_copy(update={"text": last.text + item.text})
-        else:
-            found.append(item)
-    return found
+        last = result[-1] if result else None
+        if isinstance(item, pieces) and isinstance(last, pieces):
+            continues = item == last.model_copy(update={"text": item.text})
+            if continues:
+                result[-1] = last.model_copy(update={"text": last.text + item.text})
+                continue
+        result.append(item)
+    return result
