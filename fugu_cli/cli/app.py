@@ -40,6 +40,7 @@ from fugu_cli.cli.training_flags import (
     EvalFlags,
     EvolveFlags,
     ImportFlags,
+    KindsFlags,
     MatrixFlags,
     RouteFlags,
     SftFlags,
@@ -163,6 +164,17 @@ def train_sft(flags: SftFlags) -> int:
     from fugu_cli.cli import train as command
 
     return command.train_sft(flags)
+
+
+@training.command("kinds")
+@flags_as_parameters(KindsFlags)
+def train_kinds(flags: KindsFlags) -> int:
+    """Fit the head that tells the kind of a request, for another backbone or from your own
+    requests.
+    """
+    from fugu_cli.cli import train as command
+
+    return command.train_kinds(flags)
 
 
 @training.command("evolve")

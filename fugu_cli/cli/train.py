@@ -1,4 +1,4 @@
-"""`fugu train matrix`, `sft` and `sessions`: the pass matrix, and learning that calls no agent."""
+"""`fugu train matrix`, `sft`, `kinds` and `sessions`: the pass matrix, and learning that calls no agent."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from fugu_cli.cli.current_folder import current_config
 from fugu_cli.cli.eval import evaluate, say_progress
 from fugu_cli.cli.training_flags import (
     EvalFlags,
+    KindsFlags,
     MatrixFlags,
     RolloutFlags,
     SftFlags,
@@ -118,6 +119,32 @@ def train_sft(flags: SftFlags) -> int:
         )
         save_checkpoint(result.checkpoint, out)
     print(result.report)
+    print(out)
+    return 0
+
+
+def train_kinds(flags: KindsFlags) -> int:
+    """Fit a kind head to requests whose kind is known, and say how often it is right."""
+    config = current_config().config
+    if flags.backbone is not None:
+        config = config.model_copy(update={"backbone": flags.backbone})
+    with as_usage_errors():
+        from fugu_cli.coordinators import kinds
+        from fugu_cli.training import kinds as training
+
+        rows = training.read_rows(flags.rows)
+        backbone = load_backbone(config)
+        trained = training.train(rows, backbone, say_progress)
+    out = flags.out or kinds.head_file(config.data / "coordinators", backbone.identity)
+    try:
+        kinds.save(trained.head, out)
+    except OSError as error:
+        raise StorageError(f"{out} cannot be written: {error.strerror or error}") from error
+    print(
+        f"right for {trained.accuracy:.1%} of the requests that were held out "
+        f"({training.FOLDS} folds of {trained.rows}); the most frequent kind: "
+        f"{trained.majority:.1%}"
+    )
     print(out)
     return 0
 

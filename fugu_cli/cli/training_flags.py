@@ -246,6 +246,20 @@ class TrainSessionsFlags:
 
 
 @dataclass(frozen=True)
+class KindsFlags:
+    """`fugu train kinds`."""
+
+    rows: Annotated[
+        Path,
+        typer.Argument(metavar="REQUESTS", help='a JSONL file of {"text": ..., "kind": ...}'),
+    ]
+    backbone: BackboneFlag = None
+    out: Annotated[
+        Path | None, path_option("--out", "-o", help="the kind head to write", metavar="FILE")
+    ] = None
+
+
+@dataclass(frozen=True)
 class ImportFlags:
     """`fugu coordinator import`. None means: as the file says itself."""
 

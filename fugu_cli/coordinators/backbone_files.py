@@ -50,9 +50,9 @@ def required_libraries() -> Iterator[None]:
         ) from error
 
 
-def locate_backbone(source: str) -> Path:
-    """The folder of a backbone given by path or by its name on the Hugging Face hub (downloaded
-    once by its client).
+def locate_backbone(source: str, *, download: bool = True) -> Path:
+    """Return the folder of a backbone given by path or by its name on the Hugging Face hub, whose
+    client downloads it once, unless `download` is off.
     """
     folder = Path(source).expanduser()
     if folder.is_dir():
@@ -64,8 +64,12 @@ def locate_backbone(source: str) -> Path:
 
     try:
         return Path(snapshot_download(source, allow_patterns=_WANTED, local_files_only=True))
-    except LocalEntryNotFoundError:
-        pass
+    except LocalEntryNotFoundError as error:
+        if not download:
+            raise CoordinatorUnavailable(
+                f"the backbone {source} is not on this machine",
+                hint=f"fetch it with `hf download {source}`",
+            ) from error
     except HFValidationError as error:
         raise CoordinatorUnavailable(
             f"there is no backbone at {source}, and no model on the hub has such a name",

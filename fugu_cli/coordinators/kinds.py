@@ -1,0 +1,220 @@
+"""The kind head: tells from a backbone's hidden state which kind of work a request asks for.
+
+    P(k|h) = softmax(W_k h / |h|)     W_k (kinds, width), without a bias
+
+The backbone reads a raw transcript: one example of each kind in several languages, then `user: ` with
+the request, cut to `REQUEST_TOKENS`, and the beginning of the line that would name its kind; h is
+its state at the penultimate token, the colon of that line. The state after the request's last words
+alone tells far less about the request as a whole. The examples are read once a process. W_k knows
+no agent; it is valid for one backbone and one prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from fugu_cli.coordinators.composed import KindReading
+from fugu_cli.coordinators.skills import KINDS
+from fugu_cli.coordinators.trinity import EMBEDDED, milliseconds_since
+from fugu_cli.errors import CoordinatorUnavailable, InfrastructureError
+from fugu_cli.messages import Value
+from fugu_cli.session.events import DecisionTimings
+from fugu_cli.system import atomic_files
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from fugu_cli.coordinators.backbone import Backbone
+    from fugu_cli.coordinators.composed import KindReader
+
+FORMAT_VERSION = 1
+PROMPT = (Path(__file__).parent / "data" / "kinds_prompt.txt").read_text(encoding="utf-8")
+"""Holds `{request}`. Another prompt needs another head."""
+REQUEST_TOKENS = 96
+"""Tokens of a request that are read, from its beginning."""
+SHIPPED = Path(__file__).parent / "data" / "kinds.safetensors"
+"""The kind head that comes with the package, for the embedded backbone."""
+_TRAIN_HINT = "make one with `fugu train kinds`"
+
+
+class KindHeadMeta(Value):
+    """The backbone and the kinds that a head is valid for, and how it was made."""
+
+    format_version: int = FORMAT_VERSION
+    backbone: str
+    """The backbone's identity (backbone_files.backbone_identity)."""
+    prompt: str = PROMPT
+    kinds: tuple[str, ...] = KINDS
+    training: str = ""
+    """For people: the data and the accuracy on held-out rows."""
+
+
+@dataclass(frozen=True)
+class KindHead:
+    """`weights` (kinds, width), fp32, for states of unit length."""
+
+    meta: KindHeadMeta
+    weights: NDArray[np.float32]
+
+    def probabilities(self, hidden: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return P(k|h) for one hidden state (width,)."""
+        import numpy as np
+
+        logits = self.weights @ (hidden / np.linalg.norm(hidden))
+        chances = np.exp(logits - logits.max())
+        shares: NDArray[np.float32] = chances / chances.sum()
+        return shares
+
+
+def save(head: KindHead, path: Path) -> None:
+    """Write a head, atomically."""
+    import numpy as np
+    from safetensors.numpy import save as pack
+
+    weights = np.ascontiguousarray(head.weights, dtype=np.float32)
+    data = pack({"weights": weights}, metadata={"fugu": head.meta.model_dump_json()})
+    with atomic_files.replacement_file(path) as draft:
+        draft.write_bytes(data)
+
+
+def load(path: Path) -> KindHead:
+    """Read a head. Raise CoordinatorUnavailable, saying what is wrong with the file."""
+    import numpy as np
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            meta = KindHeadMeta.model_validate_json((file.metadata() or {})["fugu"])
+            weights = file.get_tensor("weights")
+    except FileNotFoundError as error:
+        raise CoordinatorUnavailable(
+            f"there is no kind head at {path}", hint=_TRAIN_HINT
+        ) from error
+    except (OSError, SafetensorError, KeyError, ValueError, ValidationError) as error:
+        raise CoordinatorUnavailable(
+            f"{path} is not a kind head of fugu: {error}", hint=_TRAIN_HINT
+        ) from error
+    fits = (meta.format_version, meta.prompt, meta.kinds) == (FORMAT_VERSION, PROMPT, KINDS)
+    if not fits or weights.ndim != 2 or len(weights) != len(KINDS):
+        raise CoordinatorUnavailable(
+            f"{path} was made by another version of fugu", hint=_TRAIN_HINT
+        )
+    if not np.isfinite(weights).all():
+        raise CoordinatorUnavailable(f"{path} holds numbers that are not finite", hint=_TRAIN_HINT)
+    return KindHead(meta, weights.astype(np.float32))
+
+
+def head_file(heads: Path, identity: str) -> Path:
+    """Return where the user's own head for a backbone lies, in the folder `heads`."""
+    return heads / f"kinds-{identity[:16]}.safetensors"
+
+
+def request_tokens(backbone: Backbone, text: str) -> list[int]:
+    """Return the tokens that are read for a request."""
+    before, after = PROMPT.split("{request}")
+    examples, role = before.rsplit("\n", 1)
+    # tokenised in pieces, so that the examples are the same tokens whatever the request is
+    request = backbone.tokens(role + text)[:REQUEST_TOKENS]
+    return backbone.tokens(examples + "\n") + request + backbone.tokens(after)
+
+
+@dataclass(frozen=True)
+class KindFiles:
+    """A backbone's folder or hub name (the embedded one where None), the cache that holds models,
+    and the folder of the user's own kind heads.
+    """
+
+    backbone: str | None
+    cache: Path
+    heads: Path
+
+
+class BackboneKindReader:
+    """Reads kinds with a backbone that it loads on a thread of its own, once."""
+
+    def __init__(self, load_parts: Callable[[], tuple[KindHead, Backbone]]) -> None:
+        """`load_parts` blocks, and raises CoordinatorUnavailable or MemoryError."""
+        self._load_parts = load_parts
+        self._loading: Future[tuple[KindHead, Backbone]] | None = None
+
+    def warm(self) -> Future[tuple[KindHead, Backbone]]:
+        """Start loading and return at once. May be called again."""
+        if self._loading is None:
+            thread = ThreadPoolExecutor(1, thread_name_prefix="kinds")
+            self._loading = thread.submit(self._load_parts)
+            thread.shutdown(wait=False)
+        return self._loading
+
+    async def read(self, text: str) -> KindReading:
+        """Return the kinds' probabilities. Raise CoordinatorUnavailable without torch, without the
+        files of the model, or without the memory for it.
+        """
+        try:
+            head, backbone = await asyncio.shield(asyncio.wrap_future(self.warm()))
+            return await asyncio.to_thread(_read, head, backbone, text)
+        except MemoryError as error:
+            raise CoordinatorUnavailable(
+                f"the kind of the request cannot be read: {error}", hint="close other programs"
+            ) from error
+
+
+def _read(head: KindHead, backbone: Backbone, text: str) -> KindReading:
+    started = time.perf_counter()
+    tokens = request_tokens(backbone, text)
+    tokenised = time.perf_counter()
+    state = backbone.read(tokens)
+    forward = milliseconds_since(tokenised)
+    probabilities = head.probabilities(state.hidden)
+    timings = DecisionTimings(tokenise=round(1e3 * (tokenised - started), 3), forward=forward)
+    return KindReading(tuple(float(share) for share in probabilities), state.tokens, timings)
+
+
+def build_kind_reader(files: KindFiles) -> BackboneKindReader:
+    """Return a reader that touches no file before it is warmed or asked. It never downloads."""
+    return BackboneKindReader(functools.partial(_load_parts, files))
+
+
+@functools.lru_cache(maxsize=1)
+def _load_parts(files: KindFiles) -> tuple[KindHead, Backbone]:
+    """Load once a process, whatever number of sessions it has. Raise CoordinatorUnavailable and
+    MemoryError; a failure is not kept.
+    """
+    from fugu_cli.coordinators import backbone, backbone_files
+
+    # said before a missing model: without torch, fetching one is no help
+    backbone.require_torch()
+    with backbone_files.required_libraries():
+        try:
+            if files.backbone is not None:
+                folder = backbone_files.locate_backbone(files.backbone, download=False)
+            else:
+                gguf = files.cache / "models" / f"{EMBEDDED}.gguf"
+                folder = backbone_files.backbone_folder(gguf, files.cache)
+        except InfrastructureError as error:
+            raise CoordinatorUnavailable(str(error), hint=error.hint) from error
+        # the head is small and read first: without one for this backbone nothing else is loaded
+        identity = backbone_files.backbone_identity(folder, files.cache / "backbones")
+        own_head = head_file(files.heads, identity)
+        head = load(own_head if own_head.is_file() else SHIPPED)
+        width = backbone_files.shape_of(folder).width
+        if head.meta.backbone != identity or head.weights.shape[1] != width:
+            raise CoordinatorUnavailable(
+                f"there is no kind head for the backbone in {folder}", hint=_TRAIN_HINT
+            )
+        return head, backbone.load_backbone(folder, cache=files.cache / "backbones")
+
+
+if TYPE_CHECKING:
+
+    def _fits(reader: BackboneKindReader) -> KindReader:
+        return reader
