@@ -2,7 +2,7 @@
 
     p_ik    success rate of agent i on kind k          (skills.py)
     Q_ik    value of asking i next                     (list_plan.py)
-    P(k|h)  softmax(W_k h), the kind of the request    (kinds.py)
+    P(k|h)  softmax(W_k h), the kind of the request
     l_i     sum_k P(k|h) Q_ik / T                      logits over the pool, masked before the softmax
 
 Rules of the action space decide the role. The language model is asked only where kinds disagree
@@ -20,7 +20,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Protocol
 
 from fugu_cli.coordinators import CoordinatorSettings, action_space
-from fugu_cli.coordinators.list_plan import Candidate, PlanLimits, values_of_asking
+from fugu_cli.coordinators.list_plan import Candidate, ListLimits, values_of_asking
 from fugu_cli.coordinators.outcomes import outcomes_known
 from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.coordinators.skills import (
@@ -232,7 +232,7 @@ class _Decision:
         failed = [
             member.name for member in action_space.members_so_far(self._events, self._members)
         ]
-        limits = PlanLimits(
+        limits = ListLimits(
             attempts=max(self._settings.turns - VERIFIER_TURNS, 1),
             dearest_run=max(self._costs.values()),
         )

@@ -42,7 +42,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class PlanLimits:
+class ListLimits:
     """How many attempts are left, what they may cost (USD), and the cost of one run of the dearest
     agent of the pool (USD), in which costs are measured.
     """
@@ -53,7 +53,7 @@ class PlanLimits:
 
 
 def values_of_asking(
-    candidates: Sequence[Candidate], failed: Sequence[str], limits: PlanLimits
+    candidates: Sequence[Candidate], failed: Sequence[str], limits: ListLimits
 ) -> dict[str, float]:
     """Return the value of asking each candidate next, after the attempts of `failed` were refused.
 
@@ -65,7 +65,7 @@ def values_of_asking(
 
 def conditional_rate(candidate: Candidate, failed: Sequence[Candidate]) -> float:
     """Return the chance that `candidate` solves what the attempts of `failed` did not."""
-    search = _Search([candidate, *failed], PlanLimits(attempts=1))
+    search = _Search([candidate, *failed], ListLimits(attempts=1))
     names = [other.name for other in failed]
     rates = search.rates(candidate.name, names)
     weights = search.weights_after(names)
@@ -75,7 +75,7 @@ def conditional_rate(candidate: Candidate, failed: Sequence[Candidate]) -> float
 class _Search:
     """The rates of each agent at every difficulty, and the values of sets that were looked at."""
 
-    def __init__(self, candidates: Sequence[Candidate], limits: PlanLimits) -> None:
+    def __init__(self, candidates: Sequence[Candidate], limits: ListLimits) -> None:
         self._costs = {candidate.name: candidate.cost for candidate in candidates}
         self._limits = limits
         self._unit = limits.dearest_run or max(self._costs.values(), default=0.0) or 1.0

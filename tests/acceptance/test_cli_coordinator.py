@@ -331,7 +331,7 @@ WRONG = [
     (("route", "x", "--coordinator", "cascade", "--roles"), "say nothing to the rule cascade"),
     (("route", "x", "--backbone", "other"), "the checkpoint was made for the backbone"),
     (("route", "x", "--backbone", "deaf"), "has no tokenizer.json"),
-    (("route", "x", "--opt-out", "nobody"), "opt_out names 'nobody'"),
+    (("route", "x", "--opt-out", "nobody"), "opt_out: no agent or model named nobody"),
     (
         ("route", "x", "--checkpoint", "roleless.safetensors", "--roles"),
         "was trained without roles",

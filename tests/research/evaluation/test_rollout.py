@@ -38,7 +38,7 @@ def test_what_the_cascade_decided_is_no_row_of_the_learned_coordinator_and_begin
         elsewhere = tiny.folder(tmp_path / "elsewhere")
         checkpoint.save(tiny.checkpoint(tiny.meta(elsewhere)), tmp_path / "made.safetensors")
         with pytest.raises(
-            AgentUnanswered, match=f"in place of the learned coordinator: .*no backbone at {folder}"
+            AgentUnanswered, match=f"in place of the checkpoint: .*no backbone at {folder}"
         ) as caught:
             asyncio.run(rollout(job, opened, tmp_path / "out"))
         assert caught.value.final
