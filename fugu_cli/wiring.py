@@ -728,8 +728,11 @@ def _turn_by_turn(
     if config.coordinator == "cascade":
         return coordinators_rules.Cascade(members, settings), None, _nothing
     from fugu_cli.coordinators.composed import ComposedHead
+    from fugu_cli.coordinators.kinds import KindFiles, build_kind_reader
 
-    composed = ComposedHead(members, settings)
+    # loads nothing before a decision depends on the kind of its request
+    kind_files = KindFiles(config.backbone, config.cache, config.data / "coordinators")
+    composed = ComposedHead(members, settings, build_kind_reader(kind_files))
     if _is_composed(config):
         return composed, None, _nothing
     from fugu_cli.coordinators import trinity
