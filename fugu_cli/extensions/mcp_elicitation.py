@@ -1,8 +1,8 @@
-"""What an MCP server asks the user in the middle of a call (elicitation), as lines that the user
-types.
+"""Questions of an MCP server to the user in the middle of a call (elicitation), answered by typed
+lines.
 
-Below mcp_servers.py. A form is asked field by field; an address is shown, and opened by the user.
-Knows no screen: an interface gives what asks for one line.
+A form is asked field by field; an address is shown, and opened by the user. Knows no screen: an
+interface provides the function that asks for one line.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ if TYPE_CHECKING:
     from mcp_types import ElicitRequestParams, ElicitResult
 
 AskLine = Callable[[str], Awaitable[str | None]]
-"""Asks for a line under a heading. None where nobody can answer, "" for nothing typed."""
+"""Ask for a line under a heading. Return None if nobody can answer, "" if nothing was typed."""
 TRIES = 3
-"""How often a field is asked for that gets no value of its kind."""
+"""Attempts to get a valid value of a field."""
 YES = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 FieldValue = str | int | float | bool | list[str] | None
 
 
 async def nobody(heading: str) -> str | None:
-    """Nobody can answer here."""
+    """Return None, for interfaces without a user."""
     del heading
     return None
 
 
 async def answer_of_user(server: str, params: ElicitRequestParams, ask: AskLine) -> ElicitResult:
-    """What the user answers. Nothing typed, where something is needed, declines."""
+    """Ask the user, and return the answer. An empty line for a required field declines."""
     from mcp_types import ElicitResult
 
-    said = plain_text(f"{server} asks: {params.message}").strip()
+    question = plain_text(f"{server} asks: {params.message}").strip()
     if params.mode == "url":
-        return await _confirmed(
-            f"{said} Open {plain_text(params.url)} and type y once it is done, or n", ask
-        )
+        url = plain_text(params.url)
+        return await _confirm(f"{question} Open {url} and type y once it is done, or n", ask)
     fields = params.requested_schema.get("properties")
     if not isinstance(fields, Mapping) or not fields:
-        return await _confirmed(f"{said} (y or n)", ask)
-    needed = params.requested_schema.get("required")
+        return await _confirm(f"{question} (y or n)", ask)
+    required_names = params.requested_schema.get("required")
     content: dict[str, FieldValue] = {}
-    for name, given in fields.items():
-        field = given if isinstance(given, Mapping) else {}
-        required = isinstance(needed, list) and name in needed
-        typed, value = await _asked(f"{said} {_heading(name, field, required)}", field, ask)
+    for name, schema in fields.items():
+        field = schema if isinstance(schema, Mapping) else {}
+        required = isinstance(required_names, list) and name in required_names
+        heading = f"{question} {_heading(name, field, required)}"
+        typed, value = await _ask_field(heading, field, ask)
         if typed is None:
             return ElicitResult(action="cancel")
         if value is None and required:
@@ -57,7 +57,7 @@ async def answer_of_user(server: str, params: ElicitRequestParams, ask: AskLine)
     return ElicitResult(action="accept", content=content)
 
 
-async def _confirmed(heading: str, ask: AskLine) -> ElicitResult:
+async def _confirm(heading: str, ask: AskLine) -> ElicitResult:
     from mcp_types import ElicitResult
 
     typed = await ask(heading)
@@ -68,11 +68,13 @@ async def _confirmed(heading: str, ask: AskLine) -> ElicitResult:
     return ElicitResult(action="accept", content={})
 
 
-async def _asked(
+async def _ask_field(
     heading: str, field: Mapping[str, Any], ask: AskLine
 ) -> tuple[str | None, FieldValue]:
-    """What was typed, and its value: the default where nothing was typed, None without one or after
-    bad values.
+    """Return the typed text and its value.
+
+    The value is the default if nothing was typed, and None without a default or after invalid
+    values.
     """
     fault = ""
     for _ in range(TRIES):
@@ -80,67 +82,64 @@ async def _asked(
         if typed is None or not typed.strip():
             return typed, field.get("default")
         try:
-            return typed, _value(typed.strip(), field)
+            return typed, _parse_value(typed.strip(), field)
         except ValueError as error:
             fault = f" [{error}]"
     return "", None
 
 
 def _heading(name: str, field: Mapping[str, Any], required: bool) -> str:
-    """`Colour: of the car (red, blue; nothing: red)`."""
-    title, about = (
-        plain_text(str(field.get("title") or name)),
-        plain_text(str(field.get("description") or "")),
-    )
-    kind = ", ".join(_choices(field)) or {
-        "boolean": "y or n",
-        "integer": "a whole number",
-        "number": "a number",
-    }.get(str(field.get("type")), "")
-    default = field.get("default")
-    nothing = (
-        f"nothing: {default}" if default is not None else "" if required else "may be left out"
-    )
-    hints = "; ".join(part for part in (kind, nothing) if part)
-    return (
-        f"{title}{f': {about}' if about and about != title else ''}{f' ({hints})' if hints else ''}"
-    )
+    """Return a heading such as `Colour: of the car (red, blue; nothing: red)`."""
+    type_hints = {"boolean": "y or n", "integer": "a whole number", "number": "a number"}
+    values = ", ".join(_choices(field)) or type_hints.get(str(field.get("type")), "")
+    if field.get("default") is not None:
+        empty = f"nothing: {field['default']}"
+    else:
+        empty = "" if required else "may be left out"
+    heading = title = plain_text(str(field.get("title") or name))
+    description = plain_text(str(field.get("description") or ""))
+    if description and description != title:
+        heading += f": {description}"
+    hints = [hint for hint in (values, empty) if hint]
+    if hints:
+        heading += f" ({'; '.join(hints)})"
+    return heading
 
 
 def _choices(field: Mapping[str, Any]) -> list[str]:
-    """The values that a field takes; none where it takes any."""
+    """Return the values that a field accepts, none if it accepts any."""
     items = field.get("items")
-    field = items if isinstance(items, Mapping) else field
-    listed = field.get("enum") or [
-        one.get("const")
-        for one in field.get("oneOf") or field.get("anyOf") or ()
-        if isinstance(one, Mapping)
-    ]
-    return [str(one) for one in listed if one is not None]
+    if isinstance(items, Mapping):
+        field = items
+    values = field.get("enum")
+    if not values:
+        alternatives = field.get("oneOf") or field.get("anyOf") or ()
+        values = [part.get("const") for part in alternatives if isinstance(part, Mapping)]
+    return [str(value) for value in values if value is not None]
 
 
-def _value(typed: str, field: Mapping[str, Any]) -> FieldValue:
-    """Raises ValueError with what is wanted."""
+def _parse_value(typed: str, field: Mapping[str, Any]) -> FieldValue:
+    """Parse the value of a field. Raises ValueError that says what is expected."""
     choices = _choices(field)
     match field.get("type"):
         case "boolean":
             if typed.lower() not in YES:
                 raise ValueError("type y or n")
             return YES[typed.lower()]
-        case "integer" | "number" as kind:
-            return _number(typed, whole=kind == "integer")
+        case "integer" | "number" as number_type:
+            return _parse_number(typed, whole=number_type == "integer")
         case "array":
-            found = [word.strip() for word in typed.split(",") if word.strip()]
-            if choices and not set(found) <= set(choices):
+            values = [word.strip() for word in typed.split(",") if word.strip()]
+            if choices and not set(values) <= set(choices):
                 raise ValueError(f"separated by commas, of: {', '.join(choices)}")
-            return list(found)
+            return list(values)
         case _:
             if choices and typed not in choices:
                 raise ValueError(f"one of: {', '.join(choices)}")
             return typed
 
 
-def _number(typed: str, *, whole: bool) -> int | float:
+def _parse_number(typed: str, *, whole: bool) -> int | float:
     try:
         number = int(typed) if whole else float(typed)
     except ValueError:

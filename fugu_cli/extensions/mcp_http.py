@@ -1,7 +1,7 @@
-"""A server elsewhere, over HTTP: streamable HTTP, or server-sent events as older servers have them.
+"""A remote server over HTTP: streamable HTTP, or server-sent events for older servers.
 
-Below mcp_client.py. What the server answers that is no message of the protocol (a refusal, a web
-page) is kept, because the SDK tells nobody.
+Stands below mcp_client.py. It keeps answers that are no message of the protocol (a refusal, a web
+page), because the SDK does not report them.
 """
 
 from __future__ import annotations
@@ -19,23 +19,25 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
 MESSAGES = ("application/json", "text/event-stream")
-"""Kinds of answers that hold messages of the protocol."""
+"""Content types of answers that hold messages of the protocol."""
 WANTS_LOGIN = "it wants a login (HTTP 401)"
 CONNECT_SECONDS = 30.0
 READ_SECONDS = 300.0
 
 
 class HttpTransport:
-    """An async context manager, entered once: the streams of messages from and to the server."""
+    """The streams of messages from and to the server, as an async context manager that is entered
+    once.
+    """
 
     def __init__(self, way: RemoteServer, auth: httpx2.Auth | None = None) -> None:
         self._way = way
         self._auth = auth
         self._streams: AbstractAsyncContextManager[TransportStreams] | None = None
         self.oddity = ""
-        """What is odd about the newest answer, in words; "" where it is one of the protocol."""
+        """A description of the newest answer if it is no message of the protocol, else ""."""
         self.ended = asyncio.Event()
-        """The connection is gone."""
+        """Set when the connection has ended."""
 
     async def __aenter__(self) -> TransportStreams:
         self._streams = self._connected()
@@ -46,7 +48,7 @@ class HttpTransport:
         return await self._streams.__aexit__(*exception)
 
     async def why(self) -> str:
-        """What is odd about it; "" where nothing is."""
+        """Return the description of an unexpected answer, "" if there is none."""
         return self.oddity
 
     @asynccontextmanager
@@ -84,27 +86,32 @@ class HttpTransport:
         )
 
     async def _note(self, response: httpx2.Response) -> None:
-        """Keep what is odd about an answer. Servers need not offer a stream (GET) or an end
-        (DELETE); what servers that give tokens answer is the SDK's."""
-        wanted = "GET" if self._way.kind == "sse" else "POST"
+        """Keep a description of an unexpected answer.
+
+        Only answers to messages count: servers need not offer a stream (GET) or an end (DELETE),
+        and the SDK handles the login.
+        """
+        message_method = "GET" if self._way.kind == "sse" else "POST"
         request = response.request
-        if request.method == wanted and "text/event-stream" in request.headers.get("accept", ""):
+        if request.method == message_method and "text/event-stream" in request.headers.get(
+            "accept", ""
+        ):
             self.oddity = _oddity(response)
 
 
 def _oddity(response: httpx2.Response) -> str:
     status = response.status_code
-    kind = (
+    content_type = (
         plain_text(response.headers.get("content-type", "")).partition(";")[0].strip().lower()[:60]
     )
     if status == 401:
         return WANTS_LOGIN
     if status == 403:
         return "it does not let you in (HTTP 403)"
-    if kind == "text/html":
+    if content_type == "text/html":
         return f"it answered with a web page (HTTP {status}): is this the address of an MCP server?"
     if status >= 400:
         return f"it answered with HTTP {status}"
-    if kind and not kind.startswith(MESSAGES) and status == 200:
-        return f"it answered with {kind}, which is no message of an MCP server"
+    if content_type and not content_type.startswith(MESSAGES) and status == 200:
+        return f"it answered with {content_type}, which is no message of an MCP server"
     return ""

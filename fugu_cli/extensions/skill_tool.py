@@ -1,7 +1,7 @@
-"""skill: the text of a skill, when an agent asks for it by name.
+"""skill: returns the text of a skill that an agent asks for by name.
 
-Made by wiring for the skills that count in a session; where there are none there is no such tool.
-Their descriptions are a part of its description.
+Wiring makes the tool for a session's skills; without skills there is no such tool. Their
+descriptions are a part of its description.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class SkillArguments(ToolArguments):
 
 
 def skill_tool(skills: Sequence[Skill]) -> Tool[SkillArguments]:
-    """The tool for these skills."""
-    known = {skill.name: skill for skill in skills}
+    """Return the tool for these skills."""
+    by_name = {skill.name: skill for skill in skills}
 
-    async def load(given: SkillArguments, workspace: Workspace, say: Say) -> ToolResult:
-        skill = known.get(given.name.strip())
+    async def load(arguments: SkillArguments, workspace: Workspace, say: Say) -> ToolResult:
+        skill = by_name.get(arguments.name.strip())
         if skill is None:
-            near = difflib.get_close_matches(given.name, known, 1)
-            hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
-            return ToolResult(text=f"There is no skill {given.name}. {hint}", ok=False)
+            similar = difflib.get_close_matches(arguments.name, by_name, 1)
+            hint = f"Did you mean {similar[0]}?" if similar else f"There are {', '.join(by_name)}."
+            return ToolResult(text=f"There is no skill {arguments.name}. {hint}", ok=False)
         try:
             return ToolResult(text=skill.text())
         except DocumentError as fault:
