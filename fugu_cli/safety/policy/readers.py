@@ -48,7 +48,7 @@ class NotARead(Exception):
 
 
 @dataclass(frozen=True)
-class Reader:
+class ReadingProgram:
     """The options that keep a program a reader, and what its words are.
 
     `flags`, `texts` and `files` are letters: without a value, with a text, with a file that is
@@ -128,7 +128,7 @@ def _check_date(parsed: ParsedArguments) -> str:
     return "" if shows else "`date` sets the clock"
 
 
-_GREP = Reader(
+_GREP = ReadingProgram(
     flags="bcEFGHhiIlLnoPqrsTUvVwxyzZ",
     texts="ABCDdem",
     files="f",
@@ -140,27 +140,35 @@ _GREP = Reader(
     operands="pattern",
     numbered=True,
 )
-_CHECKSUM = Reader(flags="btz", long="binary tag text zero help version")
-_AWK = Reader(texts="Fv", operands="pattern", check=_check_awk)
+_CHECKSUM = ReadingProgram(flags="btz", long="binary tag text zero help version")
+_AWK = ReadingProgram(texts="Fv", operands="pattern", check=_check_awk)
 
-READERS: dict[str, Reader] = {
-    "ls": Reader(
+READERS: dict[str, ReadingProgram] = {
+    "ls": ReadingProgram(
         flags="1aAbBcCdDfFgGhHiklmnNopqQrRsStuUvxXZ",
         texts="ITw",
         long="all almost-all author color? directory full-time group-directories-first "
         "human-readable inode numeric-uid-gid recursive reverse si size sort= time= help version",
     ),
-    "cat": Reader(flags="AbeEnstTuv", long="number number-nonblank show-all squeeze-blank version"),
-    "head": Reader(flags="qvz", texts="cn", long="bytes= lines= quiet verbose", numbered=True),
-    "tail": Reader(flags="qrvz", texts="cns", long="bytes= lines= quiet verbose", numbered=True),
-    "wc": Reader(flags="clLmw", long="bytes chars lines max-line-length words"),
-    "pwd": Reader(flags="LP"),
-    "echo": Reader(operands="texts", flags="neE"),
-    "printf": Reader(operands="texts", check=_check_printf),
-    **dict.fromkeys(("true", "false", "whoami", "nproc", "tty", "groups"), Reader(operands="none")),
-    "uname": Reader(flags="asnrvmpio", operands="none"),
+    "cat": ReadingProgram(
+        flags="AbeEnstTuv", long="number number-nonblank show-all squeeze-blank version"
+    ),
+    "head": ReadingProgram(
+        flags="qvz", texts="cn", long="bytes= lines= quiet verbose", numbered=True
+    ),
+    "tail": ReadingProgram(
+        flags="qrvz", texts="cns", long="bytes= lines= quiet verbose", numbered=True
+    ),
+    "wc": ReadingProgram(flags="clLmw", long="bytes chars lines max-line-length words"),
+    "pwd": ReadingProgram(flags="LP"),
+    "echo": ReadingProgram(operands="texts", flags="neE"),
+    "printf": ReadingProgram(operands="texts", check=_check_printf),
+    **dict.fromkeys(
+        ("true", "false", "whoami", "nproc", "tty", "groups"), ReadingProgram(operands="none")
+    ),
+    "uname": ReadingProgram(flags="asnrvmpio", operands="none"),
     **dict.fromkeys(("grep", "egrep", "fgrep"), _GREP),
-    "rg": Reader(
+    "rg": ReadingProgram(
         flags="abcFhHiIlnNopPqsSuUvVwx0.",
         texts="ABCdEegjmMrtT",
         files="f",
@@ -174,7 +182,7 @@ READERS: dict[str, Reader] = {
         operands="pattern",
         numbered=True,
     ),
-    "fd": Reader(
+    "fd": ReadingProgram(
         flags="HIusigaFp01q",
         texts="dEeScjt",
         long="hidden no-ignore no-ignore-vcs case-sensitive ignore-case glob regex fixed-strings "
@@ -182,60 +190,68 @@ READERS: dict[str, Reader] = {
         "extension= size= changed-within= changed-before= max-results= quiet color= version",
         operands="pattern",
     ),
-    "tree": Reader(
+    "tree": ReadingProgram(
         flags="adfxqQNpugshDFivtcrnCS",
         texts="LPI",
         long="du si prune gitignore noreport dirsfirst filelimit= sort= matchdirs ignore-case",
     ),
-    "file": Reader(flags="bEhiklnNrsvz0", long="brief mime mime-type mime-encoding version"),
-    "stat": Reader(flags="Ltqrsxn", texts="c", long="dereference format= printf= terse version"),
-    "du": Reader(
+    "file": ReadingProgram(
+        flags="bEhiklnNrsvz0", long="brief mime mime-type mime-encoding version"
+    ),
+    "stat": ReadingProgram(
+        flags="Ltqrsxn", texts="c", long="dereference format= printf= terse version"
+    ),
+    "du": ReadingProgram(
         flags="0abcghHklmsSx",
         texts="dBt",
         long="all apparent-size bytes total max-depth= human-readable summarize exclude= version",
     ),
-    "df": Reader(flags="ahHiklmPT", texts="Btx", long="human-readable inodes total type= version"),
-    **dict.fromkeys(("which", "type"), Reader(flags="asptP", operands="texts")),
-    "command": Reader(flags="vV", operands="texts"),
-    "id": Reader(flags="Ggnru", operands="texts"),
-    "date": Reader(
+    "df": ReadingProgram(
+        flags="ahHiklmPT", texts="Btx", long="human-readable inodes total type= version"
+    ),
+    **dict.fromkeys(("which", "type"), ReadingProgram(flags="asptP", operands="texts")),
+    "command": ReadingProgram(flags="vV", operands="texts"),
+    "id": ReadingProgram(flags="Ggnru", operands="texts"),
+    "date": ReadingProgram(
         flags="uR", texts="d", long="date= utc iso-8601?", operands="texts", check=_check_date
     ),
-    **dict.fromkeys(("basename", "dirname"), Reader(flags="az", texts="s", operands="texts")),
+    **dict.fromkeys(
+        ("basename", "dirname"), ReadingProgram(flags="az", texts="s", operands="texts")
+    ),
     **dict.fromkeys(
         ("realpath", "readlink"),
-        Reader(
+        ReadingProgram(
             flags="eEfLmnPqsvz",
             long="canonicalize canonicalize-existing canonicalize-missing no-newline "
             "relative-to@ relative-base@ strip no-symlinks",
         ),
     ),
-    "sort": Reader(
+    "sort": ReadingProgram(
         flags="bcCdfghiMmnrRsuVz",
         texts="kt",
         long="check? dictionary-order field-separator= general-numeric-sort human-numeric-sort "
         "ignore-case key= numeric-sort reverse stable unique version-sort zero-terminated",
     ),
-    "uniq": Reader(
+    "uniq": ReadingProgram(
         flags="cdDiuz",
         texts="fsw",
         long="count repeated ignore-case skip-fields= skip-chars= check-chars= unique",
         operands_at_most=1,
     ),
-    "cut": Reader(
+    "cut": ReadingProgram(
         flags="nsz",
         texts="bcdf",
         long="bytes= characters= complement delimiter= fields= only-delimited output-delimiter=",
     ),
-    "tr": Reader(flags="cCdst", long="complement delete squeeze-repeats", operands="texts"),
-    "nl": Reader(flags="p", texts="bdfhilnsvw", long="body-numbering= number-width="),
-    **dict.fromkeys(("rev", "tac"), Reader()),
-    "paste": Reader(flags="sz", texts="d", long="delimiters= serial"),
-    "fold": Reader(flags="bs", texts="w", long="spaces width="),
-    "column": Reader(flags="tx", texts="csoN", long="table separator= output-separator="),
-    "comm": Reader(flags="123z", long="nocheck-order output-delimiter= total"),
-    "cmp": Reader(flags="bls", texts="in", long="bytes= print-bytes quiet silent verbose"),
-    "diff": Reader(
+    "tr": ReadingProgram(flags="cCdst", long="complement delete squeeze-repeats", operands="texts"),
+    "nl": ReadingProgram(flags="p", texts="bdfhilnsvw", long="body-numbering= number-width="),
+    **dict.fromkeys(("rev", "tac"), ReadingProgram()),
+    "paste": ReadingProgram(flags="sz", texts="d", long="delimiters= serial"),
+    "fold": ReadingProgram(flags="bs", texts="w", long="spaces width="),
+    "column": ReadingProgram(flags="tx", texts="csoN", long="table separator= output-separator="),
+    "comm": ReadingProgram(flags="123z", long="nocheck-order output-delimiter= total"),
+    "cmp": ReadingProgram(flags="bls", texts="in", long="bytes= print-bytes quiet silent verbose"),
+    "diff": ReadingProgram(
         flags="abBcdeEinNpqstTuwyZ",
         texts="CUIW",
         long="brief color? ignore-all-space ignore-blank-lines ignore-case ignore-space-change "
@@ -247,17 +263,17 @@ READERS: dict[str, Reader] = {
         ("md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "b2sum"),
         _CHECKSUM,
     ),
-    "cksum": Reader(flags="z", texts="a", long="algorithm= untagged zero"),
-    "seq": Reader(flags="w", texts="fs", operands="texts", numbered=True),
-    "jq": Reader(
+    "cksum": ReadingProgram(flags="z", texts="a", long="algorithm= untagged zero"),
+    "seq": ReadingProgram(flags="w", texts="fs", operands="texts", numbered=True),
+    "jq": ReadingProgram(
         flags="nrscCMSaej",
         long="null-input raw-output raw-input slurp compact-output color-output "
         "monochrome-output sort-keys ascii-output exit-status join-output tab indent=",
         operands="pattern",
         check=_check_jq,
     ),
-    "sleep": Reader(operands="texts"),
-    "sed": Reader(
+    "sleep": ReadingProgram(operands="texts"),
+    "sed": ReadingProgram(
         flags="nErsuz",
         texts="e",
         long="quiet silent expression= regexp-extended null-data separate posix sandbox",
@@ -265,10 +281,10 @@ READERS: dict[str, Reader] = {
         check=_check_sed,
     ),
     **dict.fromkeys(("awk", "gawk", "mawk"), _AWK),
-    "hexdump": Reader(flags="bcCdovx", texts="ens"),
-    "od": Reader(flags="abcdfilosvx", texts="AjNtSw"),
-    "strings": Reader(flags="afo", texts="net"),
-    "base64": Reader(flags="di", texts="w", long="decode wrap="),
+    "hexdump": ReadingProgram(flags="bcCdovx", texts="ens"),
+    "od": ReadingProgram(flags="abcdfilosvx", texts="AjNtSw"),
+    "strings": ReadingProgram(flags="afo", texts="net"),
+    "base64": ReadingProgram(flags="di", texts="w", long="decode wrap="),
 }
 """Every program that may stand in a read, beside cd, test, find, xargs and git."""
 _PATTERN_OPTIONS = names_of("-e -f --regexp --file --expression --files --type-list")
@@ -450,7 +466,7 @@ def _check_arguments(name: str, words: Sequence[Word], context: ReadContext) -> 
         raise NotARead(fault)
 
 
-def _parse_arguments(name: str, reader: Reader, words: Sequence[Word]) -> ParsedArguments:
+def _parse_arguments(name: str, reader: ReadingProgram, words: Sequence[Word]) -> ParsedArguments:
     parsed, rest = ParsedArguments(), list(words)
     while rest:
         word = rest.pop(0)
@@ -472,7 +488,7 @@ def _parse_arguments(name: str, reader: Reader, words: Sequence[Word]) -> Parsed
 
 
 def _take_long(
-    name: str, reader: Reader, written: str, rest: list[Word], parsed: ParsedArguments
+    name: str, reader: ReadingProgram, written: str, rest: list[Word], parsed: ParsedArguments
 ) -> None:
     option, equals, value = written.partition("=")
     forms = reader.long.split()
@@ -486,7 +502,7 @@ def _take_long(
 
 
 def _take_letters(
-    name: str, reader: Reader, letters: str, rest: list[Word], parsed: ParsedArguments
+    name: str, reader: ReadingProgram, letters: str, rest: list[Word], parsed: ParsedArguments
 ) -> None:
     for index, letter in enumerate(letters):
         if letter in reader.texts or letter in reader.files:
