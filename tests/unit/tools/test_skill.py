@@ -150,7 +150,7 @@ def test_of_what_lies_outside_exactly_a_skills_own_folder_may_be_read(
     outside, root = tmp_path / "outside", tmp_path / "repo"
     (outside / "pdf").mkdir(parents=True)
     (outside / "pdf/link").symlink_to(outside / "release")
-    rules = Rules(mode="auto", readable=(outside / "pdf",))
+    rules = Rules(mode="edit", readable=(outside / "pdf",))
     assert (
         judge(Call.make("1", tool, path=str(outside / path), content=""), rules, root).verdict
         == verdict
@@ -163,5 +163,5 @@ def test_of_what_lies_outside_exactly_a_skills_own_folder_may_be_read(
 def test_skills_and_commands_of_a_repository_are_written_with_a_yes_every_time(
     path: str, tmp_path: Path
 ) -> None:
-    found = judge(Call.make("1", "write", path=path, content=""), Rules(mode="auto"), tmp_path)
+    found = judge(Call.make("1", "write", path=path, content=""), Rules(mode="edit"), tmp_path)
     assert (found.verdict, found.every_time) == ("ask", True)
