@@ -162,7 +162,8 @@ class _Scanner:
                 self._read_operator()
             else:
                 word, written = self._read_word()
-                if not (written.isdigit() and self.text[self.position : self.position + 1] in "<>"):
+                redirects = self.text.startswith(("<", ">"), self.position)
+                if not (written.isdigit() and redirects):
                     self._add_word(word)
                 elif len(written) > 1:
                     self._blame("the descriptor of a redirection")

@@ -720,3 +720,12 @@ def test_whatever_bash_runs_of_a_line_without_faults_is_among_its_commands(text:
         logged = log.read_bytes().decode(errors="surrogateescape") if log.exists() else ""
     ran = {tuple(call.split("\x1f")[:-1]) for call in logged.split("\x1e") if call}
     assert ran <= {tuple(word.text for word in command.words) for command in line.commands}
+
+
+def test_a_number_at_the_end_of_a_line_is_a_word_and_before_a_redirection_a_descriptor() -> None:
+    words = [
+        [word.text for word in command.words]
+        for line in ("head -n 1", "ls 5", "ls 2>/dev/null", "head -n 1 2>&1")
+        for command in parse_line(line).commands
+    ]
+    assert words == [["head", "-n", "1"], ["ls", "5"], ["ls"], ["head", "-n", "1"]]
