@@ -267,7 +267,7 @@ def test_an_engine_that_fails_says_why(
         (Rules(allow=("web_search",), ask=("web_search",)), "ask"),
         (Rules(allow=("web_search",), deny=("web_search",)), "deny"),
         (Rules(mode="plan", allow=("web_search",)), "allow"),
-        (Rules(mode="auto"), "ask"),
+        (Rules(mode="auto"), "deny"),
         (Rules(mode="yolo"), "allow"),
     ],
 )
