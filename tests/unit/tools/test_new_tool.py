@@ -92,7 +92,7 @@ def test_a_new_tool_with_a_command_line_is_judged_by_it(root: Path) -> None:
 def test_what_declares_nothing_is_asked_about(root: Path) -> None:
     assert [
         verdict(root, "mystery", Rules(mode=mode), where="a") for mode in ("ask", "edit", "auto")
-    ] == ["ask"] * 3
+    ] == ["ask", "ask", "deny"]
 
 
 def test_rules_hold_by_the_path_that_it_declares(root: Path) -> None:

@@ -23,7 +23,7 @@ def observe(workspace: Workspace, tool: str, **arguments: object) -> ObservedRes
 
 def test_what_a_command_changed_is_observed(repo: Build) -> None:
     workspace = repo({"a.py": "1\n", "b.py": "1\n"})
-    result, (changes, _) = observe(
+    result, (changes, _), _ = observe(
         workspace, "bash", command="echo 2 > a.py; rm b.py; echo 1 > c.py; chmod +x c.py"
     )
     assert result == ToolResult(text="(no output)\n[exit code 0]")
