@@ -246,13 +246,13 @@ def test_a_stream_of_lines_begins_with_init_and_ends_with_result(
 def test_without_a_terminal_what_would_be_asked_is_denied_and_the_run_goes_on(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    bash = 'text = "x"\ncalls = [{ tool = "bash", arguments = { command = "touch made" } }]'
+    bash = 'text = "x"\ncalls = [{ tool = "bash", arguments = { command = "touch ../made" } }]'
     root = project(bash, *SOLVES)
     assert called(words("fix the failing tests", "--output-format", "json")) == 0
-    assert not (root / "made").exists()
+    assert not (root.parent / "made").exists()
     final = json.loads(capsys.readouterr().out)
     assert [denial["tool_input"] for denial in final["permission_denials"]] == [
-        {"command": "touch made"}
+        {"command": "touch ../made"}
     ]
 
 
@@ -317,8 +317,8 @@ def test_limits_end_with_3_and_failing_agents_with_2(
         ([f'text = "Looking."\ncalls = [{READ}]'] * 60, 3, "error_max_turns"),
         (
             [
-                'text = "x"\ncalls = [{ tool = "bash", arguments = { command = "make deploy" } }]',
-                'text = "I may not."',
+                'text = "x"\ncalls = [{ tool = "bash", arguments = { command = "git push" } }]',
+                'text = "UNABLE: I may not push."',
             ],
             4,
             "error_permission_denied",

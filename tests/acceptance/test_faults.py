@@ -494,8 +494,8 @@ def test_what_nobody_can_be_asked_about_is_denied_and_the_agent_hears_of_it(
 
 def test_with_standard_input_closed_nothing_is_asked(place: Place, server: Loopback) -> None:
     place.configure(Agent("asks"))
-    server.play("asks", Says("", (Use("bash", {"command": "make install"}),)), Says("I may not."))
-    process = place.start("run", "what does make install do?", closed=True)
+    server.play("asks", Says("", (Use("bash", {"command": "git push"}),)), Says("I may not."))
+    process = place.start("run", "what would git push do?", closed=True)
     done = ended(process)
     assert (done.code, done.out) == (0, "I may not.\n"), done.err
     (denied,) = (event for event in place.events() if isinstance(event, Permitted))

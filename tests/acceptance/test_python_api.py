@@ -86,7 +86,8 @@ def test_words_are_a_no_that_the_agent_reads(place: Place, server: Loopback) -> 
 
 def test_what_nobody_is_asked_is_denied(place: Place, server: Loopback) -> None:
     fixing(place, server)
-    assert events(place, "permission_mode='ask'")[-1]["subtype"] != "success"
+    result = events(place, "permission_mode='ask'")[-1]
+    assert [denial["tool_name"] for denial in result["permission_denials"]] == ["write"]
     assert (place.repo / "calc.txt").read_text() == "broken\n"
 
 

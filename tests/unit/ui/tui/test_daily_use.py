@@ -224,7 +224,7 @@ def test_requests_are_jumped_to_and_escape_twice_goes_back_to_one(
 
 
 def test_an_approval_says_which_subtask_asks(place: Place, server: Loopback, fugu: Fugu) -> None:
-    runs = Says("", (Use("bash", {"command": "python3 x.py"}),))
+    runs = Says("", (Use("bash", {"command": "python3 x.py > ../said.txt"}),))
     server.react(
         "m",
         asks(

@@ -105,7 +105,7 @@ def test_two_enters_in_one_read_keep_a_key(place: Place, fugu: Callable[..., Ter
 def test_two_enters_in_one_read_deny_once(
     place: Place, server: Loopback, fugu: Callable[..., Terminal]
 ) -> None:
-    server.play("m", Says("", (Use("bash", {"command": "echo > made.txt"}),)), Says("So be it."))
+    server.play("m", Says("", (Use("bash", {"command": "echo > ../made.txt"}),)), Says("So be it."))
     terminal = ready(fugu())
     terminal.keys("make it\r")
     terminal.sees("Allow bash?")
