@@ -68,7 +68,7 @@ def build_servers(
         return None
     from fugu_cli.extensions.mcp_servers import McpServers
 
-    return McpServers(loaded.servers, loaded.root, tell, kept_keys.KeptLogins(mask.add))
+    return McpServers(loaded.servers, loaded.root, tell, kept_keys.StoredLogins(mask.add))
 
 
 def server_secrets(declared: DeclaredServers) -> dict[str, str]:
@@ -77,7 +77,7 @@ def server_secrets(declared: DeclaredServers) -> dict[str, str]:
         return {}
     from fugu_cli.extensions.mcp_login import login_secrets
 
-    return {**declared.secrets, **login_secrets(declared.servers, kept_keys.KeptLogins())}
+    return {**declared.secrets, **login_secrets(declared.servers, kept_keys.StoredLogins())}
 
 
 def build_hooks(

@@ -174,7 +174,9 @@ def trust(folder: Path | None) -> int:
     loaded = load_config(folder or current_path(), os.environ)
     for server in loaded.servers.servers:
         if server.source.startswith(str(root)):
-            print_clean(f"its MCP server {server.name} is started by sessions here: {server.said}")
+            print_clean(
+                f"its MCP server {server.name} is started by sessions here: {server.description}"
+            )
     for hook in loaded.hooks.hooks:
         if not hook.own and not hook.fault:
             print_clean(f"its {hook.moment} hook is run by sessions here: {hook.said}")

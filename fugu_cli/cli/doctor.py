@@ -30,7 +30,7 @@ from fugu_cli.config.agent_pool import (
     unusable_entries,
     usable_pool,
 )
-from fugu_cli.config.kept_keys import KeptLogins, add_kept_keys
+from fugu_cli.config.kept_keys import StoredLogins, add_kept_keys
 from fugu_cli.config.loader import LoadedConfig, load_config, repository
 from fugu_cli.errors import ConfigError, FuguError, installing
 from fugu_cli.extension_wiring import server_secrets
@@ -291,7 +291,7 @@ def _servers(loaded: LoadedConfig) -> Iterator[Finding]:
     for note in loaded.servers.notes:
         yield Finding("note", "mcp", note)
     mask = Redactor({**os.environ, **server_secrets(loaded.servers)})
-    for name, works, said in check_servers(loaded.servers, loaded.root, KeptLogins()):
+    for name, works, said in check_servers(loaded.servers, loaded.root, StoredLogins()):
         yield Finding("ok" if works else "note", "mcp", mask.text(f"{name}: {said}"))
 
 

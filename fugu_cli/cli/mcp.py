@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from fugu_cli.cli.command_flags import McpAddFlags
 from fugu_cli.cli.current_folder import current_config, current_path, print_clean, say
-from fugu_cli.config.kept_keys import KeptLogins
+from fugu_cli.config.kept_keys import StoredLogins
 from fugu_cli.config.loader import LoadedConfig, repository
 from fugu_cli.errors import InfrastructureError, UsageError
 from fugu_cli.extensions.mcp_settings import (
@@ -47,9 +47,9 @@ def list_servers() -> int:
         return 0
     names = max(len(server.name) for server in declared.servers)
     for server in declared.servers:
-        kept = isinstance(server.way, RemoteServer) and KeptLogins().read(server.way.url)
+        kept = isinstance(server.way, RemoteServer) and StoredLogins().read(server.way.url)
         print_clean(
-            f"{server.name:<{names}}  {server.said}  "
+            f"{server.name:<{names}}  {server.description}  "
             f"({server.source}{', logged in' if kept else ''})"
         )
     return 0
@@ -79,7 +79,7 @@ def remove_server(name: str, scope: Scope | None) -> int:
         raise UsageError(
             f"there is no MCP server {name!r} in {files}", hint="`fugu mcp list` shows them"
         )
-    if isinstance(way := servers.get(name), RemoteServer) and KeptLogins().remove(way.url):
+    if isinstance(way := servers.get(name), RemoteServer) and StoredLogins().remove(way.url):
         print_clean(f"the login at {name} is forgotten")
     for one in removed:
         print_clean(f"the MCP server {name} is removed from {held[one]}")
@@ -101,7 +101,7 @@ def login(name: str, remove: bool, timeout: float) -> int:
             f"{name} is a program and wants no login", hint="--env of `fugu mcp add` gives it a key"
         )
     if remove:
-        gone = KeptLogins().remove(server.way.url)
+        gone = StoredLogins().remove(server.way.url)
         print_clean(f"the login at {name} is forgotten" if gone else f"no login at {name} was kept")
         return 0
     print_clean(asyncio.run(_log_in(loaded, server, server.way, timeout)))
@@ -116,7 +116,7 @@ async def _log_in(
     mcp_client.load_sdk()
     patient = server.model_copy(update={"patience": timeout + server.patience})
     try:
-        async with mcp_login.asking_login(way, KeptLogins(), _show, timeout) as attempt:
+        async with mcp_login.asking_login(way, StoredLogins(), _show, timeout) as attempt:
             typing = asyncio.create_task(_typed(attempt))
             called = mcp_client.ClientCallbacks(lambda: None)
             try:

@@ -128,7 +128,7 @@ def _unused(path: Path, why: str) -> StorageError:
     )
 
 
-class KeptLogins:
+class StoredLogins:
     """Logins at MCP servers, by the server's address (extensions/mcp_login.py's LoginStore). `hide`
     is given the tokens of every new one."""
 

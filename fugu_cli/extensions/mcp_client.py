@@ -1,8 +1,8 @@
-"""A connected client of one MCP server: the SDK, which is imported when a server is started.
+"""A connected client of one MCP server.
 
-Below mcp_servers.py, above the two ways to a server (mcp_stdio.py, mcp_http.py). What the SDK logs
-goes nowhere. Lists of tools and results are looked at before the SDK reads them: it refuses a whole
-one for a part that is not as it should be.
+Below mcp_servers.py, above the transports (mcp_stdio.py, mcp_http.py). The SDK is imported when a
+server is started; its log is dropped. Lists of tools and results are cleaned before the SDK reads
+them, because it refuses a whole list for one bad entry.
 """
 
 from __future__ import annotations
@@ -32,32 +32,33 @@ if TYPE_CHECKING:
     from mcp_types import Prompt, Resource, Tool
 
 NOBODY_ASKED = "No redirect handler"
-"""What the SDK says where a login is wanted and nobody is to be asked for one."""
+"""The SDK's error text for a server that wants a login in a session without a browser."""
 BARE = {"_meta", "isError"}
-"""Keys of the result of a call that returned nothing."""
+"""The keys of an empty call result."""
 PAGES = 20
-"""Pages of a server's list of tools that are read."""
+"""The most pages of a tool list that are read."""
 
 
 class McpConnectionError(Exception):
-    """A server that could not be connected to, in words."""
+    """A connection failed. The message gives the reason."""
 
 
 Relay = Callable[[str, dict[str, Any]], Awaitable[object]]
-"""Takes a message of the protocol to the client's server of that name; its answer, None where the
-client is gone.
+"""Send a protocol message to the named server inside the client, and return its answer.
+
+Returns None if the client is gone.
 """
 
 
 class ClientTransport:
-    """The way to a server inside of the client: an async context manager, entered once."""
+    """The transport to a server inside the client: an async context manager, entered once."""
 
     def __init__(self, name: str, relay: Relay | None) -> None:
         self._name = name
         self._relay = relay
-        self._said: set[asyncio.Task[None]] = set()
+        self._exchanges: set[asyncio.Task[None]] = set()
         self.ended = asyncio.Event()
-        """The client is gone, or has no such server."""
+        """Set when the client is gone or has no such server."""
 
     async def __aenter__(self) -> TransportStreams:
         import anyio
@@ -66,27 +67,27 @@ class ClientTransport:
         to_session, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         to_server, from_session = anyio.create_memory_object_stream[SessionMessage](0)
         self._streams = (to_session, from_server, to_server, from_session)
-        self._working = asyncio.create_task(self._pass_on(from_session))
+        self._forwarding = asyncio.create_task(self._forward(from_session))
         return from_server, to_server
 
     async def __aexit__(self, *exception: object) -> None:
-        tasks = (self._working, *self._said)
+        tasks = (self._forwarding, *self._exchanges)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for one in self._streams:
-            one.close()
+        for stream in self._streams:
+            stream.close()
 
     async def why(self) -> str:
-        """Why nothing more comes; "" where nothing is known."""
+        """Return why the transport ended, or "" if that is unknown."""
         return "the client answers nothing for it" if self.ended.is_set() else ""
 
-    async def _pass_on(self, from_session: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        """Each message by itself: a call that takes long holds up no other."""
+    async def _forward(self, from_session: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        """Handle each message in its own task, so that a slow call delays no other."""
         async for message in from_session:
             task = asyncio.create_task(self._exchange(message))
-            self._said.add(task)
-            task.add_done_callback(self._said.discard)
+            self._exchanges.add(task)
+            task.add_done_callback(self._exchanges.discard)
 
     async def _exchange(self, message: SessionMessage) -> None:
         import mcp_types
@@ -98,15 +99,13 @@ class ClientTransport:
             self.ended.set()
             self._streams[0].close()
         elif "id" in frame:
-            read = mcp_types.jsonrpc_message_adapter.validate_python(answer, by_name=False)
-            await self._streams[0].send(SessionMessage(read))
+            reply = mcp_types.jsonrpc_message_adapter.validate_python(answer, by_name=False)
+            await self._streams[0].send(SessionMessage(reply))
 
 
 @dataclass(frozen=True)
 class McpLink:
-    """A living server. `left_out`: tools of its newest list that cannot be used, each with the
-    reason.
-    """
+    """A running server. `left_out` maps each unusable tool of its newest list to the reason."""
 
     client: Client
     transport: StdioTransport | HttpTransport | ClientTransport
@@ -114,19 +113,21 @@ class McpLink:
 
     @property
     def ended(self) -> asyncio.Event:
-        """It says nothing more."""
+        """Set when the server sends nothing more."""
         return self.transport.ended
 
     async def why(self) -> str:
-        """How it ended."""
+        """Return how the server ended."""
         return await self.transport.why() or "the connection was closed"
 
 
 @dataclass(frozen=True)
 class ClientCallbacks:
-    """What is called when a server says something of its own accord: its tools, prompts or
-    resources are others now, or it asks the user something; and `relay`, with what is to be said to
-    a server inside of the client."""
+    """Functions called when a server acts on its own.
+
+    `changed`: its tools, prompts or resources changed. `elicit`: it asks the user something.
+    `relay`: it is inside the client, and a message must be sent there.
+    """
 
     changed: Callable[[], None]
     elicit: ElicitationFnT | None = None
@@ -134,7 +135,7 @@ class ClientCallbacks:
 
 
 def load_sdk() -> None:
-    """Import it: about a second. Meant for a thread."""
+    """Import the SDK, which takes about a second. Meant for a thread."""
     logging.getLogger("mcp").addHandler(logging.NullHandler())
     logging.getLogger("mcp").propagate = False
     for name in ("mcp", "jsonschema"):
@@ -143,17 +144,20 @@ def load_sdk() -> None:
 
 @asynccontextmanager
 async def connect(
-    server: McpServer, root: Path, called: ClientCallbacks, auth: OAuthClientProvider | None = None
+    server: McpServer,
+    root: Path,
+    callbacks: ClientCallbacks,
+    auth: OAuthClientProvider | None = None,
 ) -> AsyncIterator[McpLink]:
-    """The server, started in `root` and greeted. `auth` puts a login into its requests.
+    """Start the server in `root`, connect, and yield the link. `auth` adds a login to its requests.
 
-    The handshake that all servers know comes first; a server that refuses it is asked in the newer
-    way. Raises McpConnectionError.
+    The handshake that all servers know is tried first, then the newer one. Raises
+    McpConnectionError.
     """
     from mcp import MCPError
 
     async with AsyncExitStack() as stack:
-        link = _link(server, root, called, auth)
+        link = _new_link(server, root, callbacks, auth)
         try:
             await _greet(stack, server, link)
         except MCPError as error:
@@ -161,13 +165,13 @@ async def connect(
                 raise McpConnectionError(
                     await describe_error(error, server.patience, link)
                 ) from error
-            link = _link(server, root, called, auth, mode="auto")
+            link = _new_link(server, root, callbacks, auth, mode="auto")
             try:
                 await _greet(stack, server, link)
-            except sdk_errors() as again:
+            except sdk_errors() as second_error:
                 raise McpConnectionError(
-                    await describe_error(again, server.patience, link)
-                ) from again
+                    await describe_error(second_error, server.patience, link)
+                ) from second_error
         except sdk_errors() as error:
             raise McpConnectionError(await describe_error(error, server.patience, link)) from error
         yield link
@@ -178,10 +182,10 @@ async def _greet(stack: AsyncExitStack, server: McpServer, link: McpLink) -> Non
         await stack.enter_async_context(link.client)
 
 
-def _link(
+def _new_link(
     server: McpServer,
     root: Path,
-    called: ClientCallbacks,
+    callbacks: ClientCallbacks,
     auth: OAuthClientProvider | None,
     *,
     mode: str = "legacy",
@@ -190,32 +194,32 @@ def _link(
     from mcp import Client
     from mcp_types import Implementation
 
-    news = (
+    list_changes = (
         mcp_types.ToolListChangedNotification,
         mcp_types.PromptListChangedNotification,
         mcp_types.ResourceListChangedNotification,
     )
 
-    async def heard(message: IncomingMessage) -> None:
-        if isinstance(message, news):
-            called.changed()
+    async def handle_message(message: IncomingMessage) -> None:
+        if isinstance(message, list_changes):
+            callbacks.changed()
 
-    way = server.way
+    target = server.way
     transport: StdioTransport | HttpTransport | ClientTransport
-    match way:
+    match target:
         case StdioServer():
-            transport = StdioTransport(way, root)
+            transport = StdioTransport(target, root)
         case RemoteServer():
-            transport = HttpTransport(way, auth)
+            transport = HttpTransport(target, auth)
         case ClientServer():
-            transport = ClientTransport(server.name, called.relay)
+            transport = ClientTransport(server.name, callbacks.relay)
     left_out: dict[str, str] = {}
     client = Client(
-        _checked(transport, left_out),
+        _checked_streams(transport, left_out),
         mode=mode,
         read_timeout_seconds=server.patience,
-        message_handler=heard,
-        elicitation_callback=called.elicit,
+        message_handler=handle_message,
+        elicitation_callback=callbacks.elicit,
         client_info=Implementation(name="fugu", version=__version__),
         cache=None,
     )
@@ -223,7 +227,7 @@ def _link(
 
 
 @asynccontextmanager
-async def _checked(
+async def _checked_streams(
     transport: StdioTransport | HttpTransport | ClientTransport, left_out: dict[str, str]
 ) -> AsyncIterator[TransportStreams]:
     async with transport as (received, sent):
@@ -231,9 +235,7 @@ async def _checked(
 
 
 class _CheckedStream:
-    """A server's messages. Of a list of tools it passes on those that can be used, and keeps why
-    the others cannot.
-    """
+    """Messages of a server, with unusable tools removed and recorded in `left_out`."""
 
     def __init__(
         self, received: ReadStream[SessionMessage | Exception], left_out: dict[str, str]
@@ -279,22 +281,22 @@ class _CheckedStream:
 
 
 async def list_tools(link: McpLink) -> list[Tool]:
-    """The server's tools, the first pages of them. Raises one of `sdk_errors`."""
+    """Return the server's tools, up to PAGES pages. Raises one of `sdk_errors`."""
     link.left_out.clear()
-    found: list[Tool] = []
+    tools: list[Tool] = []
     cursor: str | None = None
     for _ in range(PAGES):
         page = await link.client.list_tools(cursor=cursor)
-        found += page.tools
+        tools += page.tools
         cursor = page.next_cursor
         if cursor is None:
             break
-    return found
+    return tools
 
 
 @dataclass
 class McpListing:
-    """What a server has beside tools. `templates`: it has resources that it does not list one by
+    """Prompts and resources of a server. `templates`: it has resources that it does not list one by
     one.
     """
 
@@ -304,29 +306,27 @@ class McpListing:
 
 
 async def list_more(link: McpLink) -> McpListing:
-    """The first pages; nothing of what the server cannot list."""
-    able, found = link.client.server_capabilities, McpListing()
-    if able.prompts is not None:
+    """Return the first pages of prompts and resources. Errors of the server count as empty lists."""
+    capabilities = link.client.server_capabilities
+    listing = McpListing()
+    if capabilities.prompts is not None:
         with suppress(*sdk_errors()):
-            found.prompts = (await link.client.list_prompts()).prompts
-    if able.resources is not None:
+            listing.prompts = (await link.client.list_prompts()).prompts
+    if capabilities.resources is not None:
         with suppress(*sdk_errors()):
-            found.resources = (await link.client.list_resources()).resources
-            found.templates = bool((await link.client.list_resource_templates()).resource_templates)
-    return found
+            listing.resources = (await link.client.list_resources()).resources
+            templates = (await link.client.list_resource_templates()).resource_templates
+            listing.templates = bool(templates)
+    return listing
 
 
 def sdk_errors() -> tuple[type[Exception], ...]:
-    """What a server, its process or the way to it can make the SDK raise."""
+    """Return the exceptions that a server, its process or its connection can make the SDK raise."""
     import anyio
     import httpx2
     from mcp import MCPError
     from mcp.client.auth import OAuthFlowError
 
-    # RuntimeError and ValueError: a result that is not what the protocol or the tool's own schema
-    # says.
-    wrong = (RuntimeError, ValueError)
-    gone = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
     return (
         MCPError,
         OAuthFlowError,
@@ -334,20 +334,25 @@ def sdk_errors() -> tuple[type[Exception], ...]:
         httpx2.HTTPError,
         httpx2.InvalidURL,
         ExceptionGroup,
-        *wrong,
-        *gone,
+        # a result that violates the protocol or the tool's own schema
+        RuntimeError,
+        ValueError,
+        # a closed connection
+        anyio.ClosedResourceError,
+        anyio.BrokenResourceError,
+        anyio.EndOfStream,
     )
 
 
 def is_refusal(error: Exception) -> bool:
-    """The server answered, and what it answered is that it did not do it."""
+    """Return whether the server answered that it did not do what was asked."""
     from mcp import MCPError
 
     return isinstance(error, MCPError) and not is_closed(error) and not _is_timeout(error)
 
 
 def is_closed(error: Exception) -> bool:
-    """The connection is gone."""
+    """Return whether the connection is gone."""
     from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED
 
@@ -367,22 +372,22 @@ def _is_timeout(error: Exception) -> bool:
 
 
 async def describe_error(error: Exception, limit: float, link: McpLink) -> str:
-    """What happened, for people and agents: half a sentence. `limit`: the seconds there were."""
+    """Describe the error in half a sentence. `limit` is the timeout in seconds."""
     from mcp.client.auth import OAuthFlowError
 
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
-    known = await link.transport.why()
+    cause = await link.transport.why()
     if isinstance(error, OAuthFlowError) and NOBODY_ASKED not in str(error):
-        said, known = f"{error}".splitlines()[0][:300], ""
-    elif _is_timeout(error):
-        said = f"it did not answer within {limit:g} s"
-    elif known and (link.ended.is_set() or isinstance(link.transport, HttpTransport)):
-        said = ""
+        return str(error).splitlines()[0][:300]
+    if _is_timeout(error):
+        summary = f"it did not answer within {limit:g} s"
+    elif cause and (link.ended.is_set() or isinstance(link.transport, HttpTransport)):
+        summary = ""
     elif link.ended.is_set() and isinstance(link.transport, StdioTransport):
-        said = "it ended"
+        summary = "it ended"
     elif isinstance(error, OSError) and error.strerror:
-        said = error.strerror
+        summary = error.strerror
     else:
-        said = (f"{error}".splitlines() or [type(error).__name__])[0][:300]
-    return "; ".join(part for part in (said, known) if part)
+        summary = (str(error).splitlines() or [type(error).__name__])[0][:300]
+    return "; ".join(part for part in (summary, cause) if part)

@@ -1,8 +1,8 @@
-"""One MCP server of a session: started, restarted when it ends, its tools, resources and prompts.
+"""One MCP server of a session: its process, restarts, tools, resources and prompts.
 
-Below mcp_servers.py. A task of its own holds the SDK's client for a server's whole life; calls come
-from the turns' own tasks, and a call that was sent is never sent again. What does not work costs a
-line that people read, never a session.
+Below mcp_servers.py. One task holds the SDK's client for the server's whole life; calls come from
+the turns' tasks, and a call that was sent is never sent again. A fault is shown to the user in one
+line and never ends a session.
 """
 
 from __future__ import annotations
@@ -41,30 +41,28 @@ if TYPE_CHECKING:
     from mcp_types import Tool as Listed
 
 Tell = Callable[[str], None]
-"""Takes a sentence for people."""
+"""Show the user a sentence."""
 Elicit = Callable[[str, "ElicitRequestParams"], Awaitable["ElicitResult"]]
-"""What the user answers to the question of the server of that name."""
-Given = TypeVar("Given")
+"""Ask the user a question of the named server."""
+Result = TypeVar("Result")
 
 DESCRIPTION = 2000
-"""Characters of a tool's description that agents are told."""
+"""The most characters of a tool's description that agents see."""
 ConnectionState = Literal["starting", "ready", "failed"]
 RESTART_PAUSES = (1.0, 5.0, 25.0)
-"""Seconds before a server that had worked and ended is started again, the first, second and third
-time.
-"""
+"""Seconds before each restart of a server that had worked and ended."""
 UNLIMITED = 1e6
-"""Seconds for the SDK, whose clock does not stop while the user is asked something: ours limits
-calls.
-"""
+"""The SDK's timeout in seconds. CallClock limits calls, since it stops while the user is asked."""
 READ_SCHEMA = '{"type": "object", "properties": {"uri": {"type": "string"}}, "required": ["uri"]}'
 UNKNOWN = "Whether it did what was asked is not known, and the call was not repeated."
 
 
 @dataclass(frozen=True)
 class ConnectionParts:
-    """What the connections of a session share. `logins`: where logins at servers are kept; `relay`:
-    the way to servers inside of the client."""
+    """Everything that the connections of a session share.
+
+    `logins` keeps logins at servers. `relay` reaches servers inside the client.
+    """
 
     root: Path
     tell: Tell
@@ -74,14 +72,14 @@ class ConnectionParts:
 
 
 class CallClock:
-    """Limits calls to so many `seconds`; it is stopped while the user is asked something."""
+    """Limits calls to `seconds`. It is stopped while the user is asked something."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._limits: set[asyncio.Timeout] = set()
 
-    async def within_limit(self, call: Awaitable[Given]) -> Given:
-        """The server's answer. Raises TimeoutError."""
+    async def within_limit(self, call: Awaitable[Result]) -> Result:
+        """Return the server's answer. Raises TimeoutError."""
         async with asyncio.timeout(self._seconds) as limit:
             self._limits.add(limit)
             try:
@@ -91,22 +89,20 @@ class CallClock:
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Every call has all its time again afterwards."""
+        """Stop the clock. Afterwards every call has its full time again."""
         for limit in self._limits:
             limit.reschedule(None)
         try:
             yield
         finally:
-            again = asyncio.get_running_loop().time() + self._seconds
+            deadline = asyncio.get_running_loop().time() + self._seconds
             for limit in self._limits:
                 if not limit.expired():
-                    limit.reschedule(again)
+                    limit.reschedule(deadline)
 
 
 class McpConnection:
-    """A server of a session. `tools` stay while it is started again, and go when that is given
-    up.
-    """
+    """A server of a session. Its tools stay during a restart and go when restarts are given up."""
 
     def __init__(self, server: McpServer, loaded: Awaitable[None], parts: ConnectionParts) -> None:
         self.server = server
@@ -116,28 +112,28 @@ class McpConnection:
         self.prompts: tuple[PromptUsage, ...] = ()
         self.resources: tuple[str, ...] = ()
         self.settled = asyncio.Event()
-        """It is known whether it works, and what it has."""
+        """Set when the server works or has failed, and its tools are known."""
         self._root = parts.root
         self._tell = parts.tell
         self._elicit = parts.elicit
         self._logins = parts.logins
         self._relay = parts.relay
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._clock = CallClock(server.timeout)
         self._link: mcp_client.McpLink | None = None
-        self._news = asyncio.Event()
-        self._task = asyncio.create_task(self._live(loaded))
+        self._list_changed = asyncio.Event()
+        self._task = asyncio.create_task(self._keep_running(loaded))
 
     async def close(self) -> None:
-        """End it, with all it has started."""
+        """End the server and everything it started."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _live(self, loaded: Awaitable[None]) -> None:
+    async def _keep_running(self, loaded: Awaitable[None]) -> None:
         try:
             await loaded
             for pause in (*RESTART_PAUSES, None):
-                worked = await self._once()
+                worked = await self._run_server()
                 if not worked or pause is None:
                     self._tell(f"the MCP server {self.server.name} does not work: {self.why}")
                     break
@@ -151,29 +147,26 @@ class McpConnection:
             self.state, self.tools, self.prompts, self.resources = "failed", (), (), ()
             self.settled.set()
 
-    async def _once(self) -> bool:
-        """The server from its start to its end. Whether it had worked."""
+    async def _run_server(self) -> bool:
+        """Run the server from start to end. Return whether it had worked."""
         worked = False
         try:
             auth = await asyncio.to_thread(session_auth, self.server, self._logins)
-            called = mcp_client.ClientCallbacks(self._news.set, self._ask, self._relay)
-            async with mcp_client.connect(self.server, self._root, called, auth) as link:
+            callbacks = mcp_client.ClientCallbacks(self._list_changed.set, self._ask, self._relay)
+            async with mcp_client.connect(self.server, self._root, callbacks, auth) as link:
                 try:
                     self._offer(await mcp_client.list_tools(link), link)
                     worked, self._link, self.state = True, link, "ready"
                     await self._offer_more(link)
                     self.settled.set()
-                    await self._attend(link)
+                    await self._watch(link)
                     self.why = await link.why()
                 except mcp_client.sdk_errors() as error:
                     self.why = await mcp_client.describe_error(error, self.server.patience, link)
         except mcp_client.McpConnectionError as error:
-            wanted = (
-                f": `fugu mcp login {shlex.quote(self.server.name)}`"
-                if str(error) == WANTS_LOGIN
-                else ""
-            )
-            self.why = f"{error}{wanted}"
+            self.why = str(error)
+            if self.why == WANTS_LOGIN:
+                self.why += f": `fugu mcp login {shlex.quote(self.server.name)}`"
         except StorageError as error:
             self.why = f"{error}; {error.hint}"
         except mcp_client.sdk_errors() as error:  # while it was being left
@@ -182,18 +175,18 @@ class McpConnection:
             self._link = None
         return worked
 
-    async def _attend(self, link: mcp_client.McpLink) -> None:
-        """Until it ends; its tools are asked for again when it says that they are others."""
+    async def _watch(self, link: mcp_client.McpLink) -> None:
+        """Wait until the server ends. List its tools again whenever it says that they changed."""
         ended = asyncio.create_task(link.ended.wait())
         try:
             while not link.ended.is_set():
-                news = asyncio.create_task(self._news.wait())
+                changed = asyncio.create_task(self._list_changed.wait())
                 try:
-                    await asyncio.wait((ended, news), return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait((ended, changed), return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    news.cancel()
-                if self._news.is_set() and not link.ended.is_set():
-                    self._news.clear()
+                    changed.cancel()
+                if self._list_changed.is_set() and not link.ended.is_set():
+                    self._list_changed.clear()
                     self._offer(await mcp_client.list_tools(link), link)
                     await self._offer_more(link)
         finally:
@@ -201,37 +194,39 @@ class McpConnection:
 
     def _offer(self, listed: list[Listed], link: mcp_client.McpLink) -> None:
         for tool, why in link.left_out.items():
-            if tool not in self._told:
-                self._told.add(tool)
+            if tool not in self._reported:
+                self._reported.add(tool)
                 self._tell(
                     f"the tool {tool} of the MCP server {self.server.name} is left out: {why}"
                 )
-        known = {tool.name: tool for tool in listed}
-        names = tool_names(self.server.name, known)
+        tools_by_name = {tool.name: tool for tool in listed}
+        names = tool_names(self.server.name, tools_by_name)
         self.tools = tuple(
             Tool(
                 name=name,
                 effect="runs",
                 arguments=RawArguments,
-                run=partial(self._run, theirs),
+                run=partial(self._call_tool, server_name),
                 foreign=ForeignSpec(
-                    description=truncate(known[theirs].description or theirs, DESCRIPTION),
-                    schema=arguments_schema(known[theirs].input_schema),
+                    description=truncate(
+                        tools_by_name[server_name].description or server_name, DESCRIPTION
+                    ),
+                    schema=arguments_schema(tools_by_name[server_name].input_schema),
                 ),
             )
-            for name, theirs in names.items()
+            for name, server_name in names.items()
         )
 
     async def _offer_more(self, link: mcp_client.McpLink) -> None:
-        """Its prompts and resources, and the tool that reads those where there are any."""
+        """Offer its prompts and resources, with a tool that reads resources if there are any."""
         listed = await mcp_client.list_more(link)
         self.prompts = tuple(PromptUsage.of(prompt) for prompt in listed.prompts)
-        self.resources = tuple(one.uri for one in listed.resources)
+        self.resources = tuple(resource.uri for resource in listed.resources)
         reader = Tool(
             name=resource_tool(self.server.name),
             effect="runs",
             arguments=RawArguments,
-            run=self._read,
+            run=self._read_resource,
             foreign=ForeignSpec(
                 f"Read a resource of the MCP server {self.server.name} by its uri.", READ_SCHEMA
             ),
@@ -241,34 +236,36 @@ class McpConnection:
         ):
             self.tools = (*self.tools, reader)
 
-    async def _run(
+    async def _call_tool(
         self, tool: str, arguments: RawArguments, workspace: Workspace, say: Say
     ) -> ToolResult:
-        """Call a tool. Whatever goes wrong is the result."""
+        """Call a tool. An error is the result."""
         del say
-        given = dict(arguments.values)
-        return await self._result(
+        return await self._perform(
             workspace,
-            lambda client: client.call_tool(tool, given, UNLIMITED),
+            lambda client: client.call_tool(tool, dict(arguments.values), UNLIMITED),
             lambda reply: result_of_reply(reply, workspace.whole_secrets),
         )
 
-    async def _read(self, arguments: RawArguments, workspace: Workspace, say: Say) -> ToolResult:
-        """Read a resource. Whatever goes wrong is the result."""
+    async def _read_resource(
+        self, arguments: RawArguments, workspace: Workspace, say: Say
+    ) -> ToolResult:
+        """Read a resource. An error is the result."""
         del say
         uri = str(arguments.values.get("uri", ""))
-        return await self._result(
+        return await self._perform(
             workspace,
             lambda client: client.read_resource(uri),
             lambda reply: result_of_contents(reply.contents, workspace.whole_secrets),
         )
 
-    async def _result(
+    async def _perform(
         self,
         workspace: Workspace,
-        call: Callable[[Client], Awaitable[Given]],
-        told: Callable[[Given], ToolResult],
+        call: Callable[[Client], Awaitable[Result]],
+        to_result: Callable[[Result], ToolResult],
     ) -> ToolResult:
+        """Run one call and convert its answer with `to_result`."""
         name, link = self.server.name, self._link
         if workspace.root != self._root:
             text = (
@@ -277,16 +274,18 @@ class McpConnection:
             )
             return ToolResult(text=text, ok=False)
         if link is None or link.ended.is_set():
-            again = (
+            outlook = (
                 "It is being started again."
                 if self.state != "failed"
                 else "It is not started again."
             )
             return ToolResult(
-                text=f"The MCP server `{name}` is not running: {self.why}. {again}", ok=False
+                text=f"The MCP server `{name}` is not running: {self.why}. {outlook}", ok=False
             )
         try:
-            return await asyncio.to_thread(told, await self._clock.within_limit(call(link.client)))
+            return await asyncio.to_thread(
+                to_result, await self._clock.within_limit(call(link.client))
+            )
         except mcp_client.sdk_errors() as error:
             if mcp_client.is_refusal(error):
                 return ToolResult(
@@ -303,13 +302,13 @@ class McpConnection:
     async def _ask(
         self, context: ClientRequestContext, params: ElicitRequestParams
     ) -> ElicitResult:
-        """The server asks the user something."""
+        """Ask the user for the server, with the calls' clocks stopped."""
         del context
         with self._clock.stopped():
             return await self._elicit(self.server.name, params)
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> FilledPrompt:
-        """A prompt filled in by the server. Raises UsageError."""
+        """Return a prompt filled in by the server. Raises UsageError."""
         link = self._link
         if link is None or link.ended.is_set():
             raise UsageError(
@@ -321,12 +320,10 @@ class McpConnection:
                 await self._clock.within_limit(link.client.get_prompt(name, dict(arguments)))
             )
         except mcp_client.sdk_errors() as error:
-            refused = mcp_client.is_refusal(error)
-            why = (
-                f"{error}"
-                if refused
-                else await mcp_client.describe_error(error, self.server.timeout, link)
-            )
+            if mcp_client.is_refusal(error):
+                why = str(error)
+            else:
+                why = await mcp_client.describe_error(error, self.server.timeout, link)
             raise UsageError(
                 f"the MCP server {self.server.name} gave no prompt {name!r}: {why}"
             ) from error

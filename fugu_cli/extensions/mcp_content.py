@@ -1,7 +1,7 @@
-"""What MCP servers list and return, as fugu's own: names, schemas and results of tools.
+"""Converts what MCP servers list and return: names and schemas of tools, results, prompts.
 
-Below mcp_servers.py. Pure functions of what a server sent; nothing here talks to one. The schema of
-a tool's arguments is passed on as the server wrote it, but for what providers refuse.
+Below mcp_servers.py. Pure functions; nothing here talks to a server. A tool's schema is passed on
+as the server wrote it, except for what providers refuse.
 """
 
 from __future__ import annotations
@@ -31,22 +31,19 @@ if TYPE_CHECKING:
     )
 
 LONGEST_NAME = 64
-"""Characters of a tool's name that every provider takes."""
+"""The most characters of a tool name that every provider accepts."""
 SCHEMA = 20_000
-"""Characters of a schema; a tool with a larger one is offered without it."""
+"""The most characters of a schema. A tool with a larger one is offered without a schema."""
 BRANCHES = ("anyOf", "oneOf", "allOf")
 REFUSED = {*BRANCHES, "enum", "not"}
-"""Words that may stand in a schema, but not at its top: Anthropic and OpenAI refuse any request
-with such a tool.
-"""
+"""Keys that must not stand at the top of a schema: Anthropic and OpenAI refuse the request."""
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def usable_tools(listed: Sequence[object]) -> tuple[list[object], dict[str, str]]:
-    """The tools of a list that can be used, with what is read of them, and why each of the others
-    cannot be used.
-    """
-    found, faults = list[object](), dict[str, str]()
+    """Return the usable tools, reduced to the keys that are read, and the faults of the others."""
+    tools: list[object] = []
+    faults: dict[str, str] = {}
     for number, tool in enumerate(listed, start=1):
         name = tool.get("name") if isinstance(tool, dict) else None
         if not isinstance(tool, dict) or not isinstance(name, str) or not name:
@@ -54,42 +51,46 @@ def usable_tools(listed: Sequence[object]) -> tuple[list[object], dict[str, str]
         elif fault := _schema_fault(tool.get("inputSchema")):
             faults[name] = f"its schema {fault}"
         else:
-            found.append(_read_keys(tool))
-    return found, faults
+            tools.append(_read_keys(tool))
+    return tools, faults
 
 
 def readable_blocks(content: object) -> object:
-    """The content of a result; a block that cannot be read, of a later kind perhaps, is named."""
+    """Return the content of a result, with a line of text in place of each unreadable block."""
     from mcp_types import ContentBlock
     from pydantic import TypeAdapter
 
     if not isinstance(content, list):
         return content or []
-    found, kinds = list[object](), TypeAdapter[ContentBlock](ContentBlock)
+    blocks: list[object] = []
+    block_types = TypeAdapter[ContentBlock](ContentBlock)
     for block in content:
         try:
-            kinds.validate_python(block)
+            block_types.validate_python(block)
         except ValueError:
-            kind = block.get("type") if isinstance(block, dict) else None
-            block = {
-                "type": "text",
-                "text": f"[{plain_text(str(kind or 'something'))[:40]}: not shown]",
-            }
-        found.append(block)
-    return found
+            block_type = block.get("type") if isinstance(block, dict) else None
+            name = plain_text(str(block_type or "something"))[:40]
+            blocks.append({"type": "text", "text": f"[{name}: not shown]"})
+        else:
+            blocks.append(block)
+    return blocks
 
 
 def _read_keys(tool: Mapping[str, object]) -> dict[str, object]:
-    """What is read of a tool, so that nothing else can be a fault of it."""
-    given, result, said = tool["inputSchema"], tool.get("outputSchema"), tool.get("description")
-    assert isinstance(given, dict)
-    read = {"name": tool["name"], "inputSchema": {"type": "object", **given}}
-    read |= {"description": said} if isinstance(said, str) else {}
-    return read | ({} if _schema_fault(result) else {"outputSchema": result})
+    """Return only the keys that are read, so that nothing else can make the tool invalid."""
+    input_schema = tool["inputSchema"]
+    assert isinstance(input_schema, dict)
+    keys = {"name": tool["name"], "inputSchema": {"type": "object", **input_schema}}
+    if isinstance(tool.get("description"), str):
+        keys["description"] = tool["description"]
+    output_schema = tool.get("outputSchema")
+    if not _schema_fault(output_schema):
+        keys["outputSchema"] = output_schema
+    return keys
 
 
 def _schema_fault(schema: object) -> str:
-    """What is wrong with the schema of an object, after its name; "" where nothing is."""
+    """Return what is wrong with the schema of an object, "" if nothing is."""
     from jsonschema import Draft202012Validator, SchemaError
     from jsonschema.validators import validator_for
 
@@ -104,138 +105,145 @@ def _schema_fault(schema: object) -> str:
     try:
         validator_for(schema, default=Draft202012Validator).check_schema(schema)
     except SchemaError as error:
-        spot = ".".join(str(part) for part in error.absolute_path)
-        return plain_text(f"is none at {spot or 'its top'}: {error.message}")[:200]
+        path = ".".join(str(part) for part in error.absolute_path)
+        return plain_text(f"is none at {path or 'its top'}: {error.message}")[:200]
     return ""
 
 
 def tool_names(server: str, tools: Iterable[str]) -> Mapping[str, str]:
-    """Our name -> the server's name: `mcp__SERVER__TOOL`, cut and told apart by a hash where it
-    must be.
+    """Map fugu's tool names to the server's: `mcp__SERVER__TOOL`, with a hash where it is too long
+    or taken.
     """
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for tool in tools:
         name = f"{MCP}{_OTHER.sub('_', server)}__{_OTHER.sub('_', tool)}"
-        if len(name) > LONGEST_NAME or name in found:
-            mark = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "surrogatepass")).hexdigest()[
-                :6
-            ]
-            name = f"{name[: LONGEST_NAME - 7]}_{mark}"
-        found.setdefault(name, tool)
-    return found
+        if len(name) > LONGEST_NAME or name in names:
+            digest = hashlib.sha256(
+                f"{server}\0{tool}".encode("utf-8", "surrogatepass")
+            ).hexdigest()[:6]
+            name = f"{name[: LONGEST_NAME - 7]}_{digest}"
+        names.setdefault(name, tool)
+    return names
 
 
-def arguments_schema(given: Mapping[str, object]) -> str:
-    """The schema of an object with its properties, as JSON text; providers refuse one that says
-    less, or that has several forms: the properties of them all are those of the object, and which
-    go together the server says."""
-    plain = {key: value for key, value in given.items() if key not in REFUSED}
-    whole = {**plain, "type": "object", "properties": {**_of_branches(given), **_properties(given)}}
-    text = json.dumps(whole, ensure_ascii=False)
+def arguments_schema(schema: Mapping[str, object]) -> str:
+    """Return the schema of a tool's arguments as JSON that all providers accept.
+
+    Providers refuse a schema that is not a plain object or that has alternatives at its top. The
+    properties of all alternatives become optional properties; the server checks which go together.
+    """
+    plain = {key: value for key, value in schema.items() if key not in REFUSED}
+    properties = {**_properties_of_branches(schema), **_properties(schema)}
+    text = json.dumps({**plain, "type": "object", "properties": properties}, ensure_ascii=False)
     return text if len(text) <= SCHEMA else '{"type": "object", "properties": {}}'
 
 
-def _properties(given: object) -> Mapping[str, object]:
-    found = given.get("properties") if isinstance(given, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+def _properties(schema: object) -> Mapping[str, object]:
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    return properties if isinstance(properties, Mapping) else {}
 
 
-def _of_branches(given: Mapping[str, object]) -> dict[str, object]:
-    branches = [
-        branch
-        for word in BRANCHES
-        if isinstance(found := given.get(word), list)
-        for branch in found
-    ]
-    return {
-        name: value for branch in reversed(branches) for name, value in _properties(branch).items()
-    }
+def _properties_of_branches(schema: Mapping[str, object]) -> dict[str, object]:
+    """Merge the properties of all alternatives. The first alternative wins."""
+    properties: dict[str, object] = {}
+    for keyword in BRANCHES:
+        branches = schema.get(keyword)
+        if not isinstance(branches, list):
+            continue
+        for branch in branches:
+            for name, value in _properties(branch).items():
+                properties.setdefault(name, value)
+    return properties
 
 
-def result_of_reply(given: CallToolResult, masked: Callable[[str], str]) -> ToolResult:
-    """What a call returned, as text of a size that a prompt can bear; `masked` before it is cut.
-    Structured content is shown where no text says the same; under the one key `result` servers
-    repeat their text."""
-    text, pictures = _told(given.content)
-    structured = given.structured_content
-    said = [block.text for block in given.content if block.type == "text"]
-    wrapped = bool(said) and isinstance(structured, dict) and list(structured) == ["result"]
-    if (
-        structured is not None
-        and not wrapped
-        and not any(_parsed(one) == structured for one in said)
-    ):
+def result_of_reply(reply: CallToolResult, masked: Callable[[str], str]) -> ToolResult:
+    """Return the result of a call, masked by `masked` and cut to a size that fits a prompt.
+
+    Structured content is added unless a text block already says the same. Many servers repeat their
+    text under the single key `result`.
+    """
+    text, pictures = _text_and_pictures(reply.content)
+    structured = reply.structured_content
+    texts = [block.text for block in reply.content if block.type == "text"]
+    repeats_text = bool(texts) and isinstance(structured, dict) and list(structured) == ["result"]
+    is_new = all(_parse_or_none(block_text) != structured for block_text in texts)
+    if structured is not None and not repeats_text and is_new:
         text = f"{text}\n{json.dumps(structured, ensure_ascii=False, indent=1)}"
-    return _result(text, pictures, masked, ok=not given.is_error)
+    return _tool_result(text, pictures, masked, ok=not reply.is_error)
 
 
 def result_of_contents(
-    given: Sequence[TextResourceContents | BlobResourceContents], masked: Callable[[str], str]
+    contents: Sequence[TextResourceContents | BlobResourceContents], masked: Callable[[str], str]
 ) -> ToolResult:
-    """What a resource holds."""
-    lines, found = list[str](), list[Media]()
-    for number, one in enumerate(given, start=1):
-        if isinstance(text := getattr(one, "text", None), str):
+    """Return the contents of a resource as a tool result."""
+    lines: list[str] = []
+    pictures: list[Media] = []
+    for number, content in enumerate(contents, start=1):
+        text = getattr(content, "text", None)
+        if isinstance(text, str):
             lines.append(text)
-        else:
-            line, pictures = _picture(
-                getattr(one, "blob", ""), number, one.mime_type or "", str(one.uri)
-            )
-            lines.append(line)
-            found += pictures
-    return _result("\n".join(lines), tuple(found), masked, ok=True)
+            continue
+        line, picture = _picture(
+            getattr(content, "blob", ""), number, content.mime_type or "", str(content.uri)
+        )
+        lines.append(line)
+        pictures += picture
+    return _tool_result("\n".join(lines), tuple(pictures), masked, ok=True)
 
 
-def _result(
+def _tool_result(
     text: str, pictures: tuple[Media, ...], masked: Callable[[str], str], *, ok: bool
 ) -> ToolResult:
     shown = plain_text(truncate(masked(text.strip()))).strip()
-    said = shown or ("(no output)" if ok else "It failed and said nothing.")
-    return ToolResult(text=said, ok=ok, media=pictures)
+    if not shown:
+        shown = "(no output)" if ok else "It failed and said nothing."
+    return ToolResult(text=shown, ok=ok, media=pictures)
 
 
-def _parsed(text: str) -> object:
+def _parse_or_none(text: str) -> object:
     try:
         return parse_json(text)
     except ValueError:
         return None
 
 
-def _picture(data: str, number: int, kind: str, what: str) -> tuple[str, tuple[Media, ...]]:
-    """A picture with its line; of what is none only a line."""
-    if not kind.startswith("image/"):
-        return f"[{what}, {kind or 'binary'}, {len(data) * 3 // 4:,} bytes: not shown]", ()
+def _picture(data: str, number: int, mime_type: str, source: str) -> tuple[str, tuple[Media, ...]]:
+    """Return a line of text and the picture; only the line if it is not a picture."""
+    if not mime_type.startswith("image/"):
+        return f"[{source}, {mime_type or 'binary'}, {len(data) * 3 // 4:,} bytes: not shown]", ()
     try:
-        found = media.take_base64(data, f"image {number}", kind)
+        picture = media.take_base64(data, f"image {number}", mime_type)
     except media.NotTaken as error:
         return f"[{error}]", ()
-    return f"[{found.described}]", (found,)
+    return f"[{picture.described}]", (picture,)
 
 
 @dataclass(frozen=True)
 class PromptUsage:
-    """A prompt of a server. `arguments` by name, and whether each is needed."""
+    """A prompt of a server. `arguments` are names, each with whether it is required."""
 
     name: str
     about: str
     arguments: tuple[tuple[str, bool], ...]
 
     @classmethod
-    def of(cls, given: Prompt) -> PromptUsage:
-        """As the server lists it."""
-        named = tuple((one.name, bool(one.required)) for one in given.arguments or ())
-        return cls(given.name, plain_text(given.description or given.title or ""), named)
+    def of(cls, prompt: Prompt) -> PromptUsage:
+        """Convert a prompt as the server lists it."""
+        arguments = tuple((each.name, bool(each.required)) for each in prompt.arguments or ())
+        return cls(prompt.name, plain_text(prompt.description or prompt.title or ""), arguments)
 
     @property
     def hint(self) -> str:
-        """`CITY [DAYS]`."""
+        """The arguments as in `CITY [DAYS]`."""
         return " ".join(
             name.upper() if needed else f"[{name.upper()}]" for name, needed in self.arguments
         )
 
     def arguments_of(self, words: Sequence[str]) -> dict[str, str]:
-        """The words as arguments, in their order; the last one takes the rest. Raises UsageError
-        where one is missing or too many are there."""
+        """Assign the words to the arguments in order; the last one takes the rest.
+
+        Raises UsageError for missing or extra words.
+        """
         names = [name for name, _ in self.arguments]
         if len(words) > len(names) > 0:
             words = [*words[: len(names) - 1], " ".join(words[len(names) - 1 :])]
@@ -248,43 +256,45 @@ class PromptUsage:
 
 @dataclass(frozen=True)
 class FilledPrompt:
-    """A prompt as a request."""
+    """A prompt filled in by the server, used as a request."""
 
     text: str
     media: tuple[Media, ...] = ()
 
 
-def prompt_text(given: GetPromptResult) -> FilledPrompt:
-    """Its messages one after the other; those of several speakers say who speaks. Raises UsageError
-    for no text.
+def prompt_text(prompt: GetPromptResult) -> FilledPrompt:
+    """Join the messages into a request, with roles if there are several. Raises UsageError if it is
+    empty.
     """
-    roles = {message.role for message in given.messages}
-    parts, found = list[str](), list[Media]()
-    for message in given.messages:
-        text, pictures = _told([message.content])
+    roles = {message.role for message in prompt.messages}
+    parts: list[str] = []
+    all_pictures: list[Media] = []
+    for message in prompt.messages:
+        text, pictures = _text_and_pictures([message.content])
         parts.append(f"{message.role}: {text}" if len(roles) > 1 else text)
-        found += pictures
-    whole = plain_text("\n\n".join(part for part in parts if part.strip())).strip()
-    if not whole:
+        all_pictures += pictures
+    request = plain_text("\n\n".join(part for part in parts if part.strip())).strip()
+    if not request:
         raise UsageError("the prompt is empty", hint="write the request yourself")
-    return FilledPrompt(whole, tuple(found))
+    return FilledPrompt(request, tuple(all_pictures))
 
 
-def _told(blocks: Sequence[ContentBlock]) -> tuple[str, tuple[Media, ...]]:
-    """The text of a result, in which each picture has a line, and its pictures."""
-    lines, found = list[str](), list[Media]()
+def _text_and_pictures(blocks: Sequence[ContentBlock]) -> tuple[str, tuple[Media, ...]]:
+    """Return the text of the blocks, with a line for each picture, and the pictures."""
+    lines: list[str] = []
+    all_pictures: list[Media] = []
     for number, block in enumerate(blocks, start=1):
         if block.type == "image":
             line, pictures = _picture(block.data, number, block.mime_type, "image")
-            found += pictures
+            lines.append(line)
+            all_pictures += pictures
         else:
-            line = _block(block)
-        lines.append(line)
-    return "\n".join(lines), tuple(found)
+            lines.append(_text_of_block(block))
+    return "\n".join(lines), tuple(all_pictures)
 
 
-def _block(block: ContentBlock) -> str:
-    """Agents read text and see pictures; of everything else they are told that it is there."""
+def _text_of_block(block: ContentBlock) -> str:
+    """Return the text of a block. Agents see text and pictures; other blocks are only named."""
     match block.type:
         case "text":
             return block.text

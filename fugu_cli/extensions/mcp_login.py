@@ -1,9 +1,8 @@
-"""Logins at MCP servers: OAuth 2.1 with PKCE, by the SDK. `fugu mcp login` asks the user; sessions
-use what was kept.
+"""Logins at MCP servers: OAuth 2.1 with PKCE, done by the SDK.
 
-Below mcp_client.py. A login is kept under the server's address, so no other server gets its token.
-Where it is kept the caller says (LoginStore). A session renews a token that has run out and never
-opens a browser: a server that wants a new login costs a line.
+Below mcp_client.py. `fugu mcp login` asks the user; sessions use the stored login. A login is
+stored under the server's address, so no other server gets its token. A session renews an expired
+token but never opens a browser: a server that wants a new login costs the user one line.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthToken
 
 EARLY = 30.0
-"""Seconds before its end at which a token is renewed."""
+"""Seconds before its expiry at which a token is renewed."""
 PAGE = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/html; charset=utf-8\r\nconnection: close\r\n\r\n"
     b"<!doctype html><title>fugu</title><p>fugu has the answer. You can close this page.</p>"
@@ -35,108 +34,111 @@ PAGE = (
 TOKENS = ("access_token", "refresh_token")
 CALLBACK = "/callback"
 LONGEST = 16_384
-"""Bytes of the browser's request that are read."""
+"""The most bytes read of the browser's request."""
 
 
 class LoginStore(Protocol):
-    """Where logins are kept, by the server's address."""
+    """Stores logins by the server's address."""
 
     def read(self, address: str) -> str:
-        """What was kept, "" where nothing was. Raises StorageError."""
+        """Return the stored text, "" if there is none. Raises StorageError."""
 
     def keep(self, address: str, text: str) -> str:
-        """Keep it in place of an older one. Returns where. Raises StorageError."""
+        """Store the text in place of an older one. Return where it is stored. Raises StorageError."""
 
     @property
     def hide(self) -> Callable[[Mapping[str, str]], None]:
-        """Told which values are secret from now on, by names that say so."""
+        """Mask these values from now on. Their names say that they are secrets."""
 
 
-class KeptLogin:
-    """A server's tokens and the client they belong to, as the SDK asks for them (its
-    TokenStorage).
-    """
+class StoredLogin:
+    """A server's tokens and the client they belong to. Implements the SDK's TokenStorage."""
 
-    def __init__(self, way: RemoteServer, store: LoginStore, redirect: str, kept: str = "") -> None:
+    def __init__(
+        self, way: RemoteServer, store: LoginStore, redirect: str, stored: str = ""
+    ) -> None:
         self._way = way
         self._store = store
         self._redirect = redirect
-        self._data: dict[str, Any] = parse_json(kept) if kept else {}
+        self._data: dict[str, Any] = parse_json(stored) if stored else {}
         self.provider: OAuthClientProvider | None = None
         self.where = ""
-        """Where the login was kept just now."""
+        """The place where the login was last stored."""
 
     @property
     def metadata(self) -> object:
-        """What the server that gives tokens says of itself; None before a login."""
+        """The description of the authorization server, None before a login."""
         return self._data.get("server")
 
     async def get_tokens(self) -> OAuthToken | None:
-        """The kept tokens. One that has run out is given as none, so that the SDK renews it."""
+        """Return the stored tokens. An expired access token is left out, so that the SDK renews it."""
         from mcp.shared.auth import OAuthToken
 
         if "tokens" not in self._data:
             return None
-        found = OAuthToken.model_validate(self._data["tokens"])
-        until = self._data.get("until")
-        return (
-            found
-            if until is None or time.time() < until - EARLY
-            else found.model_copy(update={"access_token": ""})
-        )
+        tokens = OAuthToken.model_validate(self._data["tokens"])
+        expiry = self._data.get("until")
+        if expiry is None or time.time() < expiry - EARLY:
+            return tokens
+        return tokens.model_copy(update={"access_token": ""})
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Keep new tokens. Where that fails they hold for this process."""
+        """Store new tokens. If that fails they hold for this process."""
         metadata = self.provider.context.oauth_metadata if self.provider is not None else None
-        self._data |= {
-            "tokens": tokens.model_dump(mode="json", exclude_none=True),
-            "until": time.time() + tokens.expires_in if tokens.expires_in is not None else None,
-            "server": metadata.model_dump(mode="json", exclude_none=True)
-            if metadata is not None
-            else None,
-        }
-        self._store.hide(_named("mcp", self._data["tokens"]))
+        self._data["tokens"] = tokens.model_dump(mode="json", exclude_none=True)
+        self._data["until"] = None
+        if tokens.expires_in is not None:
+            self._data["until"] = time.time() + tokens.expires_in
+        self._data["server"] = None
+        if metadata is not None:
+            self._data["server"] = metadata.model_dump(mode="json", exclude_none=True)
+        self._store.hide(_token_variables("mcp", self._data["tokens"]))
         with contextlib.suppress(StorageError):
-            self.where = await asyncio.to_thread(
-                self._store.keep, self._way.url, json.dumps(self._data)
-            )
+            text = json.dumps(self._data)
+            self.where = await asyncio.to_thread(self._store.keep, self._way.url, text)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """The client that the entry names, else the one that was registered."""
+        """Return the client of the server's entry, else the registered one."""
         from mcp.shared.auth import OAuthClientInformationFull
 
-        given = self._way.oauth
-        if given.client_id:
-            method = "client_secret_post" if given.client_secret else "none"
-            said = {"client_id": given.client_id, "client_secret": given.client_secret or None}
-            more = {"redirect_uris": [self._redirect], "token_endpoint_auth_method": method}
-            return OAuthClientInformationFull.model_validate({**said, **more})
-        kept = self._data.get("client")
-        return OAuthClientInformationFull.model_validate(kept) if kept else None
+        client = self._way.oauth
+        if client.client_id:
+            method = "client_secret_post" if client.client_secret else "none"
+            return OAuthClientInformationFull.model_validate(
+                {
+                    "client_id": client.client_id,
+                    "client_secret": client.client_secret or None,
+                    "redirect_uris": [self._redirect],
+                    "token_endpoint_auth_method": method,
+                }
+            )
+        registered = self._data.get("client")
+        return OAuthClientInformationFull.model_validate(registered) if registered else None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Remember the registered client; it is kept with the tokens."""
+        """Remember the registered client. It is stored with the tokens."""
         self._data["client"] = client_info.model_dump(mode="json", exclude_none=True)
 
 
 def login_secrets(servers: Iterable[McpServer], store: LoginStore) -> dict[str, str]:
-    """The tokens that were kept for these servers, under names by which redaction.py tells that
-    they are secrets.
-    """
-    found: dict[str, str] = {}
+    """Return the stored tokens of these servers, under names that redaction.py takes for secrets."""
+    secrets: dict[str, str] = {}
     for server in servers:
+        if not isinstance(server.way, RemoteServer):
+            continue
         with contextlib.suppress(StorageError, ValueError):
-            kept = store.read(server.way.url) if isinstance(server.way, RemoteServer) else ""
-            found |= _named(server.name, parse_json(kept).get("tokens", {})) if kept else {}
-    return found
+            stored = store.read(server.way.url)
+            if stored:
+                secrets |= _token_variables(server.name, parse_json(stored).get("tokens", {}))
+    return secrets
 
 
-def _named(server: str, tokens: Mapping[str, str]) -> dict[str, str]:
+def _token_variables(server: str, tokens: Mapping[str, str]) -> dict[str, str]:
     return {f"{server}_{key}".upper(): tokens[key] for key in TOKENS if tokens.get(key)}
 
 
 def session_auth(server: McpServer, store: LoginStore | None) -> OAuthClientProvider | None:
-    """What puts the kept token into requests; None for a server without a login. Raises
+    """Return the object that adds the stored token to requests, None without a login. Raises
     StorageError.
     """
     way = server.way
@@ -144,12 +146,12 @@ def session_auth(server: McpServer, store: LoginStore | None) -> OAuthClientProv
         return None
     if any(name.lower() == "authorization" for name in way.headers):
         return None
-    kept = store.read(way.url)
-    if not kept:
+    stored = store.read(way.url)
+    if not stored:
         return None
     try:
         return _provider(
-            KeptLogin(way, store, "http://127.0.0.1/callback", kept),
+            StoredLogin(way, store, "http://127.0.0.1/callback", stored),
             way,
             "http://127.0.0.1/callback",
         )
@@ -159,7 +161,7 @@ def session_auth(server: McpServer, store: LoginStore | None) -> OAuthClientProv
 
 
 def _provider(
-    login: KeptLogin,
+    login: StoredLogin,
     way: RemoteServer,
     redirect: str,
     ask: Callable[[str], Awaitable[None]] | None = None,
@@ -168,9 +170,9 @@ def _provider(
     from mcp.client.auth import OAuthClientProvider
     from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata
 
-    about = {"client_name": "fugu", "redirect_uris": [redirect], "scope": way.oauth.scope or None}
+    client = {"client_name": "fugu", "redirect_uris": [redirect], "scope": way.oauth.scope or None}
     provider = OAuthClientProvider(
-        way.url, OAuthClientMetadata.model_validate(about), login, ask, answered
+        way.url, OAuthClientMetadata.model_validate(client), login, ask, answered
     )
     if login.metadata is not None:
         provider.context.oauth_metadata = OAuthMetadata.model_validate(login.metadata)
@@ -180,31 +182,31 @@ def _provider(
 
 @dataclass(frozen=True)
 class LoginAttempt:
-    """A login under way. `came_back` takes the address at which the browser ended; False for one
-    that is none.
+    """A login in progress. `came_back` takes the address where the browser ended; it returns False
+    for a wrong one.
     """
 
     provider: OAuthClientProvider
-    login: KeptLogin
+    login: StoredLogin
     came_back: Callable[[str], bool]
 
 
 class _Callback:
-    """What the browser brings back: to the address it was sent to, or typed by the user."""
+    """Receives the answer of the browser, over HTTP or as an address typed by the user."""
 
     def __init__(self, limit: float) -> None:
         self._answer: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
         self._limit = limit
 
     def came_back(self, address: str) -> bool:
-        """Take the address at which the browser ended. False for one that is none."""
+        """Take the address where the browser ended. Return False if it holds no answer."""
         try:
             query = parse_qs(urlsplit(address.strip()).query)
         except ValueError:
             return False
-        found = {name: values[0] for name, values in query.items()}
-        if {"code", "error"} & found.keys() and not self._answer.done():
-            self._answer.set_result(found)
+        answer = {name: values[0] for name, values in query.items()}
+        if {"code", "error"} & answer.keys() and not self._answer.done():
+            self._answer.set_result(answer)
         return self._answer.done()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -213,27 +215,29 @@ class _Callback:
             line = (await reader.readuntil(b"\r\n")).decode("latin-1").split()
             await reader.readuntil(b"\r\n\r\n")
             address = line[1] if len(line) > 1 else ""
-            known = address.startswith(f"{CALLBACK}?") and self.came_back(address)
-            writer.write(PAGE if known else b"HTTP/1.1 404 Not Found\r\nconnection: close\r\n\r\n")
+            is_answer = address.startswith(f"{CALLBACK}?") and self.came_back(address)
+            writer.write(
+                PAGE if is_answer else b"HTTP/1.1 404 Not Found\r\nconnection: close\r\n\r\n"
+            )
             await writer.drain()
         writer.close()
 
     async def answered(self) -> AuthorizationCodeResult:
-        """The code. Raises OAuthFlowError where none comes."""
+        """Wait for the code. Raises OAuthFlowError if none comes."""
         from mcp.client.auth import OAuthFlowError
         from mcp.shared.auth import AuthorizationCodeResult
 
         try:
-            found = await asyncio.wait_for(asyncio.shield(self._answer), self._limit)
+            answer = await asyncio.wait_for(asyncio.shield(self._answer), self._limit)
         except TimeoutError:
             raise OAuthFlowError(
                 f"the browser did not come back within {self._limit:g} s"
             ) from None
-        if "code" not in found:
-            why = plain_text(found.get("error_description") or found["error"])[:200]
-            raise OAuthFlowError(f"the login was refused: {why}")
+        if "code" not in answer:
+            reason = plain_text(answer.get("error_description") or answer["error"])[:200]
+            raise OAuthFlowError(f"the login was refused: {reason}")
         return AuthorizationCodeResult(
-            code=found["code"], state=found.get("state"), iss=found.get("iss")
+            code=answer["code"], state=answer.get("state"), iss=answer.get("iss")
         )
 
 
@@ -241,16 +245,18 @@ class _Callback:
 async def asking_login(
     way: RemoteServer, store: LoginStore, show: Callable[[str], Awaitable[None]], limit: float
 ) -> AsyncIterator[LoginAttempt]:
-    """A login from the beginning: `show` is given the address at which the user logs in, and
-    `limit` is how many seconds the browser has to come back. Raises OSError where the callback's
-    port is taken."""
+    """Begin a login and yield it.
+
+    `show` gets the address where the user logs in. The browser has `limit` seconds to come back.
+    Raises OSError if the callback's port is taken.
+    """
     callback = _Callback(limit)
     listening = await asyncio.start_server(
         callback.serve, "127.0.0.1", way.oauth.port, limit=LONGEST
     )
     async with listening:
         redirect = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}{CALLBACK}"
-        login = KeptLogin(way, store, redirect)
+        login = StoredLogin(way, store, redirect)
         yield LoginAttempt(
             _provider(login, way, redirect, show, callback.answered), login, callback.came_back
         )

@@ -1,11 +1,10 @@
-"""The MCP servers of a session: started in the background, their tools as fugu's own, their prompts
-as requests.
+"""The MCP servers of a session, started in the background. Their tools and prompts become fugu's
+own.
 
-Held by the session; the toolbox asks it for tools before every model call. Nothing is started
-before `start`, and nothing at all where no server is declared. Each server's life is
-mcp_connection.py's. Where they have too many tools to be offered with every call, find_tools finds
-them by words; which ones an agent may call then follows from the log (session/views.py): those that
-a result of find_tools names.
+The session holds this object, and the toolbox asks it for tools before every model call. Nothing
+starts before `start`, and nothing at all if no server is declared. mcp_connection.py runs each
+server. If there are too many tools to offer with every call, find_tools searches them by words, and
+an agent may then call those that a result of find_tools names (session/views.py).
 """
 
 from __future__ import annotations
@@ -38,15 +37,11 @@ if TYPE_CHECKING:
     from mcp_types import ElicitRequestParams, ElicitResult
 
 FIRST_CALL_WAIT_SECONDS = 3.0
-"""Seconds the first model call waits, in all, for servers that are still being started. Their tools
-join later.
-"""
+"""Seconds that the first model call waits for all servers together. Slower ones join later."""
 
 
 class McpServers:
-    """The servers of a session in `root`. `tell` is told what does not work, whenever that
-    shows.
-    """
+    """The servers of a session in `root`. `tell` shows the user what does not work."""
 
     def __init__(
         self,
@@ -56,7 +51,7 @@ class McpServers:
         logins: LoginStore | None = None,
     ) -> None:
         self.notes = declared.notes
-        """Sentences for people: what is left out and why."""
+        """Sentences for the user: the entries that are left out, and why."""
         self.declared = declared.servers
         self._tell = tell
         self._parts = ConnectionParts(root, tell, self._elicit, logins)
@@ -64,88 +59,96 @@ class McpServers:
         self._patience = FIRST_CALL_WAIT_SECONDS
         self._asking = asyncio.Lock()
         self.ask_line: AskLine = nobody
-        """Asks the user for a line: what servers want to know. The interface sets it."""
+        """Ask the user for a line that a server wants. The interface sets it."""
         self.answer: Callable[[str, ElicitRequestParams], Awaitable[ElicitResult | None]] | None = (
             None
         )
-        """Who answers what a server asks, in the place of lines that are typed; it answers None
-        where it cannot.
-        """
+        """Answer a server's question instead of the user. Returns None if it cannot."""
         self.relay: mcp_client.Relay | None = None
-        """The way to servers inside of the client, set before they are started."""
+        """The connection to servers inside the client, set before they are started."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The servers that are started."""
+        """The names of the declared servers."""
         return tuple(server.name for server in self.declared)
 
     def start(self) -> None:
-        """Start them in the background; returns at once. May be called twice. Needs a running event
-        loop.
+        """Start the servers in the background and return at once.
+
+        May be called twice. Needs a running event loop.
         """
         if self._running or not self.declared:
             return
         loading = asyncio.create_task(asyncio.to_thread(mcp_client.load_sdk))
         parts = replace(self._parts, relay=self.relay)
         self._running = tuple(
-            McpConnection(one, asyncio.shield(loading), parts) for one in self.declared
+            McpConnection(server, asyncio.shield(loading), parts) for server in self.declared
         )
 
     def tools(self) -> tuple[Tool[RawArguments], ...]:
-        """The tools of the servers that are ready, in the files' order; the first one of a name
-        counts. Where there are many, a tool that finds them stands before them."""
-        found: dict[str, Tool[RawArguments]] = {}
+        """Return the tools of all ready servers, in the files' order. The first of a name counts.
+
+        If there are many, find_tools comes first and the others are deferred.
+        """
+        tools: dict[str, Tool[RawArguments]] = {}
         for connection in self._running:
             for tool in connection.tools:
-                found.setdefault(tool.name, tool)
-        return _deferred(tuple(found.values()))
+                tools.setdefault(tool.name, tool)
+        return _deferred(tuple(tools.values()))
 
-    async def settled(self, waits: Callable[[str], None]) -> None:
-        """Wait until it is known of each whether it works: FIRST_CALL_WAIT_SECONDS in the whole
-        session. `waits` is told meanwhile, people afterwards where some are not ready."""
-        slow = [one for one in self._running if not one.settled.is_set()]
+    async def settled(self, show_status: Callable[[str], None]) -> None:
+        """Wait until each server works or has failed, FIRST_CALL_WAIT_SECONDS in the whole session.
+
+        `show_status` gets a line meanwhile. The user is told of servers that are still not ready.
+        """
+        slow = [connection for connection in self._running if not connection.settled.is_set()]
         if not slow or self._patience <= 0:
             return
-        waits(f"the MCP servers {', '.join(one.server.name for one in slow)} are being started")
+        names = ", ".join(connection.server.name for connection in slow)
+        show_status(f"the MCP servers {names} are being started")
         clock = asyncio.get_running_loop().time
         began = clock()
         try:
             async with asyncio.timeout(self._patience):
-                for one in slow:
-                    await one.settled.wait()
+                for connection in slow:
+                    await connection.settled.wait()
         except TimeoutError:
             self._patience = 0.0
-            late = ", ".join(one.server.name for one in slow if not one.settled.is_set())
+            late = ", ".join(
+                connection.server.name for connection in slow if not connection.settled.is_set()
+            )
             self._tell(f"not ready yet, so their tools join later: the MCP servers {late}")
         else:
             self._patience -= clock() - began
 
     @property
     def prompts(self) -> tuple[tuple[str, PromptUsage], ...]:
-        """What `/` and its arguments name: the prompts of the servers that are ready, as
-        `/mcp:SERVER:PROMPT`.
-        """
+        """The prompts of ready servers with their arguments, named `/mcp:SERVER:PROMPT`."""
         return tuple(
-            (f"{MCP_PROMPT}{one.server.name}:{usage.name}", usage)
-            for one in self._running
-            for usage in one.prompts
+            (f"{MCP_PROMPT}{connection.server.name}:{usage.name}", usage)
+            for connection in self._running
+            for usage in connection.prompts
         )
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """What `@` names: the resources that servers list, as `SERVER:URI`."""
-        return tuple(f"{one.server.name}:{uri}" for one in self._running for uri in one.resources)
+        """The resources of ready servers for `@`, as `SERVER:URI`."""
+        return tuple(
+            f"{connection.server.name}:{uri}"
+            for connection in self._running
+            for uri in connection.resources
+        )
 
     async def prompt(self, line: str) -> FilledPrompt:
-        """The prompt that a line `/mcp:SERVER:PROMPT ARGUMENTS` stands for. Raises UsageError."""
+        """Return the prompt for a line `/mcp:SERVER:PROMPT ARGUMENTS`. Raises UsageError."""
         word, _, rest = line.removeprefix(MCP_PROMPT).partition(" ")
         server, _, name = word.partition(":")
         connection = await self.connected(server)
-        usage = next((one for one in connection.prompts if one.name == name), None)
+        usage = next((prompt for prompt in connection.prompts if prompt.name == name), None)
         if usage is None and connection.prompts:
-            known = ", ".join(one.name for one in connection.prompts)
+            names = ", ".join(prompt.name for prompt in connection.prompts)
             raise UsageError(
-                f"the MCP server {server} has no prompt {name!r}", hint=f"it has: {known}"
+                f"the MCP server {server} has no prompt {name!r}", hint=f"it has: {names}"
             )
         try:
             words = shlex.split(rest)
@@ -154,11 +157,14 @@ class McpServers:
         return await connection.prompt(name, usage.arguments_of(words) if usage is not None else {})
 
     async def ready_for(self, mentioned: Sequence[str]) -> None:
-        """Wait until the servers are ready whose resources are named, `SERVER:URI`. Raises
-        UsageError for one that has none, or does not work. Other names are files."""
+        """Wait for the servers whose resources `mentioned` names as `SERVER:URI`; other names are
+        files.
+
+        Raises UsageError if a server does not work or has no resources.
+        """
         tools = {name: resource_tool(name) for name in self.names}
-        for named in mentioned:
-            if (call := reading_call(self._parts.root, named, "")).tool not in tools.values():
+        for mention in mentioned:
+            if (call := reading_call(self._parts.root, mention, "")).tool not in tools.values():
                 continue
             server = next(name for name, tool in tools.items() if tool == call.tool)
             connection = await self.connected(server)
@@ -169,33 +175,31 @@ class McpServers:
                 )
             if call.tool not in {tool.name for tool in connection.tools}:
                 raise UsageError(
-                    f"the MCP server {server} has no resources", hint=f"ask without @{named}"
+                    f"the MCP server {server} has no resources", hint=f"ask without @{mention}"
                 )
 
     async def connected(self, name: str) -> McpConnection:
-        """The server, started, once it is known whether it works. Raises UsageError where there is
-        none.
-        """
+        """Start the server, wait until it works or has failed, and return it. Raises UsageError."""
         self.start()
-        connection = next((one for one in self._running if one.server.name == name), None)
-        if connection is None:
-            known = (
-                f"there are: {', '.join(self.names)}" if self.names else "`fugu mcp add` adds one"
-            )
-            raise UsageError(f"there is no MCP server {name!r}", hint=known)
-        await connection.settled.wait()
-        return connection
+        for connection in self._running:
+            if connection.server.name == name:
+                await connection.settled.wait()
+                return connection
+        if self.names:
+            hint = f"there are: {', '.join(self.names)}"
+        else:
+            hint = "`fugu mcp add` adds one"
+        raise UsageError(f"there is no MCP server {name!r}", hint=hint)
 
     async def _elicit(self, server: str, params: ElicitRequestParams) -> ElicitResult:
-        """One question at a time."""
+        """Answer a server's question; one question at a time."""
         from fugu_cli.extensions.mcp_elicitation import answer_of_user
 
         async with self._asking:
-            if (
-                self.answer is not None
-                and (answered := await self.answer(server, params)) is not None
-            ):
-                return answered
+            if self.answer is not None:
+                answer = await self.answer(server, params)
+                if answer is not None:
+                    return answer
             if self.ask_line is nobody:
                 self._tell(
                     f"the MCP server {server} asks something, and nobody can answer here: "
@@ -204,32 +208,28 @@ class McpServers:
             return await answer_of_user(server, params, self.ask_line)
 
     async def close(self) -> None:
-        """End them, with all they have started."""
+        """End all servers and everything they started."""
         running, self._running = self._running, ()
-        await asyncio.gather(*(one.close() for one in running))
+        await asyncio.gather(*(connection.close() for connection in running))
 
 
 MOST_SHOWN = 40
-"""Tools of all servers together that are offered with every call. With more all of them have to be
-found.
-"""
+"""With more tools than this, none is offered with every call: agents search them."""
 MOST_FOUND = 8
 LONGEST_LINE = 200
-"""Characters of a description that a result shows; the whole one is offered from then on."""
+"""Characters of a description in a search result. From then on the whole one is offered."""
 FIND_SCHEMA = (
     '{"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}'
 )
 
 
 def _deferred(tools: Sequence[Tool[RawArguments]]) -> tuple[Tool[RawArguments], ...]:
-    """The tools, offered only once they were found, behind the one that finds them. As they are
-    where they are few.
-    """
+    """Return the tools; if there are many, hidden ones behind a tool that finds them."""
     if len(tools) <= MOST_SHOWN:
         return tuple(tools)
     counts = Counter(tool.name.split("__")[1] for tool in tools)
     servers = ", ".join(f"{name} ({count})" for name, count in counts.items())
-    found = Tool(
+    find_tool = Tool(
         name=FIND_TOOLS,
         effect="reads",
         arguments=RawArguments,
@@ -240,17 +240,17 @@ def _deferred(tools: Sequence[Tool[RawArguments]]) -> tuple[Tool[RawArguments], 
         worker=True,
     )
     hidden = (
-        replace(one, foreign=replace(one.foreign, deferred=True))
-        for one in tools
-        if one.foreign is not None
+        replace(tool, foreign=replace(tool.foreign, deferred=True))
+        for tool in tools
+        if tool.foreign is not None
     )
-    return (found, *hidden)
+    return (find_tool, *hidden)
 
 
 async def _find(
     tools: Sequence[Tool[RawArguments]], arguments: RawArguments, workspace: Workspace, say: Say
 ) -> ToolResult:
-    """The tools that fit best, each with what it does. Whole words of a name count most."""
+    """Return the best matches with their descriptions. Whole words of a name count most."""
     del workspace, say
     words = re.findall(r"[^\W_]+", str(arguments.values.get("query", "")).casefold())
     weights = {tool.name: _weight(tool, words) for tool in tools}
@@ -265,14 +265,18 @@ async def _find(
 
 
 def _weight(tool: Tool[RawArguments], words: Sequence[str]) -> int:
-    name, about = (
-        tool.name.casefold(),
-        tool.foreign.description.casefold() if tool.foreign is not None else "",
-    )
+    name = tool.name.casefold()
+    description = tool.foreign.description.casefold() if tool.foreign is not None else ""
     parts = set(re.findall(r"[^\W_]+", name))
-    return sum(
-        8 if word in parts else 4 if word in name else 1 if word in about else 0 for word in words
-    )
+    weight = 0
+    for word in words:
+        if word in parts:
+            weight += 8
+        elif word in name:
+            weight += 4
+        elif word in description:
+            weight += 1
+    return weight
 
 
 def _line(tool: Tool[RawArguments]) -> str:
@@ -281,16 +285,16 @@ def _line(tool: Tool[RawArguments]) -> str:
 
 
 CHECK_SECONDS = 30.0
-"""Seconds a server may take to answer while somebody waits for the report."""
+"""Seconds that a server may take to start when the user waits for `check_servers`."""
 
 ServerCheck = tuple[str, bool, str]
-"""A server's name, whether it works, and its tools or why it does not, with what is run."""
+"""Name, whether it works, and its tools or the error, with the command that is run."""
 
 
 def check_servers(
     declared: DeclaredServers, root: Path, logins: LoginStore | None = None
 ) -> Sequence[ServerCheck]:
-    """What each does now. Without servers nothing is imported."""
+    """Start each server and report its state. Imports nothing if there are none."""
     if not declared.servers:
         return ()
     hurried = tuple(
@@ -302,13 +306,17 @@ def check_servers(
 
 async def _check_servers(servers: McpServers) -> Sequence[ServerCheck]:
     try:
-        found: list[ServerCheck] = []
+        checks: list[ServerCheck] = []
         for name in servers.names:
-            one = await servers.connected(name)
-            file = f" ({one.server.said}, from {one.server.source})"
-            works = one.state == "ready"
-            names = ", ".join(tool.name.rpartition("__")[2] for tool in one.tools) or "none"
-            found.append((name, works, (f"tools: {names}" if works else one.why) + file))
-        return found
+            connection = await servers.connected(name)
+            works = connection.state == "ready"
+            if works:
+                tools = [tool.name.rpartition("__")[2] for tool in connection.tools]
+                result = f"tools: {', '.join(tools) or 'none'}"
+            else:
+                result = connection.why
+            server = connection.server
+            checks.append((name, works, f"{result} ({server.description}, from {server.source})"))
+        return checks
     finally:
         await servers.close()

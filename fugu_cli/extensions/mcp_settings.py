@@ -1,9 +1,8 @@
-"""MCP servers as `.mcp.json` declares them, as values, and what is wrong with them in words. Also
-writes entries.
+"""MCP servers as declared in `.mcp.json`, in the format of Claude Code. Also writes entries.
 
-Read with the configuration (config/loader.py), which says whether the repository is trusted. The
-format is that of Claude Code. Nothing here starts anything or imports the SDK; a fault leaves one
-server out, never a session.
+Read with the configuration (config/loader.py), which says whether the repository is trusted.
+Nothing here starts a server or imports the SDK. A bad entry leaves out one server and is reported
+in words; it never ends a session.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ MCP_FILE = ".mcp.json"
 DEFAULT_CALL_SECONDS = 60.0
 """Seconds a call may take, unless the server's entry says otherwise."""
 DEFAULT_START_SECONDS = 60.0
-"""Seconds a server may take until it is ready."""
-_TELLING = re.compile(r"auth|key|token|secret|cookie|pass", re.IGNORECASE)
-"""Names of headers whose values are secrets."""
+"""Seconds a server may take to become ready."""
+_SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie|pass", re.IGNORECASE)
+"""Matches header names whose values are secrets."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")
-"""A name as `fugu mcp add` takes it. Files may hold others."""
+"""A name that `fugu mcp add` accepts. Files may hold others."""
 _INDENT = re.compile(r"\A\s*\{\s*?\n([ \t]+)\"")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
 
 
 class StdioServer(Value):
-    """A server that is started and spoken to over its standard input and output."""
+    """A server that fugu starts and talks to over standard input and output."""
 
     command: str
     args: tuple[str, ...] = ()
@@ -44,8 +43,10 @@ class StdioServer(Value):
 
 
 class OAuthClient(Value):
-    """What fugu is at a server that wants a login. Without an id it registers itself; `port`: of
-    the address to which the browser comes back, 0 for any."""
+    """fugu's client at a server that wants a login. Without an id it registers itself.
+
+    `port` is that of the address to which the browser returns, 0 for any.
+    """
 
     client_id: str = ""
     client_secret: str = ""
@@ -54,7 +55,7 @@ class OAuthClient(Value):
 
 
 class RemoteServer(Value):
-    """A server that runs elsewhere."""
+    """A server at an address."""
 
     kind: Literal["http", "sse"]
     url: str
@@ -63,14 +64,12 @@ class RemoteServer(Value):
 
 
 class ClientServer(Value):
-    """A server inside of the program that has started fugu (`fugu sdk`): it is reached over that
-    connection.
-    """
+    """A server inside the program that started fugu (`fugu sdk`), reached over that connection."""
 
 
 class McpServer(Value):
-    """A server by its name in the file `source`. `timeout` and `patience` (until it is ready) in
-    seconds.
+    """A server named in the file `source`. `timeout` (of a call) and `patience` (to become ready)
+    are seconds.
     """
 
     name: str
@@ -80,23 +79,23 @@ class McpServer(Value):
     patience: float = DEFAULT_START_SECONDS
 
     @property
-    def said(self) -> str:
-        """What is started or called, for people; without variables and headers, which may hold
-        secrets.
-        """
-        if isinstance(self.way, ClientServer):
-            return "inside of the client"
-        return (
-            " ".join((self.way.command, *self.way.args))
-            if isinstance(self.way, StdioServer)
-            else self.way.url
-        )
+    def description(self) -> str:
+        """The command or address, without variables and headers, which may hold secrets."""
+        match self.way:
+            case ClientServer():
+                return "inside of the client"
+            case StdioServer():
+                return " ".join((self.way.command, *self.way.args))
+            case RemoteServer():
+                return self.way.url
 
 
 @dataclass(frozen=True)
 class DeclaredServers:
-    """The servers that count. `notes` are sentences for people: what is left out and why;
-    `untrusted` are files whose servers do not count before the user trusts their folder.
+    """The servers that may start.
+
+    `notes` say in sentences which entries are left out and why. `untrusted` are files whose servers
+    wait for the user to trust their folder.
     """
 
     servers: tuple[McpServer, ...] = ()
@@ -105,35 +104,33 @@ class DeclaredServers:
 
     @property
     def secrets(self) -> dict[str, str]:
-        """Values that the entries hold, under names by which redaction.py tells secrets from other
-        settings.
-        """
-        found: dict[str, str] = {}
+        """Secret values of the entries, under names that redaction.py takes for secrets."""
+        secrets: dict[str, str] = {}
         for server in self.servers:
             if isinstance(server.way, StdioServer):
-                found |= {f"{server.name}_{name}": value for name, value in server.way.env.items()}
+                for name, value in server.way.env.items():
+                    secrets[f"{server.name}_{name}"] = value
             elif isinstance(server.way, RemoteServer):
-                headers = [(name, value.split()) for name, value in server.way.headers.items()]
-                telling = [
-                    (name, words[-1]) for name, words in headers if words and _TELLING.search(name)
-                ]
-                found |= {f"{server.name}_{name}_KEY": value for name, value in telling}
-                if secret := server.way.oauth.client_secret:
-                    found[f"{server.name}_CLIENT_SECRET"] = secret
-        return found
+                for name, value in server.way.headers.items():
+                    words = value.split()
+                    if words and _SECRET_HEADER.search(name):
+                        secrets[f"{server.name}_{name}_KEY"] = words[-1]
+                if client_secret := server.way.oauth.client_secret:
+                    secrets[f"{server.name}_CLIENT_SECRET"] = client_secret
+        return secrets
 
     def joined(self, more: DeclaredServers) -> DeclaredServers:
-        """These and `more`; a name in both means that of `more`."""
-        both = {server.name: server for server in (*self.servers, *more.servers)}
+        """Return the servers of both. Where a name stands in both, `more` wins."""
+        by_name = {server.name: server for server in (*self.servers, *more.servers)}
         return DeclaredServers(
-            tuple(both.values()),
+            tuple(by_name.values()),
             (*self.notes, *more.notes),
             (*self.untrusted, *more.untrusted),
         )
 
 
 class _OAuthEntry(BaseModel):
-    """The part of an entry about logins."""
+    """The `oauth` part of an entry."""
 
     model_config = ConfigDict(extra="ignore", defer_build=True)
 
@@ -144,7 +141,7 @@ class _OAuthEntry(BaseModel):
 
 
 class _Entry(BaseModel):
-    """An entry as it stands in a file. Keys of other tools are no fault."""
+    """An entry of a file. Unknown keys are ignored, since other tools have their own."""
 
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True, defer_build=True)
 
@@ -160,102 +157,105 @@ class _Entry(BaseModel):
 
     @property
     def is_program(self) -> bool:
-        """It is started; else it runs elsewhere."""
+        """Whether fugu starts this server, rather than connecting to an address."""
         return self.type in (None, "stdio") and not (
             self.type is None and self.url and not self.command
         )
 
 
 class SettingsFault(Exception):
-    """Why a file of settings, or a part of it, cannot be used."""
+    """A settings file, or a part of it, cannot be used. The message gives the reason."""
 
 
 def read_servers(
     user: Path, own: Path | None, *, trusted: bool, environ: Mapping[str, str]
 ) -> DeclaredServers:
-    """The servers of the user's file and the repository's `own`, the latter only where it is
-    `trusted`.
+    """Read the user's file and the repository's file `own`, whose servers start only if `trusted`.
 
-    A name in both means the repository's.
+    Where a name stands in both, the repository wins.
     """
-    found = DeclaredServers()
-    for path, counts in ((user, True), (own, trusted)):
+    declared = DeclaredServers()
+    for path, may_start in ((user, True), (own, trusted)):
+        if path is None:
+            continue
         try:
-            found = found.joined(_declared(path, counts, environ)) if path is not None else found
+            declared = declared.joined(_read_file(path, may_start, environ))
         except SettingsFault as fault:
-            found = found.joined(
-                DeclaredServers((), (f"{path}{fault}; its MCP servers are left out",))
-            )
-    return found
+            note = f"{path}{fault}; its MCP servers are left out"
+            declared = declared.joined(DeclaredServers((), (note,)))
+    return declared
 
 
-def read_named(given: str, environ: Mapping[str, str]) -> DeclaredServers:
-    """The servers of `--mcp-config`, a file or the JSON itself: all of them count. Raises
-    ConfigError.
-    """
-    inline = given.lstrip().startswith("{")
-    path = Path("--mcp-config") if inline else Path(given).resolve()
+def read_named(file_or_json: str, environ: Mapping[str, str]) -> DeclaredServers:
+    """Read the servers of `--mcp-config`, a file or the JSON itself. Raises ConfigError."""
+    inline = file_or_json.lstrip().startswith("{")
+    path = Path("--mcp-config") if inline else Path(file_or_json).resolve()
     try:
         if not (inline or path.exists()):
             raise SettingsFault(" does not exist")
-        return _declared_in(given if inline else settings_text(path), path, environ)
+        return _read_text(file_or_json if inline else settings_text(path), path, environ)
     except SettingsFault as fault:
-        what = "--mcp-config" if inline else f"--mcp-config: {path}"
-        raise ConfigError(f"{what}{fault}", hint="`fugu help mcp` shows a file") from fault
+        source = "--mcp-config" if inline else f"--mcp-config: {path}"
+        raise ConfigError(f"{source}{fault}", hint="`fugu help mcp` shows a file") from fault
 
 
-def _declared(path: Path, counts: bool, environ: Mapping[str, str]) -> DeclaredServers:
-    """The servers of a file, none where it does not count. Raises SettingsFault for a file that
-    cannot be read.
+def _read_file(path: Path, may_start: bool, environ: Mapping[str, str]) -> DeclaredServers:
+    """Read the servers of a file; none, and a note, if they may not start. Raises SettingsFault for
+    an unreadable file.
     """
     text = settings_text(path)
-    if not counts and (entries := _entries(text)):
+    if not may_start and (entries := _entries(text)):
         names = ", ".join(entries)
         note = (
             f"{path} names MCP servers ({names}): none is started until you run `fugu trust` here"
         )
         return DeclaredServers((), (note,), (path,))
-    return _declared_in(text, path, environ)
+    return _read_text(text, path, environ)
 
 
-def _declared_in(text: str, path: Path, environ: Mapping[str, str]) -> DeclaredServers:
-    """The servers of the text of the file `path`. Raises SettingsFault."""
+def _read_text(text: str, path: Path, environ: Mapping[str, str]) -> DeclaredServers:
+    """Read the servers of `text`, the content of `path`. Raises SettingsFault."""
     servers: list[McpServer] = []
     notes: list[str] = []
     for name, entry in _entries(text).items():
         try:
-            server = _server(name, entry, path, environ)
+            server = _parse_entry(name, entry, path, environ)
         except SettingsFault as fault:
             notes.append(
-                f"{path}, line {_line(text, name)}: the MCP server {name!r} is left out: {fault}"
+                f"{path}, line {_line_of_entry(text, name)}: the MCP server {name!r} is left out: {fault}"
             )
         else:
-            servers += [] if server is None else [server]
+            if server is not None:
+                servers.append(server)
     return DeclaredServers(tuple(servers), tuple(notes))
 
 
 def add_entry(path: Path, name: str, entry: Mapping[str, JsonValue]) -> None:
-    """Write a server's entry into a file; what else stands there stays. Raises UsageError for a
-    name that is taken or is none, for an entry that could not be read again, and for a file that
-    cannot be read; StorageError."""
+    """Write a server's entry into a file and keep everything else in it.
+
+    Raises UsageError for a bad or used name, an invalid entry or an unreadable file, StorageError
+    if the file cannot be written.
+    """
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} is no name of a server", hint="letters, digits, dots, - and _, 40 at most"
+            f"{name!r} is not a server name", hint="use letters, digits, dots, - and _, at most 40"
         )
     text, servers = _changeable(path)
     if name in servers:
         hint = f"`fugu mcp remove {name}` removes it; nothing was changed"
         raise UsageError(f"{path} has an MCP server {name!r} already", hint=hint)
     try:
-        _checked(name, dict(entry))
+        _validate(name, dict(entry))
     except SettingsFault as fault:
         raise UsageError(str(fault), hint="nothing was changed") from fault
     _write(path, text, {**servers, name: dict(entry)})
 
 
 def remove_entry(path: Path, name: str) -> bool:
-    """Take a server's entry out of a file. False where there is none. Raises UsageError for a file
-    that cannot be read, StorageError."""
+    """Remove a server's entry from a file. Return False if there is none.
+
+    Raises UsageError for an unreadable file, StorageError if the file cannot be written.
+    """
     text, servers = _changeable(path)
     if name not in servers:
         return False
@@ -274,21 +274,19 @@ def _changeable(path: Path) -> tuple[str, dict[str, JsonValue]]:
 
 
 def _write(path: Path, text: str, servers: Mapping[str, JsonValue]) -> None:
-    """The file with other servers, indented as it was. A new file is the user's alone: entries may
-    hold secrets.
-    """
-    whole = parse_json(text) if text.strip() else {}
-    found = _INDENT.match(text)
-    said = json.dumps(
-        {**whole, "mcpServers": servers}, ensure_ascii=False, indent=found[1] if found else 2
+    """Replace the servers of the file, keeping its indentation. Others may not read a new file."""
+    settings = parse_json(text) if text.strip() else {}
+    indent = _INDENT.match(text)
+    new_text = json.dumps(
+        {**settings, "mcpServers": servers}, ensure_ascii=False, indent=indent[1] if indent else 2
     )
-    write_atomically(path.resolve(), f"{said}\n".encode(), mode=None if path.exists() else 0o600)
+    write_atomically(
+        path.resolve(), f"{new_text}\n".encode(), mode=None if path.exists() else 0o600
+    )
 
 
 def files_named_by_servers(folder: Path) -> Iterator[Path]:
-    """Files in `folder` that its `.mcp.json` would have run: whoever may change them may change
-    what is started.
-    """
+    """Yield the files in `folder` that its `.mcp.json` would run."""
     try:
         entries = _entries(settings_text(folder / MCP_FILE))
     except SettingsFault:
@@ -297,13 +295,16 @@ def files_named_by_servers(folder: Path) -> Iterator[Path]:
         if not isinstance(entry, dict):
             continue
         args = entry.get("args")
-        words = [entry.get("command"), *(args if isinstance(args, list) else ())]
-        for word in (word for word in words if isinstance(word, str)):
-            yield from files_of_word(folder, word)
+        arguments = [entry.get("command"), *(args if isinstance(args, list) else ())]
+        for argument in arguments:
+            if isinstance(argument, str):
+                yield from files_of_word(folder, argument)
 
 
 def files_of_word(folder: Path, word: str) -> Iterator[Path]:
-    """Files a word of a command line may stand for: a path, `--name=path`, a Python module."""
+    """Yield the files that a word of a command line may mean: a path, `--name=path`, a Python
+    module.
+    """
     module = word.replace(".", "/")
     for name in (word, word.partition("=")[2], f"{module}.py", f"{module}/__main__.py"):
         path = folder / name
@@ -315,7 +316,7 @@ def files_of_word(folder: Path, word: str) -> Iterator[Path]:
 
 
 def settings_text(path: Path) -> str:
-    """The file's text, "" where there is none. Raises SettingsFault."""
+    """Return the text of a file, "" if it does not exist. Raises SettingsFault."""
     try:
         if path.exists() and not path.is_file():
             raise OSError(0, "it is not a file")
@@ -329,103 +330,104 @@ def settings_text(path: Path) -> str:
 
 
 def parsed_settings(text: str) -> JsonValue:
-    """The JSON of a file. Raises SettingsFault."""
+    """Parse the JSON of a settings file. Raises SettingsFault."""
     try:
-        found: JsonValue = parse_json(text)
+        settings: JsonValue = parse_json(text)
     except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise SettingsFault(f", {where}: not valid JSON: {error.msg.lower()}") from error
+        position = f"line {error.lineno}, column {error.colno}"
+        raise SettingsFault(f", {position}: not valid JSON: {error.msg.lower()}") from error
     except NestedTooDeeply as error:
         raise SettingsFault(f": {error}") from error
-    return found
+    return settings
 
 
 def _entries(text: str) -> dict[str, JsonValue]:
     if not text.strip():
         return {}
-    found = parsed_settings(text)
-    servers = found.get("mcpServers", None if found else {}) if isinstance(found, dict) else None
+    settings = parsed_settings(text)
+    servers = (
+        settings.get("mcpServers", None if settings else {}) if isinstance(settings, dict) else None
+    )
     if not isinstance(servers, dict):
         raise SettingsFault(': it should hold one object, {"mcpServers": {NAME: {...}}}')
     return servers
 
 
-def _checked(name: str, entry: JsonValue) -> _Entry:
-    """An entry whose variables are not filled in yet. Raises SettingsFault."""
+def _validate(name: str, entry: JsonValue) -> _Entry:
+    """Validate an entry whose variables are not filled in yet. Raises SettingsFault."""
     try:
-        given = _Entry.model_validate(entry)
+        parsed = _Entry.model_validate(entry)
     except ValidationError as error:
         first = error.errors()[0]
-        spot = ".".join(("mcpServers", name, *(str(part) for part in first["loc"])))
-        raise SettingsFault(f"{spot}: {first['msg'][:1].lower()}{first['msg'][1:]}") from error
-    program = given.is_program
-    if given.type == "sdk":
-        return given
-    if program and not given.command.strip():
+        path = ".".join(("mcpServers", name, *(str(part) for part in first["loc"])))
+        raise SettingsFault(f"{path}: {first['msg'][:1].lower()}{first['msg'][1:]}") from error
+    program = parsed.is_program
+    if parsed.type == "sdk":
+        return parsed
+    if program and not parsed.command.strip():
         raise SettingsFault(
             f"mcpServers.{name} needs a `command` (or a `type` of http or sse and a `url`)"
         )
-    if not program and not given.url.startswith(("http://", "https://", "${")):
+    if not program and not parsed.url.startswith(("http://", "https://", "${")):
         raise SettingsFault(f"mcpServers.{name}.url should begin with http:// or https://")
-    if bad := [key for key in given.env if not key or "=" in key or "\0" in key]:
-        raise SettingsFault(f"mcpServers.{name}.env: {bad[0]!r} is no name of a variable")
-    return given
+    if bad_names := [key for key in parsed.env if not key or "=" in key or "\0" in key]:
+        raise SettingsFault(f"mcpServers.{name}.env: {bad_names[0]!r} is not a variable name")
+    return parsed
 
 
-def _server(
+def _parse_entry(
     name: str, entry: JsonValue, path: Path, environ: Mapping[str, str]
 ) -> McpServer | None:
-    """None for one that is turned off. Raises SettingsFault."""
-    given = _checked(name, entry)
-    if given.disabled:
+    """Return the server of an entry, None if it is disabled. Raises SettingsFault."""
+    parsed = _validate(name, entry)
+    if parsed.disabled:
         return None
     way: StdioServer | RemoteServer | ClientServer
-    if given.type == "sdk":
+    if parsed.type == "sdk":
         way = ClientServer()
-    elif given.is_program:
-        args = tuple(_filled(word, environ) for word in given.args)
+    elif parsed.is_program:
         way = StdioServer(
-            command=_filled(given.command, environ), args=args, env=_all_filled(given.env, environ)
+            command=_fill_variables(parsed.command, environ),
+            args=tuple(_fill_variables(word, environ) for word in parsed.args),
+            env=_fill_values(parsed.env, environ),
         )
     else:
-        kind: Literal["http", "sse"] = "sse" if given.type == "sse" else "http"
-        said = given.oauth
-        client = OAuthClient(
-            client_id=_filled(said.clientId, environ),
-            client_secret=_filled(said.clientSecret, environ),
-            port=said.callbackPort,
-            scope=said.scopes,
-        )
-        headers = _all_filled(given.headers, environ)
         way = RemoteServer(
-            kind=kind, url=_filled(given.url, environ), headers=headers, oauth=client
+            kind="sse" if parsed.type == "sse" else "http",
+            url=_fill_variables(parsed.url, environ),
+            headers=_fill_values(parsed.headers, environ),
+            oauth=OAuthClient(
+                client_id=_fill_variables(parsed.oauth.clientId, environ),
+                client_secret=_fill_variables(parsed.oauth.clientSecret, environ),
+                port=parsed.oauth.callbackPort,
+                scope=parsed.oauth.scopes,
+            ),
         )
-    return McpServer(name=name, source=str(path), way=way, timeout=given.timeout / 1000)
+    return McpServer(name=name, source=str(path), way=way, timeout=parsed.timeout / 1000)
 
 
-def _all_filled(given: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    return {name: _filled(value, environ) for name, value in given.items()}
+def _fill_values(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: _fill_variables(value, environ) for name, value in values.items()}
 
 
-def _filled(text: str, environ: Mapping[str, str]) -> str:
-    """`${NAME}` and `${NAME:-otherwise}` replaced."""
+def _fill_variables(text: str, environ: Mapping[str, str]) -> str:
+    """Replace `${NAME}` and `${NAME:-default}`."""
 
-    def value(found: re.Match[str]) -> str:
-        name, otherwise = found.groups()
-        held = environ.get(name, "")
-        if not held and otherwise is None and name not in environ:
+    def value_of(match: re.Match[str]) -> str:
+        name, default = match.groups()
+        if default is None and name not in environ:
             raise SettingsFault(
                 f"the variable {name} is not set (`${{{name}:-...}}` gives a value for that case)"
             )
-        return held or otherwise or ""
+        return environ.get(name) or default or ""
 
-    filled = _VARIABLE.sub(value, text)
+    filled = _VARIABLE.sub(value_of, text)
     if "\0" in filled:
         raise SettingsFault("it holds a NUL character")
     return filled
 
 
-def _line(text: str, name: str) -> int:
-    """Where the entry stands: the line of its name's first use as a key."""
-    found = re.search(rf"{re.escape(json.dumps(name, ensure_ascii=False))}\s*:", text)
-    return text.count("\n", 0, found.start()) + 1 if found else 1
+def _line_of_entry(text: str, name: str) -> int:
+    """Return the line number of the first use of `name` as a key."""
+    key = re.search(rf"{re.escape(json.dumps(name, ensure_ascii=False))}\s*:", text)
+    return text.count("\n", 0, key.start()) + 1 if key else 1

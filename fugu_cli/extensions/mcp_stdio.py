@@ -1,8 +1,8 @@
-"""A server's process behind its pipes: one JSON message a line, both ways.
+"""The transport to a server's process: one JSON message a line, in both directions.
 
-Below mcp_client.py. The launcher that starts commands starts it too (without confinement), so that
-it and everything it started end with the session, also when fugu is killed. Output that is no
-message is not passed on; the last of it is kept for people.
+Below mcp_client.py. The launcher of commands starts the process, without confinement, so that it
+ends with the session even when fugu is killed. Output that is not a message is dropped; the end of
+it is kept for the user.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
 
 LARGEST = 32 * 1024 * 1024
-"""Bytes of one message. A server that says more without an end is ended."""
+"""The most bytes of one message. A server that sends a longer one is ended."""
 KEPT = 2000
-"""Bytes kept of the end of its error output."""
+"""Bytes kept from the end of standard error."""
 EXIT_SECONDS = 1.0
 """Seconds a server has to end by itself once its input is closed."""
 PASSED = frozenset(
     {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER", "LANG", "LANGUAGE"}
 )
-"""Variables a server gets beside LC_* and those its entry names. No keys of providers are among
-them.
-"""
+"""Variables that a server gets besides LC_* and those of its entry. Provider keys are not passed."""
 
 
 class StdioTransport:
-    """An async context manager, entered once: the streams of messages from and to the process."""
+    """An async context manager, entered once. Yields the streams of messages from and to the
+    process.
+    """
 
     def __init__(self, way: StdioServer, root: Path) -> None:
         self._way = way
         self._root = root
-        self._mark = uuid.uuid4().hex
+        self._call_mark = uuid.uuid4().hex
         self._running: LaunchedProcess | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
@@ -58,29 +58,29 @@ class StdioTransport:
         self._flooded = False
         self._code: int | None = None
         self.ended = asyncio.Event()
-        """The process has closed its output: it will say nothing any more."""
+        """Set when the process has closed its output."""
 
     async def __aenter__(self) -> TransportStreams:
-        """Start it. Raises OSError."""
+        """Start the process. Raises OSError."""
         import anyio
         from mcp.shared.message import SessionMessage
 
-        self._running = await _start(self._way, self._root, self._mark)
+        self._running = await _start(self._way, self._root, self._call_mark)
         to_session, from_process = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         to_process, from_session = anyio.create_memory_object_stream[SessionMessage](0)
         self._streams = (to_session, from_process, to_process, from_session)
-        for work in (self._read(to_session), self._write(from_session), self._listen()):
+        for work in (self._read(to_session), self._write(from_session), self._read_errors()):
             self._tasks.append(asyncio.create_task(work))
         return from_process, to_process
 
     async def __aexit__(self, *exception: object) -> None:
-        """End it: its input closed first, then asked, then ended, with all it has started."""
+        """Close its input, give it time to end, then end it with everything it started."""
         assert self._running is not None
         process = self._running.process
         for stream in self._streams[1:3]:
             stream.close()
         try:
-            await self._look()
+            await self._note_exit_code()
             self._closing = True
             assert process.stdin is not None
             process.stdin.close()
@@ -89,69 +89,68 @@ class StdioTransport:
         finally:
             self._closing = True
             try:
-                await self._running.end(self._mark)
+                await self._running.end(self._call_mark)
             finally:
                 for task in self._tasks:
                     task.cancel()
                 await asyncio.gather(*self._tasks, return_exceptions=True)
-                for one in self._streams:
-                    one.close()
+                for stream in self._streams:
+                    stream.close()
                 await wait_for_exit(process)
 
     async def why(self) -> str:
-        """How it ended, or what is odd about it, in words; "" where nothing is known."""
+        """Describe how the process ended or what is odd about its output, "" if nothing is known."""
         if self._flooded:
             return f"it said more than {LARGEST >> 20} MB in one message"
-        await self._look()
-        code = self._code
-        how = (
-            ""
-            if code is None
-            else f"it ended by signal {-code}"
-            if code < 0
-            else f"it ended with exit code {code}"
-        )
-        last = plain_text(self._errors.decode("utf-8", "replace")).strip().splitlines()
-        said = f"its last words: {last[-1].strip()[:300]}" if last else ""
-        noise = f"it wrote what is no message: {self._noise}" if self._noise and not said else ""
-        return "; ".join(part for part in (how, said, noise) if part)
+        await self._note_exit_code()
+        parts: list[str] = []
+        if self._code is not None and self._code < 0:
+            parts.append(f"it ended by signal {-self._code}")
+        elif self._code is not None:
+            parts.append(f"it ended with exit code {self._code}")
+        errors = plain_text(self._errors.decode("utf-8", "replace")).strip().splitlines()
+        if errors:
+            parts.append(f"its last words: {errors[-1].strip()[:300]}")
+        elif self._noise:
+            parts.append(f"it wrote what is no message: {self._noise}")
+        return "; ".join(parts)
 
-    async def _look(self) -> None:
-        """Note the exit code of one that has ended by itself: not the one that ending it makes."""
+    async def _note_exit_code(self) -> None:
+        """Note the exit code of a process that ended by itself, not the code that ending it causes."""
         if self.ended.is_set() and not self._closing and self._running is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._running.process.wait(), EXIT_SECONDS)
             self._code = self._running.process.returncode
 
-    async def _read(self, out: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-        """From the process to the session, until the process has nothing more to say."""
+    async def _read(self, to_session: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        """Pass messages from the process to the session until it closes its output."""
         import anyio
 
         assert self._running is not None and self._running.process.stdout is not None
-        stream, kept, size = self._running.process.stdout, [b""], 0
+        stream, pieces, size = self._running.process.stdout, [b""], 0
         try:
             while chunk := await stream.read(1 << 16):
-                first, *others = chunk.split(b"\n")
-                kept.append(first)
+                first, *lines = chunk.split(b"\n")
+                pieces.append(first)
                 size += len(first)
-                for line in others:
+                for line in lines:
                     if not self._closing:
                         with contextlib.suppress(
                             anyio.BrokenResourceError, anyio.ClosedResourceError
                         ):
-                            await self._take(b"".join(kept), out)
-                    kept, size = [line], len(line)
+                            await self._pass_line(b"".join(pieces), to_session)
+                    pieces, size = [line], len(line)
                 if size > LARGEST:
-                    self._flooded, kept, size = True, [b""], 0
+                    self._flooded, pieces, size = True, [b""], 0
                     break
         finally:
             self.ended.set()
-            out.close()
+            to_session.close()
         while await stream.read(1 << 16):  # so that it can come to its end
             pass
 
-    async def _take(
-        self, line: bytes, out: MemoryObjectSendStream[SessionMessage | Exception]
+    async def _pass_line(
+        self, line: bytes, to_session: MemoryObjectSendStream[SessionMessage | Exception]
     ) -> None:
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
@@ -161,9 +160,8 @@ class StdioTransport:
         try:
             try:
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-            except (
-                ValueError
-            ):  # half of a character, as a text has that was cut in the middle of an emoji
+            except ValueError:
+                # half a surrogate pair: the server cut a text in the middle of an emoji
                 message = jsonrpc_message_adapter.validate_json(
                     _with_whole_characters(line), by_name=False
                 )
@@ -171,66 +169,58 @@ class StdioTransport:
             self._noise = plain_text(line[:KEPT].decode("utf-8", "replace")).strip()[:200]
             return
         self._noise = ""
-        await out.send(SessionMessage(message))
+        await to_session.send(SessionMessage(message))
 
-    async def _write(self, given: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        """From the session to the process. One that does not take its input has ended, or is waited
-        for in vain.
-        """
+    async def _write(self, from_session: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        """Pass messages from the session to the process. Stops when the process closes its input."""
         assert self._running is not None and self._running.process.stdin is not None
         pipe = self._running.process.stdin
         with contextlib.suppress(ConnectionError):
-            async for message in given:
+            async for message in from_session:
                 pipe.write(
                     message.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
                     + b"\n"
                 )
                 await pipe.drain()
 
-    async def _listen(self) -> None:
-        """Keep the end of what it complains of."""
+    async def _read_errors(self) -> None:
+        """Keep the end of standard error."""
         assert self._running is not None and self._running.process.stderr is not None
         while chunk := await self._running.process.stderr.read(1 << 16):
             self._errors = (self._errors + chunk)[-KEPT:]
 
 
 def _with_whole_characters(line: bytes) -> str:
-    """JSON with a replacement character for each half of one. Raises ValueError for what is no
-    JSON.
-    """
+    """Replace each half of a surrogate pair in JSON. Raises ValueError for text that is not JSON."""
     text = json.dumps(json.loads(line), ensure_ascii=False)
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def server_environment(given: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """What a server is started with: little, and what its entry names."""
-    return {
-        **{
-            name: value
-            for name, value in environ.items()
-            if name in PASSED or name.startswith("LC_")
-        },
-        **given,
+def server_environment(entry: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a server: a few variables of ours and those of its entry."""
+    passed = {
+        name: value for name, value in environ.items() if name in PASSED or name.startswith("LC_")
     }
+    return {**passed, **entry}
 
 
-async def _start(way: StdioServer, root: Path, mark: str) -> LaunchedProcess:
+async def _start(way: StdioServer, root: Path, call_mark: str) -> LaunchedProcess:
     """Start the process in `root`. Raises OSError."""
-    surroundings = server_environment(way.env, {**os.environ, "PATH": search_path_outside(root)})
-    words = [_program(way.command, root, surroundings["PATH"]), *way.args]
+    environment = server_environment(way.env, {**os.environ, "PATH": search_path_outside(root)})
+    words = [_program(way.command, root, environment["PATH"]), *way.args]
     pipe = asyncio.subprocess.PIPE
-    variables = {**surroundings, process_cleanup.CALL_VARIABLE: mark}
+    variables = {**environment, process_cleanup.CALL_VARIABLE: call_mark}
     return await start_process(
         words, root, variables, StandardStreams(pipe, pipe, errors=pipe), None
     )
 
 
 def _program(command: str, root: Path, path: str) -> str:
-    """The file that is run. Raises OSError where there is none."""
+    """Return the file to run. Raises OSError if there is none."""
     if "/" in command:
-        found: str | None = str(root / expand_home(command))
+        program: str | None = str(root / expand_home(command))
     else:
-        found = shutil.which(command, path=path)
-    if found is None or not os.access(found, os.X_OK) or Path(found).is_dir():
+        program = shutil.which(command, path=path)
+    if program is None or not os.access(program, os.X_OK) or Path(program).is_dir():
         raise FileNotFoundError(2, f"there is no program {command!r} that could be run")
-    return found
+    return program

@@ -413,7 +413,7 @@ def test_the_tokens_of_a_login_at_a_server_are_in_no_diff(root: Path) -> None:
     entry = {"type": "http", "url": address}
     (Path.home() / ".mcp.json").write_text(json.dumps({"mcpServers": {"docs": entry}}))
     tokens = {"access_token": "acc3ss-of-mine", "refresh_token": "r3fresh-of-mine"}
-    kept_keys.KeptLogins().keep(address, json.dumps({"tokens": tokens}))
+    kept_keys.StoredLogins().keep(address, json.dumps({"tokens": tokens}))
 
     async def shown(loaded: LoadedConfig) -> bytes:
         session = wiring.build_session(loaded, {}, never)

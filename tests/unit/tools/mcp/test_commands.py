@@ -107,7 +107,7 @@ def test_a_projects_server_counts_once_the_folder_is_trusted(
 
 REFUSED = {
     ("add", "old", "--", "b"): "has an MCP server 'old' already",
-    ("add", "my db", "--", "b"): "'my db' is no name of a server",
+    ("add", "my db", "--", "b"): "'my db' is not a server name",
     ("add", "new", "http://a.example", "--env", "A=b"): "--env is for a program",
     ("add", "new", "http://a.example", "more"): "'more' and the like are for a program",
     ("add", "new", "--header", "A: b", "--", "true"): "--header is for a URL",
@@ -152,18 +152,18 @@ def test_a_file_of_the_command_line_counts_beside_the_others(
     given = tmp_path / "more.json"
     given.write_text('{"mcpServers": {"both": {"command": "c"}, "bad": {"args": []}}}')
     found = current_config(mcp_config=str(given)).servers
-    assert [(server.name, server.said) for server in found.servers] == [
+    assert [(server.name, server.description) for server in found.servers] == [
         ("both", "c"),
         ("mine", "b"),
     ]
     assert [note.partition("bad")[0] for note in found.notes] == [
         f"{given}, line 1: the MCP server '"
     ]
-    assert [server.said for server in load_config(repo, {}).servers.servers] == ["a", "b"]
+    assert [server.description for server in load_config(repo, {}).servers.servers] == ["a", "b"]
     inline = current_config(
         mcp_config='{"mcpServers": {"own": {"command": "d"}, "bad": {"args": []}}}'
     ).servers
-    assert [(server.name, server.said) for server in inline.servers] == [
+    assert [(server.name, server.description) for server in inline.servers] == [
         ("both", "a"),
         ("mine", "b"),
         ("own", "d"),

@@ -112,7 +112,7 @@ FAULTS: dict[str, tuple[object, str]] = {
     ),
     "name": (
         {"command": "a", "env": {"a=b": "c"}},
-        "mcpServers.x.env: 'a=b' is no name of a variable",
+        "mcpServers.x.env: 'a=b' is not a variable name",
     ),
     "nul": ({"command": "a\0b"}, "it holds a NUL character"),
 }

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import fugu_cli
-from fugu_cli.config.kept_keys import KeptLogins, keys_file
+from fugu_cli.config.kept_keys import StoredLogins, keys_file
 from fugu_cli.extensions.mcp_servers import check_servers
 from fugu_cli.extensions.mcp_settings import read_servers
 from tests.acceptance import forked
@@ -65,10 +65,10 @@ def fugu(*words: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
-def checked(logins: KeptLogins | None = None) -> tuple[bool, str]:
+def checked(logins: StoredLogins | None = None) -> tuple[bool, str]:
     """Whether the server works in a session, and why not."""
     declared = read_servers(Path.home() / ".mcp.json", None, trusted=False, environ={})
-    ((_, works, said),) = check_servers(declared, Path.cwd(), logins or KeptLogins())
+    ((_, works, said),) = check_servers(declared, Path.cwd(), logins or StoredLogins())
     return works, said
 
 
@@ -89,10 +89,10 @@ def test_a_login_is_kept_used_and_forgotten(tmp_path: Path) -> None:
         assert not checked()[0]
         fugu("mcp", "login", "locked")
     with running(tmp_path) as other:  # it does not know the token
-        KeptLogins().keep(other, KeptLogins().read(address))
+        StoredLogins().keep(other, StoredLogins().read(address))
         fugu("mcp", "remove", "locked")
         fugu("mcp", "add", "locked", other)
-        assert KeptLogins().read(address) == ""
+        assert StoredLogins().read(address) == ""
         assert checked()[1].startswith("it wants a login (HTTP 401): `fugu mcp login locked`")
 
 
@@ -100,12 +100,12 @@ def test_a_token_that_has_run_out_is_renewed(tmp_path: Path) -> None:
     with running(tmp_path, "short") as address:
         fugu("mcp", "add", "locked", address)
         assert fugu("mcp", "login", "locked")[0] == 0
-        before = KeptLogins().read(address)
+        before = StoredLogins().read(address)
         hidden: list[Mapping[str, str]] = []
-        assert checked(KeptLogins(hidden.append))[1].startswith("tools: hello")
+        assert checked(StoredLogins(hidden.append))[1].startswith("tools: hello")
         assert "renewed" in (tmp_path / "log").read_text()
-        assert KeptLogins().read(address) != before
-        tokens = json.loads(KeptLogins().read(address))["tokens"]
+        assert StoredLogins().read(address) != before
+        tokens = json.loads(StoredLogins().read(address))["tokens"]
         assert hidden[-1] == {
             f"MCP_{name}".upper(): tokens[name] for name in ("access_token", "refresh_token")
         }
@@ -177,7 +177,7 @@ def test_what_has_no_login_is_refused(tmp_path: Path) -> None:
 
 
 def test_logins_that_are_renewed_at_the_same_time_are_all_kept() -> None:
-    logins = KeptLogins()
+    logins = StoredLogins()
     addresses = [f"http://{n}" for n in range(24)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda address: logins.keep(address, address), addresses))
@@ -185,7 +185,7 @@ def test_logins_that_are_renewed_at_the_same_time_are_all_kept() -> None:
 
 
 def test_the_keyring_or_the_file_of_keys_holds_several_logins() -> None:
-    logins = KeptLogins()
+    logins = StoredLogins()
     assert logins.read("http://a") == ""
     logins.keep("http://a", "1")
     logins.keep("http://b", "2")
