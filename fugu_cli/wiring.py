@@ -20,7 +20,7 @@ from fugu_cli.config import Config, kept_keys, trust
 from fugu_cli.config.agent_pool import PLANNER, has_assumed_price, usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry, TimeoutPhases
-from fugu_cli.coordinators import Coordinator
+from fugu_cli.coordinators import Coordinator, CoordinatorSettings
 from fugu_cli.engine.accounted_agent import AccountedAgent
 from fugu_cli.engine.environment import (
     AskPermission,
@@ -58,6 +58,7 @@ from fugu_cli.tools.toolbox import AnyTool, Toolbox, describe_from_prompts
 from fugu_cli.tools.workspace import Workspace, recall_reads
 
 if TYPE_CHECKING:
+    from fugu_cli.coordinators.composed import ComposedHead
     from fugu_cli.coordinators.outcome_store import OutcomeStore
     from fugu_cli.extensions.mcp_servers import McpServers
     from fugu_cli.extensions.subagents import Subagent
@@ -727,18 +728,26 @@ def _turn_by_turn(
         return baselines.build_baseline(config.coordinator, members, settings), None, _nothing
     if config.coordinator == "cascade":
         return coordinators_rules.Cascade(members, settings), None, _nothing
-    from fugu_cli.coordinators.composed import ComposedHead
-    from fugu_cli.coordinators.kinds import KindFiles, build_kind_reader
-
-    # loads nothing before a decision depends on the kind of its request
-    kind_files = KindFiles(config.backbone, config.cache, config.data / "coordinators")
-    composed = ComposedHead(members, settings, build_kind_reader(kind_files))
-    if _is_composed(config):
+    composed = build_composed(config, members, settings)
+    if config.checkpoint is None:
         return composed, None, _nothing
     from fugu_cli.coordinators import trinity
 
     files = trinity.TrinityFiles(config.checkpoint, config.backbone, config.cache)
     return trinity.build_trinity(files, members, settings, composed)
+
+
+def build_composed(
+    config: Config, members: tuple[Member, ...], settings: CoordinatorSettings
+) -> ComposedHead:
+    """Return the composed head. It loads nothing before a decision depends on the kind of its
+    request.
+    """
+    from fugu_cli.coordinators.composed import ComposedHead
+    from fugu_cli.coordinators.kinds import KindFiles, build_kind_reader
+
+    kind_files = KindFiles(config.backbone, config.cache, config.data / "coordinators")
+    return ComposedHead(members, settings, build_kind_reader(kind_files))
 
 
 def _is_composed(config: Config) -> bool:

@@ -44,7 +44,6 @@ from fugu_cli.cli.training_flags import (
     MatrixFlags,
     RouteFlags,
     SftFlags,
-    TrainSessionsFlags,
 )
 
 app = root.app
@@ -121,18 +120,15 @@ def coordinator_export(
 
 @coordinator.command("bench")
 def coordinator_bench(
-    lengths: Annotated[
-        str, typer.Option("--lengths", metavar="N,N", help="tokens of the transcripts")
-    ] = "512,2048",
     repeats: Annotated[
         int, typer.Option("--repeats", min=1, max=100, help="of each; medians are shown")
-    ] = 3,
+    ] = 5,
     as_json: JsonFlag = False,
 ) -> int:
-    """Measure what a decision costs on this machine: cold, and with new tokens."""
-    from fugu_cli.cli import coordinator as command
+    """Measure how long a decision takes on this machine, with and without reading the kind."""
+    from fugu_cli.cli import coordinator_bench as command
 
-    return command.bench_decisions(lengths, repeats, as_json)
+    return command.bench_decisions(repeats, as_json)
 
 
 @flags_as_parameters(RouteFlags)
@@ -143,7 +139,7 @@ def route(flags: RouteFlags) -> int:
     return command.decide(flags)
 
 
-training = group("Train the coordinator: pass matrix, warm start, evolution, your own sessions.")
+training = group("Train the coordinator: pass matrix, warm start, evolution, kinds of requests.")
 
 
 @training.command("matrix")
@@ -197,13 +193,16 @@ def train_conductor(flags: ConductorFlags) -> int:
     return command.train_conductor(flags)
 
 
-@training.command("sessions")
-@flags_as_parameters(TrainSessionsFlags)
-def train_sessions(flags: TrainSessionsFlags) -> int:
-    """Learn from your own sessions: what was accepted, undone, and what the tests said."""
+@training.command(
+    "sessions",
+    hidden=True,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+def train_sessions() -> int:
+    """Say what took its place."""
     from fugu_cli.cli import train as command
 
-    return command.train_own_sessions(flags)
+    return command.refuse_train_sessions()
 
 
 def list_mcp_servers() -> int:

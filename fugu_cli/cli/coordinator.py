@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from fugu_cli.coordinators.backbone_files import ModelShape
     from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta
 
-LONGEST = 32768
-"""Tokens of the longest text that is measured."""
-
 
 @contextmanager
 def as_usage_errors() -> Iterator[None]:
@@ -68,8 +65,14 @@ def show_checkpoint(file: Path | None, as_json: bool) -> int:
 
 
 def checkpoint_path(file: Path | None, config: Config) -> Path:
-    """The file named, else the configured checkpoint, else the shipped one."""
-    return file or config.checkpoint or trinity.SHIPPED
+    """Return the file named, else the configured checkpoint. Raise UsageError without either."""
+    path = file or config.checkpoint
+    if path is None:
+        raise UsageError(
+            "no checkpoint is configured: success rates, costs and the kind of a request decide",
+            hint="name a file; `fugu pool --skills` shows the rates",
+        )
+    return path
 
 
 def _describe_checkpoint(path: Path, config: Config) -> dict[str, Any]:
@@ -179,32 +182,6 @@ def _value_text(value: object) -> str:
         case float():
             return f"{value:g}"
     return str(value)
-
-
-def bench_decisions(asked: str, repeats: int, as_json: bool) -> int:
-    """Measure decisions on this machine with the configured backbone and checkpoint."""
-    from fugu_cli.training.evaluation import decision_latency
-
-    config = current_config().config
-    lengths = [int(one) if one.strip().isdecimal() else 0 for one in asked.split(",")]
-    if min(lengths) < 2 or max(lengths) > LONGEST:
-        raise UsageError(
-            f"--lengths takes numbers of tokens from 2 to {LONGEST}", hint="--lengths 512,2048"
-        )
-    with as_usage_errors():
-        folder = trinity.backbone_folder(
-            trinity.TrinityFiles(config.checkpoint, config.backbone, config.cache)
-        )
-        try:
-            report = decision_latency.measure_latency(
-                checkpoint_path(None, config), folder, config.cache, (lengths, repeats)
-            )
-        except MemoryError as error:
-            raise UsageError(
-                f"{error}", hint="close other programs, or measure shorter texts"
-            ) from error
-    print(json.dumps(report.as_json(), indent=2) if as_json else report.text())
-    return 0
 
 
 def import_checkpoint(flags: ImportFlags) -> int:
@@ -322,7 +299,7 @@ def _meta(
 
 def _backbone(config: Config) -> tuple[str, ModelShape]:
     """Identity and shape of the configured backbone, which must be on this machine or the hub."""
-    folder = trinity.backbone_folder(trinity.TrinityFiles(None, config.backbone, config.cache))
+    folder = trinity.backbone_folder(config.backbone, config.cache)
     return backbone_files.backbone_identity(
         folder, config.cache / "backbones"
     ), backbone_files.shape_of(folder)
@@ -501,9 +478,7 @@ def coordinator_of(
                 "--format is a checkpoint's, and none is named",
                 hint="name one with --checkpoint, or leave --format out",
             )
-        from fugu_cli.coordinators.composed import ComposedHead
-
-        return ComposedHead(members, settings)
+        return wiring.build_composed(config, members, settings)
     places = trinity.TrinityFiles(config.checkpoint, config.backbone, config.cache)
     with as_usage_errors():
         _check_checkpoint(flags, checkpoint_path(None, config))

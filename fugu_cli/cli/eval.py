@@ -355,13 +355,11 @@ def load_learned(
     that would be measured under its name. Raises UsageError, whose hint ends with `instead`."""
     from fugu_cli.coordinators import backbone_files, trinity
 
-    path = config.checkpoint or trinity.SHIPPED
+    assert config.checkpoint is not None
     try:
         with backbone_files.required_libraries():
-            folder = trinity.backbone_folder(
-                trinity.TrinityFiles(path, config.backbone, config.cache)
-            )
-            found = trinity.load_parts(path, folder, config.cache)
+            folder = trinity.backbone_folder(config.backbone, config.cache)
+            found = trinity.load_parts(config.checkpoint, folder, config.cache)
             found[0].meta.check_pool([member.name for member in members])
     except (CoordinatorUnavailable, MemoryError) as error:
         advice = error.hint if isinstance(error, CoordinatorUnavailable) else "close other programs"

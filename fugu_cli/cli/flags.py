@@ -69,6 +69,17 @@ def _bounded(
     return checked
 
 
+def _transcript_format(text: str) -> str:
+    """Return the name of a checkpoint's format. Raise UsageError for another one."""
+    if text == "digest":
+        raise UsageError(
+            "--format digest is gone", hint="leave `checkpoint` out: counted outcomes decide better"
+        )
+    if text not in ("raw", "chat"):
+        raise UsageError(f"--format {text}: there are raw and chat", hint="--format raw")
+    return text
+
+
 AddDirFlag = Annotated[
     list[str] | None,
     option(
@@ -128,8 +139,14 @@ EffortFlag = Annotated[
     ),
 ]
 FormatFlag = Annotated[
-    Literal["raw", "chat", "digest"] | None,
-    option("--format", help="how the checkpoint was trained to read: raw, chat or digest"),
+    str | None,
+    typer.Option(
+        "--format",
+        help="how the checkpoint was trained to read: raw or chat",
+        show_default=False,
+        metavar="raw|chat",
+        parser=_transcript_format,
+    ),
 ]
 JsonFlag = Annotated[bool, option("--json", help="as one JSON document")]
 JsonSchemaFlag = Annotated[

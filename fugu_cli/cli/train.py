@@ -1,14 +1,16 @@
-"""`fugu train matrix`, `sft`, `kinds` and `sessions`: the pass matrix, and learning that calls no agent."""
+"""`fugu train matrix`, `sft` and `kinds`: the pass matrix, and learning that calls no agent."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fugu_cli import wiring
 from fugu_cli.cli import eval
 from fugu_cli.cli.coordinator import as_usage_errors
 from fugu_cli.cli.current_folder import current_config
@@ -19,12 +21,12 @@ from fugu_cli.cli.training_flags import (
     MatrixFlags,
     RolloutFlags,
     SftFlags,
-    TrainSessionsFlags,
 )
 from fugu_cli.config import Config
-from fugu_cli.coordinators import backbone_files, trinity
-from fugu_cli.errors import StorageError
-from fugu_cli.session import log, store, views
+from fugu_cli.config.agent_pool import usable_pool
+from fugu_cli.coordinators import trinity
+from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.session import log, views
 from fugu_cli.system.atomic_files import write_atomically
 from fugu_cli.training.evaluation import results_folder, runner
 from fugu_cli.training.evaluation.results_folder import locked_folder
@@ -36,20 +38,16 @@ from fugu_cli.training.tasks.grading import TaskCheck
 if TYPE_CHECKING:
     from fugu_cli.coordinators.backbone import Backbone
     from fugu_cli.coordinators.checkpoint import Checkpoint
-    from fugu_cli.training.own_sessions import LabelledDecision
+    from fugu_cli.training.pass_matrix import HeadRow
     from fugu_cli.training.search import HiddenStates
+    from fugu_cli.training.sft import DefaultPolicy
 
 
 def load_backbone(config: Config) -> Backbone:
     """The backbone that a configuration names. Raises CoordinatorUnavailable."""
     from fugu_cli.coordinators import backbone
 
-    if config.backbone is not None:
-        folder = backbone_files.locate_backbone(config.backbone)
-    else:
-        folder = backbone_files.backbone_folder(
-            config.cache / "models" / f"{trinity.EMBEDDED}.gguf", config.cache
-        )
+    folder = trinity.backbone_folder(config.backbone, config.cache)
     return backbone.load_backbone(folder, cache=config.cache / "backbones")
 
 
@@ -93,12 +91,27 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
         raise StorageError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
+COUNTING_DOES_IT = (
+    "leave `checkpoint` out: fugu counts the outcomes of your sessions and decides by them"
+)
+
+
+def refuse_train_sessions() -> int:
+    """Say what took the place of `fugu train sessions`. Raise UsageError."""
+    raise UsageError("fugu train sessions is gone", hint=COUNTING_DOES_IT)
+
+
 def train_sft(flags: SftFlags) -> int:
-    """The warm start of sft.py, with the configured backbone."""
-    from fugu_cli.coordinators.digest import DIGEST_TOKENS
+    """Fit a head to a pass matrix, and say whether it is better than the default."""
+    if flags.digest:
+        raise UsageError("--digest is gone", hint=COUNTING_DOES_IT)
+    if flags.offsets:
+        raise UsageError(
+            "--offsets is gone here", hint="`fugu train evolve --offsets` trains offsets"
+        )
     from fugu_cli.training import pass_matrix
-    from fugu_cli.training.fitting import DescentSettings
     from fugu_cli.training.pass_matrix import ValueSettings
+    from fugu_cli.training.search import HiddenStates
     from fugu_cli.training.sft import WarmStart, WarmStartSettings, parse_head_rows
 
     cells = pass_matrix.read_matrix(flags.matrix)
@@ -107,20 +120,35 @@ def train_sft(flags: SftFlags) -> int:
     tasks = pass_matrix.pass_rates(cells, rows)
     config = current_config().config
     out = flags.out or config.data / "coordinators" / "warm-start.safetensors"
-    descent = DescentSettings(seed=flags.seed) if flags.offsets else None
-    recipe = WarmStartSettings(
-        rows, ValueSettings(cost=flags.cost, tau=flags.tau), seed=flags.seed, descent=descent
-    )
-    if flags.digest:
-        recipe = replace(recipe, format="digest", budget=DIGEST_TOKENS)
+    recipe = WarmStartSettings(rows, ValueSettings(cost=flags.cost, tau=flags.tau), seed=flags.seed)
     with as_usage_errors(), locked_folder(out.parent, "training"):
-        result = WarmStart(recipe, load_backbone(config), hidden_states_folder(config)).run(
-            tasks, flags.matrix.name, say_progress
-        )
+        say_progress("loading the backbone")
+        backbone = load_backbone(config)
+        states = HiddenStates(backbone, hidden_states_folder(config), say_progress)
+        warm_start = WarmStart(recipe, backbone, states, _default_policy(config, rows))
+        result = warm_start.run(tasks, flags.matrix.name, say_progress)
         save_checkpoint(result.checkpoint, out)
     print(result.report)
     print(out)
     return 0
+
+
+def _default_policy(config: Config, rows: Sequence[HeadRow]) -> DefaultPolicy | None:
+    """Return what decides without a checkpoint over the rows' agents; None where the pool lacks
+    one of them.
+    """
+    from fugu_cli.training.sft import DefaultPolicy
+
+    entries = {entry.name: entry for entry in usable_pool(config, os.environ)}
+    if any(row.agent not in entries for row in rows):
+        return None
+    members = tuple(
+        entries[row.agent].member().model_copy(update={"name": row.row}) for row in rows
+    )
+    default = config.model_copy(
+        update={"coordinator": Config().coordinator, "checkpoint": None, "tier": "fugu"}
+    )
+    return DefaultPolicy(wiring.build_coordinator(default, members)[0], members)
 
 
 def train_kinds(flags: KindsFlags) -> int:
@@ -147,63 +175,6 @@ def train_kinds(flags: KindsFlags) -> int:
     )
     print(out)
     return 0
-
-
-def train_own_sessions(flags: TrainSessionsFlags) -> int:
-    """From the user's own sessions; nothing is saved that does worse on requests held out."""
-    from fugu_cli.coordinators import checkpoint as checkpoints
-    from fugu_cli.training import own_sessions
-
-    loaded = current_config()
-    config = loaded.config
-    out = flags.out or config.data / "coordinators" / "own-sessions.safetensors"
-    with as_usage_errors(), locked_folder(out.parent, "training"):
-        checkpoint = checkpoints.load(config.checkpoint or trinity.SHIPPED)
-        decided, labels = _decisions(
-            store.session_paths(config.data, None if flags.everywhere else loaded.root), checkpoint
-        )
-        say_progress(f"{len(decided)} decisions turned out one way or the other")
-        if len({one.group for one in decided}) < own_sessions.LEAST_REQUESTS:
-            raise own_sessions.too_few(len({one.group for one in decided}))
-        told = own_sessions.session_examples(
-            decided, checkpoint, labels, backbone_for_checkpoint(config, checkpoint)
-        )
-        found = own_sessions.learn_from_sessions(told, checkpoint)
-        print(f"{found.decisions} decisions of {found.requests} requests; distance to what "
-            f"turned out well, held out: "
-              f"{found.before.kl:.3f} before, {found.after.kl:.3f} after")  # fmt: skip
-        if not found.better:
-            print(
-                "not better on requests held out: the checkpoint in use stays, nothing was written"
-            )
-            return 0
-        save_checkpoint(found.checkpoint, out)
-    print(out)
-    print(f'use it with `checkpoint = "{out}"` in .fugurc', file=sys.stderr)
-    return 0
-
-
-def _decisions(
-    paths: Sequence[Path], checkpoint: Checkpoint
-) -> tuple[list[LabelledDecision], dict[str, str]]:
-    """Of all sessions that can be read, the newest first, and what each agent's row is called."""
-    from fugu_cli.session import views
-    from fugu_cli.training import own_sessions
-
-    decided: list[LabelledDecision] = []
-    labels: dict[str, str] = {}
-    for path in paths:
-        try:
-            events = [record.event for record in log.read(path)]
-        except StorageError as error:
-            say_progress(f"{path.name}: left out: {error}")
-            continue
-        labels = {
-            **trinity.agent_labels(checkpoint.meta, list(views.pool(events).values())),
-            **labels,
-        }
-        decided += own_sessions.labelled_decisions(events, path.stem)
-    return decided, labels
 
 
 def usable_tasks(

@@ -19,9 +19,15 @@ from pydantic import JsonValue
 from fugu_cli.cli import eval
 from fugu_cli.cli.coordinator import as_usage_errors
 from fugu_cli.cli.current_folder import current_config
-from fugu_cli.cli.eval import DISK_HINT, RolloutSessionFactory, duration, say_progress
+from fugu_cli.cli.eval import (
+    DISK_HINT,
+    RolloutSessionFactory,
+    duration,
+    say_progress,
+)
 from fugu_cli.cli.train import (
     backbone_for_checkpoint,
+    load_backbone,
     save_checkpoint,
     singular_values_folder,
     usable_tasks,
@@ -30,21 +36,30 @@ from fugu_cli.cli.training_flags import EvolveFlags
 from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.coordinators import checkpoint as checkpoints
-from fugu_cli.coordinators import trinity
-from fugu_cli.coordinators.checkpoint import Checkpoint, TrainingOrigin
+from fugu_cli.coordinators import svf
+from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, TrainingOrigin
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import StorageError
 from fugu_cli.messages import Value
 from fugu_cli.session.events import ROLES
+from fugu_cli.training.default_comparison import (
+    DefaultComparison,
+    PlayedTask,
+    compare_with_default,
+)
 from fugu_cli.training.evaluation import results_folder, runner
-from fugu_cli.training.evaluation.intervals import paired_difference
 from fugu_cli.training.evaluation.paid_calls import (
     AgentUnanswered,
     Spending,
     SpendingLimitReached,
     SpendingLimits,
 )
-from fugu_cli.training.evaluation.rollout import RolloutJob, RolloutOutcome, rollout
+from fugu_cli.training.evaluation.rollout import (
+    LEARNED_ARM,
+    RolloutJob,
+    RolloutOutcome,
+    rollout,
+)
 from fugu_cli.training.evolution import TrialResult, cma_strategy, write_run_file
 from fugu_cli.training.search import Candidates, HeadCandidates, checkpoint_vector
 from fugu_cli.training.tasks import ExpectedTests, Problem
@@ -83,42 +98,6 @@ class CandidateRollout:
 HELD_OUT_SHARE = 3
 """Of so many tasks one is held out, to judge what was evolved."""
 HELD_OUT_SEEDS = 2
-
-
-@dataclass(frozen=True)
-class HeldOutScores:
-    """Solved and relative cost of each rollout, by arm: the evolved checkpoint, the start, the
-    cascade.
-    """
-
-    tasks: int
-    solved: tuple[tuple[float, ...], ...]
-    costs: tuple[tuple[float, ...], ...]
-
-    def verdict(self, price: float) -> tuple[list[str], bool]:
-        """Lines for people, and whether the evolved checkpoint may replace the start: better than
-        it, and not behind the cascade by more than a paired standard error. `price`: what a cost of
-        1 is worth."""
-        rewards = [
-            [ok - price * paid for ok, paid in zip(*both, strict=True)]
-            for both in zip(self.solved, self.costs, strict=True)
-        ]
-        lines, passes = (
-            [
-                f"held out: {self.tasks} task{'s' * (self.tasks > 1)}, {len(rewards[0])} "
-                f"rollouts an arm"
-            ],
-            True,
-        )
-        for place, name in enumerate(("evolved", "start", "cascade")):
-            gap = paired_difference(rewards[0], rewards[place])
-            behind = f"; evolved is {gap.mean:+.3f} ± {gap.error:.3f} in reward" if place else ""
-            lines.append(
-                f"{name}: solved {mean(self.solved[place]):.1%}, cost "
-                f"{mean(self.costs[place]):.3f}{behind}"
-            )
-            passes &= gap.mean > 0 if name == "start" else gap.mean >= -gap.error
-        return lines, passes
 
 
 class RolloutFitness:
@@ -166,38 +145,49 @@ class RolloutFitness:
         """None: real sessions are too dear to be repeated for this."""
         return None
 
-    def judge(self, evolved: Checkpoint) -> HeldOutScores | None:
-        """The evolved checkpoint, the one it began with and the rule cascade on the tasks that no
-        candidate has met; None where there are too few to hold any out."""
+    def judge(self, evolved: Checkpoint) -> DefaultComparison | None:
+        """Compare the evolved checkpoint with the default on the tasks that no candidate has met;
+        None where there are too few to hold any out.
+        """
         if not self._held:
             return None
-        arms = (
-            ("evolved", "trinity", evolved),
-            ("start", "trinity", self._base),
-            ("cascade", "cascade", self._base),
+        default = self._config.model_copy(
+            update={"coordinator": Config().coordinator, "checkpoint": None, "sample": False}
         )
+        openings = {
+            "evolved": self._deciding(evolved, "held-evolved", sample=False),
+            "default": RolloutSessionFactory(default, self._environ, self._out),
+        }
         wanted = [
             CandidateRollout(
                 f"held-{name}",
                 problem,
                 seed,
-                self._deciding(made, f"held-{name}", sample=False),
-                arm,
+                opening,
+                LEARNED_ARM if name == "evolved" else default.coordinator,
             )
-            for name, arm, made in arms
+            for name, opening in openings.items()
             for problem in self._held
             for seed in range(HELD_OUT_SEEDS)
         ]
-        found = asyncio.run(self._all(wanted))
-        unit, size = self._unit([one for one in found if one]), len(found) // len(arms)
-        parts = [found[first : first + size] for first in range(0, len(found), size)]
-        both = [row for row in zip(*parts, strict=True) if all(row)]
-        if not both:
-            raise _unanswered("no rollout on the tasks held out was answered for all arms")
-        solved = [[right(one) for one in row if one] for row in both]
-        costs = [[self._cost(one) / unit for one in row if one] for row in both]
-        return HeldOutScores(
-            len(self._held), tuple(zip(*solved, strict=True)), tuple(zip(*costs, strict=True))
+        outcomes = asyncio.run(self._all(wanted))
+        unit = self._unit([outcome for outcome in outcomes if outcome])
+        half = len(outcomes) // 2
+        answered = [
+            (evolved_run, default_run)
+            for evolved_run, default_run in zip(outcomes[:half], outcomes[half:], strict=True)
+            if evolved_run and default_run
+        ]
+        if not answered:
+            raise _unanswered("no rollout on the tasks held out was answered for both")
+
+        def played(outcome: RolloutOutcome) -> PlayedTask:
+            return PlayedTask(outcome.task, right(outcome), self._cost(outcome) / unit)
+
+        return compare_with_default(
+            [played(evolved_run) for evolved_run, _ in answered],
+            [played(default_run) for _, default_run in answered],
+            self._flags.cost,
         )
 
     def pack(self, head: Vector, offsets: Vector, how: str) -> Checkpoint:
@@ -382,7 +372,8 @@ def _evolve(flags: EvolveFlags, config: Config, out: Path) -> int:
         patience=flags.patience,
         shaping=FitnessWeights(diversity=flags.diversity, turns=flags.turns, cost=flags.cost),
     )
-    base = checkpoints.load(flags.start or config.checkpoint or trinity.SHIPPED)
+    begun = flags.start or config.checkpoint
+    base = checkpoints.load(begun) if begun is not None else _blank_checkpoint(config)
     layout = _layout(flags, config, base)
     trial = RolloutFitness(flags, config, out, base)
 
@@ -408,17 +399,10 @@ def _evolve(flags: EvolveFlags, config: Config, out: Path) -> int:
     if judged is None:
         say_progress(
             f"fewer than {HELD_OUT_SHARE} tasks: none was held out, so nothing says whether it "
-            f"is better"
+            f"is better: keep the default"
         )
     else:
-        lines, passes = judged.verdict(flags.cost)
-        print("\n".join(lines))
-        if not passes:
-            (out / CHECKPOINT_NAME).unlink(missing_ok=True)
-            print(
-                "the checkpoint in use stays: what was evolved is not better on the tasks held out"
-            )
-            return 0
+        print(judged.text)
     save_checkpoint(made, out / CHECKPOINT_NAME)
     print(out / CHECKPOINT_NAME)
     return 0
@@ -434,23 +418,40 @@ def _tell(row: EvolutionIteration) -> None:
     )
 
 
-def _layout(flags: EvolveFlags, config: Config, base: Checkpoint) -> HeadLayout:
-    """The head alone, or with the offsets of the second-to-last layer. Units are from a few
-    invented sessions: those to be judged by have not been read yet."""
-    from random import Random
+def _blank_checkpoint(config: Config) -> Checkpoint:
+    """Return a checkpoint for the configured pool that prefers nobody yet."""
+    backbone = load_backbone(config)
+    shape = backbone.shape
+    rows = tuple(entry.name for entry in usable_pool(config, os.environ))
+    meta = CheckpointMeta(
+        backbone=backbone.identity,
+        width=shape.width,
+        ranks=svf.ranks(shape),
+        rows=rows,
+        kind="agents",
+    )
+    return checkpoints.make(np.zeros(sum(meta.ranks) + meta.head_rows * meta.width), meta)
 
-    from fugu_cli.coordinators import svf
+
+def _layout(flags: EvolveFlags, config: Config, base: Checkpoint) -> HeadLayout:
+    """Return what is searched: the head alone, or with the offsets of the second-to-last layer.
+    Units are from a few invented sessions: those to be judged by have not been read yet.
+    """
     from fugu_cli.coordinators.transcript import transcript_text
-    from fugu_cli.training.pass_matrix import HeadRow, RowRates, TaskRates, ValueSettings
+    from fugu_cli.training.pass_matrix import HeadRow, RowRates, TaskRates
     from fugu_cli.training.search import HeadLayout, LayerStates
-    from fugu_cli.training.synthetic_sessions import MatrixSessionWriter
+    from fugu_cli.training.sft import session_after
 
     backbone, hidden_states = backbone_for_checkpoint(config, base, searched=flags.offsets)
-    seats = [HeadRow(row, row) for row in base.meta.rows]
-    task = TaskRates("", "fix the test in `main.py`", (RowRates(0.5, 0.5, 1, 1),) * len(seats))
-    sessions = MatrixSessionWriter(seats, Random(0)).task(task, ValueSettings(), 8)
+    rows = [HeadRow(row, row) for row in base.meta.rows]
+    task = TaskRates("", "fix the test in `main.py`", (RowRates(0.5, 0.5, 1, 1),) * len(rows))
+    sessions = [session_after(task, rows, ())]
+    for row in range(len(rows)):
+        sessions.append(session_after(task, rows, (row,)))
+        sessions.append(session_after(task, rows, (), row))
+        sessions.append(session_after(task, rows, (row,), (row + 1) % len(rows)))
     sample = hidden_states(
-        [transcript_text(backbone, base.meta, session.events, {}) for session in sessions]
+        [transcript_text(backbone, base.meta, session, {}) for session in sessions]
     )
     layer = None
     if flags.offsets:

@@ -12,7 +12,6 @@ import typer
 
 from fugu_cli.cli.flags import (
     SEED,
-    AllFoldersFlag,
     BackboneFlag,
     CheckpointFlag,
     CoordinatorFlag,
@@ -136,10 +135,8 @@ class SftFlags:
         typer.Argument(metavar="MATRIX", help="matrix.jsonl, as `fugu train matrix` leaves it"),
     ]
     rows: HeadRows = None
-    offsets: OffsetsFlag = False
-    digest: Annotated[
-        bool, option("--digest", help="reads a digest of what happened, not the transcript")
-    ] = False
+    offsets: Annotated[bool, typer.Option("--offsets", hidden=True)] = False
+    digest: Annotated[bool, typer.Option("--digest", hidden=True)] = False
     tau: Annotated[
         float, option("--tau", help="softness of the targets (0.1)", metavar="T", above=0)
     ] = 0.1
@@ -235,14 +232,6 @@ class ConductorFlags(RolloutFlags):
     ] = False
     seed: SeedFlag = None
     out: OutFolder = None
-
-
-@dataclass(frozen=True)
-class TrainSessionsFlags:
-    """`fugu train sessions`."""
-
-    everywhere: AllFoldersFlag = False
-    out: CheckpointOut = None
 
 
 @dataclass(frozen=True)

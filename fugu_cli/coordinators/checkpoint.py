@@ -38,7 +38,7 @@ FORMAT_VERSION = 1
 LARGEST = 1e4
 """No sane weight or offset is larger; one that is comes from a broken file."""
 _OTHER_CHECKPOINT = (
-    "train one for this backbone, or leave the checkpoint out to use the one that ships with fugu"
+    "train one for this backbone, or leave `checkpoint` out: success rates and costs decide then"
 )
 
 
@@ -171,7 +171,9 @@ def load(path: Path) -> Checkpoint:
 
 
 def read_meta(path: Path) -> CheckpointMeta:
-    """What the numbers of a file are valid for. Raises CoordinatorUnavailable."""
+    """Return what the numbers of a file are valid for. Raise CoordinatorUnavailable, also for a
+    checkpoint of before that read a digest.
+    """
     try:
         data = path.read_bytes()
         (size,) = struct.unpack("<Q", data[:8])
@@ -239,11 +241,17 @@ def read_npy(path: Path) -> NDArray[np.floating]:
 
 def _meta(text: str, path: Path) -> CheckpointMeta:
     try:
-        version = json.loads(text).get("format_version")
+        described = json.loads(text)
+        version = described.get("format_version")
         if version != FORMAT_VERSION:
             raise CoordinatorUnavailable(
                 f"{path} has format version {version}, this fugu reads {FORMAT_VERSION}",
                 hint="update fugu",
+            )
+        if described.get("format") == "digest":
+            raise CoordinatorUnavailable(
+                f"the checkpoint {path} reads a digest, which is no longer used",
+                hint="leave `checkpoint` out: counted outcomes decide better",
             )
         return CheckpointMeta.model_validate_json(text)
     except ValidationError as error:

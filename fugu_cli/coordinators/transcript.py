@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from fugu_cli.coordinators.digest import digest
 from fugu_cli.errors import CoordinatorUnavailable
 from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Event
@@ -104,10 +103,8 @@ def _plural(count: int, one: str, many: str) -> str:
 
 CountTokens = Callable[[str], int]
 """Number of tokens of a text."""
-TranscriptFormat = Literal["raw", "chat", "digest"]
-"""The whole transcript as plain lines or through the backbone's chat template; or a digest of what
-happened.
-"""
+TranscriptFormat = Literal["raw", "chat"]
+"""Plain lines, or through the backbone's chat template."""
 
 CUT = "\n[... cut ...]\n"
 LEFT_OUT = "[... earlier turns left out ...]"
@@ -147,17 +144,14 @@ class TranscriptReader(Protocol):
 
 
 def transcript_text(
-    reader: TranscriptReader | None,
+    reader: TranscriptReader,
     layout: TranscriptLayout,
     events: Sequence[Event],
     labels: Mapping[str, str],
 ) -> str:
     """What `reader` reads of these events, cut to the layout's budget, in its format. `labels`
     names the agents as the checkpoint was trained to read them; an agent without one keeps its own
-    name. A digest needs no reader."""
-    if layout.format == "digest":
-        return digest(events, labels, layout.budget)
-    assert reader is not None, layout.format
+    name."""
     lines = transcript_messages(events, labels, workers_only=layout.workers_only)
     lines = fit_budget(lines, layout.budget, reader.count)
     return render_raw(lines) if layout.format == "raw" else render_chat(reader.template, lines)

@@ -118,11 +118,9 @@ def transcript_of(
     meta: CheckpointMeta,
     events: Sequence[Event],
     members: Sequence[Member],
-    reader: TranscriptReader | None = None,
+    reader: TranscriptReader,
 ) -> str:
-    """What a checkpoint reads of `events`. Who has left the pool is named too. A digest needs no
-    reader.
-    """
+    """Return what a checkpoint reads of `events`. Agents that have left the pool are named too."""
     known = {**views.pool(events), **{member.name: member for member in members}}
     return transcript.transcript_text(
         reader, meta, events, agent_labels(meta, tuple(known.values()))
@@ -175,15 +173,14 @@ def _read(
     settled: Callable[[Sequence[float]], bool],
 ) -> ReadTranscript:
     """Format, cut, tokenise and read. Rounding depends on the pieces in which a text was read, so
-    one that is not settled is read again at once, as a digest always is: its logits are kept.
-    Blocking."""
+    one that is not settled is read again at once. Blocking."""
     started = time.perf_counter()
     checkpoint, backbone = parts
     text = transcript_of(checkpoint.meta, events, members, backbone)
     written = time.perf_counter()
     tokens = backbone.tokens(text)
     tokenised = time.perf_counter()
-    reading = backbone.read(tokens, fresh=checkpoint.meta.format == "digest")
+    reading = backbone.read(tokens)
     scores = logits(checkpoint.head.tolist(), reading.hidden.tolist())
     if reading.cached and not settled(scores):
         reading = backbone.read(tokens, fresh=True)
@@ -230,8 +227,6 @@ if TYPE_CHECKING:
         return fallback
 
 
-SHIPPED = Path(__file__).parent / "data" / "slots.safetensors"
-"""The slot checkpoint that comes with the package, for the embedded backbone."""
 EMBEDDED = "qwen2.5-coder-0.5b"
 """The embedded model that is the backbone where no other is named."""
 LOGIT_NOISE = 0.1
@@ -241,11 +236,10 @@ LOGIT_NOISE = 0.1
 
 @dataclass(frozen=True)
 class TrinityFiles:
-    """Where the parts are: a checkpoint (the shipped one when None), a backbone's folder or hub id
-    (the embedded one when None), and the cache that holds models and what is computed once per
-    backbone."""
+    """Where the parts are: a checkpoint, a backbone's folder or hub id (the embedded one when None),
+    and the cache that holds models and what is computed once per backbone."""
 
-    checkpoint: Path | None
+    checkpoint: Path
     backbone: str | None
     cache: Path
 
@@ -427,7 +421,7 @@ def build_trinity(
     """A Trinity that loads when first needed and gives way to `rule` where it cannot; the
     checkpoint's sha256; and what starts loading in the background. Touches nothing but its file.
     """
-    path = places.checkpoint or SHIPPED
+    path = places.checkpoint
     digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
     reader = functools.cache(lambda: reader_of(places))
 
@@ -444,22 +438,17 @@ def reader_of(places: TrinityFiles) -> HeadReader:
     """
     from fugu_cli.coordinators import checkpoint as checkpoints
 
-    path = places.checkpoint or SHIPPED
+    path = places.checkpoint
 
     def load() -> tuple[Checkpoint, Backbone]:
         from fugu_cli.coordinators import backbone
 
         # said before a missing model: without torch, fetching one is no help
         backbone.require_torch()
-        return _load_cached(path, path.stat().st_mtime_ns, backbone_folder(places), places.cache)
+        folder = backbone_folder(places.backbone, places.cache)
+        return _load_cached(path, path.stat().st_mtime_ns, folder, places.cache)
 
-    meta = checkpoints.read_meta(path)
-    if meta.format == "digest" and places.checkpoint is not None:
-        raise CoordinatorUnavailable(
-            f"the checkpoint {path} reads a digest, which is no longer used",
-            hint="leave `checkpoint` out: counted outcomes decide better",
-        )
-    return HeadReader(meta, load)
+    return HeadReader(checkpoints.read_meta(path), load)
 
 
 @functools.lru_cache(maxsize=1)
@@ -504,18 +493,16 @@ def reader_with(checkpoint: Checkpoint, backbone: Backbone) -> HeadReader:
     return HeadReader(checkpoint.meta, lambda: (checkpoint, backbone))
 
 
-def backbone_folder(places: TrinityFiles) -> Path:
-    """Where the backbone is; the embedded one is converted at the first call. Raises
-    CoordinatorUnavailable.
+def backbone_folder(backbone: str | None, cache: Path) -> Path:
+    """Return the folder of a backbone, the embedded one where None, which is converted at the first
+    call. Raise CoordinatorUnavailable.
     """
     from fugu_cli.coordinators import backbone_files
 
-    if places.backbone is not None:
-        return backbone_files.locate_backbone(places.backbone)
+    if backbone is not None:
+        return backbone_files.locate_backbone(backbone)
     try:
-        return backbone_files.backbone_folder(
-            places.cache / "models" / f"{EMBEDDED}.gguf", places.cache
-        )
+        return backbone_files.backbone_folder(cache / "models" / f"{EMBEDDED}.gguf", cache)
     except InfrastructureError as error:
         raise CoordinatorUnavailable(str(error), hint=error.hint) from error
 

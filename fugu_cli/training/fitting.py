@@ -1,5 +1,5 @@
-"""Fits by gradient: the head (L-BFGS), and the SVF offsets of the second-to-last layer; and that
-layer's forward pass for a whole population of offsets at once.
+"""The head, fitted by gradient (L-BFGS), and the forward pass of the second-to-last layer for a whole
+population of SVF offsets at once.
 """
 
 from __future__ import annotations
@@ -162,54 +162,6 @@ def group_folds(groups: Sequence[str], count: int, seed: int) -> list[NDArray[np
 def _log_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
     shifted = logits - logits.max(1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(1, keepdims=True)))
-
-
-@dataclass(frozen=True)
-class DescentSettings:
-    """How far and how fast: passes over the examples, examples per step, AdamW's rate and its pull
-    to zero.
-    """
-
-    epochs: int = 3
-    batch: int = 16
-    rate: float = 3e-3
-    decay: float = 0.1
-    seed: int = 0
-
-
-def fit_offsets(
-    tail: LastLayers,
-    texts: Sequence[Sequence[int]],
-    examples: HeadExamples,
-    head: Vector,
-    descent: DescentSettings,
-) -> tuple[Vector, ...]:
-    """Nine blocks of offsets that lower the loss of `head` on `examples`, whose transcripts' tokens
-    are `texts`. `tail` is in fp32.
-
-    The head moves along and is then thrown away: on the changed states it is fitted again, exactly.
-    """
-    import torch
-
-    inputs = [tail.below(tokens[:-1] or tokens) for tokens in texts]
-    offsets = [torch.zeros(1, size, requires_grad=True) for size in tail.sizes]
-    weight = torch.tensor(head, requires_grad=True)
-    groups = [
-        {"params": offsets, "weight_decay": descent.decay},
-        {"params": [weight], "weight_decay": 0.0, "lr": descent.rate * float(np.abs(head).mean())},
-    ]
-    optimiser = torch.optim.AdamW(groups, lr=descent.rate)
-    order = np.random.default_rng(descent.seed)
-    for _ in range(descent.epochs):
-        for chosen in np.array_split(
-            order.permutation(len(texts)), -(-len(texts) // descent.batch)
-        ):
-            optimiser.zero_grad()
-            hidden = torch.cat([tail.through(inputs[index], offsets) for index in chosen])
-            HeadLoss(hidden, examples.at(chosen)).of(weight).backward()
-            optimiser.step()
-    moved = [offset.detach().numpy()[0].astype(np.float32) for offset in offsets]
-    return (np.zeros(tail.ranks[0], np.float32), *moved, np.zeros(tail.ranks[8], np.float32))
 
 
 BATCH_TOKENS = 4096

@@ -5,6 +5,7 @@ states that candidates share.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,34 +63,6 @@ class HeadCandidates:
         return np.asarray(np.einsum(form, self.heads, states, optimize=True), np.float32)
 
 
-SAVE_EVERY = 100
-
-TellCount = Callable[[int, int], None]
-"""How many of how many are done."""
-
-
-def hidden_states_of(
-    backbone: Backbone, texts: Sequence[str], store: Path, tell: TellCount, *, offsets: str = ""
-) -> Vector:
-    """(texts, width), the state at each text's penultimate token. Read in sorted order, for shared
-    beginnings.
-
-    `offsets` names what was put on the backbone (`named`): other offsets, other states.
-    """
-    file = store / f"states-{backbone.identity[:16]}{offsets}.npz"
-    known = _load(file)
-    wanted = [hashlib.sha256(text.encode(errors="replace")).hexdigest()[:24] for text in texts]
-    missing = sorted(
-        {(text, key) for text, key in zip(texts, wanted, strict=True) if key not in known}
-    )
-    for number, (text, key) in enumerate(missing, start=1):
-        known[key] = backbone.read(backbone.tokens(text)).hidden
-        if number % SAVE_EVERY == 0 or number == len(missing):
-            _save(file, known)
-        tell(number, len(missing))
-    return np.stack([known[key] for key in wanted]).astype(np.float32)
-
-
 def states_name(offsets: Sequence[Vector], tied: svf.Tied = "untied") -> str:
     """What states are called that were read with these nine blocks; "" for those of the plain
     backbone.
@@ -116,46 +89,64 @@ def apply_offsets(
     return states_name(offsets, tied)
 
 
-def _load(file: Path) -> dict[str, Vector]:
-    try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as found:
-            return {key: found[key] for key in found.files}
-    except (OSError, ValueError, EOFError, BadZipFile):
-        return {}
-
-
-def _save(file: Path, known: dict[str, Vector]) -> None:
-    with atomic_files.replacement_file(file) as draft:
-        np.savez(draft, allow_pickle=False, **known)
-
-
 Tell = Callable[[str], None]
+SAVE_EVERY = 200
+"""States that are read before the file of them is written again."""
+TELL_EVERY_SECONDS = 5.0
 
 
 class HiddenStates:
-    """Hidden states of texts: from memory, the disk, or read now. `offsets` names what lies on the
-    backbone (states.named)."""
+    """Hidden states of texts, each at its penultimate token: from memory, the disk, or read now.
+    Whoever asks for single texts calls `save` in the end.
+    """
 
     def __init__(self, backbone: Backbone, store: Path, tell: Tell, offsets: str = "") -> None:
+        """`offsets` names what lies on the backbone (`states_name`): other offsets, other states."""
         self.offsets = offsets
         self._backbone = backbone
-        self._store = store
+        self._file = store / f"states-{backbone.identity[:16]}{offsets}.npz"
         self._tell = tell
-        self._known: dict[str, Vector] = {}
+        self._states: dict[str, Vector] | None = None
+        self._unsaved = 0
+        self._told_at = time.monotonic()
 
     def __call__(self, texts: Sequence[str]) -> Vector:
-        """(n, width)."""
-        missing = sorted({text for text in texts if text not in self._known})
-        if missing:
-            read = hidden_states_of(
-                self._backbone, missing, self._store, self._progress, offsets=self.offsets
-            )
-            self._known.update(zip(missing, read, strict=True))
-        return np.stack([self._known[text] for text in texts])
+        """Return the states (n, width). New texts are read in sorted order, for shared
+        beginnings.
+        """
+        if self._states is None:
+            self._states = _load(self._file)
+        keys = [hashlib.sha256(text.encode(errors="replace")).hexdigest()[:24] for text in texts]
+        missing = sorted(
+            {(text, key) for text, key in zip(texts, keys, strict=True) if key not in self._states}
+        )
+        for number, (text, key) in enumerate(missing, start=1):
+            self._states[key] = self._backbone.read(self._backbone.tokens(text)).hidden
+            self._unsaved += 1
+            if self._unsaved >= SAVE_EVERY:
+                self.save()
+            if time.monotonic() - self._told_at >= TELL_EVERY_SECONDS:
+                self._told_at = time.monotonic()
+                to_go = f", {len(missing) - number} to go" if number < len(missing) else ""
+                self._tell(f"  {len(self._states)} transcripts read{to_go}")
+        if len(missing) > 1:
+            self.save()
+        return np.stack([self._states[key] for key in keys]).astype(np.float32)
 
-    def _progress(self, done: int, total: int) -> None:
-        if total >= 100 and (done % 100 == 0 or done == total):
-            self._tell(f"  {done} of {total} transcripts read")
+    def save(self) -> None:
+        """Write new states into the file, if there are any."""
+        if self._unsaved and self._states is not None:
+            with atomic_files.replacement_file(self._file) as draft:
+                np.savez(draft, allow_pickle=False, **self._states)
+            self._unsaved = 0
+
+
+def _load(file: Path) -> dict[str, Vector]:
+    try:
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+            return {key: arrays[key] for key in arrays.files}
+    except (OSError, ValueError, EOFError, BadZipFile):
+        return {}
 
 
 class LayerStates:

@@ -1,28 +1,42 @@
 """Stage 1 of training, the warm start: pass matrix, soft targets, transcripts, hidden states, a
-fitted head; and what the head is worth on held-out tasks.
+fitted head; and what the head is worth on held-out tasks beside the default.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from statistics import mean
 
 import numpy as np
 
+from fugu_cli.coordinators import Coordinator, svf, transcript
 from fugu_cli.coordinators import checkpoint as checkpoints
-from fugu_cli.coordinators import svf, transcript
-from fugu_cli.coordinators.action_space import SLOTS, assign_slots
+from fugu_cli.coordinators.action_space import SLOTS
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, TrainingOrigin
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import ConfigError
-from fugu_cli.session.events import ROLES, Event, Member, Opened, Price
-from fugu_cli.training import fitting, synthetic_sessions
+from fugu_cli.messages import Call
+from fugu_cli.session.events import (
+    EVIDENCE,
+    ROLES,
+    Asked,
+    Assigned,
+    Event,
+    FileChange,
+    Member,
+    Opened,
+    Permitted,
+    Replied,
+    Role,
+    ToolRan,
+)
+from fugu_cli.training import fitting
+from fugu_cli.training.default_comparison import PlayedTask, compare_with_default
 from fugu_cli.training.evaluation.intervals import Mean, wilson_of_mean
-from fugu_cli.training.fitting import DescentSettings, LastLayers, fit_offsets
 from fugu_cli.training.pass_matrix import (
     ChooseRow,
     FailedRows,
@@ -34,10 +48,11 @@ from fugu_cli.training.pass_matrix import (
     fixed_policy,
     follow_policy,
     oracle_policy,
+    row_values,
+    softmax,
     turn_rate_and_cost,
 )
-from fugu_cli.training.search import Encode, hidden_states_of, states_name
-from fugu_cli.training.synthetic_sessions import MatrixSession
+from fugu_cli.training.search import HiddenStates
 
 EncodeHistory = Callable[[TaskRates, FailedRows], Vector]
 """The hidden state (width,) of the transcript in which these rows have failed on this task."""
@@ -123,6 +138,131 @@ def _table_row(line: PolicySummary) -> str:
 
 
 @dataclass(frozen=True)
+class DecisionExample:
+    """A session up to a decision, and the decision wanted: a distribution over rows, and a role."""
+
+    events: tuple[Event, ...]
+    rows: tuple[float, ...]
+    role: Role
+    task: str
+    """Examples of one task are never on both sides of a split."""
+    weight: float = 1.0
+
+
+def session_after(
+    task: TaskRates,
+    rows: Sequence[HeadRow],
+    failed: FailedRows,
+    solved_by: int | None = None,
+    *,
+    judged: bool = True,
+) -> tuple[Event, ...]:
+    """Return the session in which the rows `failed` have worked on a task in vain, and `solved_by`
+    has solved it. Agents are called by their rows' names. `judged`: tests say how it stands.
+    """
+    suite = "pytest" if judged else None
+    events: list[Event] = [
+        Asked(
+            text=task.prompt,
+            snapshot="tree",
+            test_command=suite,
+            until=(suite,) if suite else (),
+        )
+    ]
+    if judged:
+        events += _test_run(0, passes=False)
+    attempts = [(row, False) for row in failed]
+    if solved_by is not None:
+        attempts.append((solved_by, True))
+    for turn, (row, passes) in enumerate(attempts, start=1):
+        call = Call.make(f"edit-{turn}", "edit", path="main.py")
+        change = FileChange(path="main.py", before="a", after=f"b{turn}")
+        name = rows[row].row
+        events += [
+            Assigned(turn=turn, agent=name, role="worker", by="matrix", snapshot="tree"),
+            Replied(turn=turn, agent=name, text="", calls=(call,)),
+            Permitted(turn=turn, call=call, allowed=True, by="policy"),
+            ToolRan(turn=turn, call=call, output="ok", ok=True, changes=(change,)),
+            Replied(turn=turn, agent=name, text="Done."),
+        ]
+        if judged:
+            events += _test_run(turn, passes=passes)
+    return tuple(events)
+
+
+def _test_run(turn: int, *, passes: bool) -> list[Event]:
+    call = Call(id=f"tests-{turn}", tool="run_tests")
+    output = "3 passed in 0.1s" if passes else "1 failed, 2 passed in 0.1s"
+    return [
+        Permitted(turn=turn, call=call, allowed=True, by=EVIDENCE),
+        ToolRan(turn=turn, call=call, output=output, ok=passes),
+    ]
+
+
+def matrix_examples(
+    task: TaskRates,
+    rows: Sequence[HeadRow],
+    terms: ValueSettings,
+    longer_histories: int,
+    draw: random.Random,
+) -> Iterator[DecisionExample]:
+    """Yield what is to be decided at the beginning, after each row's failure, after
+    `longer_histories` of two or three failures, and wherever one row has solved the task then.
+    """
+    histories: list[FailedRows] = [(), *((row,) for row in range(len(rows)))]
+    for _ in range(longer_histories):
+        length = draw.randint(2, 3)
+        histories.append(tuple(draw.randrange(len(rows)) for _ in range(length)))
+    for history in histories:
+        worth = softmax(row_values(task, history, terms), terms.tau)
+        weight = _reach(task, history)
+        events = session_after(task, rows, history)
+        yield DecisionExample(events, worth, "worker", task.task, weight)
+        yield _verification(task, rows, terms, history, draw.randrange(len(rows)))
+    unjudged = session_after(task, rows, (), judged=False)
+    worth = softmax(row_values(task, (), terms), terms.tau)
+    yield DecisionExample(unjudged, worth, "worker", task.task)
+    yield _verification(task, rows, terms, (), draw.randrange(len(rows)), judged=False)
+
+
+def _verification(
+    task: TaskRates,
+    rows: Sequence[HeadRow],
+    terms: ValueSettings,
+    failed: FailedRows,
+    author: int,
+    *,
+    judged: bool = True,
+) -> DecisionExample:
+    """Return the decision after work that passes: whoever is most often right verifies, but for
+    its author.
+    """
+    rates = [rate.first for rate in task.rows]
+    wanted = list(softmax(rates, terms.tau))
+    if len(rows) > 1:
+        wanted[author] = 0.0
+    total = sum(wanted)
+    solved = turn_rate_and_cost(task, author, failed)[0]
+    return DecisionExample(
+        session_after(task, rows, failed, author, judged=judged),
+        tuple(share / total for share in wanted),
+        "verifier",
+        task.task,
+        _reach(task, failed) * max(solved, 0.1),
+    )
+
+
+def _reach(task: TaskRates, history: FailedRows) -> float:
+    """Return how likely all of `history` fail at this task, at least 0.05: the head must know the
+    state when it is met.
+    """
+    reached = 1.0
+    for index, row in enumerate(history):
+        reached *= 1 - turn_rate_and_cost(task, row, history[:index])[0]
+    return max(reached, 0.05)
+
+
+@dataclass(frozen=True)
 class WarmStartSettings:
     """Everything a warm start depends on beside the matrix and the backbone."""
 
@@ -131,14 +271,33 @@ class WarmStartSettings:
     format: transcript.TranscriptFormat = "raw"
     workers_only: bool = False
     budget: int = 1536
-    long_stories: int = 4
-    """Stories of two and three failures per task."""
+    longer_histories: int = 4
+    """Sessions with two or three failures for each task."""
     l2: float = 3e-2
     folds: int = 5
     seed: int = 0
-    descent: DescentSettings | None = None
-    """How to fit the offsets of the second-to-last layer too; None leaves them zero. The held-out
-    report is the head's alone."""
+
+
+@dataclass(frozen=True)
+class DefaultPolicy:
+    """What decides without a checkpoint, over `members`, which are called like the rows."""
+
+    coordinator: Coordinator
+    members: tuple[Member, ...]
+
+    def choose_row(self, rows: Sequence[HeadRow]) -> ChooseRow:
+        """Return its choice of the next Worker as a policy."""
+        names = [row.row for row in rows]
+        opened = Opened(version="", repo="", pool=self.members)
+
+        def choose(task: TaskRates, failed: FailedRows) -> int:
+            events = (opened, *session_after(task, rows, failed))
+            decision = asyncio.run(self.coordinator.decide(events))
+            if isinstance(decision, Assigned) and decision.agent in names:
+                return names.index(decision.agent)
+            return failed[-1] if failed else 0
+
+        return choose
 
 
 @dataclass(frozen=True)
@@ -150,49 +309,67 @@ class WarmStartResult:
 
 
 class WarmStart:
-    """One run: the tasks, their stories, and how transcripts are seen."""
+    """Fits a head to a pass matrix with one backbone, whose hidden states are kept."""
 
-    def __init__(self, recipe: WarmStartSettings, backbone: Backbone, store: Path) -> None:
+    def __init__(
+        self,
+        recipe: WarmStartSettings,
+        backbone: Backbone,
+        hidden_states: HiddenStates,
+        default: DefaultPolicy | None = None,
+    ) -> None:
+        """`default`: what the head is compared with, None where the pool lacks its agents."""
         self._recipe = recipe
         self._backbone = backbone
-        self._store = store
-        self._seen: dict[tuple[str, FailedRows], Vector] = {}
-        self._opened: tuple[Event, ...] = ()
-        """Of a digest, which tells what agents cost."""
+        self._hidden_states = hidden_states
+        self._default = default
 
     def run(
         self, tasks: Sequence[TaskRates], data: str, tell: Callable[[str], None]
     ) -> WarmStartResult:
-        """Tell, read, cross-validate, fit on all, and pack. Raises ConfigError for one task."""
+        """Read the sessions, cross-validate, fit on all, and pack. Raise ConfigError for one
+        task.
+        """
         if len(tasks) < 2:
             raise ConfigError(
                 f"{len(tasks)} tasks are too few: one is held out to tell what was learned of "
                 f"the others"
             )
-        if self._recipe.format == "digest":
-            self._opened = (Opened(version="", repo="", pool=pool_of(self._recipe.seats, tasks)),)
-        told = self.tell_all(tasks)
-        tell(f"{len(tasks)} tasks, {len(told)} examples; reading them")
-        examples = self.examples(told, tell)
-        lines, scored = self._validate(tasks, examples)
-        offsets, head = (
-            self._no_offsets(),
-            fitting.fit_head(examples, len(ROLES), l2=self._recipe.l2),
-        )
-        if self._recipe.descent is not None:
-            tell("fitting the offsets")
-            offsets, head = self._with_offsets(told, examples, head)
-        report = {f"held-out {name}": round(value, 4) for name, value in vars(scored).items()}
-        report |= {
-            f"{line.name}: {what}": round(value, 4)
-            for line in lines
-            for what, value in (("solved", line.solved.value), ("cost", line.cost))
-        }
-        made = checkpoints.make(svf.join(offsets, head), self.meta(data, len(told), report))
-        return WarmStartResult(made, f"{policy_table(lines)}\n\n{scored.text()}")
+        decisions = self.decisions(tasks)
+        tell(f"{len(tasks)} tasks, {len(decisions)} examples; reading them")
+        try:
+            examples = self.examples(decisions)
+            outcomes, score = self._validate(tasks, examples, tell)
+        finally:
+            self._hidden_states.save()
+        names = [seat.row for seat in self._recipe.seats]
+        terms = self._recipe.terms
+        lines = policy_baselines(tasks, names, terms)
+        lines.append(policy_summary("learned, held out", list(outcomes.values())))
+        comparison = "the default was not compared: the pool lacks agents of the matrix"
+        if self._default is not None:
+            tell("playing the same tasks with the default")
+            choose = self._default.choose_row(self._recipe.seats)
+            by_default = {task.task: follow_policy(task, choose, terms.turns) for task in tasks}
+            lines.append(policy_summary("default", list(by_default.values())))
+            verdict = compare_with_default(
+                [PlayedTask(name, outcomes[name].solved, outcomes[name].cost) for name in outcomes],
+                [PlayedTask(name, row.solved, row.cost) for name, row in by_default.items()],
+                terms.cost,
+            )
+            comparison = verdict.text
+        head = fitting.fit_head(examples, len(ROLES), l2=self._recipe.l2)
+        report = {f"held-out {name}": round(value, 4) for name, value in vars(score).items()}
+        for line in lines:
+            report[f"{line.name}: solved"] = round(line.solved.value, 4)
+            report[f"{line.name}: cost"] = round(line.cost, 4)
+        meta = self.meta(data, len(decisions), report)
+        checkpoint = checkpoints.make(svf.join(self._no_offsets(), head), meta)
+        text = f"{policy_table(lines)}\n\n{score.text()}\n{comparison}"
+        return WarmStartResult(checkpoint, text)
 
     def meta(self, data: str, count: int, report: dict[str, float]) -> CheckpointMeta:
-        """What the checkpoint is valid for."""
+        """Return what the checkpoint is valid for."""
         recipe, shape = self._recipe, self._backbone.shape
         rows = tuple(seat.row for seat in recipe.seats)
         return CheckpointMeta(
@@ -213,122 +390,63 @@ class WarmStart:
             ),
         )
 
-    def tell_all(self, tasks: Sequence[TaskRates]) -> list[MatrixSession]:
-        """All stories, the same for the same recipe and tasks."""
+    def decisions(self, tasks: Sequence[TaskRates]) -> list[DecisionExample]:
+        """Return all decisions to learn from, the same for the same recipe and tasks."""
         recipe = self._recipe
-        writer = synthetic_sessions.MatrixSessionWriter(recipe.seats, random.Random(recipe.seed))
+        draw = random.Random(recipe.seed)
         return [
             example
             for task in tasks
-            for example in writer.task(task, recipe.terms, recipe.long_stories)
+            for example in matrix_examples(
+                task, recipe.seats, recipe.terms, recipe.longer_histories, draw
+            )
         ]
 
-    def examples(
-        self, told: Sequence[MatrixSession], tell: Callable[[str], None], see: Encode | None = None
-    ) -> fitting.HeadExamples:
-        """Stories as numbers. `see` reads their texts where it is given, else they are read and
-        kept in the store.
-        """
-        texts = [self.text(example.events) for example in told]
-
-        def progress(done: int, total: int) -> None:
-            if done % 50 == 0 or done == total:
-                tell(f"  {done} of {total} transcripts read")
-
+    def examples(self, decisions: Sequence[DecisionExample]) -> fitting.HeadExamples:
+        """Return the decisions as numbers."""
         return fitting.HeadExamples(
-            hidden=see(texts)
-            if see
-            else hidden_states_of(self._backbone, texts, self._store, progress),
-            rows=np.array([example.rows for example in told], np.float32),
-            roles=np.array([ROLES.index(example.role) for example in told], np.int64),
-            weights=np.array([example.weight for example in told], np.float32),
-            groups=tuple(example.group for example in told),
+            hidden=self._hidden_states([self._text(example.events) for example in decisions]),
+            rows=np.array([example.rows for example in decisions], np.float32),
+            roles=np.array([ROLES.index(example.role) for example in decisions], np.int64),
+            weights=np.array([example.weight for example in decisions], np.float32),
+            groups=tuple(example.task for example in decisions),
         )
 
-    def text(self, events: Sequence[Event]) -> str:
-        """What the coordinator would read."""
-        return transcript.transcript_text(
-            self._backbone, self._recipe, (*self._opened, *events), {}
-        )
+    def _text(self, events: Sequence[Event]) -> str:
+        return transcript.transcript_text(self._backbone, self._recipe, events, {})
 
-    def see(self, task: TaskRates, history: FailedRows) -> Vector:
-        """The state in which `history` has failed on `task`, worded by a seed of its own."""
-        known = self._seen.get((task.task, history))
-        if known is None:
-            draw = random.Random(f"{self._recipe.seed}/{task.task}/{history}")
-            text = self.text(
-                synthetic_sessions.MatrixSessionWriter(self._recipe.seats, draw).failing(
-                    task, history
-                )
-            )
-            known = self._seen[task.task, history] = hidden_states_of(
-                self._backbone, [text], self._store, lambda *_: None
-            )[0]
-        return known
+    def _state_after(self, task: TaskRates, failed: FailedRows) -> Vector:
+        text = self._text(session_after(task, self._recipe.seats, failed))
+        state: Vector = self._hidden_states([text])[0]
+        return state
 
     def _validate(
-        self, tasks: Sequence[TaskRates], examples: fitting.HeadExamples
-    ) -> tuple[list[PolicySummary], fitting.HeadScore]:
-        """Every task is decided by a head that was fitted without it."""
-        recipe, rows = self._recipe, len(self._recipe.seats)
-        outcomes: list[PolicyOutcome] = []
+        self,
+        tasks: Sequence[TaskRates],
+        examples: fitting.HeadExamples,
+        tell: Callable[[str], None],
+    ) -> tuple[dict[str, PolicyOutcome], fitting.HeadScore]:
+        """Return each task's outcome by a head that was fitted without it, and the mean score."""
+        recipe = self._recipe
+        outcomes: dict[str, PolicyOutcome] = {}
         scores: list[tuple[fitting.HeadScore, int]] = []
-        for held in fitting.group_folds(examples.groups, recipe.folds, recipe.seed):
-            head = fitting.fit_head(examples.take(~held), len(ROLES), l2=recipe.l2)
-            out = {group for group, kept in zip(examples.groups, held, strict=True) if kept}
-            policy = head_policy(head, rows, self.see)
-            outcomes += [
-                follow_policy(task, policy, recipe.terms.turns)
-                for task in tasks
-                if task.task in out
-            ]
-            scores.append((fitting.score_head(head, examples.take(held)), int(held.sum())))
-        names = [seat.row for seat in recipe.seats]
-        lines = policy_baselines(tasks, names, recipe.terms)
-        return [*lines, policy_summary("learned, held out", outcomes)], fitting.mean_score(scores)
+        folds = fitting.group_folds(examples.groups, recipe.folds, recipe.seed)
+        for number, held_out in enumerate(folds, start=1):
+            tell(f"fitting without part {number} of {len(folds)}, and judging by it")
+            head = fitting.fit_head(examples.take(~held_out), len(ROLES), l2=recipe.l2)
+            held_out_tasks = {
+                group for group, is_out in zip(examples.groups, held_out, strict=True) if is_out
+            }
+            policy = head_policy(head, len(recipe.seats), self._state_after)
+            for task in tasks:
+                if task.task in held_out_tasks:
+                    outcomes[task.task] = follow_policy(task, policy, recipe.terms.turns)
+            score = fitting.score_head(head, examples.take(held_out))
+            scores.append((score, int(held_out.sum())))
+        return outcomes, fitting.mean_score(scores)
 
     def _no_offsets(self) -> tuple[Vector, ...]:
         return tuple(np.zeros(size, np.float32) for size in svf.ranks(self._backbone.shape))
-
-    def _with_offsets(
-        self, told: Sequence[MatrixSession], examples: fitting.HeadExamples, head: Vector
-    ) -> tuple[tuple[Vector, ...], Vector]:
-        """Offsets by gradient, then the head fitted again to the states they lead to. The backbone
-        is left as it was."""
-        recipe = self._recipe
-        assert recipe.descent is not None
-        texts = [self.text(example.events) for example in told]
-        adapter = svf.SvfAdapter(
-            self._backbone.model, self._store / "svf" / self._backbone.identity[:16]
-        )
-        tokens = [self._backbone.tokens(text) for text in texts]
-        offsets = fit_offsets(
-            LastLayers(self._backbone, adapter, wide=True), tokens, examples, head, recipe.descent
-        )
-        try:
-            adapter.apply(offsets)
-            self._backbone.forget()
-            moved = hidden_states_of(
-                self._backbone, texts, self._store, lambda *_: None, offsets=states_name(offsets)
-            )
-        finally:
-            adapter.apply(self._no_offsets())
-            self._backbone.forget()
-        return offsets, fitting.fit_head(replace(examples, hidden=moved), len(ROLES), l2=recipe.l2)
-
-
-def pool_of(seats: Sequence[HeadRow], tasks: Sequence[TaskRates]) -> tuple[Member, ...]:
-    """The rows as agents of a pool, at the mean costs of their turns."""
-    costs = {
-        seat.row: mean(task.rows[index].first_cost for task in tasks)
-        for index, seat in enumerate(seats)
-    }
-    prices = {row: Price(input=cost, output=cost) for row, cost in costs.items()}
-    slots = assign_slots(prices) | {slot: slot for slot in SLOTS if slot in prices}
-    return tuple(
-        Member(name=row, provider="", model=row, slot=slots[row], price=price)
-        for row, price in prices.items()
-    )
 
 
 def parse_head_rows(texts: Sequence[str]) -> tuple[HeadRow, ...]:

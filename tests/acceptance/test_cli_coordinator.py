@@ -304,7 +304,7 @@ WRONG = [
         ("coordinator", "import", "zeros.npy", "--backbone", "/nowhere"),
         "there is no backbone at /nowhere",
     ),
-    (("coordinator", "import", "zeros.npy", "--format", "poem"), "Invalid value for '--format'"),
+    (("coordinator", "import", "zeros.npy", "--format", "poem"), "there are raw and chat"),
     (("coordinator", "import", "text.npy"), "text.npy is not a whole .npy file"),
     (("coordinator", "import", "words.npy"), "words.npy does not hold floating-point numbers"),
     (
@@ -318,8 +318,7 @@ WRONG = [
     (("coordinator", "import", "zeros.npy", "--no-roles"), "says itself how it was trained"),
     (("coordinator", "export", "."), ". is a folder"),
     (("coordinator", "export", "text.npy/deep.npy"), "text.npy/deep.npy cannot be written"),
-    (("coordinator", "bench", "--lengths", "1"), "--lengths takes numbers of tokens from 2"),
-    (("coordinator", "bench", "--lengths", "many"), "--lengths takes numbers of tokens from 2"),
+    (("route", "x", "--format", "digest"), "--format digest is gone"),
     (("route",), "there is nothing to decide about"),
     (("route", "  "), "there is nothing to decide about"),
     (("route", "latest"), "this folder has no session yet"),
@@ -515,17 +514,16 @@ def test_halves_of_letters_are_no_text(
     assert "standard input is not UTF-8 text" in err
 
 
-def test_bench_measures_every_kind_of_decision(
+def test_bench_times_a_decision_and_says_why_the_kind_is_not_read(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("coordinator", "bench", "--lengths", "80,120", "--repeats", "1")
+    words = ("coordinator", "bench", "--repeats", "1")
     code, out, _ = fugu(*words, "--json", capture=capsys)
-    found = json.loads(out)
-    kinds = [(line["tokens"], line["kind"]) for line in found["lines"]]
+    times = json.loads(out)
     assert code == 0
-    assert kinds == [(n, kind) for n in (80, 120) for kind in ("cold", "warm +64", "warm +1")]
-    assert found["device"] == "cpu"
-    assert "times cheaper than cold" in fugu(*words, capture=capsys)[1]
+    assert times["planning"] > 0 and times["reading"] is None
+    assert "there is no kind head for the backbone" in times["missing"]
+    assert "a decision without a reading" in fugu(*words, capture=capsys)[1]
 
 
 def test_the_published_file_is_known_by_its_hash(

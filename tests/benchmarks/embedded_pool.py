@@ -2,14 +2,11 @@
 and routed.
 
     python tests/benchmarks/embedded_pool.py --tasks DIR --out DIR [--only quixbugs,hefix-py]
-    [--arms one-pass,trinity] python tests/benchmarks/embedded_pool.py --tasks DIR --out DIR --store
-    DIR --arms held-out,single:coder,random
+    [--arms one-pass,cascade]
 
 Takes hours: run it with `nice`, one at a time. What was measured is kept in the --out folder
-(one_pass.jsonl, loop.jsonl, sessions/) and not measured again; a run that was stopped goes on. With
---store, whose checkpoints embedded_held_out.py made, the rows are those of held_out.jsonl: arms
-measured at one time, each task with the checkpoint that had not seen it, and every arm first in its
-turn. The report is written at the end.
+(one_pass.jsonl, loop.jsonl, sessions/) and not measured again; a run that was stopped goes on. The
+report is written at the end.
 """
 
 from __future__ import annotations
@@ -18,19 +15,14 @@ import argparse
 import os
 import platform
 import sys
-import time
 import zlib
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import embedded_slices
 import one_pass
 from arms import measure_arms
-from embedded_anytime import anytime_table, bars, level_table, pace_table
-from embedded_held_out import checkpoint_of
 from on_tasks import embedded, measured, tell
 
 from fugu_cli import __version__, prompts, wiring
@@ -44,13 +36,12 @@ from fugu_cli.safety import policy
 from fugu_cli.training.evaluation import results_folder, rollout
 from fugu_cli.training.tasks import Task
 
-ONE_PASS, HELD_OUT = "one-pass", "held-out"
+ONE_PASS = "one-pass"
 ARMS = (
     ONE_PASS,
     *("single:small", "single:coder", "single:coder-5x"),
     *("cascade", "random", "trinity"),
 )
-SHOWN = (HELD_OUT, "single:coder", "single:coder-5x", "cascade", "random")
 PLAN = (("coder", (0, 1)), ("small", (0, 1)), ("coder", (2, 3)), ("small", (2, 3)))
 """The pass matrix: greedy answers first, mended and written anew, then the sampled ones. `coder-5x`
 is `coder` asked up to five times."""
@@ -68,13 +59,11 @@ class Options:
     arms: tuple[str, ...]
     limit: float
     report: Path
-    store: Path | None
-    until: float
 
     @property
     def outcomes(self) -> Path:
         """The rows of the loop."""
-        return self.out / ("loop.jsonl" if self.store is None else "held_out.jsonl")
+        return self.out / "loop.jsonl"
 
 
 def options(arguments: Sequence[str]) -> Options:
@@ -102,24 +91,13 @@ def options(arguments: Sequence[str]) -> Options:
     parser.add_argument(
         "--report", type=Path, default=RESULT, help="the report to write (default: %(default)s)"
     )
-    parser.add_argument(
-        "--store", type=Path, help="the folder of embedded_held_out.py, for the arm held-out"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=1e9, help="begin nothing more after that many seconds"
-    )
     given = parser.parse_args(arguments)
-    until = time.monotonic() + given.seconds
     arms = tuple(arm for arm in given.arms.split(",") if arm)
-    known = {*ARMS, HELD_OUT, *(f"single:{entry.name}" for entry in EMBEDDED)}
+    known = {*ARMS, *(f"single:{entry.name}" for entry in EMBEDDED)}
     if unknown := [arm for arm in arms if arm not in known]:
-        parser.error(f"no arm {unknown[0]!r}; there are {', '.join([*ARMS, HELD_OUT])}")
-    if HELD_OUT in arms and given.store is None:
-        parser.error("held-out needs --store")
+        parser.error(f"no arm {unknown[0]!r}; there are {', '.join(ARMS)}")
     only = tuple(name for name in given.only.split(",") if name)
-    return Options(
-        given.tasks, given.out.resolve(), only, arms, given.limit, given.report, given.store, until
-    )
+    return Options(given.tasks, given.out.resolve(), only, arms, given.limit, given.report)
 
 
 async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
@@ -131,14 +109,8 @@ async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
             write_report(chosen, tasks)
     arms = [arm for arm in chosen.arms if arm != ONE_PASS]
     try:
-        if chosen.store is None:
-            await measure_arms(
-                tasks, arms, partial(open_session, chosen=chosen), chosen.outcomes, tell
-            )
-        else:
-            await embedded_slices.measure(
-                tasks, arms, partial(open_session, chosen=chosen), chosen.outcomes, chosen.until
-            )
+        opening = partial(open_session, chosen=chosen)
+        await measure_arms(tasks, arms, opening, chosen.outcomes, tell)
     finally:
         write_report(chosen, tasks)
 
@@ -156,12 +128,8 @@ async def open_session(place: rollout.RolloutContext, chosen: Options) -> rollou
     """A session as `fugu run` opens it, with the embedded pool and nobody to ask. Draws differ from
     task to task.
     """
-    held_out = place.arm == HELD_OUT and chosen.store is not None
     config = Config(
-        coordinator="trinity" if held_out else place.arm,
-        checkpoint=checkpoint_of(chosen.store, place.task.id)
-        if held_out and chosen.store
-        else None,
+        coordinator=place.arm,
         data_dir=place.data,
         cache_dir=default_cache(),
         time_limit=chosen.limit,
@@ -186,10 +154,7 @@ def write_report(chosen: Options, tasks: Sequence[Task]) -> None:
     attempts = one_pass.newest_attempts(
         results_folder.read_rows(chosen.out / "one_pass.jsonl", one_pass.OnePassAttempt)
     )
-    outcomes, fresh = (
-        results_folder.read_rows(chosen.out / name, rollout.RolloutOutcome)
-        for name in ("loop.jsonl", "held_out.jsonl")
-    )
+    outcomes = results_folder.read_rows(chosen.outcomes, rollout.RolloutOutcome)
     machine = (
         f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python "
         f"{platform.python_version()}"
@@ -208,36 +173,9 @@ def write_report(chosen: Options, tasks: Sequence[Task]) -> None:
         loop=one_pass.loop_table(outcomes, sources).rstrip(),
         endings=one_pass.endings_table(outcomes, sources).rstrip(),
         paired=one_pass.paired_table(outcomes, sources).rstrip(),
-        **held_out_tables(complete(fresh), sources),
     )
     chosen.report.parent.mkdir(parents=True, exist_ok=True)
     chosen.report.write_text(text, encoding="utf-8")
-
-
-def complete(outcomes: Sequence[rollout.RolloutOutcome]) -> list[rollout.RolloutOutcome]:
-    """The rows of the tasks that every arm has finished."""
-    arms = {row.arm for row in outcomes}
-    done = Counter(row.task for row in outcomes)
-    found = [row for row in outcomes if done[row.task] == len(arms)]
-    return sorted(found, key=lambda row: SHOWN.index(row.arm) if row.arm in SHOWN else len(SHOWN))
-
-
-def held_out_tables(
-    fresh: Sequence[rollout.RolloutOutcome], sources: one_pass.Sources
-) -> dict[str, str]:
-    """What the report says of the arms that were measured beside the held-out one."""
-    return {
-        "fresh_count": str(len({row.task for row in fresh})),
-        "fresh": one_pass.loop_table(fresh, sources).rstrip(),
-        "bars": bars(fresh, HELD_OUT, "single:coder"),
-        "fresh_endings": one_pass.endings_table(fresh, sources).rstrip(),
-        "fresh_paired": one_pass.paired_table(fresh, sources).rstrip(),
-        "pace": pace_table(fresh),
-        "anytime": anytime_table(fresh, even=False),
-        "level": level_table(fresh, HELD_OUT, even=False),
-        "anytime_even": anytime_table(fresh, even=True),
-        "level_even": level_table(fresh, HELD_OUT, even=True),
-    }
 
 
 def main(arguments: Sequence[str]) -> int:

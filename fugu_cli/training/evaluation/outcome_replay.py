@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from fugu_cli.coordinators import Coordinator, CoordinatorSettings, action_space
 from fugu_cli.coordinators.rules import Cascade
-from fugu_cli.coordinators.trinity import HeadReader, ReadTranscript, transcript_of
+from fugu_cli.coordinators.trinity import HeadReader, ReadTranscript
 from fugu_cli.errors import ConfigError
 from fugu_cli.messages import Call
 from fugu_cli.session.events import (
@@ -199,8 +199,6 @@ class ReadingOnce(HeadReader):
     ) -> ReadTranscript:
         """The first mask that is met says whether a text is read again for its rounding."""
         key: object = tuple(event for event in events if not isinstance(event, Masked))
-        if self.meta.format == "digest":
-            key = transcript_of(self.meta, events, members)
         if key not in self._found:
             self._found[key] = await super().read(events, members, settled)
         return self._found[key]

@@ -24,7 +24,6 @@ from fugu_cli.training.evolution import (
     fitness,
 )
 from fugu_cli.training.search import Candidates, HeadCandidates
-from tests.benchmarks.slots.replay import CombinedTrial
 
 SMALL = EvolutionSettings(population=6, iterations=6, sigma=0.3, seed=1)
 WANTED = np.array([1.0, -1.0, 0.5])
@@ -233,18 +232,3 @@ def test_fitness_is_reward_and_its_shaping_terms() -> None:
 def test_a_replication_that_failed_for_outside_reasons_is_dropped_not_zero() -> None:
     found = fitness(played([[1, np.nan], [1, 0]], [[1, 0], [1, 0]]), FitnessWeights(cost=0))
     np.testing.assert_allclose(found, [1.0, 0.5])
-
-
-def test_trials_side_by_side_count_by_their_weights() -> None:
-    class Fixed:
-        def __init__(self, value: float, count: int) -> None:
-            self._played = played([[value] * count], [[1, 0]])
-
-        def play(self, candidates: Candidates, iteration: int) -> TrialResult:
-            return self._played
-
-        def validate(self, candidates: Candidates) -> TrialResult | None:
-            return self._played
-
-    both = CombinedTrial([(Fixed(1.0, 2), 1.0), (Fixed(0.0, 6), 3.0)])  # type: ignore[list-item]
-    assert both.play(breed(np.zeros((1, 3))), 0).solved.mean() == pytest.approx(0.25)

@@ -1,6 +1,4 @@
-"""sep-CMA-ES through `cma`: small memory, the mean as the result, exact going on; random search
-keeps the best.
-"""
+"""sep-CMA-ES through `cma`: small memory, the mean as the result, exact going on."""
 
 import tracemalloc
 
@@ -9,7 +7,6 @@ import pytest
 
 from fugu_cli.errors import UsageError
 from fugu_cli.training.evolution import SepCMA, population_size
-from tests.benchmarks.planted_pool import RandomSearch
 
 N = 19_456
 
@@ -74,16 +71,6 @@ def test_a_fitness_that_is_no_number_is_refused() -> None:
         search.tell(search.ask(), np.array([1.0, np.nan, 0.0, 0.0]))
     with pytest.raises(UsageError, match="cannot be ranked"):
         SepCMA(np.zeros(3), 2)
-
-
-def test_random_search_keeps_the_best_candidate() -> None:
-    search = RandomSearch(3, 5, seed=1)
-    seen = []
-    for _ in range(4):
-        seen.append(search.ask())
-        search.tell(seen[-1], bowl(seen[-1]))
-    everything = np.concatenate(seen)
-    np.testing.assert_array_equal(search.mean, everything[bowl(everything).argmax()])
 
 
 def test_other_options_of_cma_are_passed_on() -> None:

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from fugu_cli.coordinators import CoordinatorSettings, action_space, backbone
+from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.coordinators.trinity import Trinity, reader_with
 from fugu_cli.errors import ConfigError
 from fugu_cli.session import views
-from fugu_cli.session.events import Assigned, Member, Opened, Price
+from fugu_cli.session.events import Assigned, Member, Opened
 from fugu_cli.training.pass_matrix import (
     HeadRow,
     RowRates,
@@ -22,9 +23,16 @@ from fugu_cli.training.pass_matrix import (
     row_values,
     softmax,
 )
-from fugu_cli.training.search import hidden_states_of
-from fugu_cli.training.sft import WarmStart, WarmStartSettings, parse_head_row
-from fugu_cli.training.synthetic_sessions import MatrixSession, MatrixSessionWriter
+from fugu_cli.training.search import HiddenStates
+from fugu_cli.training.sft import (
+    DecisionExample,
+    DefaultPolicy,
+    WarmStart,
+    WarmStartSettings,
+    matrix_examples,
+    parse_head_row,
+    session_after,
+)
 from tests.unit.coordinators import tiny
 
 SEATS = (HeadRow("cheap", "small"), HeadRow("middle", "coder"), HeadRow("strong", "coder", 3))
@@ -40,75 +48,71 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.folder(tmp_path_factory.mktemp("sft") / "backbone")
 
 
-def told(count: int = 4) -> list[MatrixSession]:
-    return list(MatrixSessionWriter(SEATS, random.Random(3)).task(TASK, ValueSettings(), count))
+def examples(count: int = 4) -> list[DecisionExample]:
+    return list(matrix_examples(TASK, SEATS, ValueSettings(), count, random.Random(3)))
 
 
 def test_one_task_is_too_few_to_tell_what_was_learned(folder: Path, tmp_path: Path) -> None:
     loaded = backbone.load_backbone(folder, cache=tmp_path / "cache", device="cpu")
+    states = HiddenStates(loaded, tmp_path, lambda _: None)
     with pytest.raises(ConfigError, match="1 tasks are too few"):
-        WarmStart(WarmStartSettings(SEATS), loaded, tmp_path).run([TASK], "a table", lambda _: None)
+        WarmStart(WarmStartSettings(SEATS), loaded, states).run([TASK], "a table", lambda _: None)
 
 
-def test_a_story_leads_to_what_the_loop_would_ask_for_next() -> None:
-    for story in told():
-        assert sum(story.rows) == pytest.approx(1)
-        run = views.tests(story.events)
-        assert (story.role == "verifier") == (
-            (run is None or run.ok)
-            and bool(views.turns(story.events))
-            and views.turns(story.events)[-1].assigned.role == "worker"
-        )
-        assert action_space.request_end(story.events, turns=9, verify_answers=False) is None
+def test_an_example_leads_to_what_the_loop_would_ask_for_next() -> None:
+    for example in examples():
+        assert sum(example.rows) == pytest.approx(1)
+        run = views.tests(example.events)
+        turns = views.turns(example.events)
+        assert (example.role == "verifier") == (bool(turns) and (run is None or run.ok))
+        assert action_space.request_end(example.events, turns=9, verify_answers=False) is None
 
 
 def test_failures_aim_at_the_values_of_their_state() -> None:
-    for story in told():
-        if story.history is not None:
-            assert story.rows == softmax(
-                row_values(TASK, story.history, ValueSettings()), ValueSettings().tau
-            )
-            failed = [turn.assigned.agent for turn in views.turns(story.events)]
-            assert failed == [SEATS[row].row for row in story.history]
-            assert [check.suite for check in views.unmet_checks(story.events)] == [True]
+    events = session_after(TASK, SEATS, (1, 0))
+    assert [turn.assigned.agent for turn in views.turns(events)] == ["middle", "cheap"]
+    assert [check.suite for check in views.unmet_checks(events)] == [True]
+    wanted = softmax(row_values(TASK, (0,), ValueSettings()), ValueSettings().tau)
+    failed_once = session_after(TASK, SEATS, (0,))
+    assert [example.rows for example in examples() if example.events == failed_once] == [wanted]
 
 
-def test_a_row_with_attempts_leaves_its_draws_rolled_back() -> None:
-    events = MatrixSessionWriter(SEATS, random.Random(0)).failing(TASK, (2,))
-    turn = views.turns(events)[-1]
-    assert (len(turn.draws), turn.replies, turn.changes) == (3, (), ())
+def test_nobody_is_taught_to_verify_own_work() -> None:
+    rows = [seat.row for seat in SEATS]
+    for example in examples():
+        if example.role == "verifier":
+            author = views.turns(example.events)[-1].assigned.agent
+            assert example.rows[rows.index(author)] == 0
 
 
-def test_stories_repeat_with_their_seed() -> None:
-    assert told() == told()
+def test_examples_repeat_with_their_seed() -> None:
+    assert examples() == examples()
 
 
-def test_where_no_tests_judge_a_verifier_does_and_work_goes_on_after_a_revise() -> None:
-    stories = [story for story in told() if views.tests(story.events) is None]
-    assert [story.role for story in stories] == ["worker", "verifier", "worker"]
-    (_, worked, revised) = [views.turns(story.events) for story in stories]
-    assert [turn.assigned.role for turn in revised] == ["worker", "verifier"]
-    row = [seat.row for seat in SEATS].index(worked[0].assigned.agent)
-    assert stories[2].rows == softmax(
-        row_values(TASK, (row,), ValueSettings()), ValueSettings().tau
-    )
-
-
-def test_states_are_computed_once(folder: Path, tmp_path: Path) -> None:
+def test_states_are_read_once_and_kept(folder: Path, tmp_path: Path) -> None:
     loaded = backbone.load_backbone(folder, device="cpu")
-    calls: list[tuple[int, int]] = []
     texts = ["user: a", "user: b", "user: a"]
-    first = hidden_states_of(loaded, texts, tmp_path, lambda *now: calls.append(now))
-    second = hidden_states_of(loaded, [*texts, "user: c"], tmp_path, lambda *now: calls.append(now))
-    assert calls == [(1, 2), (2, 2), (1, 1)]
-    assert np.array_equal(first, second[:3])
+    first = HiddenStates(loaded, tmp_path, lambda _: None)(texts)
+    kept = HiddenStates(loaded, tmp_path, lambda _: None)
+    loaded.read = lambda *_: pytest.fail("was read before")  # type: ignore[method-assign]
+    assert np.array_equal(first, kept(texts))
     assert np.array_equal(first[0], first[2])
+    del loaded.read
     (file,) = tmp_path.glob("states-*.npz")
     file.write_bytes(file.read_bytes()[:-30])
-    assert np.array_equal(
-        hidden_states_of(loaded, texts, tmp_path, lambda *now: calls.append(now)), first
-    ), "one that was cut"
-    assert calls[3:] == [(1, 2), (2, 2)]
+    cut = HiddenStates(loaded, tmp_path, lambda _: None)
+    assert np.array_equal(cut(texts), first)
+
+
+def test_texts_that_are_asked_for_singly_do_not_write_the_store_each_time(
+    folder: Path, tmp_path: Path
+) -> None:
+    states = HiddenStates(backbone.load_backbone(folder, device="cpu"), tmp_path, lambda _: None)
+    for number in range(5):
+        states([f"user: {number}"])
+    assert not list(tmp_path.glob("states-*.npz"))
+    states.save()
+    assert len(list(tmp_path.glob("states-*.npz"))) == 1
 
 
 def textual(count: int) -> list[TaskRates]:
@@ -126,8 +130,9 @@ def textual(count: int) -> list[TaskRates]:
 
 def test_what_the_text_says_is_learned_and_decided_by(folder: Path, tmp_path: Path) -> None:
     loaded = backbone.load_backbone(folder, device="cpu")
-    recipe = WarmStartSettings(SEATS, ValueSettings(turns=2), l2=1e-4, long_stories=0, folds=3)
-    result = WarmStart(recipe, loaded, tmp_path).run(textual(16), "synthetic", lambda _: None)
+    recipe = WarmStartSettings(SEATS, ValueSettings(turns=2), l2=1e-4, longer_histories=0, folds=3)
+    states = HiddenStates(loaded, tmp_path, lambda _: None)
+    result = WarmStart(recipe, loaded, states).run(textual(16), "made", lambda _: None)
     assert "learned, held out" in result.report
     scored = dict(result.checkpoint.meta.training.report)
     assert scored["learned, held out: solved"] > 0.8
@@ -139,7 +144,7 @@ def test_what_the_text_says_is_learned_and_decided_by(folder: Path, tmp_path: Pa
     right = 0
     for task in textual(16)[:8]:
         opened = Opened(version="1", repo="/r", pool=pool)
-        events = [opened, *MatrixSessionWriter(SEATS, random.Random(task.task)).failing(task, ())]
+        events = [opened, *session_after(task, SEATS, ())]
         found = asyncio.run(trinity.decide(events))
         assert isinstance(found, Assigned)
         assert found.role == "worker"
@@ -147,36 +152,23 @@ def test_what_the_text_says_is_learned_and_decided_by(folder: Path, tmp_path: Pa
     assert right >= 7
 
 
-def test_a_digest_tells_what_the_rows_cost(folder: Path, tmp_path: Path) -> None:
-    """So a head trained on it reads the same words in a session over a pool of such prices."""
+def test_a_head_that_reads_the_request_is_recommended_over_a_default_that_does_not(
+    folder: Path, tmp_path: Path
+) -> None:
     loaded = backbone.load_backbone(folder, device="cpu")
-    rates = (RowRates(0.6, 0.0, 0.1, 0.1), RowRates(0.1, 0.1, 0.5, 0.5), RowRates(0.9, 0.5, 1, 1))
-    tasks = [TaskRates(f"t{n}", f"number {n}", rates) for n in range(6)]
-    recipe = WarmStartSettings(
-        (*SEATS[:2], HeadRow("strong", "opus")), l2=1e-4, format="digest", budget=256, folds=2
-    )
-    made = WarmStart(recipe, loaded, tmp_path).run(tasks, "synthetic", lambda _: None).checkpoint
-    costs = {"cheap": 0.2, "middle": 1.0, "strong": 2.0}
+    recipe = WarmStartSettings(SEATS, ValueSettings(turns=2), l2=1e-4, longer_histories=0, folds=3)
     pool = tuple(
-        Member(
-            name=f"my-{slot}",
-            provider="local",
-            model=slot,
-            slot=slot,
-            price=Price(input=cost, output=cost),
-        )  # type: ignore[arg-type]
-        for slot, cost in costs.items()
+        Member(name=seat.row, provider="openai", model="m", slot=seat.row)  # type: ignore[arg-type]
+        for seat in SEATS
     )
-    trinity = Trinity(reader_with(made, loaded), pool, CoordinatorSettings())
-    opened = Opened(version="1", repo="/r", pool=pool)
-    found = asyncio.run(
-        trinity.decide(
-            [opened, *MatrixSessionWriter(SEATS, random.Random(0)).failing(tasks[0], ())]
-        )
-    )
-    assert isinstance(found, Assigned) and found.scores is not None
-    assert (found.agent, found.role) == ("my-cheap", "worker")
-    assert "prices: cheap 1, middle 5, strong 10\n" in found.scores.read
+    default = DefaultPolicy(Cascade(pool, CoordinatorSettings()), pool)
+    states = HiddenStates(loaded, tmp_path, lambda _: None)
+    told: list[str] = []
+    report = WarmStart(recipe, loaded, states, default).run(textual(16), "made", told.append).report
+    assert "use the checkpoint: it is surely better than the default" in report
+    assert len(told) > 4
+    few = WarmStart(recipe, loaded, states, default).run(textual(6), "made", told.append).report
+    assert "keep the default: fewer than 8 held-out tasks tell nothing" in few
 
 
 @pytest.mark.parametrize("text", ["cheap", "=a", "cheap=", "cheap=a*", "cheap=a*x"])

@@ -13,8 +13,10 @@ import pytest
 
 import fugu_cli
 from fugu_cli.__main__ import called
-from fugu_cli.cli.train_evolve import HeldOutScores, right
+from fugu_cli.cli.train_evolve import right
+from fugu_cli.config import Config
 from fugu_cli.coordinators import checkpoint
+from fugu_cli.training.default_comparison import PlayedTask, compare_with_default
 from fugu_cli.training.evaluation.rollout import RolloutOutcome
 from tests.acceptance.loopback import KEY, Loopback, Refuses, running
 from tests.research.evaluation.pool import configured, fixes, idles, suite, task
@@ -161,25 +163,19 @@ def test_a_warm_start_from_a_matrix(here: Path, capsys: pytest.CaptureFixture[st
     assert (here / "again.safetensors").read_bytes() == (here / "warm.safetensors").read_bytes()
 
 
-def test_a_head_that_was_trained_on_the_digest_is_refused_in_one_sentence(
+def test_an_evolution_begins_with_nobody_preferred_where_no_checkpoint_is_named(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, _, err = fugu(
-        capsys, "train", "sft", "matrix.jsonl", *ROWS, "--digest", "--out", "made.safetensors"
+    rc = Path(os.environ["HOME"]) / ".fugurc"
+    lines = rc.read_text().splitlines()
+    rc.write_text("\n".join(line for line in lines if not line.startswith("checkpoint")))
+    small = ("--population", "4", "--replications", "1", "--iterations", "1")
+    code, out, err = fugu(
+        capsys, "train", "evolve", suite(here, task("a")), *small, "--out", "fresh"
     )
     assert code == 0, err
-    meta = checkpoint.load(here / "made.safetensors").meta
-    assert (meta.format, meta.budget) == ("digest", 256)
-    code, _, err = fugu(
-        capsys,
-        "route",
-        "mend calc.txt",
-        "--coordinator",
-        "trinity",
-        "--checkpoint",
-        "made.safetensors",
-    )
-    assert code == 1 and "reads a digest, which is no longer used" in err
+    made = checkpoint.load(Path(out.strip())).meta
+    assert (made.rows, made.kind) == (("idler", "worker"), "agents")
 
 
 def test_candidates_are_judged_by_real_sessions_and_a_killed_run_repeats_no_call(
@@ -236,29 +232,24 @@ def test_what_was_evolved_is_judged_on_tasks_that_no_candidate_met(
         (row["place"], row["outcome"]["arm"]) for row in rows if row["place"].startswith("held-")
     } == {
         ("held-evolved", "trinity"),
-        ("held-start", "trinity"),
-        ("held-cascade", "cascade"),
+        ("held-default", Config().coordinator),
     }
-    assert out.startswith("held out: 1 task, 2 rollouts an arm\nevolved: solved ")
-    assert (here / "run" / "checkpoint.safetensors").exists() == (
-        "the checkpoint in use stays" not in out
-    )
+    assert out.startswith("checkpoint, held out: solved ")
+    assert "keep the default: fewer than 8 held-out tasks tell nothing" in out
 
 
 @pytest.mark.parametrize(
-    ("evolved", "start", "cascade", "passes"),
-    [
-        ((1.0, 1.0), (1.0, 0.0), (1.0, 1.0), True),
-        ((1.0, 1.0), (1.0, 1.0), (0.0, 0.0), False),
-        ((1.0, 0.0), (0.0, 0.0), (1.0, 1.0), True),
-        ((0.5, 0.5), (0.0, 0.0), (1.0, 1.0), False),
-    ],
+    ("solved", "recommended"),
+    [((1.0,) * 12, True), ((1.0, 0.0) * 6, False), ((1.0,) * 4, False)],
 )
-def test_a_checkpoint_is_left_only_where_it_is_better_and_the_cascade_is_not_surely(
-    evolved: tuple[float, ...], start: tuple[float, ...], cascade: tuple[float, ...], passes: bool
+def test_a_checkpoint_is_recommended_only_where_it_is_surely_better(
+    solved: tuple[float, ...], recommended: bool
 ) -> None:
-    scores = HeldOutScores(1, (evolved, start, cascade), ((0.0, 0.0),) * 3)
-    assert scores.verdict(0.1)[1] == passes
+    trained = [PlayedTask(str(number), value, 0.5) for number, value in enumerate(solved)]
+    default = [PlayedTask(str(number), 0.4, 0.5) for number in range(len(solved))]
+    comparison = compare_with_default(trained, default, 0.1)
+    assert comparison.is_recommended == recommended
+    assert ("keep the default" in comparison.text) != recommended
 
 
 @pytest.mark.parametrize(
@@ -418,7 +409,12 @@ def test_an_agent_that_dies_ends_an_evolution_which_goes_on_as_if_nothing_had_be
     [
         (("train", "evolve"), "Missing argument"),
         (("train", "evolve", "no-such-folder"), "no-such-folder"),
-        (("train", "sessions"), "only 0 requests"),
+        (
+            ("train", "sessions", "--all"),
+            "fugu train sessions is gone",
+        ),
+        (("train", "sft", "matrix.jsonl", "--digest"), "--digest is gone"),
+        (("train", "sft", "matrix.jsonl", "--offsets"), "`fugu train evolve --offsets`"),
         (("train", "sft", "none.jsonl"), "the pass matrix cannot be read"),
     ],
 )

@@ -12,7 +12,6 @@ from safetensors.numpy import save_file
 from fugu_cli.coordinators import checkpoint as checkpoints
 from fugu_cli.coordinators.backbone_files import shape_of
 from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, TrainingOrigin
-from fugu_cli.coordinators.trinity import SHIPPED
 from fugu_cli.errors import CoordinatorUnavailable
 from tests.unit.coordinators import tiny
 
@@ -93,7 +92,7 @@ def test_a_damaged_file_is_refused(made: Checkpoint, tmp_path: Path, damage: str
     path.write_bytes(DAMAGE[damage](path.read_bytes()))
     with pytest.raises(CoordinatorUnavailable, match="is not a whole checkpoint of fugu") as caught:
         checkpoints.load(path)
-    assert "the one that ships" in caught.value.hint
+    assert "leave `checkpoint` out" in caught.value.hint
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e9])
@@ -160,21 +159,3 @@ def test_pickles_and_whole_numbers_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "b.npy", np.arange(5))
     with pytest.raises(CoordinatorUnavailable, match="floating-point"):
         checkpoints.read_npy(tmp_path / "b.npy")
-
-
-def test_the_shipped_checkpoint_is_one_of_slots_and_its_record_says_that_it_is_ahead_of_the_cascade() -> (
-    None
-):
-    """On what the head had not seen, by more than both standard errors."""
-    shipped = checkpoints.load(SHIPPED).meta
-    assert (shipped.kind, shipped.rows, shipped.roles) == (
-        "slots",
-        ("cheap", "middle", "strong"),
-        True,
-    )
-    assert (shipped.format, shipped.budget, shipped.training.stage) == ("digest", 256, "warm start")
-    assert shipped.training.data
-    assert shipped.training.examples > 1000
-    record = dict(shipped.training.report)
-    errors = record["head: error"] + record["cascade: error"]
-    assert record["head: below"] < record["cascade: below"] - errors

@@ -1,10 +1,12 @@
 """Reading for a head: the backbone is loaded once, in the background; a digest is refused."""
 
 import asyncio
+import json
 import threading
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import save_file
 
 from fugu_cli.coordinators import CoordinatorSettings, Decision, backbone, checkpoint, trinity
 from fugu_cli.coordinators.backbone import Backbone
@@ -28,7 +30,9 @@ def test_a_digest_checkpoint_is_refused_and_the_composed_head_decides(
     folder: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.safetensors"
-    checkpoint.save(tiny.checkpoint(tiny.meta(folder, format="digest", budget=256)), path)
+    made = tiny.checkpoint(tiny.meta(folder))
+    described = made.meta.model_dump(mode="json") | {"format": "digest", "budget": 256}
+    save_file({"vector": made.vector}, path, metadata={"fugu": json.dumps(described)})
     files = TrinityFiles(path, str(folder), tmp_path / "cache")
     composed = ComposedHead(POOL, SETTINGS)
     coordinator, _, _ = trinity.build_trinity(files, POOL, SETTINGS, composed)
