@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import save_file
 
-from fugu_cli.coordinators import CoordinatorSettings, Decision, backbone, checkpoint, trinity
+from fugu_cli.coordinators import CoordinatorSettings, Decision, backbone, trinity
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.checkpoint import Checkpoint
 from fugu_cli.coordinators.composed import ComposedHead
