@@ -67,9 +67,10 @@ def resolved(line: str) -> tuple[object, list[str]]:
 def options(command: object) -> set[str]:
     found = {
         name
-        for parameter in command.params
+        for parameter in command.params  # type: ignore[attr-defined]
+        if not getattr(parameter, "hidden", False)
         for name in (*parameter.opts, *parameter.secondary_opts)
-    }  # type: ignore[attr-defined]
+    }
     return {name for name in found if name.startswith("-")} | {"--help", "-h"}
 
 
@@ -81,6 +82,7 @@ def commands() -> Iterator[tuple[str, object]]:
         yield from (
             (f"fugu {name} {word}", inner)
             for word, inner in getattr(command, "commands", {}).items()
+            if not inner.hidden
         )
 
 
@@ -173,8 +175,8 @@ def test_the_pages_together_show_every_command() -> None:
     text = "\n".join(PAGES.values())
     for name, command in TREE.commands.items():  # type: ignore[attr-defined]
         assert f"fugu {name}" in text, name
-        for inner in getattr(command, "commands", {}):
-            assert f"fugu {name} {inner}" in text, inner
+        for word, inner in getattr(command, "commands", {}).items():
+            assert inner.hidden or f"fugu {name} {word}" in text, word
 
 
 def test_the_evaluation_page_lists_every_arm_and_what_a_task_may_say() -> None:
