@@ -50,6 +50,8 @@ class Says:
     thinking: str = ""
     sealed: bool = False
     """A piece of sealed reasoning names the first call by its id, as OpenRouter sends it."""
+    cut: bool = False
+    """It reached the limit of tokens."""
 
 
 @dataclass(frozen=True)
@@ -524,7 +526,7 @@ def _completions(asked: Asked, answer: Says) -> Iterator[bytes]:
     if answer.sealed:
         piece = {"type": "reasoning.encrypted", "data": "c2VhbGVk", "id": "call_0", "index": 0}
         yield chunk({"reasoning_details": [piece]})
-    yield chunk({}, "tool_calls" if answer.calls else "stop")
+    yield chunk({}, "length" if answer.cut else "tool_calls" if answer.calls else "stop")
     if answer.tokens is not None:
         usage = {
             "prompt_tokens": answer.tokens[0],
@@ -579,7 +581,7 @@ def _messages(asked: Asked, answer: Says) -> Iterator[bytes]:
                 delta={"type": "input_json_delta", "partial_json": shred},
             )
         yield event("content_block_stop", index=number)
-    reason = "tool_use" if answer.calls else "end_turn"
+    reason = "max_tokens" if answer.cut else "tool_use" if answer.calls else "end_turn"
     yield event("message_delta", delta={"stop_reason": reason}, usage={"output_tokens": counted[1]})
     yield event("message_stop")
 
@@ -638,7 +640,10 @@ def _responses(asked: Asked, answer: Says) -> Iterator[bytes]:
         "output_tokens": counted[1],
         "total_tokens": sum(counted),
     }
+    ending: dict[str, object] = {"status": "completed"}
+    if answer.cut:
+        ending = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
     yield event(
-        "response.completed",
-        response={**common, "status": "completed", "output": items, "usage": usage},
+        f"response.{ending['status']}",
+        response={**common, **ending, "output": items, "usage": usage},
     )
