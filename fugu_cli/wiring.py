@@ -257,12 +257,13 @@ def build_session(
     around: Callable[[Agent], Agent] | None = None,
     *,
     learns: bool = True,
+    somebody_to_ask: bool = True,
 ) -> Session:
     """A new session for `loaded.root`, or the one at `resume` continued with today's configuration.
     For a thread.
 
     `around` is put around every agent: an evaluation keeps their replies. `learns`: decisions read
-    the outcomes of earlier sessions. Raises ConfigError for a
+    the outcomes of earlier sessions. `somebody_to_ask`: `ask` reaches somebody. Raises ConfigError for a
     pool that cannot be used, SessionBusy and StorageError as `Log.open` does.
     """
     from fugu_cli.extension_wiring import build_extras, build_servers, server_secrets
@@ -334,7 +335,10 @@ def build_session(
             {member.name: build_harness(member) for member in members},
         ),
         environment=_with_extensions(
-            replace(environment, denials=denials), loaded, (servers, extras), journal
+            replace(environment, denials=denials, somebody_to_ask=somebody_to_ask),
+            loaded,
+            (servers, extras),
+            journal,
         ),
         warm=warm if servers is None else _both(warm, servers.start),
         decide=lambda changed: build_coordinator(changed, members)[0],

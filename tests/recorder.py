@@ -20,7 +20,6 @@ requests.
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import threading
@@ -97,6 +96,12 @@ def tokens(text: str) -> int:
     return round(len(text) / CHARACTERS_PER_TOKEN)
 
 
+def _common_prefix(text: str, other: str) -> int:
+    """Return how many characters both begin with."""
+    pairs = enumerate(zip(text, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(text), len(other)))
+
+
 class Recorder:
     """Writes requests down and waits for their replies."""
 
@@ -125,7 +130,7 @@ class Recorder:
         """Return the request's tokens, and those that no earlier request of the model began with."""
         text = "".join(f"{heading}\0{part}\0" for heading, part in parts_of(request))
         earlier = self._earlier.setdefault(request.model, [])
-        shared = max((len(os.path.commonprefix([text, other])) for other in earlier), default=0)
+        shared = max((_common_prefix(text, other) for other in earlier), default=0)
         earlier.append(text)
         return tokens(text), tokens(text[shared:])
 

@@ -312,7 +312,15 @@ async def _record(session: Session, asked: Asked) -> None:
         )
     suite = (command,) if wanted.until_pass and command is not None else ()
     await recover(session.log, workspace)
+    from fugu_cli.engine.session_rules import session_rules  # not before a session is open
+
+    rules = await session_rules(
+        session.environment,
+        has_copies=session.tier == "ultra",
+        has_foreign_tools=session.servers is not None,
+    )
     known = {
+        "rules": rules,
         "snapshot": "" if workspace.in_git else None,
         "test_command": command,
         "until": tuple(dict.fromkeys((*suite, *wanted.until))),

@@ -141,7 +141,15 @@ class RolloutSessionFactory:
             loaded = LoadedConfig(
                 config=config, files=(), notes=(), root=place.repository, trusted=False
             )
-            return wiring.build_session(loaded, environ, _deny, place.resume, paid, learns=False)
+            return wiring.build_session(
+                loaded,
+                environ,
+                _deny,
+                place.resume,
+                paid,
+                learns=False,
+                somebody_to_ask=False,
+            )
 
         return opened
 

@@ -195,7 +195,9 @@ class RequestRun:
             if self._watched
             else headless.deny_headless
         )
-        session = wiring.build_session(loaded, self._environ, asks, before)
+        session = wiring.build_session(
+            loaded, self._environ, asks, before, somebody_to_ask=self._watched
+        )
         if self._watched and session.servers is not None:
             session.servers.ask_line = headless.ask_line_on_terminal(self._screen, typed)
         if self._text is None:

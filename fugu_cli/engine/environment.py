@@ -257,6 +257,8 @@ class Environment:
     ask: AskPermission
     limits: RequestLimits = RequestLimits()
     instructions: str = ""
+    somebody_to_ask: bool = True
+    """`ask` reaches somebody."""
     remembers: bool = False
     """What a call depended on is recorded with its result: the tool memory of workflows needs
     it.

@@ -10,8 +10,18 @@ from itertools import takewhile
 from fugu_cli import prompts
 from fugu_cli.engine import structured_answer
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message
+from fugu_cli.safety.policy import GO_ON_WITHOUT
 from fugu_cli.session import views
-from fugu_cli.session.events import EVIDENCE, Asked, Assigned, Event, Permitted, Replied, Undone
+from fugu_cli.session.events import (
+    EVIDENCE,
+    HOOK,
+    Asked,
+    Assigned,
+    Event,
+    Permitted,
+    Replied,
+    Undone,
+)
 from fugu_cli.system.bounded_json import parse_json
 
 
@@ -34,6 +44,7 @@ def text_argument(call: Call, name: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
+SAID_NO = "the user said no"
 UNDO_MESSAGE = (
     "[The user undid the newest request that stood: its changes to files are gone. Read a file "
     "before you change it.]"
@@ -72,6 +83,8 @@ EVIDENCE_HEADINGS = {
     ),
 }
 """How fugu's own runs are introduced, where they are ok and where not."""
+EVERY_RULE = "[The session when this request came:]"
+Rules = tuple[tuple[str, str], ...]
 MAX_EVIDENCE = 24_000
 """Characters of a file that fugu read for another agent; of a longer one only the length is
 told.
@@ -87,9 +100,16 @@ def history(events: Sequence[Event], told: str = "") -> tuple[Message, ...]:
     messages: list[Message] = (
         [FromUser(text=f"[What happened before, summed up:]\n{before}")] if summary else []
     )
+    rules: Rules = ()
     for facts in earlier:
-        messages += _past(_Past(facts))
-    return (*messages, *_request_messages(newest, told))
+        messages += _past(_Past(facts), rules)
+        rules = _rules_of(facts) or rules
+    return (*messages, *_request_messages(newest, rules, told))
+
+
+def _rules_of(facts: Sequence[Event]) -> Rules:
+    request = facts[0]
+    return request.rules if isinstance(request, Asked) else ()
 
 
 class _Past:
@@ -108,18 +128,21 @@ class _Past:
 
 
 @lru_cache(maxsize=256)
-def _past(past: _Past) -> tuple[Message, ...]:
+def _past(past: _Past, rules: Rules) -> tuple[Message, ...]:
     """Its messages, built once: a session's every model call would build them again."""
-    return _request_messages(past.facts)
+    return _request_messages(past.facts, rules)
 
 
-def _request_messages(facts: Sequence[Event], told: str = "") -> tuple[Message, ...]:
+def _request_messages(facts: Sequence[Event], rules: Rules, told: str = "") -> tuple[Message, ...]:
+    """Return a request's messages. `rules`: those of the session that its agents have been shown."""
     request = facts[0]
     assert isinstance(request, Asked)
     messages: list[Message] = [
         FromUser(text=request.whole, media=request.media),
         *_runs_as_text(views.baseline(facts)),
     ]
+    if shown := _shown_rules(request.rules, rules):
+        messages.append(FromUser(text=shown))
     messages += undo_messages(facts, None)
     turns = views.turns(facts)
     for turn in turns:
@@ -128,6 +151,15 @@ def _request_messages(facts: Sequence[Event], told: str = "") -> tuple[Message, 
         messages += turn_messages(turn, structured_answer.wanted_schema(facts, turn))
         messages += undo_messages(facts, turn.assigned)
     return tuple(messages)
+
+
+def _shown_rules(rules: Rules, before: Rules) -> str:
+    """Return the session's rules; of a later request what differs from those `before` it. "" where
+    nothing does.
+    """
+    heading = "[Changed since the last request:]" if before else EVERY_RULE
+    lines = [f"{name}: {text}" for name, text in rules if (name, text) not in before]
+    return "\n".join([heading, *lines]) if lines else ""
 
 
 def _opening(turn: views.Turn) -> str:
@@ -180,9 +212,7 @@ def turn_messages(turn: views.Turn, schema: str = "") -> list[Message]:
 def _result(run: views.CallRecord) -> FromTool:
     call = run.permitted.call
     if not run.permitted.allowed:
-        return FromTool(
-            call=call.id, tool=call.tool, text=f"Not allowed: {run.permitted.reason}", ok=False
-        )
+        return FromTool(call=call.id, tool=call.tool, text=_refusal(run.permitted), ok=False)
     if run.result is None:
         text = "Interrupted: the call was started and did not come to an end. It was not run again."
         return FromTool(call=call.id, tool=call.tool, text=text, ok=False)
@@ -190,6 +220,16 @@ def _result(run: views.CallRecord) -> FromTool:
     return FromTool(
         call=call.id, tool=call.tool, text=result.output, ok=result.ok, media=result.media
     )
+
+
+def _refusal(permitted: Permitted) -> str:
+    """Return why a call was not made, and what to do instead."""
+    reason = permitted.reason
+    if permitted.by == "user" and not reason.startswith(SAID_NO):
+        reason = f"{SAID_NO} ({reason})"
+    if permitted.by == HOOK or reason.startswith(f"{SAID_NO} ("):
+        reason = f"{reason.rstrip('.')}. {GO_ON_WITHOUT}"
+    return f"Not allowed: {reason}"
 
 
 def _runs_as_text(runs: Sequence[views.CallRecord]) -> list[Message]:
@@ -202,10 +242,7 @@ def _runs_as_text(runs: Sequence[views.CallRecord]) -> list[Message]:
 
 def _evidence_text(run: views.CallRecord) -> str:
     if not run.permitted.allowed:
-        return (
-            f"[{run.permitted.call.tool} {path_argument(run) or ''}]\nNot allowed: "
-            f"{run.permitted.reason}"
-        )
+        return f"[{run.permitted.call.tool} {path_argument(run) or ''}]\n{_refusal(run.permitted)}"
     if run.result is None:
         return ""
     call, text = run.permitted.call, run.result.output

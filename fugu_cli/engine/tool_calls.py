@@ -81,7 +81,10 @@ CUT_OFF = (
     "whole. Nothing was changed. Say less at once: a long file in parts, the first with write, "
     "the others with edit."
 )
-MOVED = "it leads to another place now than when it was asked about"
+MOVED = (
+    "it leads to another place now than when it was asked about. Make the call again, and it is "
+    "judged as it is now"
+)
 NOTHING_TO_ASK = "it cannot be carried out as things are, so nobody was asked"
 
 

@@ -31,7 +31,7 @@ from fugu_cli.errors import AgentError, noted_usage
 from fugu_cli.messages import Call, Prompt, Usage, with_call_ids
 from fugu_cli.providers import Pause, shown_media
 from fugu_cli.providers.retry import Retrying, Speaking
-from fugu_cli.safety import path_rules
+from fugu_cli.safety import path_rules, policy
 from fugu_cli.session import spending, views
 from fugu_cli.session.costs import usd
 from fugu_cli.session.events import Assigned, Event, Failed, Interrupted, Member, Replied
@@ -159,10 +159,14 @@ def call_refusal(place: TurnContext, events: Sequence[Event], call: Call) -> str
 
         job = job_of_call(call)
         if job in jobs and job not in views.jobs(visible_facts(events)):
-            return f"{job} was started in another step, which is not shown here"
-    return path_rules.call_refusal(
+            return (
+                f"{job} was started in another step, which is not shown here. Start a job of your "
+                f"own where you need one."
+            )
+    withheld = path_rules.call_refusal(
         place.log.events, member.name, call, environment.denials, environment.workspace.root
     )
+    return f"{withheld}. {policy.GO_ON_WITHOUT}" if withheld else ""
 
 
 async def _reply(place: TurnContext, events: Sequence[Event], now: views.Turn) -> None:

@@ -299,6 +299,8 @@ class Asked(Value):
     with the text and lie in no file. `until`: commands of the user's that must pass before the
     request is accepted. `effort`: how much agents may reason; "" leaves it to their entries.
     `answer_schema`: the JSON schema, as text, that the answer must follow; "" where none was given.
+    `rules`: where the session works and what it allows, as pairs of a name and a text, as of the
+    moment the request came (engine/session_rules.py).
     `judged`, `assertions`: read from the logs of version 0.1.0 and no longer written.
     """
 
@@ -316,6 +318,7 @@ class Asked(Value):
     until: tuple[str, ...] = ()
     effort: Effort = ""
     answer_schema: str = ""
+    rules: tuple[tuple[str, str], ...] = ()
     judged: bool = Field(default=False, exclude=True)
     assertions: tuple[str, ...] = Field(default=(), exclude=True)
 

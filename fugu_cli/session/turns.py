@@ -509,8 +509,10 @@ def events_of_subtask(
     `later`: its own.
     """
     assert begin.subtask is not None
-    asked = Asked(text=begin.instruction, effort=begin.subtask.effort)
-    return (*_openings(opened), asked, begin.model_copy(update={"instruction": ""}), *later)
+    around = asked(opened)
+    rules = around.rules if around is not None else ()
+    prompt = Asked(text=begin.instruction, effort=begin.subtask.effort, rules=rules)
+    return (*_openings(opened), prompt, begin.model_copy(update={"instruction": ""}), *later)
 
 
 def lines_of_subtasks(events: Sequence[Event]) -> frozenset[int]:

@@ -18,10 +18,10 @@ ACCEPT = Says("ACCEPT: it holds.")
 
 
 def first(server: Loopback, model: str, number: int = 0) -> str:
-    """What the first message of the user said, without what the turn is told."""
+    """What the first message of the user said, without what the session and the turn are told."""
     messages = server.asked(model)[number].body["messages"]
     said: str = next(message["content"] for message in messages if message["role"] == "user")
-    return said.partition("\n\nYou are ")[0]
+    return said.partition("\n\n[The session when")[0]
 
 
 def ran(place: Place) -> list[tuple[str, bool]]:
@@ -117,8 +117,8 @@ def test_a_users_hook_holds_for_what_is_attached(place: Place, server: Loopback)
     done = place.fugu("run", "--output-format", "stream-json", "see @calc.txt")
     assert done.code == 0, done.err
     assert (
-        first(server, "worker")
-        == "see @calc.txt\n\n[read calc.txt]\nNot allowed: a hook forbids it: not this one"
+        "\n\n[read calc.txt]\nNot allowed: a hook forbids it: not this one. Go on without it"
+        in first(server, "worker")
     )
     told = [one for one in objects(done.out) if one.get("subtype") == "evidence"]
     assert [(one["input"], one["ok"]) for one in told] == [({"path": "calc.txt"}, False)]

@@ -75,7 +75,7 @@ def test_a_trusted_repositorys_hook_blocks_and_one_that_nobody_trusts_is_ignored
     ]
     judged = [(event.allowed, event.by, event.reason) for event in facts]
     assert (judged[0], judged[1][:2]) == ((False, "hook", said), (True, "policy"))
-    assert server.asked("worker")[1].results[-1] == f"Not allowed: {said}"
+    assert server.asked("worker")[1].results[-1].startswith(f"Not allowed: {said}. Go on without")
     doctor = place.fugu("doctor").out
     assert "PreToolUse write|edit: python3 .agents/guard.py (30 s, in the sandbox, from " in doctor
     (place.repo / ".agents/guard.py").write_text("pass\n")
@@ -158,7 +158,8 @@ def test_hooks_of_claude_codes_settings_speak_to_agents_and_hear_of_the_session(
     assert "hooks.WorktreeCreate: fugu has no such event; its hooks are left out" in done.err
     first = server.asked("worker")[0]
     assert r"[Hooks say:]\nThe team uses tabs.\n\nThe branch is main." in first.text
-    assert server.asked("worker")[1].results[-1] == "Not allowed: a hook forbids it: guard says no"
+    refusal = "Not allowed: a hook forbids it: guard says no. Go on without it"
+    assert server.asked("worker")[1].results[-1].startswith(refusal)
     assert (place.repo / "made").exists() is False
     asked = [(event.text, event.hooks) for event in place.events() if isinstance(event, Asked)]
     assert asked == [

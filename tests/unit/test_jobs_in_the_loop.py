@@ -174,7 +174,11 @@ def test_a_step_of_a_workflow_does_not_see_another_steps_job(tmp_path: Path) -> 
         event for event in found.log.events if isinstance(event, Permitted) and not event.allowed
     ]
     assert [(event.call.tool, event.reason) for event in denied] == [
-        ("job_output", "job1 was started in another step, which is not shown here")
+        (
+            "job_output",
+            "job1 was started in another step, which is not shown here. Start a job of your own "
+            "where you need one.",
+        )
     ]
     shown = [
         message
@@ -183,7 +187,8 @@ def test_a_step_of_a_workflow_does_not_see_another_steps_job(tmp_path: Path) -> 
         if isinstance(message, FromTool)
     ]
     assert [message.text for message in shown] == [
-        "Not allowed: job1 was started in another step, which is not shown here"
+        "Not allowed: job1 was started in another step, which is not shown here. Start a job of "
+        "your own where you need one."
     ]
 
 

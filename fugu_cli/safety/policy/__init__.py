@@ -57,6 +57,9 @@ ACCEPTANCE_CHECK = "acceptance_check"
 RUN_TESTS = "run_tests"
 SKILL = "skill"
 """The tool that reads one of the skills that count in a session."""
+GO_ON_WITHOUT = "Go on without it, or say in your answer that it is needed."
+"""The way out for an agent where nothing that it can do makes the call run."""
+PLAN_WAY_OUT = "Go on with reading, and say in your answer what is to be done."
 NO_SANDBOX = "no sandbox holds here, so that it would run with the user's own rights"
 TEST_PROGRAMS = re.compile(
     r"\b(pytest|unittest|tox|nox|jest|vitest|mocha|(?:go|cargo|npm|pnpm|yarn|bun|mvn|gradle|make|"
@@ -122,7 +125,7 @@ class Judgement(Value):
     @property
     def refusal(self) -> str:
         """The reason and the way out, for whoever is told that the call did not run."""
-        return f"{self.reason}. {self.way_out}" if self.way_out else self.reason
+        return f"{self.reason}. {self.way_out or GO_ON_WITHOUT}"
 
 
 @dataclass(frozen=True)
@@ -203,7 +206,8 @@ def _apply_rules(
     may_be_allowed = case.only_reads and case.allowed and not every_time
     if rules.mode == "plan" and case.call_class is not CallClass.READ and not may_be_allowed:
         reason = "plan mode only reads: nothing is written, run or fetched"
-        return answer("deny", reason).model_copy(update={"plan_mode": True})
+        changes = {"plan_mode": True, "way_out": PLAN_WAY_OUT}
+        return answer("deny", reason).model_copy(update=changes)
     if case.call_class is CallClass.LOST and every_time:
         return answer(
             "deny", f"{case.reason} (only a rule that allows this very command permits it)"

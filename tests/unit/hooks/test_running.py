@@ -116,7 +116,10 @@ def test_a_hook_before_a_call_says_no_and_the_agent_is_told_why(tmp_path: Path) 
     play.run()
     assert play.permitted() == [(False, "hook", "a hook forbids it: not in this folder")]
     assert (play.ran(), (tmp_path / "repo/made.txt").exists()) == ([], False)
-    assert views.answer(play.log.events) == "Not allowed: a hook forbids it: not in this folder"
+    assert views.answer(play.log.events) == (
+        "Not allowed: a hook forbids it: not in this folder. Go on without it, or say in your "
+        "answer that it is needed."
+    )
 
 
 def test_a_hook_reads_who_what_and_where(tmp_path: Path) -> None:

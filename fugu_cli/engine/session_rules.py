@@ -1,0 +1,191 @@
+"""Where a session works and what it allows, as agents are told with each request.
+
+Recorded in `Asked.rules` when the request comes, so that a prompt is a function of the log. The git
+status, the files and the date are those of that moment. A later request is shown with what has
+changed (message_history.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from fugu_cli.engine.environment import Environment
+from fugu_cli.errors import FuguError
+from fugu_cli.formatting import plural
+from fugu_cli.safety.paths import quoted_path
+from fugu_cli.safety.policy import Rules
+from fugu_cli.safety.policy.decisions import CallClass, Decision, decide
+from fugu_cli.safety.sandbox.command_sandbox import Sandbox
+from fugu_cli.snapshots.git_repositories import (
+    GIT_LOCAL_VARIABLES,
+    find_repository,
+    git_program,
+    repository_programs_off,
+)
+
+GIT_SECONDS = 2.0
+"""A repository whose status takes longer is described without it."""
+MOST_ENTRIES = 40
+"""Entries of the top folder that are listed."""
+MOST_CHANGED = 10
+"""Changed files that are named."""
+MOST_USER_RULES = 300
+"""Characters of the user's own rules."""
+
+WORDS = {
+    CallClass.EDIT: "editing files of the repository",
+    CallClass.TESTS: "the detected tests (run_tests)",
+    CallClass.CHECK: "acceptance checks",
+    CallClass.COMMAND: "other commands",
+    CallClass.BUILD_FILE: "files that builds and tests run",
+    CallClass.OUTSIDE: (
+        "whatever leaves the repository, uses the network, writes git history, touches secrets, "
+        "or writes files that other programs run by themselves (.git, hooks, CI, editor settings)"
+    ),
+    CallClass.FOREIGN_TOOL: "tools of MCP servers",
+    CallClass.LOST: "what undo cannot bring back",
+}
+"""The classes of the table in `fugu help permissions`, but for reading, which always runs."""
+
+
+async def session_rules(
+    environment: Environment, *, has_copies: bool, has_foreign_tools: bool
+) -> tuple[tuple[str, str], ...]:
+    """Return what agents are told, as pairs of a name and a text, with the disk as it is now.
+
+    `has_copies`: a turn may work in a copy of the repository.
+    """
+    return await asyncio.to_thread(_session_rules, environment, has_copies, has_foreign_tools)
+
+
+def _session_rules(
+    environment: Environment, has_copies: bool, has_foreign_tools: bool
+) -> tuple[tuple[str, str], ...]:
+    workspace, root = environment.workspace, environment.workspace.root
+    copies = "; some work in a copy of it, so use relative paths" if has_copies else ""
+    rules = [("Folder", quoted_path(str(root)) + copies)]
+    if environment.denials is None:  # names may be kept from some agents
+        rules += [("Git", _git_state(root)), ("Files", _files(root))]
+    date = time.strftime("%A, %Y-%m-%d")
+    rules.append(("Machine", f"{platform.system()} {platform.machine()}; {date}"))
+    command = workspace.test_command
+    rules.append(("Tests", f"`{command}`" if command else "no test command was found"))
+    box = workspace.box
+    holds = box is not None and box.holds
+    rules.append(("Mode", _mode(environment, holds, has_foreign_tools)))
+    rules.append(("Commands", _confinement(box)))
+    if own := _user_rules(environment.rules):
+        rules.append(("User's rules", own))
+    return tuple(rules)
+
+
+def _git_state(root: Path) -> str:
+    """Return the branch and what differs from its last commit. Nothing that the repository names is
+    run.
+    """
+    repository, program = find_repository(root), git_program(root)
+    if repository is None or program is None:
+        return "no git repository" if repository is None else "git is not installed"
+    environment = {
+        name: value for name, value in os.environ.items() if name not in GIT_LOCAL_VARIABLES
+    }
+    environment |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
+    words = ["status", "--porcelain=v1", "--branch", "-z", "--ignore-submodules=all"]
+    try:
+        options = repository_programs_off(program, root, environment)
+        done = subprocess.run(
+            [program, *options, *words], cwd=root, env=environment, capture_output=True,
+            check=True, stdin=subprocess.DEVNULL, timeout=GIT_SECONDS,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError, FuguError):
+        return "the status could not be read"
+    head, *entries = os.fsdecode(done.stdout).split("\0")
+    branch = head.removeprefix("## ").removeprefix("No commits yet on ").partition("...")[0]
+    shown = "no branch" if branch.startswith("HEAD (") else f"branch {quoted_path(branch)}"
+    changed = _changed_files(entries)
+    if not changed:
+        return f"{shown}, clean"
+    names = ", ".join(changed[:MOST_CHANGED])
+    more = f" and {len(changed) - MOST_CHANGED} more" if len(changed) > MOST_CHANGED else ""
+    return f"{shown}; not committed: {names}{more}"
+
+
+def _changed_files(entries: Sequence[str]) -> list[str]:
+    """Return the files of a short status as `M path`; the old name of one that was renamed is left
+    out.
+    """
+    changed = []
+    remaining = iter(entries)
+    for entry in remaining:
+        if len(entry) > 3:
+            changed.append(f"{entry[:2].strip()} {quoted_path(entry[3:])}")
+            if "R" in entry[:2] or "C" in entry[:2]:
+                next(remaining, None)
+    return changed
+
+
+def _files(root: Path) -> str:
+    """Return the entries of the top folder, folders first and with a slash."""
+    entries = []
+    with contextlib.suppress(OSError), os.scandir(root) as scanned:
+        entries = [(entry.name, entry.is_dir()) for entry in scanned if entry.name != ".git"]
+    entries.sort(key=lambda entry: (not entry[1], entry[0]))
+    names = [quoted_path(name) + "/" * is_folder for name, is_folder in entries]
+    more = f" and {len(names) - MOST_ENTRIES} more" if len(names) > MOST_ENTRIES else ""
+    return (" ".join(names[:MOST_ENTRIES]) or "none") + more
+
+
+def _mode(environment: Environment, holds: bool, has_foreign_tools: bool) -> str:
+    """Return what the mode runs, asks about and refuses, from the one table of decisions."""
+    mode = environment.rules.mode
+    if mode == "yolo":
+        return "yolo: everything runs unasked, but for what a rule denies"
+    groups: dict[Decision, list[str]] = {decision: [] for decision in Decision}
+    for call_class, words in WORDS.items():
+        if call_class is CallClass.FOREIGN_TOOL and not has_foreign_tools:
+            continue
+        decision = decide(
+            mode,
+            call_class,
+            sandbox_holds=holds,
+            somebody_to_ask=environment.somebody_to_ask,
+        )
+        groups[decision].append(words)
+    sentences = [f"{mode}. Runs: {', '.join(['reading', *groups[Decision.RUN]])}"]
+    if groups[Decision.ASK]:
+        sentences.append(f"The user is asked about: {', '.join(groups[Decision.ASK])}")
+    if groups[Decision.REFUSE]:
+        nobody = "" if environment.somebody_to_ask else " (nobody can be asked)"
+        sentences.append(f"Refused{nobody}: {', '.join(groups[Decision.REFUSE])}")
+    return ". ".join(sentences)
+
+
+def _confinement(box: Sandbox | None) -> str:
+    """Return what commands can reach, and where they may leave scratch files."""
+    if box is None or box.mechanism.kind == "none":
+        return "bash, not confined: they run with the user's own rights"
+    network = "with the network" if box.settings.network else "without network"
+    folder = "/tmp" if box.mechanism.has_private_mounts else "$TMPDIR"
+    more = [str(path) for path in box.settings.writable]
+    places = ["the repository", *map(quoted_path, more), f"{folder} (private: for scratch files)"]
+    return (
+        f"bash in a sandbox, {network}; they write only in {', '.join(places)}. Other tools do not "
+        f"see that {folder}"
+    )
+
+
+def _user_rules(rules: Rules) -> str:
+    """Return the user's own rules, as far as they are few."""
+    given = (("allowed", rules.allow), ("asked about", rules.ask), ("denied", rules.deny))
+    text = "; ".join(f"{word}: {', '.join(patterns)}" for word, patterns in given if patterns)
+    if len(text) <= MOST_USER_RULES:
+        return text
+    counts = [plural(len(patterns), f"rule {word}") for word, patterns in given if patterns]
+    return ", ".join(counts)
