@@ -179,7 +179,7 @@ def trust(folder: Path | None) -> int:
             )
     for hook in loaded.hooks.hooks:
         if not hook.own and not hook.fault:
-            print_clean(f"its {hook.moment} hook is run by sessions here: {hook.said}")
+            print_clean(f"its {hook.moment} hook is run by sessions here: {hook.description}")
     for skill in loaded.library.skills:
         if not skill.own:
             print_clean(f"its skill {skill.name} is told to agents: {skill.description}")

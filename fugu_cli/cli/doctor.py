@@ -305,9 +305,7 @@ def _hooks(loaded: LoadedConfig) -> Iterator[Finding]:
             continue  # said among the notes
         tools = f" {hook.matcher or '*'}" if hook.matcher or hook.moment.endswith("ToolUse") else ""
         where = "with your rights" if hook.own else "in the sandbox"
-        said = (
-            f"{hook.moment}{tools}: {hook.said} ({hook.timeout:g} s, {where}, from {hook.source})"
-        )
+        said = f"{hook.moment}{tools}: {hook.description} ({hook.timeout:g} s, {where}, from {hook.source})"
         yield Finding("ok", "hooks", mask.text(said))
 
 

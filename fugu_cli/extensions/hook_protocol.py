@@ -1,10 +1,9 @@
-"""Hooks in the words of Claude Code (code.claude.com/docs/en/hooks): calls as they are told,
-answers as they are.
+"""The hook protocol of Claude Code (code.claude.com/docs/en/hooks): describes calls, reads answers.
 
-Between hook_runner.py and what it runs. A call is described by that tool's names of tools and
-arguments, and translated back. A patch is described file by file, and a script that an agent wrote
-as the file and the command that runs it: a guard of edits, writes or commands must not be passed by
-under another name. Exit code, standard output and standard error are read as one answer.
+Used by hook_runner.py. A call is described with that tool's names, and the answer is translated
+back. A patch is described file by file, and an acceptance check as the file and the command that
+runs it, so that no guard of edits, writes or commands is passed by under another name. Exit code,
+standard output and standard error are read as one answer.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ CLAUDE_CODE_NAMES: Mapping[str, tuple[str, ...]] = {
     "job_output": ("BashOutput", "TaskOutput"),
     "job_stop": ("KillShell", "KillBash", "TaskStop"),
 }
-"""What fugu's tools are called there, the name that hooks are told first."""
+"""fugu's tools and their names in Claude Code. Hooks get the first name."""
 UNSUPPORTED_TOOLS = frozenset({"NotebookEdit", "NotebookRead", "ExitPlanMode", "AskUserQuestion"})
-"""Tools there that fugu has not: a matcher that names one is no mistake."""
+"""Tools that only Claude Code has. A matcher may name them."""
 _FIELDS: Mapping[str, Mapping[str, str]] = {
     "bash": {"background": "run_in_background"},
     "edit": {"old": "old_string", "new": "new_string"},
@@ -59,13 +58,13 @@ _FIELDS: Mapping[str, Mapping[str, str]] = {
     "todo": {"items": "todos"},
 }
 _FILE_TOOLS = frozenset({"read", "edit", "write"})
-"""Tools whose path is told as `file_path`; it stays beside it as the agent wrote it."""
+"""Tools whose path is also given as `file_path`. `path` stays as the agent wrote it."""
 _RULE = re.compile(r"\s*(\w+)\s*(\(.*\))?\s*", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class HookCall:
-    """A call, or a part of one, for a hook. `names` are all that a matcher may call it by."""
+    """A call, or a part of one, as a hook sees it. A matcher may use any of `names`."""
 
     name: str
     input: CallArguments
@@ -73,184 +72,187 @@ class HookCall:
 
 
 def describe_call(call: Call, root: Path, test_command: str | None = None) -> tuple[HookCall, ...]:
-    """The call for hooks; in parts where one is what others do in several calls. `root` is the
-    repository's.
+    """Return the call for hooks, in parts if Claude Code needs several calls for it.
+
+    `root` is the repository's.
     """
-    given = arguments_of(call)
-    arguments = {} if isinstance(given, MalformedArguments) else cast(CallArguments, given)
+    parsed = arguments_of(call)
+    arguments = {} if isinstance(parsed, MalformedArguments) else cast(CallArguments, parsed)
     match call.tool:
         case "apply_patch":
-            return _patch(arguments, root)
+            return _describe_patch(arguments, root)
         case policy.ACCEPTANCE_CHECK:
-            written = {
-                "file_path": str(arguments.get("file") or "check.py"),
-                "content": arguments.get("script"),
-            }
-            script = (_as("Write", written, call.tool),) if arguments.get("script") else ()
-            return (*script, _as("Bash", arguments, call.tool))
+            command = _hook_call("Bash", arguments, call.tool)
+            if not arguments.get("script"):
+                return (command,)
+            file = str(arguments.get("file") or "check.py")
+            content: CallArguments = {"file_path": file, "content": arguments.get("script")}
+            return (_hook_call("Write", content, call.tool), command)
         case "run_tests":
-            command = " ".join(
-                part for part in (test_command, str(arguments.get("target") or "")) if part
-            )
-            return (_as("Bash", {"command": command, **arguments}, call.tool),)
+            words = (test_command, str(arguments.get("target") or ""))
+            command_line = " ".join(word for word in words if word)
+            return (_hook_call("Bash", {"command": command_line, **arguments}, call.tool),)
         case _:
             names = CLAUDE_CODE_NAMES.get(call.tool, (call.tool,))
-            return (
-                HookCall(
-                    names[0], _renamed(call.tool, arguments, root), frozenset({call.tool, *names})
-                ),
-            )
+            renamed = _rename_arguments(call.tool, arguments, root)
+            return (HookCall(names[0], renamed, frozenset({call.tool, *names})),)
 
 
-def call_changed_by_hook(call: Call, before: HookCall, given: Mapping[str, JsonValue]) -> Call:
-    """The call with the arguments `given` by a hook, which was told `before`."""
-    back = {there: here for here, there in _FIELDS.get(call.tool, {}).items()}
-    arguments = {back.get(name, name): value for name, value in given.items()}
+def call_changed_by_hook(call: Call, before: HookCall, changed: Mapping[str, JsonValue]) -> Call:
+    """Return the call with the arguments that a hook `changed`. The hook was given `before`."""
+    fugu_names = {theirs: ours for ours, theirs in _FIELDS.get(call.tool, {}).items()}
+    arguments = {fugu_names.get(name, name): value for name, value in changed.items()}
     if call.tool in _FILE_TOOLS and "file_path" in arguments:
-        named = arguments.pop("file_path")
-        if named != before.input.get("file_path") or "path" not in arguments:
-            arguments["path"] = named
-    if call.tool == "bash" and isinstance(milliseconds := arguments.get("timeout"), int | float):
+        path = arguments.pop("file_path")
+        if path != before.input.get("file_path") or "path" not in arguments:
+            arguments["path"] = path
+    milliseconds = arguments.get("timeout")
+    if call.tool == "bash" and isinstance(milliseconds, int | float):
         arguments["timeout"] = max(round(milliseconds / 1000), 1)
-    if call.tool == "todo" and isinstance(todos := arguments.get("items"), list):
-        arguments["items"] = [_item(one, "content", "text") for one in todos]
+    todos = arguments.get("items")
+    if call.tool == "todo" and isinstance(todos, list):
+        arguments["items"] = [_rename_key(todo, "content", "text") for todo in todos]
     return Call.make(call.id, call.tool, **arguments)
 
 
 def rule_fits(rule: str, call: Call, root: Path) -> bool:
-    """Whether a rule like `Bash(git push *)` or `Edit(src/**)` is for this call; one that cannot be
-    read is for all.
+    """Return whether a rule like `Bash(git push *)` or `Edit(src/**)` applies to the call.
+
+    An unreadable rule applies to every call.
     """
-    if rule_matching.pattern_fault(ours := fugu_rule(rule)):
+    pattern = fugu_rule(rule)
+    if rule_matching.pattern_fault(pattern):
         return True
-    return matches_any_rule(call, (ours,), root)
+    return matches_any_rule(call, (pattern,), root)
 
 
 def matches_any_rule(call: Call, rules: tuple[str, ...], root: Path) -> bool:
-    """Whether one of the rules is for the call, or for a part of it, as a rule that forbids would
-    be.
-    """
+    """Return whether one of the rules would deny the call or a part of it."""
     return policy.judge(call, policy.Rules(mode="yolo", deny=rules), root).verdict == "deny"
 
 
 def fugu_rule(rule: str) -> str:
-    """A rule with the tool's name as fugu has it."""
-    found = _RULE.fullmatch(rule)
-    if found is None:
+    """Return the rule with fugu's name of the tool."""
+    match = _RULE.fullmatch(rule)
+    if match is None:
         return rule
-    name = next((tool for tool, names in CLAUDE_CODE_NAMES.items() if found[1] in names), found[1])
-    inner = (found[2] or "()")[1:-1].strip().removeprefix("domain:")
-    if (
-        name in rule_matching.READING | rule_matching.WRITING
-        and inner
-        and not inner.startswith("~")
-    ):
-        inner = (
-            inner.removeprefix("/") if "/" in inner else f"**/{inner}"
-        )  # `/` is the root there, `//` the disk's
-    return f"{name}({inner})" if inner else name
+    claude_name, parenthesis = match.groups()
+    name = claude_name
+    for tool, names in CLAUDE_CODE_NAMES.items():
+        if claude_name in names:
+            name = tool
+            break
+    pattern = (parenthesis or "()")[1:-1].strip().removeprefix("domain:")
+    if not pattern:
+        return name
+    is_path = name in rule_matching.READING | rule_matching.WRITING
+    if is_path and not pattern.startswith("~"):
+        # in these rules `/` is the repository's root and `//` the root of the disk
+        pattern = pattern.removeprefix("/") if "/" in pattern else f"**/{pattern}"
+    return f"{name}({pattern})"
 
 
 def fugu_tools(name: str) -> tuple[str, ...]:
-    """All tools of fugu's that do what a tool of Claude Code does, a patch and a script of an
-    agent's among them.
-    """
-    same = [tool for tool, names in CLAUDE_CODE_NAMES.items() if name in names]
-    also = {"Edit": ("apply_patch",), "Write": ("apply_patch", policy.ACCEPTANCE_CHECK)}
-    return (*same, *also.get(name, ()), *((policy.ACCEPTANCE_CHECK,) if name == "Bash" else ()))
+    """Return every tool of fugu's that does what this tool of Claude Code does."""
+    tools = [tool for tool, names in CLAUDE_CODE_NAMES.items() if name in names]
+    if name in {"Edit", "Write"}:
+        tools.append("apply_patch")
+    if name in {"Write", "Bash"}:
+        tools.append(policy.ACCEPTANCE_CHECK)
+    return tuple(tools)
 
 
-def _as(name: str, given: Mapping[str, JsonValue], tool: str) -> HookCall:
-    return HookCall(name, dict(given), frozenset({name, tool}))
+def _hook_call(name: str, arguments: Mapping[str, JsonValue], tool: str) -> HookCall:
+    return HookCall(name, dict(arguments), frozenset({name, tool}))
 
 
-def _renamed(tool: str, arguments: CallArguments, root: Path) -> CallArguments:
+def _rename_arguments(tool: str, arguments: CallArguments, root: Path) -> CallArguments:
     fields = _FIELDS.get(tool, {})
-    named = {fields.get(name, name): value for name, value in arguments.items()}
-    if isinstance(path := arguments.get("path"), str):
-        if tool in _FILE_TOOLS:
-            named = {"file_path": _whole(path, root), **named}
-        elif tool in rule_matching.READING:
-            named["path"] = _whole(path, root)
-    if tool == "bash" and isinstance(seconds := arguments.get("timeout"), int | float):
-        named["timeout"] = seconds * 1000
-    if tool == "todo" and isinstance(items := arguments.get("items"), list):
-        named["todos"] = [_item(one, "text", "content") for one in items]
-    return named
+    renamed = {fields.get(name, name): value for name, value in arguments.items()}
+    path = arguments.get("path")
+    if isinstance(path, str) and tool in _FILE_TOOLS:
+        renamed = {"file_path": _absolute(path, root), **renamed}
+    elif isinstance(path, str) and tool in rule_matching.READING:
+        renamed["path"] = _absolute(path, root)
+    seconds = arguments.get("timeout")
+    if tool == "bash" and isinstance(seconds, int | float):
+        renamed["timeout"] = seconds * 1000
+    items = arguments.get("items")
+    if tool == "todo" and isinstance(items, list):
+        renamed["todos"] = [_rename_key(item, "text", "content") for item in items]
+    return renamed
 
 
-def _item(one: JsonValue, old: str, new: str) -> JsonValue:
-    return (
-        {new if name == old else name: value for name, value in one.items()}
-        if isinstance(one, dict)
-        else one
-    )
+def _rename_key(item: JsonValue, old: str, new: str) -> JsonValue:
+    if not isinstance(item, dict):
+        return item
+    return {new if name == old else name: value for name, value in item.items()}
 
 
-def _whole(path: str, root: Path) -> str:
-    """Where it leads; as it is written where no file can have that name."""
-    found = locate(path, root)
-    return str(found) if isinstance(found, Path) else path
+def _absolute(path: str, root: Path) -> str:
+    """Return the absolute path, or `path` itself if no file can have that name."""
+    located = locate(path, root)
+    return str(located) if isinstance(located, Path) else path
 
 
-def _patch(arguments: CallArguments, root: Path) -> tuple[HookCall, ...]:
+def _describe_patch(arguments: CallArguments, root: Path) -> tuple[HookCall, ...]:
     patch = str(arguments.get("patch") or "")
+    parts: list[HookCall] = []
     try:
-        parts = [told for file in parse_patch(patch) for told in _file(file, patch, root)]
+        for file in parse_patch(patch):
+            parts += _describe_file(file, patch, root)
     except PatchError:
-        parts = [_edit(name, (), patch, root) for name in patched_paths(patch)]
+        parts = [_describe_edit(name, (), patch, root) for name in patched_paths(patch)]
     return tuple(parts) or (HookCall("Edit", arguments, frozenset({"Edit", "apply_patch"})),)
 
 
-def _file(file: FilePatch, patch: str, root: Path) -> list[HookCall]:
-    """One file of a patch: written where it is new or gets a new name, else edited."""
+def _describe_file(file: FilePatch, patch: str, root: Path) -> list[HookCall]:
+    """Describe one file of a patch: a write if the file is new or renamed, else an edit."""
     if file.kind == "add":
-        return [_write(file.path, file.hunks, patch, root)]
-    found = [_edit(file.path, file.hunks, patch, root)]
-    return [*found, _write(file.target, file.hunks, patch, root)] if file.target else found
+        return [_describe_write(file.path, file.hunks, patch, root)]
+    parts = [_describe_edit(file.path, file.hunks, patch, root)]
+    if file.target:
+        parts.append(_describe_write(file.target, file.hunks, patch, root))
+    return parts
 
 
-def _edit(path: str, hunks: tuple[Hunk, ...], patch: str, root: Path) -> HookCall:
-    old, new = (
-        "\n".join(line for hunk in hunks for line in getattr(hunk, side)) for side in ("old", "new")
-    )
-    given: CallArguments = {
-        "file_path": _whole(path, root),
-        "old_string": old,
-        "new_string": new,
+def _describe_edit(path: str, hunks: tuple[Hunk, ...], patch: str, root: Path) -> HookCall:
+    arguments: CallArguments = {
+        "file_path": _absolute(path, root),
+        "old_string": "\n".join(line for hunk in hunks for line in hunk.old),
+        "new_string": "\n".join(line for hunk in hunks for line in hunk.new),
         "patch": patch,
     }
-    return HookCall("Edit", given, frozenset({"Edit", "MultiEdit", "apply_patch"}))
+    return HookCall("Edit", arguments, frozenset({"Edit", "MultiEdit", "apply_patch"}))
 
 
-def _write(path: str, hunks: tuple[Hunk, ...], patch: str, root: Path) -> HookCall:
-    content = "\n".join(line for hunk in hunks for line in hunk.new)
-    given: CallArguments = {"file_path": _whole(path, root), "content": content, "patch": patch}
-    return HookCall("Write", given, frozenset({"Write", "apply_patch"}))
+def _describe_write(path: str, hunks: tuple[Hunk, ...], patch: str, root: Path) -> HookCall:
+    arguments: CallArguments = {
+        "file_path": _absolute(path, root),
+        "content": "\n".join(line for hunk in hunks for line in hunk.new),
+        "patch": patch,
+    }
+    return HookCall("Write", arguments, frozenset({"Write", "apply_patch"}))
 
 
 HookDecision = Literal["", "allow", "ask", "deny"]
 BLOCKING_EXIT_CODE = 2
-"""The exit code that says no."""
+"""A hook that exits with this code refuses."""
 FIRST_NOT_RUN_EXIT_CODE = 126
-"""Exit codes of a shell from here on: the command was not found, could not be run, or was ended by
-a signal.
-"""
+"""From this exit code on, the shell could not run the command or a signal ended it."""
 PLAIN_TEXT_EVENTS = frozenset({"UserPromptSubmit", "SessionStart"})
-"""Events whose hooks may speak to agents in plain text."""
+"""Events whose hooks may address agents in plain text."""
 _OBJECT_START = re.compile(r"""^[ \t]*\{|\{(?=\s*(?:\\*["']|\w+\s*:))""", re.MULTILINE)
-"""Ends with a brace that begins a line, or that a quote or a key follows: an object, or a broken
-one.
-"""
+"""Matches up to a brace that begins a line or a key: the start of an object or of a broken one."""
 MOST_BROKEN_OBJECTS = 20
-"""The rest of the output is not looked at after so many objects that cannot be read."""
+"""Reading stops after this many unreadable objects."""
 BY_STRICTNESS: tuple[HookDecision, ...] = ("", "allow", "ask", "deny")
 
 
 @dataclass(frozen=True)
 class HookOutput:
-    """What a hook's process left. `code` is None when its time was up; `whole`: nothing of its
-    output was dropped.
+    """The output of a hook's process. `code` is None after a timeout. `whole`: no output was
+    dropped.
     """
 
     output: str
@@ -261,11 +263,11 @@ class HookOutput:
 
 @dataclass(frozen=True)
 class HookAnswer:
-    """What a hook decided, "" when nothing; and what it wants said or changed.
+    """A hook's decision, "" for none, and what it wants said or changed.
 
-    `input` replaces the arguments of the call, `output` its result. `stop` is why all work is to
-    end, None when it is not. `fault` says what went wrong with the hook; `unsure`: so nobody knows
-    what it would have decided.
+    `input` replaces the arguments of the call, `output` its result. `stop` is the reason to end all
+    work, else None. `fault` says what went wrong with the hook; `unsure` says that its decision is
+    therefore unknown.
     """
 
     decision: HookDecision = ""
@@ -313,26 +315,25 @@ class _Object(_Lenient):
 
 
 def read_answer(written: HookOutput, moment: str) -> HookAnswer:
-    """The answer of a hook for the event `moment`."""
+    """Read a hook's answer to the event `moment`."""
     errors = written.errors.strip()
     if written.code is None:
         return HookAnswer(fault="did not end in time and was ended", unsure=True)
     if written.code == BLOCKING_EXIT_CODE:
         return HookAnswer("deny", errors or "it gave no reason")
-    said = _read_stdout(written, moment)
-    if written.code == 0 or said.fault:
-        return said
-    if said.decision == "deny" or said.stop is not None:
-        return said
-    how = (
-        f"was ended by signal {-written.code}"
-        if written.code < 0
-        else f"failed with exit code {written.code}"
-    )
+    answer = _read_stdout(written, moment)
+    if written.code == 0 or answer.fault:
+        return answer
+    if answer.decision == "deny" or answer.stop is not None:
+        return answer
+    if written.code < 0:
+        fault = f"was ended by signal {-written.code}"
+    else:
+        fault = f"failed with exit code {written.code}"
+    if errors:
+        fault += f": {errors}"
     unsure = not 0 <= written.code < FIRST_NOT_RUN_EXIT_CODE
-    return HookAnswer(
-        message=said.message, fault=how + (f": {errors}" if errors else ""), unsure=unsure
-    )
+    return HookAnswer(message=answer.message, fault=fault, unsure=unsure)
 
 
 def _read_stdout(written: HookOutput, moment: str) -> HookAnswer:
@@ -350,7 +351,7 @@ def _read_stdout(written: HookOutput, moment: str) -> HookAnswer:
             error = error or json_error
             broken += 1
             position = start.end()
-    merged = _merged(answers)
+    merged = _merge(answers)
     if merged.decision == "deny" or merged.stop is not None:
         return replace(merged, fault="", unsure=False)
     if moment in PLAIN_TEXT_EVENTS and merged == HookAnswer() and not text.startswith("{"):
@@ -361,9 +362,10 @@ def _read_stdout(written: HookOutput, moment: str) -> HookAnswer:
     return merged
 
 
-def _merged(answers: Sequence[HookAnswer]) -> HookAnswer:
-    """Return the strictest decision, the first fault, and everything that they want said or
-    changed; the last value counts where only one can.
+def _merge(answers: Sequence[HookAnswer]) -> HookAnswer:
+    """Merge answers: the strictest decision, the first fault, all messages.
+
+    Where only one value is possible, the last one counts.
     """
     merged = HookAnswer()
     for answer in answers:
@@ -382,9 +384,9 @@ def _merged(answers: Sequence[HookAnswer]) -> HookAnswer:
     return merged
 
 
-def answer_of_client(said: Mapping[str, object], moment: str) -> HookAnswer:
-    """The answer of a hook inside of the client: the same object."""
-    return _validated_answer(said, moment, "answers")
+def answer_of_client(answer: Mapping[str, object], moment: str) -> HookAnswer:
+    """Read the answer of a hook inside the client: the same object as a command prints."""
+    return _validated_answer(answer, moment, "answers")
 
 
 def _validated_answer(value: object, moment: str, verb: str) -> HookAnswer:
@@ -397,34 +399,42 @@ def _validated_answer(value: object, moment: str, verb: str) -> HookAnswer:
         return HookAnswer(fault=f"{verb} what cannot be read: {field}: {problem}", unsure=True)
 
 
-def _answer(found: _Object, moment: str) -> HookAnswer:
-    more = found.hookSpecificOutput or _Specific()
-    if more.hookEventName not in (None, moment):
-        return HookAnswer(
-            fault=f"printed what cannot be read: it answers {more.hookEventName}", unsure=True
-        )
-    asked = more.decision
-    decision = (
-        more.permissionDecision or (asked.behavior if asked is not None else None) or found.decision
-    )
-    reason = (
-        more.permissionDecisionReason
-        or (asked.message if asked is not None else None)
-        or found.reason
-    )
-    output = (
-        more.updatedToolOutput if more.updatedToolOutput is not None else more.updatedMCPToolOutput
-    )
-    interrupts = asked is not None and asked.interrupt and asked.behavior == "deny"
-    stops = found.goes_on is False or interrupts
+def _answer(answer: _Object, moment: str) -> HookAnswer:
+    specific = answer.hookSpecificOutput or _Specific()
+    if specific.hookEventName not in (None, moment):
+        fault = f"printed what cannot be read: it answers {specific.hookEventName}"
+        return HookAnswer(fault=fault, unsure=True)
+    behaviour = specific.decision
+    if behaviour is None:
+        decision = specific.permissionDecision or answer.decision or ""
+        reason = specific.permissionDecisionReason or answer.reason or ""
+    else:
+        decision = specific.permissionDecision or behaviour.behavior
+        reason = specific.permissionDecisionReason or behaviour.message or answer.reason or ""
+    if not reason and decision in {"deny", "block"}:
+        shown_reason = "it gave no reason"
+    else:
+        shown_reason = reason
+    new_input = specific.updatedInput
+    if not new_input and behaviour is not None:
+        new_input = behaviour.updatedInput
+    output = specific.updatedToolOutput
+    if output is None:
+        output = specific.updatedMCPToolOutput
+    if not isinstance(output, str | None):
+        output = json.dumps(output, ensure_ascii=False)
+    interrupts = behaviour is not None and behaviour.interrupt and behaviour.behavior == "deny"
+    stop = None
+    if answer.goes_on is False or interrupts:
+        stop = answer.stopReason or reason
     return HookAnswer(
-        decision=_DECISIONS[decision or ""],
-        reason=reason or ("it gave no reason" if decision in {"deny", "block"} else ""),
-        input=more.updatedInput or (asked.updatedInput if asked is not None else None),
-        output=output if isinstance(output, str | None) else json.dumps(output, ensure_ascii=False),
-        context=more.additionalContext or "",
-        message=found.systemMessage or "",
-        stop=(found.stopReason or reason or "") if stops else None,
+        decision=_DECISIONS[decision],
+        reason=shown_reason,
+        input=new_input or None,
+        output=output,
+        context=specific.additionalContext or "",
+        message=answer.systemMessage or "",
+        stop=stop,
     )
 
 

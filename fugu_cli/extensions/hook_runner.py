@@ -1,10 +1,9 @@
-"""Hooks run: around an agent's call, a request, a session; their answers, and what agents read of
-them.
+"""Runs hooks around an agent's call, a request and a session, and collects their answers.
 
-Below the engine, which makes a refusal an event, and the session. A repository's hooks run in the
-sandbox like its tests: an agent may change the scripts that they name. The user's own run with the
-user's rights. Each has a time limit, and ends with everything it started, also when the turn is
-cut. Knows no log.
+Below the engine, which logs a refusal as an event, and the session. A repository's hooks run in the
+sandbox like its tests, because an agent may change their scripts. The user's hooks run with the
+user's rights. Each has a timeout and ends with everything it started, also when the turn is
+interrupted. Knows no log.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ from fugu_cli.tools.workspace import Tool, Workspace, run_tool
 Arguments = TypeVar("Arguments", bound=BaseModel)
 
 REASON_LIMIT = 2000
-"""Characters of a hook's reason."""
+"""The most characters of a hook's reason."""
 CONTEXT_LIMIT = 10_000
-"""Characters of what a hook adds for agents."""
+"""The most characters that a hook adds for agents."""
 OUTPUT_LIMIT = 1_000_000
-"""Bytes of a hook's standard output."""
+"""The most bytes of a hook's standard output."""
 WARNING_LIMIT = 300
-"""Characters of a warning."""
+"""The most characters of a warning."""
 WITHHELD = "its words are withheld: some agents must not see every file (deny_agents)"
 MODES = {
     "plan": "plan",
@@ -59,13 +58,14 @@ MODES = {
     "auto": "auto",
     "yolo": "bypassPermissions",
 }
-"""The permission modes by the names that hooks know."""
+"""The permission modes and their names in Claude Code."""
 
 
 @dataclass(frozen=True)
 class HookVerdict:
-    """What hooks decided about a call: `call` is as they want it run, `context` what its agent is
-    told besides.
+    """The hooks' decision about a call.
+
+    `call` is the call as they changed it. `context` is added to what its agent reads.
     """
 
     call: Call
@@ -76,9 +76,7 @@ class HookVerdict:
 
 @dataclass(frozen=True)
 class _EventInput:
-    """An event that hooks are run for: what they are told, and the names that matchers go by; none:
-    all are run.
-    """
+    """An event that runs hooks: its input, and the names for matchers. Without names all hooks run."""
 
     moment: HookEvent
     told: Mapping[str, JsonValue]
@@ -87,18 +85,16 @@ class _EventInput:
 
 
 CallClient = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
-"""Calls the client's function of that id with what the hook is told. Raises FuguError where it does
-not answer.
-"""
+"""Call the client's function with this id and input. Raises FuguError if it does not answer."""
 
 
 class HookRunner:
-    """The declared hooks: which of them are for an event, and what one of them says. `tell` shows
-    people what is waited for and what went wrong, at once.
+    """Selects the hooks of an event and runs them. `tell` shows the user at once what runs and what
+    failed.
 
-    `common` is what every hook is told, and the permission `mode` that holds now. `mute`: files are
-    kept from some agents, so that what hooks write, which may quote any file, reaches none.
-    `client` calls hooks inside of it.
+    Every hook gets `common` and the current permission `mode`. `mute`: some files are kept from
+    some agents; hooks may quote any file, so their words reach no agent. `client` calls hooks
+    inside the client.
     """
 
     def __init__(
@@ -118,185 +114,176 @@ class HookRunner:
         self._client = client
         self._warnings: list[str] = []
         self._stop: str | None = None
-        self._apart: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences for people: what is left out and why, and which hooks failed so far."""
+        """Sentences for the user: hooks that are left out, and hooks that failed so far."""
         return (*self.declared.notes, *self._warnings)
 
     def stopped(self) -> str | None:
-        """Why a hook wants all work ended, None when none does. Asked once: then it is
-        forgotten.
-        """
+        """Return and forget the reason a hook gave to end all work, None if none did."""
         stop, self._stop = self._stop, None
         return stop
 
     async def close(self) -> None:
-        """End hooks that nobody waits for."""
-        for task in self._apart:
+        """End the hooks that nobody waits for."""
+        for task in self._background:
             task.cancel()
-        await asyncio.gather(*self._apart, return_exceptions=True)
+        await asyncio.gather(*self._background, return_exceptions=True)
 
     def matching(self, moment: HookEvent, names: Iterable[str] = ()) -> list[Hook]:
-        """The hooks for this, each command once."""
+        """Return the hooks of the event that match, each command once."""
         names = frozenset(names)
-        found = [
-            hook
-            for hook in self.declared.hooks
-            if hook.moment == moment and (not names or hook.matches(names))
-        ]
-        once = {
-            (hook.command, hook.callback, hook.rule, hook.fault): hook for hook in reversed(found)
-        }
-        return list(once.values())[::-1]
+        hooks: dict[tuple[str, str, str, str], Hook] = {}
+        for hook in self.declared.hooks:
+            if hook.moment == moment and (not names or hook.matches(names)):
+                hooks.setdefault((hook.command, hook.callback, hook.rule, hook.fault), hook)
+        return list(hooks.values())
 
-    async def ask_all(self, workspace: Workspace, asked: _EventInput) -> list[HookAnswer]:
-        """What the hooks of an event say, one after the other."""
+    async def ask_all(self, workspace: Workspace, event: _EventInput) -> list[HookAnswer]:
+        """Run the hooks of an event one after the other, and return their answers."""
         return [
-            await self.ask(hook, workspace, asked)
-            for hook in self.matching(asked.moment, asked.names)
+            await self.ask(hook, workspace, event)
+            for hook in self.matching(event.moment, event.names)
         ]
 
-    async def ask(self, hook: Hook, workspace: Workspace, asked: _EventInput) -> HookAnswer:
-        """What one hook says, made fit to be told: clipped, masked, withheld where it must be."""
+    async def ask(self, hook: Hook, workspace: Workspace, event: _EventInput) -> HookAnswer:
+        """Run one hook. Return its answer cut, masked, and withheld from agents if `mute`."""
         if (
             hook.rule
-            and asked.call is not None
-            and not hook_protocol.rule_fits(hook.rule, asked.call, workspace.root)
+            and event.call is not None
+            and not hook_protocol.rule_fits(hook.rule, event.call, workspace.root)
         ):
             return HookAnswer()
         if hook.apart:
-            self.begin(hook, workspace, asked)
+            self.begin(hook, workspace, event)
             return HookAnswer()
-        answer = await self._ran(hook, workspace, asked)
+        answer = await self._run_hook(hook, workspace, event)
         mask = workspace.mask
-        reason, context = (
-            truncate(mask(answer.reason), REASON_LIMIT),
-            truncate(mask(answer.context), CONTEXT_LIMIT),
-        )
+        reason = truncate(mask(answer.reason), REASON_LIMIT)
+        context = truncate(mask(answer.context), CONTEXT_LIMIT)
         if answer.message:
-            self._note(
-                f"the hook `{hook.said}` says: {truncate(mask(answer.message), REASON_LIMIT)}"
-            )
+            message = truncate(mask(answer.message), REASON_LIMIT)
+            self._note(f"the hook `{hook.description}` says: {message}")
         if answer.stop is not None:
-            self._stop = (
-                truncate(mask(answer.stop), REASON_LIMIT) or f"the hook `{hook.said}` ended it"
-            )
-        now = "" if hook.own else hash_of_named_files(hook.command, workspace.root)
-        if (
-            answer.decision == "allow" and hook.content != now
-        ):  # an agent may have changed a repository's script
+            self._stop = truncate(mask(answer.stop), REASON_LIMIT)
+            if not self._stop:
+                self._stop = f"the hook `{hook.description}` ended it"
+        content = "" if hook.own else hash_of_named_files(hook.command, workspace.root)
+        if answer.decision == "allow" and hook.content != content:
+            # an agent may have changed the repository's script
             answer = replace(answer, decision="")
-        if (
-            self.mute
-            and hook.moment != "UserPromptSubmit"
-            and (reason or context or answer.output is not None)
-        ):
-            self._tell(f"the hook `{hook.said}` says: {reason or context}")
+        has_words = bool(reason or context or answer.output is not None)
+        if self.mute and hook.moment != "UserPromptSubmit" and has_words:
+            self._tell(f"the hook `{hook.description}` says: {reason or context}")
             return replace(
                 answer, reason=WITHHELD if answer.decision else "", context="", output=None
             )
-        shown = mask(answer.output) if answer.output is not None else None
-        return replace(answer, reason=reason, context="" if self.mute else context, output=shown)
+        output = mask(answer.output) if answer.output is not None else None
+        return replace(answer, reason=reason, context="" if self.mute else context, output=output)
 
-    async def _ran(self, hook: Hook, workspace: Workspace, asked: _EventInput) -> HookAnswer:
-        """Run it and read what it said. A guard that nobody can tell from says no."""
+    async def _run_hook(self, hook: Hook, workspace: Workspace, event: _EventInput) -> HookAnswer:
+        """Run a hook and read its answer. A guard whose answer cannot be known refuses."""
         if hook.fault:
             return HookAnswer(
                 "deny",
                 f"the guard in {hook.source} cannot be run (hooks.{hook.moment}{hook.fault})",
             )
-        self._tell(f"the hook `{hook.said}` runs")
-        mode = {"permission_mode": MODES.get(self.mode, "default")}
-        told = {
+        self._tell(f"the hook `{hook.description}` runs")
+        hook_input = {
             **self._common,
             "cwd": str(workspace.root),
-            **mode,
+            "permission_mode": MODES.get(self.mode, "default"),
             "hook_event_name": hook.moment,
-            **asked.told,
+            **event.told,
         }
-        answer = await (
-            _called(hook, told, self._client) if hook.callback else _run(hook, told, workspace)
-        )
+        if hook.callback:
+            answer = await _call_client(hook, hook_input, self._client)
+        else:
+            answer = await _run_command(hook, hook_input, workspace)
         if not answer.fault:
             return answer
+        fault = truncate(answer.fault, WARNING_LIMIT)
         if hook.moment == GUARD_EVENT and answer.unsure:
-            return HookAnswer(
-                "deny",
-                f"the guard `{hook.said}` in {hook.source} {truncate(answer.fault, WARNING_LIMIT)}",
-            )
-        self.warn(hook, truncate(answer.fault, WARNING_LIMIT))
+            return HookAnswer("deny", f"the guard `{hook.description}` in {hook.source} {fault}")
+        self.warn(hook, fault)
         return answer
 
-    def begin(self, hook: Hook, workspace: Workspace, asked: _EventInput) -> None:
-        """Run it beside everything else; what it says is not looked at."""
+    def begin(self, hook: Hook, workspace: Workspace, event: _EventInput) -> None:
+        """Run the hook in the background and ignore its answer."""
 
         async def run() -> None:
-            await self._ran(hook, workspace, asked)
+            await self._run_hook(hook, workspace, event)
 
         task = asyncio.create_task(run())
-        self._apart.add(task)
-        task.add_done_callback(self._apart.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
-    def warn(self, hook: Hook, what: str) -> None:
+    def warn(self, hook: Hook, fault: str) -> None:
+        """Tell the user that the hook was ignored, and why."""
         self._note(
-            f"the {hook.moment} hook `{hook.said}` in {hook.source} {what}; it was passed over"
+            f"the {hook.moment} hook `{hook.description}` in {hook.source} {fault}; it was passed over"
         )
 
-    def _note(self, said: str) -> None:
-        self._tell(said)
-        if said not in self._warnings:
-            self._warnings.append(said)
+    def _note(self, note: str) -> None:
+        self._tell(note)
+        if note not in self._warnings:
+            self._warnings.append(note)
 
 
 class Hooks:
-    """The events of a session, and what its hooks decide at each."""
+    """The events of a session, and the hooks' decisions about them."""
 
     def __init__(self, runner: HookRunner) -> None:
         self.runner = runner
         self._begun = False
         self._opening = ""
-        self._said: dict[str, str] = {}
+        self._words_for_agent: dict[str, str] = {}
 
     async def judge(self, moment: HookEvent, call: Call, workspace: Workspace) -> HookVerdict:
-        """Whether the call may run, as far as hooks go, and how: PreToolUse; PermissionRequest,
-        where the user is to be asked: whether a hook answers instead. The strictest answer of all:
-        no, ask, yes. Each hook is told the call as those before it have changed it."""
+        """Return the hooks' strictest decision about a call: no, ask, yes.
 
-        def parts() -> tuple[hook_protocol.HookCall, ...]:
+        PreToolUse asks whether it may run. PermissionRequest asks whether a hook answers instead of the
+        user. Each hook sees the call as the hooks before it changed it.
+        """
+
+        def current_parts() -> tuple[hook_protocol.HookCall, ...]:
             return hook_protocol.describe_call(verdict.call, workspace.root, workspace.test_command)
 
         verdict = HookVerdict(call)
-        count = len(parts())
-        for part in range(count):
-            for hook in self.runner.matching(moment, parts()[part].names):
-                now = parts()[part]
-                answer = await self.runner.ask(hook, workspace, _of_call(moment, now, verdict.call))
-                if answer.input is not None and answer.decision != "deny" and self.runner.mute:
+        part_count = len(current_parts())
+        for index in range(part_count):
+            for hook in self.runner.matching(moment, current_parts()[index].names):
+                part = current_parts()[index]
+                event = _event_of_call(moment, part, verdict.call)
+                answer = await self.runner.ask(hook, workspace, event)
+                changes_call = answer.input is not None and answer.decision != "deny"
+                if changes_call and self.runner.mute:
                     answer = HookAnswer("deny", WITHHELD)
-                elif answer.input is not None and answer.decision != "deny" and count > 1:
-                    said = (
-                        f"the hook `{hook.said}` changes the arguments of one part of the call; "
-                        f"make it alone"
+                elif changes_call and part_count > 1:
+                    answer = HookAnswer(
+                        "deny",
+                        f"the hook `{hook.description}` changes the arguments of one part of the "
+                        f"call; make it alone",
                     )
-                    answer = HookAnswer("deny", said)
                 if answer.stop is not None:
-                    answer = replace(
-                        answer, decision="deny", reason=answer.stop or "it ended the work"
-                    )
-                verdict = _stricter(verdict, answer, now)
+                    reason = answer.stop or "it ended the work"
+                    answer = replace(answer, decision="deny", reason=reason)
+                verdict = _stricter(verdict, answer, part)
                 if verdict.decision == "deny":
                     return verdict
         return verdict
 
     def around(self, tool: Tool[Arguments], call: Call) -> Tool[Arguments]:
-        """The tool, its PostToolUse hooks after it: what they change is the call's, and `said` what
-        they say of it. The tool itself where no hook is for it."""
+        """Return the tool followed by its PostToolUse hooks, or the tool itself if no hook matches.
+
+        A hook may change the result. `said` returns its words for the agent.
+        """
         after: tuple[HookEvent, ...] = ("PostToolUse", "PostToolUseFailure")
-        names = frozenset().union(
-            *(part.names for part in hook_protocol.describe_call(call, Path()))
-        )
+        names: set[str] = set()
+        for part in hook_protocol.describe_call(call, Path()):
+            names |= part.names
         if not any(self.runner.matching(moment, names) for moment in after):
             return tool
 
@@ -305,33 +292,31 @@ class Hooks:
             moment: HookEvent = "PostToolUse" if result.ok else "PostToolUseFailure"
             for part in hook_protocol.describe_call(call, workspace.root, workspace.test_command):
                 for hook in self.runner.matching(moment, part.names):
-                    asked = _of_call(moment, part, call)
-                    more = (
-                        {"tool_response": _response(part, result)}
-                        if result.ok
-                        else {"error": result.text}
-                    )
-                    answer = await self.runner.ask(
-                        hook, workspace, replace(asked, told={**asked.told, **more})
-                    )
-                    self._said[call.id] = self._said.get(call.id, "") + _words(answer)
-                    result = (
-                        result
-                        if answer.output is None
-                        else result.model_copy(update={"text": answer.output})
-                    )
+                    event = _event_of_call(moment, part, call)
+                    outcome: dict[str, JsonValue] = {"error": result.text}
+                    if result.ok:
+                        outcome = {"tool_response": _response(part, result)}
+                    event = replace(event, told={**event.told, **outcome})
+                    answer = await self.runner.ask(hook, workspace, event)
+                    self._words_for_agent[call.id] = self._words_for_agent.get(
+                        call.id, ""
+                    ) + _words(answer)
+                    if answer.output is not None:
+                        result = result.model_copy(update={"text": answer.output})
             return result
 
         return replace(tool, run=run, effect="runs")
 
     def said(self, call: Call) -> str:
-        """What hooks said after the call, for its agent. Asked once: then it is forgotten."""
-        return self._said.pop(call.id, "")
+        """Return and forget the words of hooks for the agent of this call."""
+        return self._words_for_agent.pop(call.id, "")
 
     async def prompted(self, text: str, workspace: Workspace) -> HookAnswer:
-        """UserPromptSubmit: "deny" where the request is refused, with words for the user; else
-        context for agents, that of the session's beginning first."""
-        said = [self._opening]
+        """Run UserPromptSubmit. "deny" refuses the request with words for the user.
+
+        Otherwise return the context for agents, that of SessionStart first.
+        """
+        contexts = [self._opening]
         for hook in self.runner.matching("UserPromptSubmit"):
             answer = await self.runner.ask(
                 hook, workspace, _EventInput("UserPromptSubmit", {"prompt": text})
@@ -339,112 +324,122 @@ class Hooks:
             stop = self.runner.stopped()
             if answer.decision == "deny" or stop is not None:
                 reason = stop or answer.reason or "it gave no reason"
-                return HookAnswer("deny", f"{reason} (`{hook.said}` in {hook.source})")
-            said.append(answer.context)
+                return HookAnswer("deny", f"{reason} (`{hook.description}` in {hook.source})")
+            contexts.append(answer.context)
         self._opening = ""
-        return HookAnswer(context="\n\n".join(filter(None, said)))
+        return HookAnswer(context="\n\n".join(filter(None, contexts)))
 
     async def began(self, source: str, workspace: Workspace) -> None:
-        """SessionStart, once. `source`: startup or resume."""
+        """Run SessionStart, once. `source` is startup or resume."""
         if not self._begun:
             self._begun = True
-            self._opening = await self._heard("SessionStart", {"source": source}, source, workspace)
+            self._opening = await self._run_simple_event(
+                "SessionStart", {"source": source}, source, workspace
+            )
 
     async def closed(self, workspace: Workspace) -> None:
-        """SessionEnd, of one that began; and the end of hooks that nobody waits for."""
+        """Run SessionEnd if the session began, and end the hooks that nobody waits for."""
         if self._begun:
-            await self._heard("SessionEnd", {"reason": "other"}, "other", workspace)
+            await self._run_simple_event("SessionEnd", {"reason": "other"}, "other", workspace)
         await self.runner.close()
 
     async def compacting(self, trigger: str, workspace: Workspace) -> str:
-        """PreCompact. Why there should be no summary, "" when there may be. `trigger`: manual or
-        auto.
+        """Run PreCompact. Return why there must be no summary, "" if there may be one.
+
+        `trigger` is manual or auto.
         """
-        asked = _EventInput(
+        event = _EventInput(
             "PreCompact", {"trigger": trigger, "custom_instructions": ""}, frozenset({trigger})
         )
-        answers = await self.runner.ask_all(workspace, asked)
+        answers = await self.runner.ask_all(workspace, event)
         self.runner.stopped()
-        return "\n".join(one.reason for one in answers if one.decision == "deny")
+        return "\n".join(answer.reason for answer in answers if answer.decision == "deny")
 
     def notify(self, call: Call, workspace: Workspace) -> None:
-        """Notification: the user is asked about a call. Nobody waits for these hooks."""
+        """Run Notification in the background: the user is asked about a call."""
         name = hook_protocol.describe_call(call, workspace.root)[0].name
-        told: dict[str, JsonValue] = {
-            "message": f"fugu needs your permission to use {name}",
-            "title": "fugu",
-        }
-        kind = "permission_prompt"
-        asked = _EventInput("Notification", {**told, "notification_type": kind}, frozenset({kind}))
-        for hook in self.runner.matching("Notification", asked.names):
-            self.runner.begin(hook, workspace, asked)
+        notification = "permission_prompt"
+        event = _EventInput(
+            "Notification",
+            {
+                "message": f"fugu needs your permission to use {name}",
+                "title": "fugu",
+                "notification_type": notification,
+            },
+            frozenset({notification}),
+        )
+        for hook in self.runner.matching("Notification", event.names):
+            self.runner.begin(hook, workspace, event)
 
     async def ended(
-        self, told: Mapping[str, JsonValue], workspace: Workspace, *, again: bool
+        self, outcome: Mapping[str, JsonValue], workspace: Workspace, *, again: bool
     ) -> str:
-        """Stop. What is still to be done, "" when the request may end. `again`: a hook has asked to
-        go on already.
+        """Run Stop. Return the work that hooks still want, "" if the request may end.
+
+        `again`: a hook has asked for more work before.
         """
-        asked = _EventInput("Stop", {"stop_hook_active": again, **told})
-        left: list[str] = []
+        event = _EventInput("Stop", {"stop_hook_active": again, **outcome})
+        wanted_work: list[str] = []
         for hook in self.runner.matching("Stop"):
-            answer = await self.runner.ask(hook, workspace, asked)
+            answer = await self.runner.ask(hook, workspace, event)
             words = answer.reason if answer.decision == "deny" else answer.context
             if words and self.runner.mute:
                 self.runner.warn(hook, f"cannot ask to go on; {WITHHELD}")
             elif words:
-                left.append(words)
-        return "" if self.runner.stopped() is not None else "\n".join(left)
+                wanted_work.append(words)
+        return "" if self.runner.stopped() is not None else "\n".join(wanted_work)
 
     async def step_ended(
-        self, role: str, told: Mapping[str, JsonValue], workspace: Workspace
+        self, role: str, outcome: Mapping[str, JsonValue], workspace: Workspace
     ) -> None:
-        """SubagentStop: a step of a workflow is over. It is not gone on with, whatever a hook
-        says.
-        """
-        names = frozenset({role})
-        asked = _EventInput(
-            "SubagentStop", {"stop_hook_active": False, "agent_type": role, **told}, names
-        )
-        await self.runner.ask_all(workspace, asked)
+        """Run SubagentStop: a step of a workflow ended. Hooks cannot make it go on."""
+        event_input = {"stop_hook_active": False, "agent_type": role, **outcome}
+        event = _EventInput("SubagentStop", event_input, frozenset({role}))
+        await self.runner.ask_all(workspace, event)
 
-    async def _heard(
-        self, moment: HookEvent, told: Mapping[str, JsonValue], kind: str, workspace: Workspace
+    async def _run_simple_event(
+        self,
+        moment: HookEvent,
+        event_input: Mapping[str, JsonValue],
+        name: str,
+        workspace: Workspace,
     ) -> str:
-        """Run the hooks of an event that nothing depends on; what they say to agents."""
-        asked = _EventInput(moment, told, frozenset({kind}))
-        answers = await self.runner.ask_all(workspace, asked)
+        """Run the hooks of an event that they cannot refuse. Return their context for agents."""
+        event = _EventInput(moment, event_input, frozenset({name}))
+        answers = await self.runner.ask_all(workspace, event)
         self.runner.stopped()
-        return "\n\n".join(one.context for one in answers if one.context)
+        return "\n\n".join(answer.context for answer in answers if answer.context)
 
 
 class _StandardOutput:
-    """The bytes that a hook wrote to standard output, up to a limit."""
+    """Collects a hook's standard output, up to OUTPUT_LIMIT bytes."""
 
     def __init__(self) -> None:
         self._data = bytearray()
         self.is_whole = True
 
-    def take(self, piece: bytes) -> bytes:
-        """Keep a piece of the output; nothing of it is left for others."""
-        room = OUTPUT_LIMIT - len(self._data)
-        self._data += piece[:room]
-        self.is_whole = self.is_whole and len(piece) <= room
+    def add_piece(self, piece: bytes) -> bytes:
+        """Keep a piece of the output. Returns b"", since nothing is left for others."""
+        free_bytes = OUTPUT_LIMIT - len(self._data)
+        self._data += piece[:free_bytes]
+        self.is_whole = self.is_whole and len(piece) <= free_bytes
         return b""
 
     @property
     def text(self) -> str:
-        """The output in the encoding that its first bytes show: UTF-8, UTF-16 or UTF-32."""
+        """The output, decoded as UTF-8, UTF-16 or UTF-32, whichever its first bytes show."""
         return self._data.decode(json.detect_encoding(self._data), "replace")
 
 
-async def _run(hook: Hook, told: Mapping[str, JsonValue], workspace: Workspace) -> HookAnswer:
+async def _run_command(
+    hook: Hook, hook_input: Mapping[str, JsonValue], workspace: Workspace
+) -> HookAnswer:
     output, errors = _StandardOutput(), CommandOutput(lambda _: None)
     context = CommandContext(
         variables={ROOT_VARIABLE: str(workspace.root)},
         box=None if hook.own else workspace.box,
-        given=json.dumps(told, ensure_ascii=False).encode("utf-8", "replace"),
-        through=output.take,
+        given=json.dumps(hook_input, ensure_ascii=False).encode("utf-8", "replace"),
+        through=output.add_piece,
         errors=errors.take,
     )
     try:
@@ -457,32 +452,32 @@ async def _run(hook: Hook, told: Mapping[str, JsonValue], workspace: Workspace) 
     return read_answer(written, hook.moment)
 
 
-async def _called(hook: Hook, told: dict[str, Any], client: CallClient | None) -> HookAnswer:
+async def _call_client(
+    hook: Hook, hook_input: dict[str, Any], client: CallClient | None
+) -> HookAnswer:
     assert client is not None
     try:
         async with asyncio.timeout(hook.timeout):
-            return answer_of_client(await client(hook.callback, told), hook.moment)
+            return answer_of_client(await client(hook.callback, hook_input), hook.moment)
     except TimeoutError:
         return HookAnswer(fault="did not end in time", unsure=True)
     except FuguError as error:
         return HookAnswer(fault=f"failed: {error}", unsure=True)
 
 
-def _of_call(moment: HookEvent, part: hook_protocol.HookCall, call: Call) -> _EventInput:
-    told: dict[str, JsonValue] = {
+def _event_of_call(moment: HookEvent, part: hook_protocol.HookCall, call: Call) -> _EventInput:
+    event_input: dict[str, JsonValue] = {
         "tool_name": part.name,
         "tool_input": part.input,
         "tool_use_id": call.id,
     }
-    return _EventInput(moment, told, part.names, call)
+    return _EventInput(moment, event_input, part.names, call)
 
 
 def _stricter(
     verdict: HookVerdict, answer: HookAnswer, part: hook_protocol.HookCall
 ) -> HookVerdict:
-    """Both decisions as one: the stricter of them, what both say to the agent, and the call as it
-    is now.
-    """
+    """Merge an answer into the verdict: the stricter decision, all context, the changed call."""
     call, context = verdict.call, "\n\n".join(filter(None, (verdict.context, answer.context)))
     if answer.input is not None and answer.decision != "deny":
         call = hook_protocol.call_changed_by_hook(call, part, answer.input)
@@ -492,17 +487,21 @@ def _stricter(
 
 
 def _response(part: hook_protocol.HookCall, result: ToolResult) -> dict[str, JsonValue]:
-    """What a tool answered: as fugu has it, and under the names that hooks for commands and files
-    look for.
-    """
-    told: dict[str, JsonValue] = {"output": result.text, "ok": result.ok}
-    if part.name == "Bash":
-        return {**told, "stdout": result.text, "stderr": "", "interrupted": False}
+    """Describe a result with fugu's fields and those that hooks of commands and files expect."""
+    response: dict[str, JsonValue] = {"output": result.text, "ok": result.ok}
     path = part.input.get("file_path")
-    return {**told, "filePath": path, "success": result.ok} if path is not None else told
+    if part.name == "Bash":
+        response |= {"stdout": result.text, "stderr": "", "interrupted": False}
+    elif path is not None:
+        response |= {"filePath": path, "success": result.ok}
+    return response
 
 
 def _words(answer: HookAnswer) -> str:
-    """What an agent reads above a result."""
-    objection = f"[A hook objects: {answer.reason}]\n" if answer.decision == "deny" else ""
-    return objection + (f"[A hook says: {answer.context}]\n" if answer.context else "")
+    """Return the lines that an agent reads above a result."""
+    words = ""
+    if answer.decision == "deny":
+        words += f"[A hook objects: {answer.reason}]\n"
+    if answer.context:
+        words += f"[A hook says: {answer.context}]\n"
+    return words

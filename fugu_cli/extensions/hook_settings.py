@@ -1,9 +1,9 @@
-"""Hooks as the files declare them.
+"""Hooks as declared in files.
 
-The files are `.agents/hooks.json` and, in the same shape, `.claude/settings.json` and
+The files are `.agents/hooks.json` and, in the same format, `.claude/settings.json` and
 `.claude/settings.local.json`. Read with the configuration, which says whether the repository is
-trusted. Nothing here runs anything. A fault leaves out one hook; a guard with a fault is kept and
-refuses, for nobody knows what it would have said.
+trusted. Nothing here runs a hook. A faulty entry is left out, except for a guard: it is kept and
+refuses, because nobody knows what it would have decided.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fugu_cli.system.bounded_json import parse_json
 HOOKS_FILE = ".agents/hooks.json"
 SETTINGS_FILES = (".claude/settings.json", ".claude/settings.local.json")
 HOOK_FILES = (HOOKS_FILE, *SETTINGS_FILES)
-"""Below the repository's root and below the user's home."""
+"""Relative to the repository's root and to the user's home."""
 HookEvent = Literal[
     "PreToolUse", "PermissionRequest", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "Stop", "SubagentStop",
     "SessionStart", "SessionEnd", "PreCompact", "Notification",
@@ -44,26 +44,26 @@ CALL_EVENTS: tuple[HookEvent, ...] = (
     "PostToolUse",
     "PostToolUseFailure",
 )
-"""Those whose matchers go by tools."""
+"""Events whose matchers match tools."""
 GUARD_EVENT: HookEvent = "PreToolUse"
-"""A hook of this event says no where it cannot be run or understood."""
+"""A hook of this event refuses the call if it cannot be run or understood."""
 DEFAULT_TIMEOUT, LONGEST_TIMEOUT = 600.0, 3600.0
-"""Seconds a hook may take, unless it says otherwise; and the most it may say."""
+"""Seconds that a hook may take by default, and at most."""
 ROOT_VARIABLE = "CLAUDE_PROJECT_DIR"
 """The variable that holds the repository's root."""
 
-_PLACE = re.compile(rf"\$\{{{ROOT_VARIABLE}\}}|\${ROOT_VARIABLE}\b")
+_ROOT_REFERENCE = re.compile(rf"\$\{{{ROOT_VARIABLE}\}}|\${ROOT_VARIABLE}\b")
 _EXACT = re.compile(r"[\w|, -]+")
 """A matcher that is a list of names, not a regular expression."""
 
 
 class Hook(Value):
-    """One command and when it is run. `own`: it is the user's, not the repository's. `timeout` in
-    seconds. `callback`: it is a function of the client's (`fugu sdk`), under this id.
+    """A command and the event that runs it.
 
-    `rule` narrows it to calls such a permission rule is for. `apart`: nobody waits for it. `fault`
-    says why it cannot be run, of a guard alone. `content` is the hash of the files that the command
-    names, of a repository's hook alone.
+    `own`: it is the user's, not the repository's. `timeout` is in seconds. `callback` is the id of
+    a function of the client (`fugu sdk`). `rule` is a permission rule that narrows it to some
+    calls. `apart`: nobody waits for it. `fault` says why a guard cannot be run. `content` is a hash
+    of the files that a repository's hook names.
     """
 
     moment: HookEvent
@@ -79,32 +79,35 @@ class Hook(Value):
     callback: str = ""
 
     def matches(self, names: Iterable[str]) -> bool:
-        """Whether it is for what has these names. Letter case does not matter; "" and * are all. A
-        matcher of plain words is a list of whole names, `mcp__SERVER` among them; any other a
-        regular expression for a part of one."""
+        """Return whether the matcher fits one of the names, ignoring case.
+
+        "" and * fit everything. A matcher of plain words is a list of whole names, and `mcp__SERVER`
+        stands for all tools of that server. Any other matcher is a regular expression.
+        """
         if self.matcher in {"", "*"}:
             return True
-        if _EXACT.fullmatch(self.matcher):
-            wanted = [part.strip().casefold() for part in re.split(r"[|,]", self.matcher)]
-            own = [name.casefold() for name in names]
-            servers = tuple(f"{part}__" for part in wanted if part.startswith(rule_matching.MCP))
-            return any(name in wanted or name.startswith(servers) for name in own)
-        return any(re.search(self.matcher, name, re.IGNORECASE) for name in names)
+        if not _EXACT.fullmatch(self.matcher):
+            return any(re.search(self.matcher, name, re.IGNORECASE) for name in names)
+        words = [word.strip().casefold() for word in re.split(r"[|,]", self.matcher)]
+        servers = tuple(f"{word}__" for word in words if word.startswith(rule_matching.MCP))
+        folded = [name.casefold() for name in names]
+        return any(name in words or name.startswith(servers) for name in folded)
 
     @property
-    def said(self) -> str:
-        """The command, for people: its first line, and no more of it than fits in one."""
+    def description(self) -> str:
+        """The first line of the command, at most 80 characters."""
         if self.callback:
             return self.callback
-        first, *others = self.command.strip().splitlines() or ["(no command)"]
-        return first if len(first) <= 80 and not others else f"{first[:77]}..."
+        first, *more = self.command.strip().splitlines() or ["(no command)"]
+        return first if len(first) <= 80 and not more else f"{first[:77]}..."
 
 
 @dataclass(frozen=True)
 class DeclaredHooks:
-    """The hooks that count, the user's before the repository's. `notes` are sentences for people:
-    what is left out; `untrusted` are files whose hooks do not count before the user trusts their
-    folder.
+    """The hooks that may run, the user's before the repository's.
+
+    `notes` say in sentences what is left out. `untrusted` are files whose hooks wait for the user
+    to trust their folder.
     """
 
     hooks: tuple[Hook, ...] = ()
@@ -113,7 +116,7 @@ class DeclaredHooks:
 
 
 class _Command(BaseModel):
-    """A hook as it stands in a file. Keys of other tools are no fault."""
+    """A hook as written in a file. Unknown keys are ignored, since other tools have their own."""
 
     model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
 
@@ -133,46 +136,45 @@ class _Command(BaseModel):
 
     @property
     def line(self) -> str:
-        """The command line. Arguments given apart are words of their own; the root's place is
-        filled in there too.
+        """The command line. Separate arguments become quoted words, in which the root's variable
+        still works.
         """
         if self.args is None:
             return self.command
         unquoted = f"""'"${{{ROOT_VARIABLE}}}"'"""
         return " ".join(
-            _PLACE.sub(lambda _: unquoted, shlex.quote(word)) for word in (self.command, *self.args)
+            _ROOT_REFERENCE.sub(lambda _: unquoted, shlex.quote(word))
+            for word in (self.command, *self.args)
         )
 
 
 def read_hooks(user: Path, own: Path | None, *, trusted: bool) -> DeclaredHooks:
-    """The hooks of the home `user` and those of the repository `own`, the latter only where it is
-    `trusted`.
-    """
+    """Read the hooks of the home `user` and of the repository `own`, which run only if `trusted`."""
     hooks: list[Hook] = []
     notes: list[str] = []
     untrusted: list[Path] = []
-    for folder, mine in ((user, True), (own, False)):
+    for folder, is_user in ((user, True), (own, False)):
         if folder is None:
             continue
-        for path in (folder / name for name in HOOK_FILES):
-            found, said = _read_file(path, folder, mine=mine)
-            if found and not mine and not trusted:
-                moments = ", ".join(dict.fromkeys(hook.moment for hook in found))
+        for name in HOOK_FILES:
+            path = folder / name
+            file_hooks, file_notes = _read_file(path, folder, is_user=is_user)
+            if file_hooks and not is_user and not trusted:
+                moments = ", ".join(dict.fromkeys(hook.moment for hook in file_hooks))
                 untrusted.append(path)
                 notes.append(
                     f"{path} names hooks ({moments}): none is run until you run `fugu trust` here"
                 )
             else:
-                hooks += found
-                notes += said
+                hooks += file_hooks
+                notes += file_notes
     return DeclaredHooks(tuple(hooks), tuple(notes), tuple(untrusted))
 
 
 def files_named_by_hooks(folder: Path) -> Iterator[Path]:
-    """Files in `folder` that tell which hooks are run, and those that its hooks would have run:
-    whoever may change them may change what is run."""
+    """Yield the files in `folder` that decide which hooks run, and those that the hooks would run."""
     for name in HOOK_FILES:
-        hooks, _ = _read_file(folder / name, folder, mine=False)
+        hooks, _ = _read_file(folder / name, folder, is_user=False)
         if hooks and name in SETTINGS_FILES:
             yield folder / name
         for hook in hooks:
@@ -180,37 +182,32 @@ def files_named_by_hooks(folder: Path) -> Iterator[Path]:
 
 
 def content_of(path: Path) -> bytes:
-    """What of a file tells fugu what to do: of another tool's settings the hooks alone. Raises
-    OSError.
-    """
+    """Return the content that directs fugu: of Claude Code's settings only the hooks. Raises OSError."""
     data = path.read_bytes()
     if path.parent.name != ".claude" or not path.name.startswith("settings."):
         return data
     try:
-        found = parse_json(data)
+        settings = parse_json(data)
     except ValueError:
         return data
-    told = (
-        {key: found.get(key) for key in ("hooks", "disableAllHooks")}
-        if isinstance(found, dict)
-        else found
-    )
-    return json.dumps(told, sort_keys=True).encode()
+    if isinstance(settings, dict):
+        settings = {key: settings.get(key) for key in ("hooks", "disableAllHooks")}
+    return json.dumps(settings, sort_keys=True).encode()
 
 
 def hash_of_named_files(command: str, folder: Path) -> str:
-    """A hash of the files in `folder` that the command names, as they are now."""
-    found = hashlib.sha256()
+    """Hash the current content of the files in `folder` that the command names."""
+    digest = hashlib.sha256()
     for path in _scripts(command, folder):
         try:
-            found.update(path.read_bytes())
+            digest.update(path.read_bytes())
         except OSError as error:
-            found.update(str(error.errno).encode())
-    return found.hexdigest()
+            digest.update(str(error.errno).encode())
+    return digest.hexdigest()
 
 
 def _scripts(command: str, folder: Path) -> Iterator[Path]:
-    for word in _words(_PLACE.sub(lambda _: str(folder), command)):
+    for word in _words(_ROOT_REFERENCE.sub(lambda _: str(folder), command)):
         yield from files_of_word(folder, word)
 
 
@@ -223,108 +220,102 @@ def _words(command: str) -> Sequence[str]:
         return command.split()
 
 
-def _read_file(path: Path, folder: Path, *, mine: bool) -> tuple[list[Hook], list[str]]:
-    """The hooks the file names, in its order, and sentences about what is left out."""
+def _read_file(path: Path, folder: Path, *, is_user: bool) -> tuple[list[Hook], list[str]]:
+    """Return the hooks of a file in its order, and notes about what is left out."""
     from fugu_cli.extensions import hook_protocol
 
-    notes: list[str] = []
     try:
         events = _events(path)
     except SettingsFault as fault:
         return [], [f"{path}{fault}; its hooks are left out"]
     hooks: list[Hook] = []
+    notes: list[str] = []
     for event, groups in events.items():
         moment = next((moment for moment in HOOK_EVENTS if moment == event), None)
         if moment is None:
             notes.append(f"{path}, hooks.{event}: fugu has no such event; its hooks are left out")
             continue
-        for hook in _of_event(moment, groups, path, mine=mine):
+        for hook in _hooks_of_event(moment, groups, path, is_user=is_user):
             if hook.fault and moment != GUARD_EVENT:
                 notes.append(f"{path}, hooks.{moment}{hook.fault}; the hook is left out")
                 continue
             if hook.fault:
                 notes.append(f"{path}, hooks.{moment}{hook.fault}; it cannot be run, so it says no")
-            elif moment in CALL_EVENTS and (why := _unfit(hook.matcher)):
+            elif moment in CALL_EVENTS and (mistake := _matcher_mistake(hook.matcher)):
                 notes.append(
-                    f"{path}, hooks: the matcher `{hook.matcher}` of {moment} fits no tool: {why}"
+                    f"{path}, hooks: the matcher `{hook.matcher}` of {moment} fits no tool: "
+                    f"{mistake}"
                 )
-            if hook.rule and (
-                why := rule_matching.pattern_fault(hook_protocol.fugu_rule(hook.rule))
-            ):
-                notes.append(
-                    f"{path}, hooks.{moment}: its `if` cannot be read, so it is run for every "
-                    f"call: {why}"
-                )
-            hooks.append(
-                hook
-                if mine
-                else hook.model_copy(update={"content": hash_of_named_files(hook.command, folder)})
-            )
+            if hook.rule:
+                mistake = rule_matching.pattern_fault(hook_protocol.fugu_rule(hook.rule))
+                if mistake:
+                    notes.append(
+                        f"{path}, hooks.{moment}: its `if` cannot be read, so it is run for every "
+                        f"call: {mistake}"
+                    )
+            if not is_user:
+                content = hash_of_named_files(hook.command, folder)
+                hook = hook.model_copy(update={"content": content})
+            hooks.append(hook)
     return hooks, notes
 
 
 def _events(path: Path) -> dict[str, JsonValue]:
-    """Event -> groups, as they stand in the file; nothing where there is none. Raises
-    SettingsFault.
-    """
-    found = _parsed(path)
-    if not isinstance(found, dict) or found.get("disableAllHooks") is True:
+    """Return the groups of each event in the file, {} if there is no file. Raises SettingsFault."""
+    settings = _read_object(path)
+    if not isinstance(settings, dict) or settings.get("disableAllHooks") is True:
         return {}
-    if "hooks" not in found and path.name == Path(HOOKS_FILE).name:
+    if "hooks" not in settings and path.name == Path(HOOKS_FILE).name:
         raise SettingsFault(", hooks: it is missing")
-    hooks = found.get("hooks", {})
+    hooks = settings.get("hooks", {})
     if not isinstance(hooks, dict):
         raise SettingsFault(", hooks: it should be one object, event by event")
     return hooks
 
 
-def _of_event(moment: HookEvent, groups: JsonValue, path: Path, *, mine: bool) -> Iterator[Hook]:
-    """The hooks of an event; one that only holds its `fault` for each that cannot be read."""
+def _hooks_of_event(
+    moment: HookEvent, groups: JsonValue, path: Path, *, is_user: bool
+) -> Iterator[Hook]:
+    """Yield the hooks of an event; for each unreadable entry one that has only a `fault`."""
+    common: dict[str, object] = {"moment": moment, "source": str(path), "own": is_user}
     if not isinstance(groups, list):
-        yield Hook(moment=moment, source=str(path), own=mine, fault=": it should be a list")
+        yield Hook.model_validate(common | {"fault": ": it should be a list"})
         return
     for number, group in enumerate(groups):
         matcher = (group.get("matcher") or "") if isinstance(group, dict) else ""
-        held = group.get("hooks") if isinstance(group, dict) else None
-        if not isinstance(held, list):
-            yield Hook(
-                moment=moment,
-                source=str(path),
-                own=mine,
-                fault=f".{number}.hooks: it should be a list",
-            )
+        entries = group.get("hooks") if isinstance(group, dict) else None
+        if not isinstance(entries, list):
+            fault = f".{number}.hooks: it should be a list"
+            yield Hook.model_validate(common | {"fault": fault})
             continue
-        why = _unreadable(matcher)
-        for index, one in enumerate(held):
-            spot = f".{number}.hooks.{index}"
-            entry: dict[str, object] = {"moment": moment, "source": str(path), "own": mine}
+        matcher_fault = _matcher_fault(matcher)
+        for index, entry in enumerate(entries):
+            if matcher_fault:
+                fault = f".{number}.matcher: {matcher_fault}"
+                yield Hook.model_validate(common | {"fault": fault})
+                continue
             try:
-                if why:
-                    spot = f".{number}.matcher"
-                    raise SettingsFault(f": {why}")
-                yield Hook.model_validate(entry | {"matcher": matcher} | _entry(one))
-            except SettingsFault as fault:
-                yield Hook.model_validate(
-                    entry | {"matcher": "" if why else matcher, "fault": f"{spot}{fault}"}
-                )
+                yield Hook.model_validate(common | {"matcher": matcher} | _fields(entry))
+            except SettingsFault as error:
+                fault = f".{number}.hooks.{index}{error}"
+                yield Hook.model_validate(common | {"matcher": matcher, "fault": fault})
 
 
-def _entry(one: JsonValue) -> dict[str, object]:
-    """The fields of one hook. Raises SettingsFault."""
+def _fields(entry: JsonValue) -> dict[str, object]:
+    """Return the fields of Hook for an entry. Raises SettingsFault."""
     try:
-        found = _Command.model_validate(one)
+        command = _Command.model_validate(entry)
     except ValidationError as error:
-        raise SettingsFault(_said(error)) from error
-    seconds = min(found.timeout, LONGEST_TIMEOUT)
+        raise SettingsFault(_first_error(error)) from error
     return {
-        "command": found.line,
-        "timeout": seconds,
-        "rule": found.rule,
-        "apart": found.runs_apart,
+        "command": command.line,
+        "timeout": min(command.timeout, LONGEST_TIMEOUT),
+        "rule": command.rule,
+        "apart": command.runs_apart,
     }
 
 
-def _unreadable(matcher: object) -> str:
+def _matcher_fault(matcher: object) -> str:
     if not isinstance(matcher, str):
         return "it should be a string"
     try:
@@ -334,50 +325,43 @@ def _unreadable(matcher: object) -> str:
     return ""
 
 
-def _unfit(matcher: str) -> str:
-    """Why a matcher can fit no tool; "" where it does, or where only a server's tools could
-    tell.
-    """
+def _matcher_mistake(matcher: str) -> str:
+    """Return why a matcher can fit no tool, "" if it may fit one, of an MCP server perhaps."""
     from fugu_cli.extensions import hook_protocol
 
-    known = {
-        *rule_matching.known_tools(),
-        *(name for names in hook_protocol.CLAUDE_CODE_NAMES.values() for name in names),
-        *hook_protocol.UNSUPPORTED_TOOLS,
-    }
-    if (
-        Hook(moment=GUARD_EVENT, matcher=matcher, source="", own=True).matches(known)
-        or "mcp" in matcher.casefold()
-    ):
+    tools = {*rule_matching.known_tools(), *hook_protocol.UNSUPPORTED_TOOLS}
+    for names in hook_protocol.CLAUDE_CODE_NAMES.values():
+        tools.update(names)
+    if "mcp" in matcher.casefold():
+        return ""
+    if Hook(moment=GUARD_EVENT, matcher=matcher, source="", own=True).matches(tools):
         return ""
     if rule := re.fullmatch(r"(\w+)\(.*\)", matcher):
         return (
             f"it goes by a tool's name alone, `{rule[1]}`; the key `if` of a hook takes such a rule"
         )
-    return (
-        rule_matching.unknown_tool(re.split(r"[|,]", matcher)[0].strip())
-        if _EXACT.fullmatch(matcher)
-        else ""
-    )
+    if _EXACT.fullmatch(matcher):
+        return rule_matching.unknown_tool(re.split(r"[|,]", matcher)[0].strip())
+    return ""
 
 
-def _parsed(path: Path) -> JsonValue:
-    """None where there is no file. Raises SettingsFault."""
+def _read_object(path: Path) -> JsonValue:
+    """Return the object in the file, None if there is no file. Raises SettingsFault."""
     text = settings_text(path)
     if not text and not path.exists():
         return None
-    found = parsed_settings(text)
-    if not isinstance(found, dict):
+    settings = parsed_settings(text)
+    if not isinstance(settings, dict):
         raise SettingsFault(': it should hold one object, {"hooks": {"PreToolUse": [...]}}')
-    return found
+    return settings
 
 
-def _said(error: ValidationError) -> str:
-    """The first fault in words, with its key."""
+def _first_error(error: ValidationError) -> str:
+    """Describe the first error, with its key."""
     first = error.errors()[0]
-    spot = "".join(f".{part}" for part in first["loc"])
+    path = "".join(f".{part}" for part in first["loc"])
     if first["type"] == "missing":
-        return f"{spot}: it is missing"
+        return f"{path}: it is missing"
     if first["type"] == "value_error":
-        return f"{spot}: {first['ctx']['error']}"
-    return f"{spot}: {first['msg'][:1].lower()}{first['msg'][1:]}"
+        return f"{path}: {first['ctx']['error']}"
+    return f"{path}: {first['msg'][:1].lower()}{first['msg'][1:]}"

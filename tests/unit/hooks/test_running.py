@@ -233,7 +233,9 @@ def test_a_guard_that_nobody_can_tell_from_says_no(tmp_path: Path, command: str,
     play.run()
     ((allowed, by, reason),) = play.permitted()
     assert (allowed, by, play.ran()) == (False, "hook", [])
-    assert reason.startswith(f"a hook forbids it: the guard `{play.hooks[0].said}` in FILE {said}")
+    assert reason.startswith(
+        f"a hook forbids it: the guard `{play.hooks[0].description}` in FILE {said}"
+    )
     assert len(reason) < 1000
 
 
