@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,6 +37,7 @@ from fugu_cli.extensions.instruction_files import nested_instructions, standing_
 from fugu_cli.extensions.skills import Skill, describe_each
 from fugu_cli.providers import Agent
 from fugu_cli.safety import path_rules, saved_permissions
+from fugu_cli.safety.git_process import git_program
 from fugu_cli.safety.path_rules import Denials
 from fugu_cli.safety.paths import inside
 from fugu_cli.safety.policy import Rules, rule_matching
@@ -52,7 +52,7 @@ from fugu_cli.session.events import Compacted, Event, Interrupted, Member, Opene
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Budgets, Ledger, OtherSpending, SessionAccount
-from fugu_cli.snapshots.git_repositories import GIT_LOCAL_VARIABLES, GIT_OPTIONS, git_program
+from fugu_cli.snapshots.git_repositories import find_repository, user_git
 from fugu_cli.tools import mentions
 from fugu_cli.tools.toolbox import AnyTool, Toolbox, describe_from_prompts
 from fugu_cli.tools.workspace import Workspace, recall_reads
@@ -551,19 +551,11 @@ def _opened_files(loaded: LoadedConfig) -> tuple[str, ...]:
 def _commit(root: Path) -> str | None:
     """The commit that is checked out in `root`, whatever GIT_DIR says; None without git, without a
     repository or before its first commit."""
-    git = git_program(root)
-    if git is None:
+    repository = find_repository(root)
+    if repository is None or git_program(root) is None:
         return None
-    done = subprocess.run(
-        [git, *GIT_OPTIONS, "rev-parse", "HEAD"],
-        cwd=root,
-        env={name: value for name, value in os.environ.items() if name not in GIT_LOCAL_VARIABLES},
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    return done.stdout.strip() or None if done.returncode == 0 else None
+    head = user_git(repository, root).run_now("rev-parse", "-q", "--verify", "HEAD")
+    return head.out.decode().strip() or None
 
 
 def build_toolbox(

@@ -12,7 +12,6 @@ import importlib.util
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
@@ -37,11 +36,11 @@ from fugu_cli.extension_wiring import server_secrets
 from fugu_cli.formatting import sanitize
 from fugu_cli.models.server_lease import missing_package
 from fugu_cli.models.store import Store
+from fugu_cli.safety.git_process import git_program, own_environment, run_git
 from fugu_cli.safety.paths import is_folder, search_path_outside
 from fugu_cli.safety.redaction import Redactor
 from fugu_cli.safety.sandbox.command_sandbox import ASKED
 from fugu_cli.session import store as session_store
-from fugu_cli.snapshots.git_repositories import git_program
 from fugu_cli.wiring import build_box, snapshot_store
 
 if TYPE_CHECKING:
@@ -118,18 +117,16 @@ def _all(folder: Path) -> Iterator[Finding]:
 
 
 def _git(folder: Path) -> Finding:
-    git = git_program(repository(folder))
-    if git is None:
+    root = repository(folder)
+    if git_program(root) is None:
         return Finding(
             "note",
             "git",
             "not found",
             "install git: without it undo is limited and small models get no second draw",
         )
-    said = subprocess.run(
-        [git, "--version"], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    return Finding("ok", "git", said.removeprefix("git version ") or "found")
+    output = run_git(root, "--version", environment=own_environment()).out.decode().strip()
+    return Finding("ok", "git", output.removeprefix("git version ") or "found")
 
 
 def _ripgrep(folder: Path) -> Finding:

@@ -25,16 +25,11 @@ from fugu_cli.engine import blame
 from fugu_cli.engine.blame import BlameLine, FileBlame, LineAuthor, NamedSession, TurnShare
 from fugu_cli.messages import Usage
 from fugu_cli.safety import paths
+from fugu_cli.safety.git_process import repository_programs_off
 from fugu_cli.session import views
 from fugu_cli.session.costs import TurnCost, turn_costs
 from fugu_cli.session.events import Member, Role
-from fugu_cli.snapshots.git_repositories import (
-    Git,
-    find_repository,
-    git_program,
-    repository_programs_off,
-    user_git,
-)
+from fugu_cli.snapshots.git_repositories import Git, find_repository, user_git
 from fugu_cli.tools.commits import NOTES_REF, BlobChange
 from fugu_cli.tools.workspace import Workspace
 
@@ -288,10 +283,7 @@ def _spoken_at(spans: Sequence[_Span], line: int) -> _NotedConversation | None:
 async def _line_origins(git: Git, path: str) -> dict[int, tuple[str, str, int]]:
     """For each line of the file as it is now, from 1: the commit it is from, the file's name there
     and its number in it. What is not committed is in no commit."""
-    program = git_program(git.tree)
-    if program is None:
-        return {}
-    options = await asyncio.to_thread(repository_programs_off, program, git.cwd, git.environment())
+    options = await asyncio.to_thread(repository_programs_off, git.tree, git.environment())
     done = await git.try_run(
         *options, "blame", "--no-textconv", "--line-porcelain", "--", paths.unquoted_path(path)
     )

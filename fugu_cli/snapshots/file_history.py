@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -17,10 +16,10 @@ from pathlib import Path
 
 from fugu_cli.errors import StorageError
 from fugu_cli.safety import paths
+from fugu_cli.safety.git_process import git_program
 from fugu_cli.safety.paths import quoted_path
 from fugu_cli.session.events import NO_EFFECTS, FileAttribute, FileChange, FileEffects
 from fugu_cli.snapshots.git_repositories import (
-    GIT_OPTIONS,
     LARGEST_BLOB,
     BlobReader,
     Git,
@@ -28,7 +27,6 @@ from fugu_cli.snapshots.git_repositories import (
     blob_id,
     file_state,
     find_repository,
-    git_program,
     open_blobs,
     split_names,
     store_blob,
@@ -236,14 +234,11 @@ def _usable(root: Path) -> Repository | None:
     """The repository of `root`, unless git is missing or ignores `root` (a project inside a home
     kept in git).
     """
-    git = git_program(root)
-    found = find_repository(root) if git else None
+    found = find_repository(root) if git_program(root) else None
     if found is None or found.top == root:
         return found
-    where = (f"--git-dir={found.folder}", f"--work-tree={found.top}")
-    command = [git or "git", *GIT_OPTIONS, *where, "check-ignore", "-q", str(root)]
-    ignored = subprocess.run(command, cwd=root, capture_output=True, check=False).returncode == 0
-    return None if ignored else found
+    ignored = user_git(found, root).run_now("check-ignore", "-q", str(root))
+    return None if ignored.code == 0 else found
 
 
 async def _extras(git: Git, snapshot: str) -> TreeExtras:

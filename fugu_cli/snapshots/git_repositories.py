@@ -13,123 +13,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import importlib
 import os
 import re
-import shutil
 import zlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
 
-from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.safety.paths import search_path_outside
+from fugu_cli.errors import StorageError
+from fugu_cli.safety.git_process import (
+    GitOutput,
+    own_environment,
+    run_git,
+    start_git,
+    users_environment,
+)
 from fugu_cli.system.atomic_files import make_private_folder, storage_error, write_atomically
 from fugu_cli.system.file_locks import try_lock
 from fugu_cli.system.processes import reap
 
-if TYPE_CHECKING:
-    import git as gitpython
-
 GIT_OPTIONS = (
-    "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.attributesFile=/dev/null",
+    "-c", "core.attributesFile=/dev/null",
     "-c", "core.autocrlf=false", "-c", "core.safecrlf=false", "-c", "core.symlinks=true", "-c", "core.fileMode=true",
     "-c", "core.quotePath=false", "-c", "core.compression=1", "-c", "gc.auto=0", "-c", "core.bigFileThreshold=64m",
     "-c", "core.fsync=none", "-c", "advice.addEmbeddedRepo=false", "-c", "core.preloadIndex=true",
 )  # fmt: skip
-
-
-GIT_LOCAL_VARIABLES = (
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_PREFIX",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_COMMON_DIR",
-)
-"""Variables that bind git to one repository; a hook that starts fugu has them set."""
-
-
-MEMORY = {
-    "MALLOC_MMAP_THRESHOLD_": "67108864",
-    "MALLOC_TRIM_THRESHOLD_": "134217728",
-    "MALLOC_TOP_PAD_": "4194304",
-}
-"""glibc keeps the memory that git frees. Else each object it compresses costs a mapping of new
-pages, ten times the time of the compression. Other C libraries ignore these variables."""
-
-
-def git_program(root: Path) -> str | None:
-    """The path of git, None where it is not installed outside `root`."""
-    return shutil.which("git", path=search_path_outside(root))
-
-
-_STARTS_PROGRAM = re.compile(
-    r"filter\..*\.(clean|smudge|process)|diff\.external|diff\..*\.(textconv|command)"
-    r"|trailer\..*\.(command|cmd)|merge\..*\.driver|gpg\.(.*\.)?program|pager\..*"
-    r"|core\.(pager|editor|askpass|sshcommand|gitproxy|alternaterefscommand)"
-    r"|remote\..*\.(uploadpack|receivepack|vcs)|uploadpack\.packobjectshook",
-    re.DOTALL,
-)
-"""Settings of git that name a program."""
-
-
-def repository_programs_off(
-    program: str, cwd: Path, environment: Mapping[str, str]
-) -> tuple[str, ...]:
-    """Return options with which git starts no file monitor, no hook, no pager, and nothing that the
-    configuration of the repository at `cwd` names. Filters and the like that the user's own
-    configuration names stay. Raises UsageError when git cannot read the configuration.
-    """
-    import subprocess
-
-    done = subprocess.run(
-        [program, "config", "--list", "--show-scope", "-z"], cwd=cwd, env=dict(environment),
-        capture_output=True, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    if done.returncode:
-        reason = done.stderr.decode("utf-8", "replace").strip()
-        raise UsageError(f"git's configuration cannot be read: {reason}")
-    settings = {"core.fsmonitor": "false", "core.hooksPath": os.devnull, "core.pager": "cat"}
-    fields = done.stdout.split(b"\0")
-    for scope, setting in zip(fields[::2], fields[1::2], strict=False):
-        name = os.fsdecode(setting.partition(b"\n")[0])
-        if scope in {b"local", b"worktree"} and _STARTS_PROGRAM.fullmatch(name):
-            settings[name] = "cat" if "pager" in name else ""
-            if name.startswith("filter."):
-                settings[f"{name.rpartition('.')[0]}.required"] = "false"
-    return tuple(word for name, value in settings.items() for word in ("-c", f"{name}={value}"))
-
-
-@dataclass(frozen=True)
-class GitOutput:
-    """What a call left: `code` is 0 when it succeeded."""
-
-    code: int
-    out: bytes
-    err: str
-
-
-def git_environment(**more: str) -> dict[str, str]:
-    """The process's environment without anything that would turn git to another repository or
-    configuration.
-    """
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return {
-        **kept,
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_ATTR_NOSYSTEM": "1",
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_NO_LAZY_FETCH": "1",
-        "LC_ALL": "C",
-        **MEMORY,
-        **more,
-    }
 
 
 @dataclass(frozen=True)
@@ -150,24 +59,20 @@ class Git:
             else {"GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(self.borrowed)}
         )
         folders = {"GIT_DIR": self.folder, "GIT_WORK_TREE": self.tree, "GIT_INDEX_FILE": self.index}
-        return git_environment(**more, **{name: str(path) for name, path in folders.items()})
+        return own_environment(**more, **{name: str(path) for name, path in folders.items()})
 
     async def start(self, *arguments: str) -> asyncio.subprocess.Process:
         """A git process with all three streams piped. Raises UsageError when git is missing."""
-        git = git_program(self.tree)
-        try:
-            if git is None:
-                raise FileNotFoundError("git")
-            return await asyncio.create_subprocess_exec(
-                git, *GIT_OPTIONS, *arguments, cwd=self.cwd, env=self.environment(), limit=2**20,
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            )  # fmt: skip
-        except FileNotFoundError as error:
-            if not self.cwd.is_dir():
-                raise folder_gone(self.cwd) from error
-            raise UsageError(
-                "git was not found", hint="install git and make sure it is on PATH"
-            ) from error
+        return await start_git(
+            self.tree, *GIT_OPTIONS, *arguments, environment=self.environment(), cwd=self.cwd
+        )
+
+    def run_now(self, *arguments: str, given: bytes = b"") -> GitOutput:
+        """Run git to its end while nothing else goes on."""
+        environment = self.environment()
+        return run_git(
+            self.tree, *GIT_OPTIONS, *arguments, environment=environment, cwd=self.cwd, given=given
+        )
 
     async def try_run(self, *arguments: str, given: bytes = b"") -> GitOutput:
         """Run git to its end; a cancelled call ends the process."""
@@ -188,11 +93,6 @@ class Git:
                 ),
             )
         return done.out
-
-
-def folder_gone(folder: Path) -> StorageError:
-    """The error for a folder that was removed meanwhile."""
-    return StorageError(f"the folder {folder} is gone", hint="start again in a folder that exists")
 
 
 async def communicate(
@@ -353,15 +253,9 @@ async def user_excludes_file(root: Path) -> str:
     """The user's core.excludesFile as their configuration names it, "" when it does not. Raises
     StorageError.
     """
-    kept = {name: value for name, value in os.environ.items() if name not in GIT_LOCAL_VARIABLES}
-    try:
-        process = await asyncio.create_subprocess_exec(
-            git_program(root) or "git", *GIT_OPTIONS, "config", "--path", "--get", "core.excludesFile",
-            cwd=root, env=kept,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
-    except FileNotFoundError as error:
-        raise folder_gone(root) from error
+    process = await start_git(
+        root, "config", "--path", "--get", "core.excludesFile", environment=users_environment()
+    )
     out, _ = await communicate(process)
     return out.decode("utf-8", "surrogateescape").strip() if process.returncode == 0 else ""
 
@@ -369,51 +263,6 @@ async def user_excludes_file(root: Path) -> str:
 def user_git(repository: Repository, root: Path) -> Git:
     """git on the user's own index, for reading it."""
     return Git(repository.folder, repository.top, repository.index, root)
-
-
-def reading_git(repository: Repository) -> gitpython.Git:
-    """GitPython's git on the user's repository, as hardened as `Git`. Its plain calls read every
-    kind of repository; its repository class knows neither SHA-256 ids nor reftables. Raises UsageError when
-    git is missing."""
-    program = git_program(repository.top)
-    if program is None:
-        raise UsageError("git was not found", hint="install git and make sure it is on PATH")
-    library = _gitpython(program)
-    git = library.Git(repository.top)
-    git.set_persistent_git_options(c=list(GIT_OPTIONS[1::2]))
-    # GitPython adds to the process's variables and removes none: what would turn git elsewhere is
-    # set over
-    elsewhere = {
-        "GIT_ALTERNATE_OBJECT_DIRECTORIES": "",
-        "GIT_CONFIG_COUNT": "0",
-        "GIT_CONFIG_PARAMETERS": "",
-    }
-    folders = {
-        "GIT_COMMON_DIR": str(repository.common),
-        "GIT_OBJECT_DIRECTORY": str(repository.objects),
-    }
-    git.update_environment(
-        **user_git(repository, repository.top).environment(), **elsewhere, **folders
-    )
-    return git
-
-
-def _gitpython(program: str) -> ModuleType:
-    """GitPython with `program` as its git. Its import runs a git, by default any on PATH."""
-    library: ModuleType
-    name = "GIT_PYTHON_GIT_EXECUTABLE"
-    before = os.environ.get(name)
-    os.environ[name] = program
-    try:
-        library = importlib.import_module("git")
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
-    if program != library.Git.GIT_PYTHON_GIT_EXECUTABLE:
-        library.refresh(program)
-    return library
 
 
 @contextlib.asynccontextmanager

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fugu_cli.errors import StorageError
+from fugu_cli.safety.git_process import GitOutput
 from fugu_cli.snapshots import git_repositories
 from fugu_cli.snapshots.git_repositories import (
     Git,
-    GitOutput,
     Repository,
     prepare_shadow_repository,
     split_names,

@@ -13,20 +13,14 @@ import hashlib
 import json
 import os
 import stat
-import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from fugu_cli.snapshots.git_repositories import (
-    GIT_OPTIONS,
-    Git,
-    Repository,
-    find_repository,
-    git_program,
-)
+from fugu_cli.safety.git_process import git_program
+from fugu_cli.snapshots.git_repositories import Git, Repository, find_repository
 from fugu_cli.system.bounded_json import parse_json
 
 PLAIN_BITS, EXECUTABLE_BITS = 0o644, 0o755
@@ -171,30 +165,11 @@ def _look(store: Path, root: Path, top: Path) -> KnownRepository:
     """Git works with the configuration of `store`, so that no filter of the repository's own is
     run; and it is none that lies in the project at `root`."""
     repository = find_repository(top) if os.path.lexists(top / ".git") else None
-    program = git_program(root)
-    if repository is None or repository.top != top or program is None:
+    if repository is None or repository.top != top or git_program(root) is None:
         return KnownRepository("", (), ())
-    listing = [
-        program,
-        *GIT_OPTIONS,
-        "ls-files",
-        "-z",
-        "-t",
-        "-s",
-        "-m",
-        "-o",
-        "--exclude-standard",
-    ]
     git = Git(store, top, repository.index, top)
-    done = subprocess.run(
-        listing,
-        cwd=top,
-        env=git.environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
-    entries = done.stdout.split(b"\0")[:-1]
+    done = git.run_now("ls-files", "-z", "-t", "-s", "-m", "-o", "--exclude-standard")
+    entries = done.out.split(b"\0")[:-1]
     paths = [
         os.fsdecode(entry[2:] if entry[:1] == b"?" else entry.partition(b"\t")[2])
         for entry in entries
@@ -209,7 +184,7 @@ def _look(store: Path, root: Path, top: Path) -> KnownRepository:
     stamps = _stamps(
         top, names
     )  # before the files are read: what is written meanwhile is looked at the next time
-    held = hashlib.sha256(b"\0".join([*map(_bytes, head), done.stdout]))
+    held = hashlib.sha256(b"\0".join([*map(_bytes, head), done.out]))
     changed = (
         p
         for e, p in zip(entries, paths, strict=True)

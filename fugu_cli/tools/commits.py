@@ -11,22 +11,21 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from fugu_cli.errors import FuguError, UsageError
-from fugu_cli.safety.paths import search_path_outside
-from fugu_cli.snapshots.git_repositories import (
-    GIT_LOCAL_VARIABLES,
+from fugu_cli.safety.git_process import (
+    NO_FETCH,
     GitOutput,
-    find_repository,
-    git_program,
     repository_programs_off,
+    run_git,
+    show_git,
+    users_environment,
 )
+from fugu_cli.snapshots.git_repositories import find_repository
 from fugu_cli.system import temp_dirs
 
 NOTES_REF = "refs/notes/fugu"
@@ -36,8 +35,6 @@ LARGEST_TEXT = 4 << 20
 """Bytes of a file whose lines are looked at."""
 FATAL = 128
 """The exit code of a git that could not do its work."""
-NO_FETCH = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
-"""Keep git from fetching what a partial clone lacks; git before 2.45 knows only the second."""
 FETCH_SECONDS = 20.0
 _CONFLICT = re.compile(rb"^(?:<{7,}|\|{7,}|>{7,})(?: |\r?$)", re.MULTILINE)
 """The marks of a conflict but for `=======`, which may underline a title."""
@@ -88,27 +85,22 @@ class UserGit:
         variables: Mapping[str, str],
         seconds: float | None = None,
     ) -> GitOutput:
-        environment = {**_environment(), **variables}
-        options: tuple[str, ...] = ()
-        if self.looks_only:
-            options = self._programs_off
-            environment["PATH"] = search_path_outside(self.top)
-        process = subprocess.Popen(
-            [self.program, *options, *arguments], cwd=self.cwd, env=environment,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
         try:
-            out, err = process.communicate(given, seconds)
-        except subprocess.TimeoutExpired as error:
+            return run_git(
+                self.top,
+                *(self._programs_off if self.looks_only else ()),
+                *arguments,
+                environment={**users_environment(), **variables},
+                cwd=self.cwd,
+                given=given,
+                seconds=seconds,
+                as_the_user=not self.looks_only,
+            )
+        except TimeoutError as error:
             raise UsageError(
                 f"the remote did not send what this partial clone lacks within {seconds:g} s",
                 hint="check the network, then run the same command again",
             ) from error
-        finally:
-            if process.returncode is None:  # with what it started: the transport holds the pipes
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
-        return GitOutput(process.returncode, out, err.decode("utf-8", "replace").strip())
 
     def _is_partial_clone(self) -> bool:
         return not self._run(["config", "--get-regexp", r"^remote\..*\.promisor$"], b"", {}).code
@@ -117,12 +109,7 @@ class UserGit:
         """Run git with the terminal as its own: it may ask, open an editor, sign, or run the
         repository's hooks, as when the user types the command. Returns its exit code.
         """
-        return subprocess.run(
-            [self.program, "-c", "core.fsmonitor=false", *arguments],
-            cwd=self.cwd,
-            env=_environment(),
-            check=False,
-        ).returncode
+        return show_git(self.top, *arguments, cwd=self.cwd)
 
     def said(self, *arguments: str) -> str:
         """Return its output as one line, "" where it fails."""
@@ -135,18 +122,7 @@ class UserGit:
 
     @cached_property
     def _programs_off(self) -> tuple[str, ...]:
-        return repository_programs_off(self.program, self.cwd, _environment())
-
-    @property
-    def program(self) -> str:
-        found = git_program(self.top)
-        if found is None:
-            raise UsageError("git was not found", hint="install git and make sure it is on PATH")
-        return found
-
-
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in GIT_LOCAL_VARIABLES}
+        return repository_programs_off(self.top, users_environment())
 
 
 def git_in(cwd: Path) -> UserGit:

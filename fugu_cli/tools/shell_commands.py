@@ -27,6 +27,7 @@ from typing import Literal
 
 from fugu_cli.errors import StorageError
 from fugu_cli.safety import process_cleanup
+from fugu_cli.safety.git_process import LOCAL_VARIABLES
 from fugu_cli.safety.paths import GIT_MARKS, search_path_outside
 from fugu_cli.safety.process_cleanup import StandardStreams, start_process
 from fugu_cli.safety.sandbox.command_limits import (
@@ -37,7 +38,6 @@ from fugu_cli.safety.sandbox.command_limits import (
 from fugu_cli.safety.sandbox.command_sandbox import Launch, Sandbox
 from fugu_cli.session import views
 from fugu_cli.session.events import Event, JobEnded
-from fugu_cli.snapshots.git_repositories import GIT_LOCAL_VARIABLES
 from fugu_cli.tools.result import Say, plain_text
 
 KEPT = 400_000
@@ -70,7 +70,7 @@ SHELL = ("CDPATH", "GLOBIGNORE", "SHELLOPTS", "BASHOPTS", "OLDPWD")
 user was before.
 """
 DROPPED = frozenset(
-    {*GIT_LOCAL_VARIABLES, *SHELL, "FORCE_COLOR", "PYTEST_CURRENT_TEST", "PYTEST_ADDOPTS"}
+    {*LOCAL_VARIABLES, *SHELL, "FORCE_COLOR", "PYTEST_CURRENT_TEST", "PYTEST_ADDOPTS"}
 )
 
 

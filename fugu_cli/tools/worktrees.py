@@ -8,7 +8,6 @@ agent and no plan.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import fnmatch
 import re
@@ -17,13 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fugu_cli.errors import StorageError
+from fugu_cli.safety.git_process import own_environment, start_git
 from fugu_cli.session.events import FileChange, FileEffects
 from fugu_cli.snapshots.git_repositories import (
     GIT_OPTIONS,
     Repository,
     communicate,
-    git_environment,
-    git_program,
 )
 from fugu_cli.snapshots.snapshot_index import NESTED
 from fugu_cli.tools.result import cut_between_marks
@@ -146,12 +144,7 @@ def _inside(rule: str, folders: Sequence[str]) -> str:
 
 
 async def _git(root: Path, *arguments: str) -> str:
-    git = git_program(root)
-    assert git is not None
-    process = await asyncio.create_subprocess_exec(
-        git, *GIT_OPTIONS, *arguments, cwd=root, env=git_environment(),
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+    process = await start_git(root, *GIT_OPTIONS, *arguments, environment=own_environment())
     out, err = await communicate(process)
     if process.returncode:
         words = err.decode("utf-8", "replace").strip()

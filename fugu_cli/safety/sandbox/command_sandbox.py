@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -262,16 +261,13 @@ class Sandbox:
         launch = Launch(self.settings, mechanism, None, "", CombinedGuard(()), outside, self.cache)
         if mechanism.kind == "none":
             return launch
-        git_program = shutil.which("git", path=outside)
-        guard = GitGuard(self._folders, git_program)
+        guard = GitGuard(self._folders)
         git = None
         if not read_only:
             git = git_folder_written_by(command, self.root)
             if not mechanism.holds or self._git_opened:
                 git = self.root / ".git"
-        nested = (
-            nested_git_folders(self._folders, self.root, git_program) if mechanism.holds else ()
-        )
+        nested = nested_git_folders(self._folders, self.root) if mechanism.holds else ()
         sealed = [entry for entry in nested if entry != git]
         others: list[Path] = []
         if not read_only:

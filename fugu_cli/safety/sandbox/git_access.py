@@ -8,7 +8,6 @@ import contextlib
 import os
 import re
 import stat
-import subprocess
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fugu_cli.safety.git_configuration import obeyed_paths
+from fugu_cli.safety.git_process import git_program, run_git, users_environment
 from fugu_cli.safety.paths import (
     GIT_MARKS,
     inside,
@@ -115,10 +115,11 @@ class GitFolders:
         return found
 
 
-def nested_git_folders(found: GitFolders, root: Path, git: str | None) -> tuple[Path, ...]:
+def nested_git_folders(found: GitFolders, root: Path) -> tuple[Path, ...]:
     """Folders `.git` of repositories inside `root` that commands leave as they are, as they do its
     own: those that were there before the first look, and that the repository around them does not
-    ignore. `git` is the program's path."""
+    ignore.
+    """
     around: dict[Path, list[Path]] = {}
     entries = sorted(found.entries(), key=lambda entry: len(entry.parts))
     folders = [entry.parent for entry in entries]
@@ -134,28 +135,20 @@ def nested_git_folders(found: GitFolders, root: Path, git: str | None) -> tuple[
             )
             around.setdefault(above, []).append(entry)
     return tuple(
-        entry for above, inner in around.items() for entry in _not_ignored(above, inner, git)
+        entry for above, inner in around.items() for entry in _not_ignored(above, inner, root)
     )
 
 
-def _not_ignored(above: Path, entries: list[Path], git: str | None) -> Iterator[Path]:
+def _not_ignored(above: Path, entries: list[Path], root: Path) -> Iterator[Path]:
     """Those that the repository at `above` does not ignore: all, where it is none."""
     names = {os.fsencode(entry.parent.relative_to(above)): entry for entry in entries}
-    words = ("-c", "core.fsmonitor=false", "check-ignore", "--no-index", "-z", "--stdin")
     ignored: set[bytes] = set()
-    if git is not None and (above / ".git").exists():
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("GIT_")
-        }
-        done = subprocess.run(
-            [git, *words],
-            cwd=above,
-            env=environment,
-            input=b"\0".join(names),
-            capture_output=True,
-            check=False,
-        )
-        ignored = set(done.stdout.split(b"\0"))
+    if (above / ".git").exists() and git_program(root) is not None:
+        output = run_git(
+            root, "check-ignore", "--no-index", "-z", "--stdin",
+            environment=users_environment(), cwd=above, given=b"\0".join(names),
+        )  # fmt: skip
+        ignored = set(output.out.split(b"\0"))
     yield from (entry for name, entry in names.items() if name not in ignored)
 
 

@@ -11,7 +11,6 @@ import re
 import shlex
 import shutil
 import stat
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from fugu_cli.errors import UsageError
+from fugu_cli.safety.git_process import run_git, users_environment
 from fugu_cli.safety.paths import inside
 from fugu_cli.safety.sandbox.git_access import GitFolders
 
@@ -216,12 +217,10 @@ class GitConfiguration:
 
 
 class GitGuard:
-    """Remembers what git obeys below a root; `restore` makes it that again. `git` is the program's
-    path.
-    """
+    """Remembers what git obeys below a root; `restore` makes it that again."""
 
-    def __init__(self, found: GitFolders, git: str | None) -> None:
-        self._found, self._git = found, git
+    def __init__(self, found: GitFolders) -> None:
+        self._found = found
         self._entries = {entry: _small_content(entry) for entry in found.entries()}
         self._before = {
             folder: _git_configuration(folder) for folder in found.folders(tuple(self._entries))
@@ -329,18 +328,15 @@ class GitGuard:
 
     def _run(self, given: bytes, *arguments: str) -> bytes | None:
         """`git config`, None where it fails. It runs nothing that a configuration names."""
-        if self._git is None:
+        environment = users_environment()
+        try:
+            output = run_git(
+                self._found.root, "config", *arguments,
+                environment=environment, cwd=Path("/"), given=given,
+            )  # fmt: skip
+        except UsageError:
             return None
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-        done = subprocess.run(
-            [self._git, "config", *arguments],
-            cwd="/",
-            env=kept,
-            input=given,
-            capture_output=True,
-            check=False,
-        )
-        return None if done.returncode else done.stdout
+        return None if output.code else output.out
 
 
 def _git_configuration(folder: Path) -> GitConfiguration:

@@ -10,9 +10,8 @@ import json
 import os
 import posixpath
 import shutil
-import tempfile
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
@@ -21,8 +20,9 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from fugu_cli.errors import ConfigError, FuguError
+from fugu_cli.safety.git_process import GitOutput
 from fugu_cli.session.recognized_tests import tests_among
-from fugu_cli.snapshots.git_repositories import find_repository, reading_git
+from fugu_cli.snapshots.git_repositories import find_repository, user_git
 from fugu_cli.training.tasks import LoadedTasks, Question, SkippedTask, Task, questions
 from fugu_cli.training.tasks.repository import unwritable_reason
 
@@ -194,8 +194,10 @@ def _committed_blobs(repository: Path, commit: str) -> Iterator[tuple[str, str, 
     found = find_repository(repository.resolve())
     if found is None or found.top != repository.resolve():
         raise _Unusable("its repository is broken: .git is no git folder")
-    git = reading_git(found)
-    listed = _said(git.ls_tree, "-r", "-l", "-z", "--full-tree", "--end-of-options", commit)
+    git = user_git(found, found.top)
+    listed = _output(
+        git.run_now("ls-tree", "-r", "-l", "-z", "--full-tree", "--end-of-options", commit)
+    )
     heads, paths = list[list[str]](), list[str]()
     for entry in listed.split(b"\0")[:-1]:
         head, _, name_bytes = entry.partition(b"\t")
@@ -204,10 +206,8 @@ def _committed_blobs(repository: Path, commit: str) -> Iterator[tuple[str, str, 
             paths.append(os.fsdecode(name_bytes))
     try:
         _check_size(sum(int(size) for *_, size in heads))
-        with tempfile.TemporaryFile() as ids:
-            ids.write("".join(f"{name}\n" for _, _, name, _ in heads).encode())
-            ids.seek(0)
-            blobs = io.BytesIO(_said(git.cat_file, "--batch", istream=ids))
+        ids = "".join(f"{name}\n" for _, _, name, _ in heads).encode()
+        blobs = io.BytesIO(_output(git.run_now("cat-file", "--batch", given=ids)))
         for (mode, *_), path in zip(heads, paths, strict=True):
             size = int(blobs.readline().split()[-1])
             yield mode, _inside(path), blobs.read(size + 1)[:-1]
@@ -215,18 +215,12 @@ def _committed_blobs(repository: Path, commit: str) -> Iterator[tuple[str, str, 
         raise _Unusable(f"its repository is broken: {error}") from error
 
 
-def _said(command: Callable[..., tuple[int, bytes, str]], *words: str, **more: object) -> bytes:
-    """The output of one of GitPython's commands. Raises _Unusable where git says no."""
-    raw = {"stdout_as_string": False, "strip_newline_in_stdout": False}
-    code, out, err = command(
-        *words, with_extended_output=True, with_exceptions=False, **raw, **more
-    )
-    if code:
-        said = err.strip().splitlines()
-        raise _Unusable(
-            f"its repository is broken: {said[-1] if said else f'git ended with exit code {code}'}"
-        )
-    return out
+def _output(result: GitOutput) -> bytes:
+    """Return what git wrote. Raises _Unusable where it failed."""
+    if result.code:
+        reason = (result.err or f"git ended with exit code {result.code}").splitlines()[-1]
+        raise _Unusable(f"its repository is broken: {reason}")
+    return result.out
 
 
 def _files_on_disk(folder: Path, out: Collection[str] = ()) -> _Contents:

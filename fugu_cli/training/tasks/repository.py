@@ -7,26 +7,18 @@ not know who will work there, and never writes a hidden file.
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.safety.git_process import own_environment, start_git
 from fugu_cli.snapshots.git_repositories import communicate
 from fugu_cli.training.tasks import Task
 
 _WHO = "fugu"
 _MAIL = "fugu@localhost"
 _WHEN = "2025-01-01T00:00:00+00:00"
-_PLAIN = (
-    "-c",
-    "core.autocrlf=false",
-    "-c",
-    "commit.gpgsign=false",
-    "-c",
-    "core.hooksPath=/dev/null",
-)
+_PLAIN = ("-c", "core.autocrlf=false", "-c", "commit.gpgsign=false")
 _BY_PRODUCTS = "__pycache__/\n*.pyc\n.pytest_cache/\n/target/\n"
 """Left out of git's sight: what running the tests leaves behind is nobody's change."""
 
@@ -111,35 +103,16 @@ def write_binaries(files: Mapping[str, bytes], folder: Path) -> None:
 
 async def _git(folder: Path, *arguments: str) -> None:
     """Run git on this folder only, with nobody's configuration and a fixed clock."""
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith("GIT_")
-    } | {
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_AUTHOR_NAME": _WHO,
-        "GIT_AUTHOR_EMAIL": _MAIL,
-        "GIT_AUTHOR_DATE": _WHEN,
-        "GIT_COMMITTER_NAME": _WHO,
-        "GIT_COMMITTER_EMAIL": _MAIL,
-        "GIT_COMMITTER_DATE": _WHEN,
-    }
-    try:
-        process = await asyncio.create_subprocess_exec(
-            "git",
-            *_PLAIN,
-            *arguments,
-            cwd=folder,
-            env=environment,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-    except FileNotFoundError as error:
-        raise StorageError(
-            "git was not found", hint="install git; fugu works in git repositories"
-        ) from error
-    output, _ = await communicate(process)
+    environment = own_environment(
+        GIT_AUTHOR_NAME=_WHO,
+        GIT_AUTHOR_EMAIL=_MAIL,
+        GIT_AUTHOR_DATE=_WHEN,
+        GIT_COMMITTER_NAME=_WHO,
+        GIT_COMMITTER_EMAIL=_MAIL,
+        GIT_COMMITTER_DATE=_WHEN,
+    )
+    process = await start_git(folder, *_PLAIN, *arguments, environment=environment)
+    _, errors = await communicate(process)
     if process.returncode:
-        words = output.decode("utf-8", "replace").strip()
+        words = errors.decode("utf-8", "replace").strip()
         raise StorageError(f"git {arguments[0]} failed in {folder}: {words}")

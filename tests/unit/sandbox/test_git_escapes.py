@@ -4,7 +4,6 @@ sandbox.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import time
@@ -84,7 +83,7 @@ def test_a_repository_that_a_large_tree_hid_is_not_taken_for_one_that_the_comman
     hooks = nested / ".git" / "hooks"
     (hooks / "pre-commit").write_text("#!/bin/sh\ntrue\n")
     time.sleep(2 * RACY / 1e9)
-    guard = GitGuard(GitFolders(tmp_path, most=3), shutil.which("git"))
+    guard = GitGuard(GitFolders(tmp_path, most=3))
     (tmp_path / "cache").rmdir()
     (hooks / "pre-push").write_text("#!/bin/sh\ntrue\n")
     assert guard.restore() == (
