@@ -9,6 +9,7 @@ from typing import Literal
 
 from fugu_cli.engine import recovery
 from fugu_cli.errors import UsageError
+from fugu_cli.safety.sandbox.restoration import BRINGS_BACK
 from fugu_cli.session import store, views
 from fugu_cli.session.events import (
     NO_EFFECTS,
@@ -122,7 +123,14 @@ async def undo_request(log: Log, workspace: Workspace, keep: Collection[str] = (
     begun = next(index for index, event in enumerate(log.events) if event is asked)
     if await workspace.jobs.stop(views.jobs(log.events[begun:]), "undo"):
         found = await _undoable(log, workspace)  # they may have written something meanwhile
-    return await _take_back(log, workspace, found, "undo", keep)
+    moved = [
+        sentence
+        for event in log.events[begun:]
+        if isinstance(event, ToolRan)
+        for sentence in event.restored
+        if sentence.endswith(BRINGS_BACK)
+    ]
+    return await _take_back(log, workspace, found, "undo", keep, moved)
 
 
 async def redo_preview(log: Log, workspace: Workspace) -> str:
@@ -386,6 +394,7 @@ async def _take_back(
     plan: RestorePlan,
     kind: Literal["undo", "redo"],
     keep: Collection[str] = (),
+    moved: Sequence[str] = (),
 ) -> Undone:
     back = plan.made.without(keep).back
     planned = Undone(
@@ -397,5 +406,6 @@ async def _take_back(
         unkept=plan.unkept,
         nested=plan.nested,
         kept=tuple(keep),
+        moved=tuple(moved),
     )
     return await recovery.carry_out(log, workspace, planned)

@@ -195,6 +195,8 @@ class Undone(Value):
     """Nested repositories that commands of the request changed: no copy is kept of them."""
     kept: tuple[str, ...] = ()
     """Files that changed while a command ran, and that the user kept as they are."""
+    moved: tuple[str, ...] = ()
+    """Sentences on files that the sandbox moved away while the request ran, perhaps the user's."""
     tree: str = ""
     """In older logs: the snapshot of the files as they were before they were put back."""
 
@@ -250,7 +252,7 @@ class Undone(Value):
             else ""
         )
         kept = f"kept, as you wanted: {', '.join(self.kept)}" if self.kept else ""
-        return "; ".join(part for part in (since, large, nested, kept) if part)
+        return "; ".join(part for part in (since, large, nested, kept, *self.moved) if part)
 
     @property
     def is_partial(self) -> bool:

@@ -142,8 +142,11 @@ class CommandOutput:
     def over(self, command: str, now: RunningCommand) -> None:
         """The command has ended: say what was put back, and why git could not write."""
         self.take(b"", final=True)
-        if now.git_sealed and _needs_git(command, self.text):
+        if now.launch is not None and now.launch.git_sealed and _needs_git(command, self.text):
             self.take(f"\n[{SEALED}]".encode())
+        if now.launch is not None and now.process.returncode:
+            sentence = now.launch.sealed_file_note(self.text)
+            self.take(f"\n[{sentence}]".encode() if sentence else b"")
         for sentence in now.restored:
             self.take(f"\n[{sentence}]".encode())
         if now.exceeded:
@@ -182,8 +185,8 @@ class RunningCommand:
     silent: asyncio.Event
     left: int = 0
     restored: tuple[str, ...] = ()
-    git_sealed: bool = False
-    """It could only read the git folder."""
+    launch: Launch | None = None
+    """What held for it, None where nothing confined it."""
     exceeded: str = ""
     """Which limit ended it, as a sentence."""
 
@@ -231,9 +234,7 @@ async def start_command(
         for one in (pipe, errors):
             if one is not None:
                 one.started()
-        now = RunningCommand(
-            running.process, pipe.closed, git_sealed=launch is not None and launch.git_sealed
-        )
+        now = RunningCommand(running.process, pipe.closed, launch=launch)
         try:
             yield now
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -73,6 +74,17 @@ def test_a_repository_that_a_command_destroyed_does_not_take_undo_with_it(place:
         shutil.rmtree(place.repo / ".git")
     undone = place.fugu("undo", "--yes")
     assert (undone.code, files(place.repo)) == (0, before), undone.err
+
+
+def test_a_file_that_was_moved_away_while_a_command_ran_is_named_by_undo(place: Place) -> None:
+    flags = script(place, bash("echo fixed > calc.txt; echo mine > .envrc"), *DONE)
+    assert place.fugu("run", *flags, "change it").code in {0, 3}
+    assert not (place.repo / ".envrc").exists()
+    undone = place.fugu("undo", "--yes")
+    moved_back = re.search(r"`(mv \S+ \S+)` brings it back", undone.out.replace("\n", " "))
+    assert undone.code == 0 and moved_back is not None, undone.out
+    subprocess.run(moved_back[1], shell=True, check=True)
+    assert (place.repo / ".envrc").read_text() == "mine\n"
 
 
 def test_a_question_leaves_nothing_in_the_store(place: Place) -> None:

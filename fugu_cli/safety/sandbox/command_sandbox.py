@@ -5,6 +5,7 @@ command's environment.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import weakref
 from collections.abc import Sequence
@@ -45,6 +46,8 @@ OUTSIDE_VARIABLES = (
 
 ASKED = "commands that do more than read are asked about (`fugu help permissions`)"
 """What follows where no sandbox holds."""
+REFUSALS = tuple(os.strerror(code) for code in (errno.EROFS, errno.EBUSY, errno.EACCES))
+"""Words of programs that could not write what is sealed."""
 MOST_SEALED = 300
 """Files that others run are sealed one by one, those of the upper folders first; of the rest of a
 larger tree only new ones are noticed."""
@@ -84,6 +87,7 @@ class Launch:
     guard: CombinedGuard
     outside: str
     cache: Path
+    root: Path
     writes_git: bool = False
 
     def confined(self, command: Sequence[str], folder: Path, control: int | None) -> list[str]:
@@ -134,6 +138,29 @@ class Launch:
     def git_sealed(self) -> bool:
         """The git folder can only be read."""
         return self.mechanism.holds and not self.writes_git
+
+    def sealed_file_note(self, output: str) -> str:
+        """Return which file that others run a failed command could not change, why, and what to do
+        about it; "" where its output names none.
+        """
+        from fugu_cli.safety.self_running_files import RunBy, self_running_file
+
+        if self.access is None:
+            return ""
+        refusals = [line for line in output.splitlines() if any(map(line.count, REFUSALS))]
+        for sealed in map(Path, self.access.sealed):
+            ending = "/".join(sealed.parts[-2:])
+            if sealed.name == ".git" or not any(ending in line for line in refusals):
+                continue
+            file = self_running_file(sealed, self.root)
+            if file is not None and file.run_by is RunBy.OTHERS:
+                path = sealed.relative_to(self.root).as_posix()
+                pattern = f"{path}/**" if sealed.is_dir() else path
+                return (
+                    f"{path} can only be read here, because {file.reason} outside the sandbox. "
+                    f"Leave it as it is, or ask the user for --allow 'write({pattern})'"
+                )
+        return ""
 
 
 class Sandbox:
@@ -258,7 +285,9 @@ class Sandbox:
         )
 
         mechanism, outside = self.mechanism, search_path_outside(self.root)
-        launch = Launch(self.settings, mechanism, None, "", CombinedGuard(()), outside, self.cache)
+        launch = Launch(
+            self.settings, mechanism, None, "", CombinedGuard(()), outside, self.cache, self.root
+        )
         if mechanism.kind == "none":
             return launch
         guard = GitGuard(self._folders)

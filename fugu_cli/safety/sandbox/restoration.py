@@ -63,6 +63,10 @@ def _put_back(paths: Sequence[Path]) -> tuple[str, ...]:
     return tuple(f"{path} was changed and put back: commands may not write it" for path in paths)
 
 
+BRINGS_BACK = "brings it back"
+"""The end of a sentence on a file that was moved away."""
+
+
 class NewFileGuard:
     """Notices files that others run and that come to be while a command runs. `restore` moves them
     into the folder `taken`; where that is None, they may be there from now on.
@@ -99,7 +103,7 @@ class NewFileGuard:
             sentences.append(
                 f"{path} is a file that others run without a further word, which commands may not "
                 f"make: it was moved to {folder}. Use the tool `write`, which asks. If the user "
-                f"made it, {_move_back(folder / path.name, path)} brings it back"
+                f"made it, {_move_back(folder / path.name, path)} {BRINGS_BACK}"
             )
         return tuple(sentences)
 

@@ -56,6 +56,16 @@ def test_a_new_one_is_moved_away_and_the_agent_is_told_where(world: World, name:
     assert (world.root / "a.txt").read_text() == "kept\n"
 
 
+def test_a_folder_with_a_sealed_file_is_not_removed_and_the_agent_is_told_why(world: World) -> None:
+    library = world.root / "node_modules" / "typescript" / "lib"
+    library.mkdir(parents=True)
+    (library / "tsserver.js").write_text("real\n")
+    output = world.run("rm -rf node_modules").output
+    assert (library / "tsserver.js").read_text() == "real\n"
+    assert "node_modules/typescript/lib can only be read here, because a language server" in output
+    assert "--allow 'write(node_modules/typescript/lib/**)'" in output
+
+
 def test_the_users_own_rule_opens_one_and_no_other(world: World) -> None:
     world.box.open_files((".github/**", ".vscode/**"))
     world.run(

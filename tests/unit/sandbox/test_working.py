@@ -10,6 +10,7 @@ import shutil
 import socket
 import sys
 import time
+import venv
 from pathlib import Path
 
 import pytest
@@ -253,3 +254,15 @@ def test_a_git_configuration_that_names_nobodys_home_keeps_no_command_from_runni
     with (world.root / ".git" / "config").open("a") as file:
         file.write("[core]\n\thooksPath = ~nosuch/hooks\n")
     assert world.run("echo works").output == "works\n"
+
+
+@pytest.mark.parametrize("name", ["home/.hidden/environment", "environment"])
+def test_an_environment_on_path_below_a_hidden_or_temporary_folder_is_whole(
+    world: World, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    environment = world.home.parent / name
+    venv.create(environment, with_pip=False, symlinks=True)
+    monkeypatch.setenv("PATH", f"{environment / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    output = world.run(f"cat {environment}/pyvenv.cfg && python -c 'import sys; print(sys.prefix)'")
+    assert output.code == 0 and output.output.strip().endswith(str(environment)), output
