@@ -264,7 +264,7 @@ def _tests(loaded: LoadedConfig) -> Finding:
 
 def _sandbox(loaded: LoadedConfig) -> Finding:
     """Tried out: what a session's commands would have."""
-    box = build_box(loaded.config, loaded.root, loaded.config.data)
+    box = build_box(loaded.config, loaded.root, snapshot_store(loaded.config, loaded.root))
     try:
         held = box.mechanism
     except FuguError as error:
