@@ -22,7 +22,7 @@ from fugu_cli.cli.session_stream import SessionStream
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.errors import FuguError
 from fugu_cli.extensions.mcp_settings import DeclaredServers
-from fugu_cli.session import store
+from fugu_cli.session import store, views
 from fugu_cli.session.events import Replied
 from fugu_cli.ui.headless import deny_headless
 from fugu_cli.ui.json_output import EXIT_CODES
@@ -58,8 +58,8 @@ class AgentAnswer(Generic[Answer]):
     agent: str
     dollars: float
     session: Path
-    estimated_dollars: float = 0.0
-    """The part of `dollars` that no server counted."""
+    is_estimated: bool = False
+    """Whether a server did not count a part of `dollars`, or a price is only assumed."""
 
 
 async def agent_answer(loaded: LoadedConfig, asked: AgentQuestion[Answer]) -> AgentAnswer[Answer]:
@@ -102,7 +102,7 @@ async def agent_answer(loaded: LoadedConfig, asked: AgentQuestion[Answer]) -> Ag
         agent,
         float(str(result["total_cost_usd"])),
         log.path,
-        float(str(result.get("estimated_cost_usd", 0.0))),
+        views.is_estimated(log.events),
     )
 
 

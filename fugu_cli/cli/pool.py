@@ -310,7 +310,7 @@ def show_pool() -> int:
     )
     _print([header, *(_cells(entry, loaded.config) for entry in entries)])
     if any(has_assumed_price(entry, loaded.config) for entry in entries):
-        print_clean("~ assumed: what the model's vendor asks, since its server is not in the list")
+        print_clean("~ assumed: what others ask for the model, since its server is not in the list")
     for out in unusable_entries(loaded.config, os.environ):
         print_clean(f"left out: {out.name} ({out.reason})")
     for unready in unready_services(os.environ) if not loaded.config.agents else ():

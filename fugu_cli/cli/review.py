@@ -211,7 +211,7 @@ def _reviewed(pool: _Pool, change: _Change, mask: Callable[[str], str]) -> Revie
         pool.dollars,
         any(answer.agent not in priced for answer in pool.answers),
         unfinished,
-        any(answer.estimated_dollars for answer in pool.answers),
+        any(answer.is_estimated for answer in pool.answers),
     )
 
 

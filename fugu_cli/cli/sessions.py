@@ -188,6 +188,7 @@ class CostRow:
     dollars: float
     unpriced: int
     estimated_dollars: float
+    is_estimated: bool
 
 
 def show_cost(by: str, days: int | None, everywhere: bool, as_json: bool) -> int:
@@ -239,6 +240,7 @@ def _cost_row(name: str, group: Sequence[Payment]) -> CostRow:
         sum(one.dollars for one in group),
         sum(not one.priced for one in group),
         sum(one.estimated_dollars for one in group),
+        any(one.is_estimated for one in group),
     )
 
 
@@ -261,7 +263,7 @@ def _lines(rows: Sequence[CostRow], by: str, where: str) -> list[str]:
         [
             row.name,
             *map(compact_number, (row.calls, row.usage.input, row.usage.cached, row.usage.output)),
-            known_cost(row.dollars, unpriced=bool(row.unpriced), estimated=row.usage.is_estimated),
+            known_cost(row.dollars, unpriced=bool(row.unpriced), estimated=row.is_estimated),
         ]
         for row in rows
     ]

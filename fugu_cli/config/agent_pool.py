@@ -368,7 +368,7 @@ def unready_services(environ: Mapping[str, str]) -> tuple[UnusableEntry, ...]:
 
 
 def has_assumed_price(entry: AgentEntry, config: Config) -> bool:
-    """Whether the price of a usable entry is that of its model's vendor, though another server
+    """Whether the price of a usable entry is what others ask for its model, though another server
     answers, which may ask for more.
     """
     is_stated = any(stated.name == entry.name and stated.price for stated in config.agents)

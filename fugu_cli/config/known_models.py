@@ -86,7 +86,8 @@ def price_of(provider: str, model: str, base_url: str = "") -> Price | None:
 
     `provider` is an entry's (openai, anthropic, local, scripted); `base_url` tells who is behind
     `openai`: the list finds providers by their address. Behind an address that it does not have, a
-    model costs what its vendor asks for it. Of prices with thresholds the lowest is given.
+    model costs what its vendor asks for it, and one with open weights what all its sellers ask. Of
+    prices with thresholds the lowest is given.
     """
     if provider == "local":
         return EMBEDDED
@@ -120,15 +121,17 @@ def context_of(provider: str, model: str, base_url: str = "") -> int | None:
 
 
 def is_assumed(provider: str, model: str, base_url: str) -> bool:
-    """Whether the price and the context of a model are its vendor's, and not those of the server at
-    `base_url`.
+    """Whether the price and the context of a model are what others ask for it, and not those of the
+    server at `base_url`.
     """
-    if not base_url or provider in ("local", "scripted") or not _seller(model):
+    if not base_url or not _may_be_listed(provider, model, base_url):
         return False
     from genai_prices import Usage
 
     usage = Usage(input_tokens=PROBE, output_tokens=0)
-    return _served_at(base_url, usage, model) is None
+    if _served_at(base_url, usage, model) is not None:
+        return False
+    return bool(_seller(model)) or _only_price(usage, model) is not None
 
 
 def _seller(model: str) -> str:
@@ -161,9 +164,26 @@ def _calculation(usage: Usage, provider: str, model: str, base_url: str) -> Pric
     if not base_url:
         return _sold_by(provider, usage, model)
     listed = _served_at(base_url, usage, model)
-    if listed is None and (seller := _seller(model)):
+    if listed is not None:
+        return listed
+    seller = _seller(model)
+    if seller:
         return _sold_by(seller, usage, model.rpartition("/")[2])
-    return listed
+    return _only_price(usage, model)
+
+
+def _only_price(usage: Usage, model: str) -> PriceCalculation | None:
+    """Return what a model that many may sell costs at all of them; None where they differ."""
+    from genai_prices.data_snapshot import get_snapshot
+
+    names = dict.fromkeys((model, model.rpartition("/")[2]))
+    offers = [
+        offer
+        for provider in get_snapshot().providers
+        for name in names
+        if (offer := _sold_by(provider.id, usage, name)) is not None
+    ]
+    return offers[0] if len({offer.total_price for offer in offers}) == 1 else None
 
 
 def _served_at(base_url: str, usage: Usage, model: str) -> PriceCalculation | None:

@@ -201,7 +201,7 @@ class Member(Value):
     price: Price | None = Price()
     """None: nobody knows."""
     assumed_price: bool = False
-    """The price is what the model's vendor asks, and another server answers."""
+    """The price is what others ask for the model, and another server answers."""
     context: int = 32768
     attempts: int = 1
     infill: bool = False

@@ -148,6 +148,8 @@ class Payment:
     priced: bool = True
     estimated_dollars: float = 0.0
     """The part of `dollars` that no server counted."""
+    is_estimated: bool = False
+    """Whether a part of `dollars` is, or the price is only assumed."""
 
     @property
     def day(self) -> date:
@@ -166,10 +168,18 @@ def session_payments(records: Sequence[Recorded], session: str) -> list[Payment]
         for agent, usage in views.usage([record.event]).items():
             dollars = views.cost([record.event], pool)
             priced = not views.unpriced([record.event], pool)
-            estimated = views.estimated_cost([record.event], pool)
             found.append(
                 Payment(
-                    record.at, record.seq, session, repo, agent, usage, dollars, priced, estimated
+                    at=record.at,
+                    seq=record.seq,
+                    session=session,
+                    repo=repo,
+                    agent=agent,
+                    usage=usage,
+                    dollars=dollars,
+                    priced=priced,
+                    estimated_dollars=views.estimated_cost([record.event], pool),
+                    is_estimated=views.is_estimated([record.event], pool),
                 )
             )
     return found

@@ -84,7 +84,7 @@ def test_a_call_under_way_at_a_kill_is_spent_and_counts_when_its_session_goes_on
     assert round(costs["budgets"]["day"][0], 6) == round(costs["rows"][-1]["cost_usd"], 6)
 
 
-def test_what_is_paid_at_an_assumed_price_is_marked_at_the_end_and_in_the_trace(
+def test_what_is_paid_at_an_assumed_price_is_marked_wherever_it_is_shown(
     place: Place, server: Loopback
 ) -> None:
     gateway = Agent("claude-haiku-5-5", provider="anthropic")
@@ -97,6 +97,11 @@ def test_what_is_paid_at_an_assumed_price_is_marked_at_the_end_and_in_the_trace(
     assert done.code == 0, done.err
     assert ", ~$" in done.err
     assert "~$" in place.fugu("trace", "latest").out
+    assert "~$" in place.fugu("cost").out
+    place.files({"calc.txt": "fixed\n"})
+    server.play("claude-haiku-5-5", Says(json.dumps({"findings": []})))
+    review = place.fugu("review")
+    assert "~$" in review.out + review.err, review.err
 
 
 def test_what_is_paid_at_a_stated_price_is_not_marked(place: Place, server: Loopback) -> None:

@@ -93,6 +93,17 @@ def test_an_entry_has_the_context_of_the_same_model_found_by_its_key() -> None:
     assert has_assumed_price(behind_gateway, Config(agents=(elsewhere,)))
 
 
+def test_open_weights_behind_an_own_address_have_the_price_that_all_their_sellers_ask() -> None:
+    own = "https://models.example.org/v1"
+    agreed = entry("agreed", model="glm-4.6", base_url=own)
+    disputed = entry("disputed", model="gpt-oss-120b", base_url=own)
+    near = entry("near", model="glm-4.6", base_url="http://127.0.0.1:1/v1")
+    config = Config(agents=(agreed, disputed, near))
+    pool = usable_pool(config, {})
+    assert [agent.price is not None for agent in pool] == [True, False, False]
+    assert [has_assumed_price(agent, config) for agent in pool] == [True, False, False]
+
+
 def test_the_context_of_an_entry_is_the_price_lists_where_no_service_is_known_to_have_the_model() -> (
     None
 ):
