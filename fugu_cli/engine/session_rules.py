@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,16 +18,18 @@ from pathlib import Path
 from fugu_cli.engine.environment import Environment
 from fugu_cli.errors import FuguError
 from fugu_cli.formatting import plural
+from fugu_cli.safety.git_process import (
+    NO_FETCH,
+    git_program,
+    repository_programs_off,
+    run_git,
+    users_environment,
+)
 from fugu_cli.safety.paths import quoted_path
 from fugu_cli.safety.policy import Rules
 from fugu_cli.safety.policy.decisions import CallClass, Decision, decide
 from fugu_cli.safety.sandbox.command_sandbox import Sandbox
-from fugu_cli.snapshots.git_repositories import (
-    GIT_LOCAL_VARIABLES,
-    find_repository,
-    git_program,
-    repository_programs_off,
-)
+from fugu_cli.snapshots.git_repositories import find_repository
 
 GIT_SECONDS = 2.0
 """A repository whose status takes longer is described without it."""
@@ -90,23 +91,28 @@ def _git_state(root: Path) -> str:
     """Return the branch and what differs from its last commit. Nothing that the repository names is
     run.
     """
-    repository, program = find_repository(root), git_program(root)
-    if repository is None or program is None:
-        return "no git repository" if repository is None else "git is not installed"
-    environment = {
-        name: value for name, value in os.environ.items() if name not in GIT_LOCAL_VARIABLES
-    }
-    environment |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
+    repository = find_repository(root)
+    if repository is None:
+        return "no git repository"
+    if git_program(root) is None:
+        return "git is not installed"
+    environment = {**users_environment(), **NO_FETCH, "GIT_OPTIONAL_LOCKS": "0"}
     words = ["status", "--porcelain=v1", "--branch", "-z", "--ignore-submodules=all"]
     try:
-        options = repository_programs_off(program, root, environment)
-        done = subprocess.run(
-            [program, *options, *words], cwd=root, env=environment, capture_output=True,
-            check=True, stdin=subprocess.DEVNULL, timeout=GIT_SECONDS,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError, FuguError):
+        options = repository_programs_off(repository.top, environment)
+        output = run_git(
+            repository.top,
+            *options,
+            *words,
+            environment=environment,
+            cwd=root,
+            seconds=GIT_SECONDS,
+        )
+    except (OSError, FuguError):
         return "the status could not be read"
-    head, *entries = os.fsdecode(done.stdout).split("\0")
+    if output.code:
+        return "the status could not be read"
+    head, *entries = os.fsdecode(output.out).split("\0")
     branch = head.removeprefix("## ").removeprefix("No commits yet on ").partition("...")[0]
     shown = "no branch" if branch.startswith("HEAD (") else f"branch {quoted_path(branch)}"
     changed = _changed_files(entries)
