@@ -1,9 +1,7 @@
-"""Finding skills, custom commands and subagents: which count, which are left out and why, and the
-request a typed line stands for.
+"""Finds skills, custom commands and subagents, and turns a typed line into a request.
 
-Called where the configuration is read, which says what is trusted. A file with a fault is named and
-left out alone. `fugu skills` and `/skills` show the list. A typed line becomes a request between
-the interface and the session, which records both. Reads files, runs nothing.
+Called by the configuration, which says what is trusted. A faulty file is reported and left out
+alone. `fugu skills` and `/skills` show the list. Reads files, runs nothing.
 """
 
 from __future__ import annotations
@@ -32,21 +30,19 @@ if TYPE_CHECKING:
     from fugu_cli.extensions.subagents import Subagent
 
 FOLDERS = (".agents", ".claude")
-"""Folders of a repository, or of the home, that hold `skills/`, `commands/` and `agents/`; the
-first's go before.
-"""
+"""Folders of a repository or the home that hold `skills/`, `commands/` and `agents/`. The first wins."""
 DEEPEST_FOLDER = 4
-"""Folders of commands within one another."""
+"""The most levels of folders below `commands/`."""
 LibraryKind = Literal["skill", "command", "agent"]
 LIBRARY_KINDS: tuple[LibraryKind, ...] = get_args(LibraryKind)
-Found = TypeVar("Found", Skill, CustomCommand, "Subagent")
+Item = TypeVar("Item", Skill, CustomCommand, "Subagent")
 
 
 @dataclass(frozen=True)
 class ExtensionFolder:
-    """A folder that may hold `skills/`, `commands/` and `agents/`. `shown` is how agents name it.
+    """A folder that may hold `skills/`, `commands/` and `agents/`. Agents see it as `shown`.
 
-    `base` is the folder it must not lead out of, None for the user's own, whose folders may lie
+    Links must not lead out of `base`. It is None for the user's own folders, whose links may lead
     anywhere.
     """
 
@@ -57,13 +53,13 @@ class ExtensionFolder:
 
     @property
     def own(self) -> bool:
-        """It is the user's."""
+        """Whether the folder is the user's."""
         return self.base is None
 
 
 @dataclass(frozen=True)
 class ExcludedFile:
-    """What is not used, and why. `quiet`: that is as it should be."""
+    """A file that is not used, and why. `quiet`: it is not a mistake."""
 
     kind: LibraryKind
     name: str
@@ -74,8 +70,10 @@ class ExcludedFile:
 
 @dataclass(frozen=True)
 class SkillLibrary:
-    """What counts here, the nearest first, and what does not. `notes` are sentences for people;
-    `untrusted` are folders of which nothing counts before the user trusts them.
+    """The skills, commands and subagents in use, the nearest first, and the files left out.
+
+    `notes` are sentences for the user. `untrusted` are folders that wait for the user to trust
+    them.
     """
 
     skills: tuple[Skill, ...] = ()
@@ -86,97 +84,103 @@ class SkillLibrary:
     untrusted: tuple[Path, ...] = ()
 
     def skill(self, name: str) -> Skill | None:
-        """The skill of this name."""
-        return next((one for one in self.skills if one.name == name), None)
+        """Return the skill with this name."""
+        return next((skill for skill in self.skills if skill.name == name), None)
 
     def command(self, name: str) -> CustomCommand | None:
-        """The command of this name."""
-        return next((one for one in self.commands if one.name == name), None)
+        """Return the command with this name."""
+        return next((command for command in self.commands if command.name == name), None)
 
 
-def load_library(places: Sequence[ExtensionFolder]) -> SkillLibrary:
-    """Everything in these places. Of two with one name the first place's counts."""
+def load_library(folders: Sequence[ExtensionFolder]) -> SkillLibrary:
+    """Load everything in these folders. Where two have the same name, the first folder's is used."""
     skills: dict[str, Skill] = {}
     commands: dict[str, CustomCommand] = {}
     agents: dict[str, Subagent] = {}
-    left: list[ExcludedFile] = []
+    excluded: list[ExcludedFile] = []
     notes: list[str] = []
     untrusted: list[Path] = []
-    for place in places:
+    for folder in folders:
         faults: list[ExcludedFile] = []
-        found, more, helpers = (
-            _skills(place, faults),
-            _commands(place, faults),
-            _subagents(place, faults),
-        )
-        if place.trusted:
-            left += [*faults, *_taken("skill", found, skills), *_taken("command", more, commands)]
-            left += _taken("agent", helpers, agents)
-        elif found or more or helpers or faults:
-            here = [
-                *_waiting("skill", found),
-                *_waiting("command", more),
-                *_waiting("agent", helpers),
-            ]
-            if here:
-                untrusted.append(place.folder)
-                notes.append(
-                    f"{place.folder} names {_listed(here)}: none is used until you run "
-                    f"`fugu trust` here"
-                )
-            left += [*here, *(replace(fault, quiet=True) for fault in faults)]
-    notes += [
-        f"{one.path}: {one.why}; the {_word(one.kind)} is left out" for one in left if not one.quiet
-    ]
-    counting = (tuple(skills.values()), tuple(commands.values()), tuple(agents.values()))
-    return SkillLibrary(*counting, tuple(left), tuple(notes), tuple(untrusted))
-
-
-def files_linked_from_library(folder: Path) -> Iterator[Path]:
-    """Files in `folder`, resolved, that its skills, commands and subagents lead to by links out of
-    their own folder: they tell agents what to do like the others there, which are not among
-    them."""
-    for name in FOLDERS:
-        place, agents = ExtensionFolder(folder / name, name, base=folder), folder / name
-        for skill in _entries(agents / "skills", "skill", []):
-            if (
-                _holds(skill)
-                and (found := _resolved(skill, place)) is not None
-                and not inside(found, agents)
-            ):
-                yield from (Path(at) / name for at, _, names in os.walk(found) for name in names)
-        for path in (
-            *_files(agents / "commands", DEEPEST_FOLDER, []),
-            *_files(agents / "agents", 1, [], "agent"),
-        ):
-            if inside(real_path(path), folder) and not inside(real_path(path), agents):
-                yield real_path(path)
-
-
-def _resolved(skill: Path, place: ExtensionFolder) -> Path | None:
-    try:
-        return _skill_folder(skill, place)
-    except DocumentError:
-        return None
-
-
-def _skills(place: ExtensionFolder, left: list[ExcludedFile]) -> list[Skill]:
-    """Its skills; those with a fault are added to `left`."""
-    skills: list[Skill] = []
-    top = place.folder / "skills"
-    for folder in _entries(top, "skill", left):
-        if not _holds(folder):
+        new_skills = _skills(folder, faults)
+        new_commands = _commands(folder, faults)
+        new_agents = _subagents(folder, faults)
+        if folder.trusted:
+            excluded += faults
+            excluded += _add_new("skill", new_skills, skills)
+            excluded += _add_new("command", new_commands, commands)
+            excluded += _add_new("agent", new_agents, agents)
             continue
-        shown = f"{place.shown}/skills/{folder.name}"
+        waiting = [
+            *_waiting("skill", new_skills),
+            *_waiting("command", new_commands),
+            *_waiting("agent", new_agents),
+        ]
+        if waiting:
+            untrusted.append(folder.folder)
+            notes.append(
+                f"{folder.folder} names {_name_all(waiting)}: none is used until you run "
+                f"`fugu trust` here"
+            )
+        excluded += waiting
+        excluded += [replace(fault, quiet=True) for fault in faults]
+    for file in excluded:
+        if not file.quiet:
+            notes.append(f"{file.path}: {file.why}; the {_word(file.kind)} is left out")
+    return SkillLibrary(
+        skills=tuple(skills.values()),
+        commands=tuple(commands.values()),
+        agents=tuple(agents.values()),
+        left=tuple(excluded),
+        notes=tuple(notes),
+        untrusted=tuple(untrusted),
+    )
+
+
+def files_linked_from_library(root: Path) -> Iterator[Path]:
+    """Yield the resolved files in `root` that links in its skills, commands and subagents lead to.
+
+    They direct agents like the files of those folders, but lie outside them.
+    """
+    for name in FOLDERS:
+        folder = ExtensionFolder(root / name, name, base=root)
+        for skill in _entries(folder.folder / "skills", "skill", []):
+            if not _holds_skill(skill):
+                continue
+            try:
+                resolved = _skill_folder(skill, folder)
+            except DocumentError:
+                continue
+            if not inside(resolved, folder.folder):
+                for parent, _, names in os.walk(resolved):
+                    yield from (Path(parent) / name for name in names)
+        commands = _files(folder.folder / "commands", DEEPEST_FOLDER, [])
+        agents = _files(folder.folder / "agents", 1, [], "agent")
+        for path in (*commands, *agents):
+            resolved = real_path(path)
+            if inside(resolved, root) and not inside(resolved, folder.folder):
+                yield resolved
+
+
+def _skills(extension_folder: ExtensionFolder, faults: list[ExcludedFile]) -> list[Skill]:
+    """Return the skills of a folder, and add faulty ones to `faults`."""
+    skills: list[Skill] = []
+    top = extension_folder.folder / "skills"
+    for folder in _entries(top, "skill", faults):
+        if not _holds_skill(folder):
+            continue
+        shown = f"{extension_folder.shown}/skills/{folder.name}"
         try:
-            skills.append(skill_at(_skill_folder(folder, place), shown, own=place.own))
+            skills.append(
+                skill_at(_skill_folder(folder, extension_folder), shown, own=extension_folder.own)
+            )
         except DocumentError as fault:
-            left.append(ExcludedFile("skill", folder.name, folder / SKILL_FILE, str(fault)))
+            faults.append(ExcludedFile("skill", folder.name, folder / SKILL_FILE, str(fault)))
     return skills
 
 
-def _holds(folder: Path) -> bool:
-    """It is a folder that holds, or should hold, a skill."""
+def _holds_skill(folder: Path) -> bool:
+    """Return whether it is a folder with a skill file, readable or not."""
     return _is_folder(folder) and os.path.lexists(folder / SKILL_FILE)
 
 
@@ -187,112 +191,111 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def _skill_folder(folder: Path, place: ExtensionFolder) -> Path:
-    """The folder, links followed. Raises DocumentError where it leads to what the user was not asked
-    about.
+def _skill_folder(folder: Path, extension_folder: ExtensionFolder) -> Path:
+    """Return the resolved folder. Raises DocumentError if a link leads outside what the user
+    trusted.
     """
     resolved, file = real_path(folder), real_path(folder / SKILL_FILE)
     if file.parent != resolved:
         raise DocumentError("it is a link that leads out of the skill's folder")
-    if place.base is not None:
-        if not inside(resolved, place.base):
-            raise DocumentError(f"its folder is a link that leads out of {place.base}")
-        if inside(real_path(place.folder), resolved):
+    if extension_folder.base is not None:
+        if not inside(resolved, extension_folder.base):
+            raise DocumentError(f"its folder is a link that leads out of {extension_folder.base}")
+        if inside(real_path(extension_folder.folder), resolved):
             raise DocumentError("its folder is a link to a folder around it")
     return resolved
 
 
-def _commands(place: ExtensionFolder, left: list[ExcludedFile]) -> list[CustomCommand]:
-    """Its commands; those with a fault are added to `left`."""
+def _commands(extension_folder: ExtensionFolder, faults: list[ExcludedFile]) -> list[CustomCommand]:
+    """Return the commands of a folder, and add faulty ones to `faults`."""
     commands: dict[str, CustomCommand] = {}
-    for path in _files(place.folder / "commands", DEEPEST_FOLDER, left):
-        name = ":".join(path.relative_to(place.folder / "commands").with_suffix("").parts)
+    for path in _files(extension_folder.folder / "commands", DEEPEST_FOLDER, faults):
+        name = ":".join(
+            path.relative_to(extension_folder.folder / "commands").with_suffix("").parts
+        )
         try:
-            file = _file_inside(path, place)
+            file = _file_inside(path, extension_folder)
             if name in commands:
                 raise DocumentError(f"another file here is the command {name}")
-            commands[name] = command_at(file, name, own=place.own)
+            commands[name] = command_at(file, name, own=extension_folder.own)
         except DocumentError as fault:
-            left.append(ExcludedFile("command", name, path, str(fault)))
+            faults.append(ExcludedFile("command", name, path, str(fault)))
     return list(commands.values())
 
 
-def _subagents(place: ExtensionFolder, left: list[ExcludedFile]) -> list[Subagent]:
-    """Its subagents; those with a fault are added to `left`."""
-    found: dict[str, Subagent] = {}
-    for path in _files(place.folder / "agents", 1, left, "agent"):
+def _subagents(extension_folder: ExtensionFolder, faults: list[ExcludedFile]) -> list[Subagent]:
+    """Return the subagents of a folder, and add faulty ones to `faults`."""
+    subagents: dict[str, Subagent] = {}
+    for path in _files(extension_folder.folder / "agents", 1, faults, "agent"):
         from fugu_cli.extensions.subagents import subagent_at
 
         try:
-            one = subagent_at(_file_inside(path, place), own=place.own)
-            if one.name in found:
-                raise DocumentError(f"{found[one.name].file.name} here has the same name")
-            found[one.name] = one
+            subagent = subagent_at(_file_inside(path, extension_folder), own=extension_folder.own)
+            if subagent.name in subagents:
+                raise DocumentError(f"{subagents[subagent.name].file.name} here has the same name")
+            subagents[subagent.name] = subagent
         except DocumentError as fault:
-            left.append(ExcludedFile("agent", path.stem, path, str(fault)))
-    return list(found.values())
+            faults.append(ExcludedFile("agent", path.stem, path, str(fault)))
+    return list(subagents.values())
 
 
-def _file_inside(path: Path, place: ExtensionFolder) -> Path:
-    """The file, links followed. Raises DocumentError where it leads to what the user was not asked
-    about.
-    """
+def _file_inside(path: Path, extension_folder: ExtensionFolder) -> Path:
+    """Return the resolved file. Raises DocumentError if a link leads outside what the user trusted."""
     resolved = real_path(path)
-    if place.base is not None and not inside(resolved, place.base):
-        raise DocumentError(f"it is a link that leads out of {place.base}")
+    if extension_folder.base is not None and not inside(resolved, extension_folder.base):
+        raise DocumentError(f"it is a link that leads out of {extension_folder.base}")
     return resolved
 
 
 def _files(
-    folder: Path, deep: int, left: list[ExcludedFile], kind: LibraryKind = "command"
+    folder: Path, levels: int, faults: list[ExcludedFile], kind: LibraryKind = "command"
 ) -> Iterator[Path]:
-    """Its `.md` files, those of folders in it after them."""
-    entries = _entries(folder, kind, left)
+    """Yield its `.md` files, then those of folders in it."""
+    entries = _entries(folder, kind, faults)
     yield from (path for path in entries if path.suffix == ".md" and not _is_folder(path))
     for path in entries:
-        if _is_folder(path) and deep > 1:
-            yield from _files(path, deep - 1, left, kind)
+        if _is_folder(path) and levels > 1:
+            yield from _files(path, levels - 1, faults, kind)
 
 
-def _entries(folder: Path, kind: LibraryKind, left: list[ExcludedFile]) -> list[Path]:
-    """What is in it, by name, hidden entries left out; nothing where there is no such folder."""
+def _entries(folder: Path, kind: LibraryKind, faults: list[ExcludedFile]) -> list[Path]:
+    """Return its entries by name, without hidden ones; [] if there is no such folder."""
     try:
         return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except FileNotFoundError:
         return []
     except OSError as error:
-        left.append(ExcludedFile(kind, folder.name, folder, f"it cannot be read: {error.strerror}"))
+        faults.append(
+            ExcludedFile(kind, folder.name, folder, f"it cannot be read: {error.strerror}")
+        )
         return []
 
 
-def _taken(
-    kind: LibraryKind, found: Sequence[Found], known: dict[str, Found]
+def _add_new(
+    kind: LibraryKind, items: Sequence[Item], used: dict[str, Item]
 ) -> Iterator[ExcludedFile]:
-    """Take up what has a new name."""
-    for one in found:
-        if one.name in known:
-            why = f"{known[one.name].file} has the same name and is nearer"
-            yield ExcludedFile(kind, one.name, one.file, why, quiet=True)
+    """Add the items with new names to `used`, and yield the others."""
+    for item in items:
+        if item.name in used:
+            why = f"{used[item.name].file} has the same name and is nearer"
+            yield ExcludedFile(kind, item.name, item.file, why, quiet=True)
         else:
-            known[one.name] = one
+            used[item.name] = item
 
 
-def _waiting(kind: LibraryKind, found: Sequence[Found]) -> list[ExcludedFile]:
-    return [
-        ExcludedFile(
-            kind, one.name, one.file, "its folder is not trusted; `fugu trust` there", quiet=True
-        )
-        for one in found
-    ]
+def _waiting(kind: LibraryKind, items: Sequence[Item]) -> list[ExcludedFile]:
+    why = "its folder is not trusted; `fugu trust` there"
+    return [ExcludedFile(kind, item.name, item.file, why, quiet=True) for item in items]
 
 
-def _listed(left: Sequence[ExcludedFile]) -> str:
-    """`the skills a, b and the command c`."""
+def _name_all(files: Sequence[ExcludedFile]) -> str:
+    """Return a text like `the skills a, b and the command c`."""
     parts = []
     for kind in LIBRARY_KINDS:
-        names = [one.name for one in left if one.kind == kind]
+        names = [file.name for file in files if file.kind == kind]
         if names:
-            parts.append(f"the {_word(kind)}{'s' * (len(names) > 1)} {', '.join(names)}")
+            plural = "s" if len(names) > 1 else ""
+            parts.append(f"the {_word(kind)}{plural} {', '.join(names)}")
     return " and ".join(parts)
 
 
@@ -308,79 +311,76 @@ EMPTY_LIBRARY = (
 )
 WIDEST_NAME = 32
 LibraryRow = tuple[str, str, str]
-"""What it is called, what it says of itself, where it stands."""
+"""Name, description, path."""
 
 
 def format_library(library: SkillLibrary, root: Path) -> str:
-    """The whole list. Files are named from `root` or the user's home, where they lie there."""
-    skills = [
-        (one.name, one.description, display_path(one.file.parent, root)) for one in library.skills
+    """Format the whole list. Paths are relative to `root` or the home if they lie there."""
+    skills: list[LibraryRow] = []
+    for skill in library.skills:
+        skills.append((skill.name, skill.description, display_path(skill.file.parent, root)))
+    commands: list[LibraryRow] = []
+    for command in library.commands:
+        name = f"/{command.name} {command.hint}".rstrip()
+        about = command.about + _choice(command.agent, command.tier)
+        commands.append((name, about, display_path(command.file, root)))
+    agents: list[LibraryRow] = []
+    for agent in library.agents:
+        about = agent.description + _choice(agent.model, "")
+        agents.append((agent.name, about, display_path(agent.file, root)))
+    excluded: list[LibraryRow] = []
+    for file in library.left:
+        slash = "/" if file.kind == "command" else ""
+        excluded.append((f"{slash}{file.name}", file.why, display_path(file.path, root)))
+    lines = [
+        *_section("skills", skills),
+        *_section("commands", commands),
+        *_section("subagents", agents),
+        *_section("left out", excluded),
     ]
-    commands = [
-        (
-            f"/{one.name} {one.hint}".rstrip(),
-            one.about + _pinned(one.agent, one.tier),
-            display_path(one.file, root),
-        )
-        for one in library.commands
-    ]
-    agents = [
-        (one.name, one.description + _pinned(one.model, ""), display_path(one.file, root))
-        for one in library.agents
-    ]
-    left = [
-        (f"{'/' * (one.kind == 'command')}{one.name}", one.why, display_path(one.path, root))
-        for one in library.left
-    ]
-    parts = [
-        *_part("skills", skills),
-        *_part("commands", commands),
-        *_part("subagents", agents),
-        *_part("left out", left),
-    ]
-    return "\n".join(parts) if parts else EMPTY_LIBRARY
+    return "\n".join(lines) if lines else EMPTY_LIBRARY
 
 
 def display_path(path: Path, root: Path) -> str:
-    """A path as people know it."""
+    """Return a path relative to `root` or to the home (`~`), if it lies there."""
     home = Path.home().resolve()
     if inside(path, root):
         return quoted_path(path.relative_to(root).as_posix())
-    return quoted_path(
-        f"~/{path.relative_to(home).as_posix()}" if inside(path, home) else str(path)
-    )
+    if inside(path, home):
+        return quoted_path(f"~/{path.relative_to(home).as_posix()}")
+    return quoted_path(str(path))
 
 
-def _part(title: str, rows: Sequence[LibraryRow]) -> list[str]:
+def _section(title: str, rows: Sequence[LibraryRow]) -> list[str]:
     if not rows:
         return []
     width = min(max(len(name) for name, _, _ in rows), WIDEST_NAME)
-    return [title, *(f"  {name:<{width}}  {said}  ({where})" for name, said, where in rows)]
+    return [title, *(f"  {name:<{width}}  {about}  ({path})" for name, about, path in rows)]
 
 
-def _pinned(agent: str, tier: str) -> str:
-    said = ", ".join(
-        part for part in (f"agent {agent}" if agent else "", f"tier {tier}" if tier else "") if part
-    )
-    return f" [{said}]" if said else ""
+def _choice(agent: str, tier: str) -> str:
+    """Return the agent and tier that a file asks for, as ` [agent NAME, tier TIER]`."""
+    parts = []
+    if agent:
+        parts.append(f"agent {agent}")
+    if tier:
+        parts.append(f"tier {tier}")
+    return f" [{', '.join(parts)}]" if parts else ""
 
 
 SKILL_COMMAND = "skill"
-"""`/skill NAME TEXT`: the request TEXT, with what the skill says."""
+"""`/skill NAME TEXT`: the request TEXT with the text of the skill."""
 MCP_PROMPT = "/mcp:"
-"""What a line begins with that stands for a prompt of an MCP server: the session asks the server
-for it.
-"""
+"""The start of a line that names a prompt of an MCP server. The session asks the server for it."""
 _LINE = re.compile(r"/(?P<name>[\w?][\w.:-]*)(?:\s+(?P<rest>.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class TypedRequest:
-    """`text` is what agents are asked; `typed` what the user wrote, where that is something else,
-    or "".
+    """`text` is the request for agents, `typed` the user's line if it was different, else "".
 
-    `skill` is what a skill says that the user named: it stands apart, so that its words are not
-    taken for the user's. `agent` takes every turn, in `tier`; "" where nothing names them.
+    `skill` is the text of a skill that the user named; it is kept apart, so that it is not taken
+    for the user's words. `agent` takes every turn in `tier`; "" if the line names none.
     """
 
     text: str
@@ -391,14 +391,18 @@ class TypedRequest:
 
 
 def parse_request(text: str, library: SkillLibrary) -> TypedRequest:
-    """The request a line stands for. Raises UsageError for a skill that is not there or cannot be
-    read, and for a command that is there and is left out."""
-    found = _LINE.fullmatch(text.strip())
-    if found is None or text.strip().startswith(MCP_PROMPT):
-        return TypedRequest(text.strip() if found else text)
-    name, rest = found["name"], (found["rest"] or "").strip()
+    """Turn a typed line into a request.
+
+    Raises UsageError for a missing or unreadable skill, and for a command that is left out.
+    """
+    match = _LINE.fullmatch(text.strip())
+    if match is None:
+        return TypedRequest(text)
+    if text.strip().startswith(MCP_PROMPT):
+        return TypedRequest(text.strip())
+    name, rest = match["name"], (match["rest"] or "").strip()
     if name == SKILL_COMMAND:
-        return _with_skill(text, rest, library)
+        return _request_with_skill(text, rest, library)
     command = library.command(name)
     if command is None:
         refuse_left_out("command", name, library)
@@ -407,60 +411,57 @@ def parse_request(text: str, library: SkillLibrary) -> TypedRequest:
 
 
 def parse_headless_request(text: str, library: SkillLibrary) -> TypedRequest:
-    """The same where no interface is: a command that only it has, or one that is not there, is
-    refused. A path that is there (`/tmp is full`) is a word like any other."""
+    """Like `parse_request` without an interface: also refuses unknown commands and the interface's.
+
+    An existing path at the beginning (`/tmp is full`) is not a command.
+    """
     line = _LINE.fullmatch(text.strip())
     name = line["name"] if line is not None and not text.strip().startswith(MCP_PROMPT) else ""
     if name in BUILT_IN - {SKILL_COMMAND}:
         raise UsageError(
             f"/{name} is a command of the terminal interface", hint="`fugu` alone opens it"
         )
-    found = parse_request(text, library)
-    near = difflib.get_close_matches(name, [command.name for command in library.commands], 1)
-    if name and not found.typed and not path_exists(Path("/", name)):
-        meant = f"did you mean /{near[0]}? " if near else ""
-        raise UsageError(
-            f"there is no command /{name}", hint=f"{meant}`fugu skills` lists those there are"
-        )
-    return found
+    request = parse_request(text, library)
+    if name and not request.typed and not path_exists(Path("/", name)):
+        hint = "`fugu skills` lists those there are"
+        similar = difflib.get_close_matches(name, [item.name for item in library.commands], 1)
+        if similar:
+            hint = f"did you mean /{similar[0]}? {hint}"
+        raise UsageError(f"there is no command /{name}", hint=hint)
+    return request
 
 
 def refuse_left_out(kind: LibraryKind, name: str, library: SkillLibrary) -> None:
-    """Say why a skill or a command that was asked for is not used. Raises UsageError; does nothing
-    for other names.
-    """
-    left = next((one for one in library.left if (one.kind, one.name) == (kind, name)), None)
-    if left is not None:
-        raise UsageError(
-            f"the {kind} {name} is not used: {left.why}", hint=f"it stands in {left.path}"
-        )
+    """Raise UsageError with the reason if this skill or command exists but is left out."""
+    for file in library.left:
+        if (file.kind, file.name) == (kind, name):
+            raise UsageError(
+                f"the {kind} {name} is not used: {file.why}", hint=f"it stands in {file.path}"
+            )
 
 
-def _with_skill(text: str, rest: str, library: SkillLibrary) -> TypedRequest:
+def _request_with_skill(text: str, rest: str, library: SkillLibrary) -> TypedRequest:
     if not rest:
-        raise UsageError("which skill?", hint=_known(library))
-    name, *wanted = rest.split(maxsplit=1)
+        raise UsageError("which skill?", hint=_skill_names(library))
+    name, *request = rest.split(maxsplit=1)
     skill = library.skill(name)
     if skill is None:
         refuse_left_out("skill", name, library)
-        near = difflib.get_close_matches(name, [one.name for one in library.skills], 1)
-        raise UsageError(
-            f"there is no skill {name!r}",
-            hint=f"did you mean {near[0]}?" if near else _known(library),
-        )
+        similar = difflib.get_close_matches(name, [item.name for item in library.skills], 1)
+        hint = f"did you mean {similar[0]}?" if similar else _skill_names(library)
+        raise UsageError(f"there is no skill {name!r}", hint=hint)
     try:
-        told = skill.text()
+        skill_text = skill.text()
     except DocumentError as fault:
         raise UsageError(
             f"{skill.file}: {fault}", hint="`fugu skills` lists what there is"
         ) from fault
-    return TypedRequest(wanted[0] if wanted else f"Follow the skill `{name}`.", text.strip(), told)
+    request_text = request[0] if request else f"Follow the skill `{name}`."
+    return TypedRequest(request_text, text.strip(), skill_text)
 
 
-def _known(library: SkillLibrary) -> str:
+def _skill_names(library: SkillLibrary) -> str:
     names = ", ".join(skill.name for skill in library.skills)
-    return (
-        f"there are {names}"
-        if names
-        else "there are none here: `fugu help skills` says where they lie"
-    )
+    if names:
+        return f"there are {names}"
+    return "there are none here: `fugu help skills` says where they lie"

@@ -1,9 +1,9 @@
-"""A skill and a custom command as their files say them: Markdown with YAML front matter.
+"""A skill and a custom command as described in files: Markdown with YAML front matter.
 
-Below skill_library.py, which finds the files. A skill is described to agents at once, and its text
-is read when it is wanted; the format is that of agentskills.io. A custom command is a request
-written once, with places for what is typed after its name. Every value of the front matter is text.
-Nothing here is run: it is text for agents.
+skill_library.py finds the files. Agents see a skill's description at once and read its text when
+they need it; the format is that of agentskills.io. A custom command is a prepared request with
+placeholders for what is typed after its name. Every value of the front matter is text. Nothing here
+is run.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ from typing import Literal, Protocol, get_args
 from fugu_cli import prompts
 
 LARGEST = 100_000
-"""Bytes of such a file: more does not fit into a request anyway."""
+"""The most bytes of a file. More would not fit into a request."""
 FENCE = "---"
-_PLAIN = re.compile(
+_UNQUOTED = re.compile(
     r"^(?P<key>[A-Za-z][\w-]*):[ \t]+(?P<value>[^\s\"'|>&*{].*?)[ \t]*$", re.MULTILINE
 )
-"""A line with a value that is not quoted: `description: use it: now`, `argument-hint: [A] [B]`."""
+"""Matches an unquoted value, like `description: use it: now` or `argument-hint: [A] [B]`."""
 
 
 class DocumentError(Exception):
-    """Why a file cannot be used: a clause that follows its name."""
+    """A file cannot be used. The message is a clause that follows its name."""
 
 
 @dataclass(frozen=True)
 class FrontMatterDocument:
-    """`fields` is None where the file has no front matter."""
+    """The parts of a file. `fields` is None if it has no front matter."""
 
     fields: Mapping[str, object] | None
     body: str
 
     def listed(self, key: str) -> str:
-        """The same, where a list is taken for what it looks like: `[A, B]`."""
-        found = (self.fields or {}).get(key)
-        return f"[{', '.join(map(str, found))}]" if isinstance(found, list) else self.text(key)
+        """Like `text`, but a list becomes the text `[A, B]` that it was written as."""
+        value = (self.fields or {}).get(key)
+        return f"[{', '.join(map(str, value))}]" if isinstance(value, list) else self.text(key)
 
     def text(self, key: str) -> str:
-        """A field's text on one line, "" where it is not given. Raises DocumentError for a list or a
-        table.
+        """Return a field as one line of text, "" if it is missing. Raises DocumentError for a list
+        or table.
         """
-        found = (self.fields or {}).get(key, "")
-        if not isinstance(found, str):
+        value = (self.fields or {}).get(key, "")
+        if not isinstance(value, str):
             raise DocumentError(f"`{key}` should be a text")
-        return " ".join(found.split())
+        return " ".join(value.split())
 
 
 def read_document(path: Path) -> tuple[FrontMatterDocument, bytes]:
-    """The file's parts, and its bytes as they are. Raises DocumentError."""
+    """Return the parts of a file and its bytes. Raises DocumentError."""
     data = _data(path)
     if b"\0" in data:
         raise DocumentError("it is not a text file")
@@ -66,7 +66,7 @@ def read_document(path: Path) -> tuple[FrontMatterDocument, bytes]:
 
 
 def parse_document(text: str) -> FrontMatterDocument:
-    """A file's text as its parts. Raises DocumentError."""
+    """Split a text into its parts. Raises DocumentError."""
     lines = text.replace("\r\n", "\n").split("\n")
     if lines[0].rstrip() != FENCE:
         return FrontMatterDocument(None, text.strip())
@@ -90,25 +90,25 @@ def _data(path: Path) -> bytes:
 
 
 def _fields(text: str) -> Mapping[str, object]:
-    """What the lines between the fences say; what other programs take although it is not YAML is
-    read as they do.
+    """Parse the front matter. Unquoted values that are not valid YAML are read as other programs
+    read them.
     """
     try:
-        found = _loaded(text)
+        fields = _load_yaml(text)
     except DocumentError as fault:
-        quoted = _PLAIN.sub(_quoted, text)
+        quoted = _UNQUOTED.sub(_quote_value, text)
         try:
-            found = _loaded(quoted)
+            fields = _load_yaml(quoted)
         except DocumentError:
             raise fault from None
-    if found is None or found == "":
+    if fields is None or fields == "":
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise DocumentError("its front matter should hold `name: value` lines")
-    return found
+    return fields
 
 
-def _loaded(text: str) -> object:
+def _load_yaml(text: str) -> object:
     import yaml  # a tenth of what starting costs: only where there is something to read
 
     try:
@@ -128,7 +128,7 @@ def _loaded(text: str) -> object:
         raise DocumentError("its front matter is nested too deeply") from error
 
 
-def _quoted(line: re.Match[str]) -> str:
+def _quote_value(line: re.Match[str]) -> str:
     value = line["value"].replace("'", "''")
     return f"{line['key']}: '{value}'"
 
@@ -137,19 +137,19 @@ SKILL_FILE = "SKILL.md"
 SKILL_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 LONGEST_NAME = 64
 LONGEST_DESCRIPTION = 1024
-"""Characters of a description."""
+"""The most characters of a description."""
 BODY_LIMIT = 24_000
-"""Characters of a skill's text that an agent gets at once; the rest it reads itself."""
+"""Characters of a skill's text that an agent gets at once. It reads the rest from the file."""
 DESCRIPTIONS_LIMIT = 6000
-"""Characters of all descriptions together in an agent's prompt: about 1,500 tokens."""
+"""The most characters of all descriptions together in a prompt: about 1,500 tokens."""
 SHORTEST_DESCRIPTION = 60
-"""Characters of a description that say something."""
+"""Descriptions are left out if they would have to be shorter than this."""
 
 
 @dataclass(frozen=True)
 class Skill:
-    """`folder` is resolved, `shown` the same as agents name it. `own`: it is the user's, not the
-    repository's.
+    """A skill in the resolved `folder`, which agents see as `shown`. `own`: it is the user's, not
+    the repository's.
     """
 
     name: str
@@ -161,14 +161,14 @@ class Skill:
 
     @property
     def file(self) -> Path:
-        """What says what to do."""
+        """The file with the instructions."""
         return self.folder / SKILL_FILE
 
     def text(self) -> str:
-        """What an agent reads of it: where its files are, and the body. Raises DocumentError.
+        """Return the text for agents: where the files are, and the body. Raises DocumentError.
 
-        A repository's has to be what it was when the user was asked to trust it: agents can write
-        there.
+        A repository's skill must not have changed since the user trusted it, because agents can
+        write there.
         """
         document, data = read_document(self.file)
         if not self.own and _digest(data) != self.digest:
@@ -187,9 +187,7 @@ class Skill:
 
 
 def skill_at(folder: Path, shown: str, *, own: bool) -> Skill:
-    """The skill in a folder that holds one; `shown` ends with the folder's own name. Raises
-    Fault.
-    """
+    """Read the skill in a folder. `shown` ends with the folder's own name. Raises DocumentError."""
     document, data = read_document(folder / SKILL_FILE)
     if document.fields is None:
         raise DocumentError("it has no front matter: name and description between two lines `---`")
@@ -221,7 +219,7 @@ def _name(document: FrontMatterDocument, folder: str) -> str:
 
 
 class Described(Protocol):
-    """A skill or a subagent, as it is described to agents."""
+    """A skill or a subagent with its description for agents."""
 
     @property
     def name(self) -> str: ...
@@ -231,9 +229,7 @@ class Described(Protocol):
 
 
 def describe_each(skills: Sequence[Described]) -> str:
-    """Names and descriptions for a prompt, a line each: all of them in about ROOM characters,
-    however many.
-    """
+    """Return a line for each skill, in about DESCRIPTIONS_LIMIT characters altogether."""
     names = sum(len(skill.name) + 5 for skill in skills)
     share = max((DESCRIPTIONS_LIMIT - names) // max(len(skills), 1), 0)
     lines: list[str] = []
@@ -241,7 +237,7 @@ def describe_each(skills: Sequence[Described]) -> str:
     for skill in skills:
         line = f"- {skill.name}"
         if share >= SHORTEST_DESCRIPTION or len(skills) == 1:
-            line += f": {_cut(skill.description, _fair(skills, share))}"
+            line += f": {_shorten(skill.description, _fair_length(skills, share))}"
         left -= len(line) + 1
         if left < 0:
             lines.append(f"({len(skills) - len(lines)} more, which the user names)")
@@ -250,8 +246,10 @@ def describe_each(skills: Sequence[Described]) -> str:
     return "\n".join(lines)
 
 
-def _fair(skills: Sequence[Described], share: int) -> int:
-    """How long a description may be: what short ones leave of their share is the long ones'."""
+def _fair_length(skills: Sequence[Described], share: int) -> int:
+    """Return the most characters of one description. Long ones get what short ones leave of their
+    share.
+    """
     lengths = sorted(len(skill.description) for skill in skills)
     left = share * len(lengths)
     for index, length in enumerate(lengths):
@@ -262,12 +260,12 @@ def _fair(skills: Sequence[Described], share: int) -> int:
     return LONGEST_DESCRIPTION
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: max(most - 1, 1)]}…"
+def _shorten(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: max(length - 1, 1)]}…"
 
 
 def printable(text: str) -> str:
-    """Without what a terminal or a prompt would take for something else."""
+    """Remove characters that a terminal or a prompt would take for something else."""
     return "".join(letter for letter in text if letter.isprintable())
 
 
@@ -275,67 +273,29 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-BUILT_IN = frozenset(
-    (
-        *(
-            "help",
-            "?",
-            "new",
-            "clear",
-            "sessions",
-            "resume",
-            "fork",
-            "rename",
-            "continue",
-            "undo",
-            "redo",
-            "diff",
-        ),
-        *(
-            "blame",
-            "jobs",
-            "retry",
-            "skip",
-            "pin",
-            "exclude",
-            "pool",
-            "model",
-            "tier",
-            "cost",
-            "trace",
-            "mode",
-        ),
-        *("commit", "context", "effort", "login"),
-        *(
-            "permissions",
-            "skill",
-            "skills",
-            "compact",
-            "copy",
-            "export",
-            "open",
-            "theme",
-            "notify",
-            "doctor",
-            "trust",
-            "quit",
-        ),
-        *("exit", "q", "rewind", "remember"),
-    )
-)
-"""The interface's own commands (ui/tui/commands.py): no file takes their names."""
+BUILT_IN = frozenset({
+    "help", "?", "new", "clear", "sessions", "resume", "fork", "rename", "continue", "undo",
+    "redo", "diff", "blame", "jobs", "retry", "skip", "pin", "exclude", "pool", "model",
+    "tier", "cost", "trace", "mode", "commit", "context", "effort", "login", "permissions",
+    "skill", "skills", "compact", "copy", "export", "open", "theme", "notify", "doctor",
+    "trust", "quit", "exit", "q", "rewind", "remember",
+})  # fmt: skip
+"""Commands of the interface (ui/tui/commands.py). No file may use their names."""
 COMMAND_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 ABOUT = 200
 """Characters of a description that lists show."""
 Tier = Literal["", "fugu", "ultra"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
-_PLACE = re.compile(r"(?P<kept>\\)?\$(?P<what>ARGUMENTS|[1-9])(?!\w)")
+_PLACEHOLDER = re.compile(r"(?P<kept>\\)?\$(?P<what>ARGUMENTS|[1-9])(?!\w)")
 
 
 @dataclass(frozen=True)
 class CustomCommand:
-    """`name` as it is typed after the slash, folders before a colon. `agent` takes every turn, in
-    `tier`; "" where the file names none. `own`: it is the user's, not the repository's."""
+    """A command, typed as `/name` with folders before colons.
+
+    `agent` takes every turn in `tier`; "" if the file names none. `own`: it is the user's, not the
+    repository's.
+    """
 
     name: str
     about: str
@@ -347,22 +307,22 @@ class CustomCommand:
     own: bool
 
     def request(self, typed: str) -> str:
-        """The body with the arguments in their places; after it where it has no place for them."""
+        """Fill the arguments into the body, or add them after it if it has no placeholder."""
         words = _words(typed)
-        taken = False
+        has_placeholder = False
 
-        def put(found: re.Match[str]) -> str:
-            nonlocal taken
-            what = found["what"]
-            if found["kept"]:
-                return f"${what}"
-            taken = True
-            if what == "ARGUMENTS":
+        def fill(match: re.Match[str]) -> str:
+            nonlocal has_placeholder
+            name = match["what"]
+            if match["kept"]:
+                return f"${name}"
+            has_placeholder = True
+            if name == "ARGUMENTS":
                 return typed
-            return words[int(what) - 1] if int(what) <= len(words) else ""
+            return words[int(name) - 1] if int(name) <= len(words) else ""
 
-        text = _PLACE.sub(put, self.body)
-        return text if taken or not typed else f"{text}\n\nArguments: {typed}"
+        text = _PLACEHOLDER.sub(fill, self.body)
+        return text if has_placeholder or not typed else f"{text}\n\nArguments: {typed}"
 
 
 def _words(typed: str) -> list[str]:
@@ -373,7 +333,7 @@ def _words(typed: str) -> list[str]:
 
 
 def command_at(file: Path, name: str, *, own: bool) -> CustomCommand:
-    """The command in a file. Raises DocumentError."""
+    """Read the command in a file. Raises DocumentError."""
     if not all(COMMAND_NAME.fullmatch(part) for part in name.split(":")):
         raise DocumentError("its name cannot be typed: letters, digits, `_`, `-` and `.` only")
     if name in BUILT_IN:
@@ -381,10 +341,12 @@ def command_at(file: Path, name: str, *, own: bool) -> CustomCommand:
     document, _ = read_document(file)
     if not document.body:
         raise DocumentError("it says nothing")
-    wanted = document.text("tier")
-    tier: Tier | None = next((known for known in TIERS if known == wanted), None)
+    tier_text = document.text("tier")
+    tier: Tier | None = next(
+        (name_of_tier for name_of_tier in TIERS if name_of_tier == tier_text), None
+    )
     if tier is None:
-        raise DocumentError(f"its `tier` is {wanted!r}: fugu or ultra")
+        raise DocumentError(f"its `tier` is {tier_text!r}: fugu or ultra")
     about = document.text("description") or document.body.splitlines()[0].lstrip("# ").strip()
     return CustomCommand(
         name=name,

@@ -1,9 +1,9 @@
-"""A subagent as its file says it: Markdown with YAML front matter, in `.agents/agents` or
+"""A subagent as described in a file: Markdown with YAML front matter, in `.agents/agents` or
 `.claude/agents`.
 
-Below skill_library.py, which finds the files. A subagent is described to agents, and does tasks in
-a context of its own: the file's text is told to whoever does one. Its tools are named as hooks name
-them. Here nothing is run, and nobody is chosen: `model` is a wish that engine/subtasks.py reads.
+skill_library.py finds the files. Agents see the description of a subagent and may give it tasks;
+each task has a context of its own that begins with the file's text. Tools have the names that hooks
+use. Nothing is run or chosen here: engine/subtasks.py reads `model` as a wish.
 """
 
 from __future__ import annotations
@@ -32,19 +32,18 @@ SLOT_WISHES = {
     **{slot: slot for slot in ("cheap", "middle", "strong")},
     **{"haiku": "cheap", "sonnet": "middle", "opus": "strong"},
 }
-"""What a `model` may say instead of an agent's name: a slot, in fugu's words or in Claude
-Code's.
-"""
+"""Values of `model` that name a slot, in fugu's words or in Claude Code's."""
 INHERIT = "inherit"
-"""As `model`: the agent that asks for the task."""
+"""The value of `model` for the agent that gives the task."""
 BUILT_IN_AGENTS = frozenset({"", "general", "general-purpose"})
-"""Names by which an agent asks for a task that no file describes."""
+"""Names of the subagent that needs no file."""
 
 
 @dataclass(frozen=True)
 class Subagent:
-    """`tools`: those it may use, None for all. `model`: who is wanted for its tasks, "" for nobody
-    in particular. `own`: it is the user's, not the repository's."""
+    """`tools` may be used, None for all. `model` is the wanted agent, "" for any. `own`: it is the
+    user's, not the repository's.
+    """
 
     name: str
     description: str
@@ -57,9 +56,7 @@ class Subagent:
 
 
 def subagent_at(file: Path, *, own: bool) -> Subagent:
-    """The subagent in a file; its name is the file's where the front matter has none. Raises
-    DocumentError.
-    """
+    """Read a subagent; its name is the file's if the front matter has none. Raises DocumentError."""
     document, _ = read_document(file)
     if document.fields is None:
         raise DocumentError("it has no front matter: name and description between two lines `---`")
@@ -86,36 +83,38 @@ def subagent_at(file: Path, *, own: bool) -> Subagent:
     )
 
 
-def _effort(said: str) -> Effort:
-    effort: Effort | None = next((known for known in get_args(Effort) if known == said), None)
+def _effort(text: str) -> Effort:
+    effort: Effort | None = next((level for level in get_args(Effort) if level == text), None)
     if effort is None:
         raise DocumentError(
-            f"its `effort` is {said!r}: one of {', '.join(filter(None, get_args(Effort)))}"
+            f"its `effort` is {text!r}: one of {', '.join(filter(None, get_args(Effort)))}"
         )
     return effort
 
 
 def _tools(document: FrontMatterDocument) -> tuple[str, ...] | None:
-    """The tools by fugu's names; None where all are meant. What fugu does not have is left out."""
-    given, without = (_listed(document, key) for key in ("tools", "disallowedTools"))
-    if given in ([], ["*"]):
-        if without:
+    """Return the tools by fugu's names, None for all. Tools that fugu lacks are left out."""
+    allowed = _listed(document, "tools")
+    disallowed = _listed(document, "disallowedTools")
+    if allowed in ([], ["*"]):
+        if disallowed:
             raise DocumentError(
                 "it has `disallowedTools` alone: name the tools it may use in `tools`"
             )
         return None
-    found = dict.fromkeys(tool for name in given for tool in _tools_called(name))
-    if {"edit", "write"} <= found.keys():
-        found["apply_patch"] = None
-    out = {tool for name in without for tool in _tools_called(name)}
-    return tuple(tool for tool in found if tool not in out)
+    tools = dict.fromkeys(tool for name in allowed for tool in _tools_called(name))
+    if {"edit", "write"} <= tools.keys():
+        tools["apply_patch"] = None
+    excluded = {tool for name in disallowed for tool in _tools_called(name)}
+    return tuple(tool for tool in tools if tool not in excluded)
 
 
 def _listed(document: FrontMatterDocument, key: str) -> list[str]:
-    """A field that is a list, or a text of words with commas between them."""
-    found = (document.fields or {}).get(key) or ""
-    names = found if isinstance(found, list) else re.split(r"[\s,]+", str(found))
-    return [name for one in names if (name := str(one).strip())]
+    """Return a field that is a list, or words separated by spaces or commas."""
+    value = (document.fields or {}).get(key) or ""
+    names = value if isinstance(value, list) else re.split(r"[\s,]+", str(value))
+    stripped = [str(name).strip() for name in names]
+    return [name for name in stripped if name]
 
 
 def _tools_called(name: str) -> Collection[str]:
@@ -134,16 +133,17 @@ def _tools_called(name: str) -> Collection[str]:
 
 
 def named_agents(model: str, members: Collection[Member]) -> list[str]:
-    """The agents of a pool that a `model` means: those of this name, else those of this model."""
+    """Return the agents of the pool with this name, else those with this model."""
     by_name = [member.name for member in members if member.name == model]
     return by_name or [member.name for member in members if member.model == model]
 
 
 def unknown_models(subagents: Sequence[Subagent], members: Collection[Member]) -> list[str]:
-    """A sentence for each subagent whose `model` is nobody in the pool."""
+    """Return a sentence for each subagent whose `model` names no agent of the pool."""
     return [
-        f"{one.file}: no agent of the pool is called {one.model}; the coordinator chooses who "
+        f"{subagent.file}: no agent of the pool is called {subagent.model}; the coordinator chooses who "
         f"does its tasks"
-        for one in subagents
-        if one.model not in ("", INHERIT, *SLOT_WISHES) and not named_agents(one.model, members)
+        for subagent in subagents
+        if subagent.model not in ("", INHERIT, *SLOT_WISHES)
+        and not named_agents(subagent.model, members)
     ]
