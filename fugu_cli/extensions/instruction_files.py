@@ -1,5 +1,6 @@
-"""AGENTS.md and its like, and which skills and commands count in a folder: the user's own and those
-of a trusted repository."""
+"""AGENTS.md and similar files, and the skills and commands of a folder: the user's and those of a
+trusted repository.
+"""
 
 from __future__ import annotations
 
@@ -24,41 +25,41 @@ from fugu_cli.snapshots.repository_files import SKIPPED_FOLDERS, walk_files
 from fugu_cli.system.atomic_files import write_atomically
 
 NAMES = ("AGENTS.md", "CLAUDE.md", ".claude/CLAUDE.md", "GEMINI.md", ".cursorrules")
-"""Of a folder all that are there count; what is to be remembered is added to the first."""
+"""Names in a folder. All of them are read; new memories are added to the first."""
 USER_FILES = (
     ".config/agents/AGENTS.md", ".agents/AGENTS.md", ".codex/AGENTS.md", ".claude/CLAUDE.md", ".gemini/GEMINI.md",
 )  # fmt: skip
-"""The user's own, in the home; of them the first that is there counts."""
+"""The user's files in the home. Only the first that exists is read."""
 LIMIT = 32_000
-"""Characters of all of them together: every call of every agent pays for them."""
+"""The most characters of all files together. Every call of every agent pays for them."""
 NEARER = 8000
-"""Characters of those of one folder below the root."""
+"""The most characters of the files of one folder below the root."""
 MOST = 1_000_000
-"""Files that are looked at for instructions when a folder is trusted."""
+"""The most files that are searched for instructions when a folder is trusted."""
 DEEPEST = 5
-"""Files that import one another."""
+"""The most levels of imports."""
 _CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 _IMPORT = re.compile(r"(?:^|(?<=\s))@(?P<path>[^\s`]+)", re.MULTILINE)
 
-Vouched = Callable[[Path], bool]
+IsTrusted = Callable[[Path], bool]
 
 
 @dataclass(frozen=True)
 class StandingInstructions:
-    """What agents are shown, and sentences for people about what they are not."""
+    """The text for agents, and sentences for the user about what is left out."""
 
     text: str
     notes: tuple[str, ...]
 
 
 def folder_instruction_file(folder: Path) -> Path | None:
-    """The file with the instructions of a folder."""
+    """Return the first instruction file of a folder."""
     return next((folder / name for name in NAMES if is_file(folder / name)), None)
 
 
 def folder_instruction_files(folder: Path) -> tuple[Path, ...]:
-    """Return the files with the instructions of a folder, for whichever agent they were written;
-    a link to another of them is left out.
+    """Return all instruction files of a folder, for any agent. A link to another of them is left
+    out.
     """
     files = {
         real_path(folder / name): folder / name
@@ -74,17 +75,15 @@ def files_in(folders: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def user_instruction_file() -> Path | None:
-    """The user's own file, for every repository."""
+    """Return the user's own file, which is read for every repository."""
     from platformdirs import user_config_path
 
-    places = (user_config_path("fugu") / NAMES[0], *(Path.home() / name for name in USER_FILES))
-    return next((path for path in places if is_file(path)), None)
+    paths = (user_config_path("fugu") / NAMES[0], *(Path.home() / name for name in USER_FILES))
+    return next((path for path in paths if is_file(path)), None)
 
 
 def memory_file(root: Path | None) -> Path:
-    """The file to which what agents shall remember is added: of the repository `root`, or the
-    user's own. Resolved.
-    """
+    """Return the resolved file for new memories: of the repository `root`, or the user's own."""
     if root is not None:
         return (folder_instruction_file(root) or root / NAMES[0]).resolve()
     from platformdirs import user_config_path
@@ -93,9 +92,7 @@ def memory_file(root: Path | None) -> Path:
 
 
 def add_to_memory(path: Path, text: str) -> str:
-    """Add a list item to the end of a memory file; returns it as it was written. Raises
-    StorageError.
-    """
+    """Add a list item to the end of a memory file and return it as written. Raises StorageError."""
     item = "- " + "\n  ".join(text.split("\n"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,10 +107,13 @@ def add_to_memory(path: Path, text: str) -> str:
 
 
 def standing_instructions(
-    root: Path | None, below: Sequence[Path], vouched: Vouched
+    root: Path | None, below: Sequence[Path], is_trusted: IsTrusted
 ) -> StandingInstructions:
-    """The user's own, those of the folder `root`, None where it is not trusted, and of the files
-    `below`. Raises ConfigError."""
+    """Read the user's own file, those of the trusted folder `root` (None: untrusted), and the files
+    `below`.
+
+    Raises ConfigError.
+    """
     sources: list[tuple[str, Path, Path]] = []
     if (own := user_instruction_file()) is not None:
         sources.append((f"{own.name}, for every repository", own, Path.home()))
@@ -126,175 +126,186 @@ def standing_instructions(
     shown: list[tuple[str, Path, str]] = []
     for heading, file, base in sources:
         if real_path(file) not in seen:
-            text = _whole(file, base, vouched if file in below else _all, seen)
-            if text not in [other for _, _, other in shown]:
+            text = _read_with_imports(file, base, is_trusted if file in below else _trust_all, seen)
+            if all(text != shown_text for _, _, shown_text in shown):
                 shown.append((heading, file, text))
     parts, notes = [], []
-    rooms = _rooms([len(text) for _, _, text in shown])
-    for (heading, file, text), room in zip(shown, rooms, strict=True):
+    limits = _share_limit([len(text) for _, _, text in shown])
+    for (heading, file, text), limit in zip(shown, limits, strict=True):
         if text:
-            parts.append(f"\nThe user's standing instructions ({heading}):\n{text[:room]}")
+            parts.append(f"\nThe user's standing instructions ({heading}):\n{text[:limit]}")
         elif file.stat().st_size:
             notes.append(f"{file}: it is not text, so agents are not shown it")
-        if len(text) > room:
-            notes.append(f"{file}: agents are shown its first {room:,} of {len(text):,} characters")
+        if len(text) > limit:
+            notes.append(
+                f"{file}: agents are shown its first {limit:,} of {len(text):,} characters"
+            )
     return StandingInstructions("\n".join(parts), tuple(notes))
 
 
-def _rooms(lengths: Sequence[int]) -> list[int]:
-    """How much of each is shown: what short ones leave of their equal part is the long ones'."""
-    rooms, left = [0] * len(lengths), LIMIT
-    for done, place in enumerate(sorted(range(len(lengths)), key=lengths.__getitem__)):
-        rooms[place] = min(lengths[place], left // (len(lengths) - done))
-        left -= rooms[place]
-    return rooms
+def _share_limit(lengths: Sequence[int]) -> list[int]:
+    """Share LIMIT among texts of these lengths. Long ones get what short ones leave of their share."""
+    shares = [0] * len(lengths)
+    left = LIMIT
+    by_length = sorted(range(len(lengths)), key=lengths.__getitem__)
+    for done, index in enumerate(by_length):
+        shares[index] = min(lengths[index], left // (len(lengths) - done))
+        left -= shares[index]
+    return shares
 
 
 def nested_instructions(
-    root: Path, shown: Sequence[Path], vouched: Vouched
+    root: Path, shown: Sequence[Path], is_trusted: IsTrusted
 ) -> Callable[[Path], Mapping[str, str]]:
-    """For a path in the repository, relative to its `root`: the instructions of the folders on the
-    way there, each under its heading, the nearest last. Without those that are `shown` to
-    everybody."""
+    """Return a function from a path relative to `root` to the instructions of the folders above it.
 
-    def found(path: Path) -> Mapping[str, str]:
+    Each text stands under its heading, the nearest last. Files in `shown` are left out, since every
+    agent sees them.
+    """
+
+    def instructions_for(path: Path) -> Mapping[str, str]:
         texts: dict[str, str] = {}
         seen: dict[Path, str] = {}
-        for folder in (one for one in reversed((path, *path.parents)) if one != Path()):
+        for folder in reversed((path, *path.parents)):
+            if folder == Path():
+                continue
             for file in folder_instruction_files(root / folder):
-                if file in shown or real_path(file) in seen or not vouched(file):
+                if file in shown or real_path(file) in seen or not is_trusted(file):
                     continue
-                text = _whole(file, root, vouched, seen)
+                text = _read_with_imports(file, root, is_trusted, seen)
                 if text in texts.values():
                     continue
                 heading = (
                     f"[The user's standing instructions for {folder.as_posix()}/ ({file.name}):]"
                 )
                 texts[heading] = text[:NEARER]
-                if (more := len(text) - NEARER) > 0:
-                    texts[heading] += f"\n[... {more:,} characters more in {file.name}]"
+                if len(text) > NEARER:
+                    left_out = len(text) - NEARER
+                    texts[heading] += f"\n[... {left_out:,} characters more in {file.name}]"
         return texts
 
-    return found
+    return instructions_for
 
 
 def below_root(root: Path) -> Iterator[Path]:
-    """The instruction files of the folders below `root` and what they import; another repository's
-    are not its own.
+    """Yield the instruction files of folders below `root`, and what they import.
+
+    Folders of another repository inside it are left out.
     """
     names = {Path(name).name for name in NAMES}
-    for folder in dict.fromkeys(
-        path.parent for path in walk_files(root, limit=MOST) if path.name in names
-    ):
+    files = walk_files(root, limit=MOST)
+    folders = dict.fromkeys(path.parent for path in files if path.name in names)
+    for folder in folders:
         owner = folder.parent if folder.name == ".claude" else folder
         parents = [owner, *owner.parents]
-        others = any(path_exists(place / ".git") for place in parents[: parents.index(root)])
-        if owner != root and not others:
+        below = parents[: parents.index(root)]
+        in_other_repository = any(path_exists(parent / ".git") for parent in below)
+        if owner != root and not in_other_repository:
             for file in folder_instruction_files(owner):
                 yield from (file, *imported(file, root))
 
 
 def imported(file: Path, base: Path) -> list[Path]:
-    """Files that an instruction file imports, and those that they do; all below `base`.
-    Resolved.
+    """Return the resolved files that an instruction file imports, directly or not, all inside
+    `base`.
     """
-    found: dict[Path, str] = {}
-    _read(file, base, _all, found)
-    return [path for path in found if path != real_path(file)]
+    texts: dict[Path, str] = {}
+    _read(file, base, _trust_all, texts)
+    return [path for path in texts if path != real_path(file)]
 
 
-def _all(_: Path) -> bool:
-    """What lies in the root itself was looked at when it was trusted."""
+def _trust_all(_: Path) -> bool:
+    """Trust every file: those in the root were checked when it was trusted."""
     return True
 
 
-def _whole(file: Path, base: Path, vouched: Vouched, seen: dict[Path, str]) -> str:
-    """Return the file and below it what it imports, but for files that were `seen` before, to which
-    these are added. Raises ConfigError.
+def _read_with_imports(file: Path, base: Path, is_trusted: IsTrusted, seen: dict[Path, str]) -> str:
+    """Return the file followed by its imports, without files in `seen`, and add these to `seen`.
+
+    Raises ConfigError.
     """
     before = len(seen)
-    _read(file, base, vouched, seen)
-    first, *others = list(seen.items())[before:]
-    return "\n\n".join([first[1], *(f"[{path.name}:]\n{text}" for path, text in others)])
+    _read(file, base, is_trusted, seen)
+    first, *imports = list(seen.items())[before:]
+    return "\n\n".join([first[1], *(f"[{path.name}:]\n{text}" for path, text in imports)])
 
 
-def _read(file: Path, base: Path, vouched: Vouched, found: dict[Path, str], deep: int = 1) -> None:
+def _read(
+    file: Path, base: Path, is_trusted: IsTrusted, texts: dict[Path, str], level: int = 1
+) -> None:
+    """Add the text of a file and of its imports to `texts`. Raises ConfigError."""
     try:
         data = file.read_bytes()
     except OSError as error:
         raise ConfigError(
             f"cannot read {file}: {error.strerror}", hint="make it readable, or remove it"
         ) from error
-    wide = data.startswith(
-        (b"\xff\xfe", b"\xfe\xff")
-    )  # UTF-16, as some editors on Windows write it
-    text = data.decode("utf-16" if wide else "utf-8-sig", "replace")
-    found[real_path(file)] = text = "" if "\0" in text else text
-    for named in _IMPORT.finditer(_CODE.sub("", text)):
-        path, around = (
-            real_path(file.parent / expand_home(named["path"].rstrip(".,;:!?)"))),
-            real_path(base),
-        )
-        if deep == DEEPEST or path in found or not inside(path, around) or is_secret(path.name):
+    # some editors on Windows write UTF-16
+    is_utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+    text = data.decode("utf-16" if is_utf16 else "utf-8-sig", "replace")
+    if "\0" in text:
+        text = ""
+    texts[real_path(file)] = text
+    real_base = real_path(base)
+    for match in _IMPORT.finditer(_CODE.sub("", text)):
+        path = real_path(file.parent / expand_home(match["path"].rstrip(".,;:!?)")))
+        if level == DEEPEST or path in texts or not inside(path, real_base) or is_secret(path.name):
             continue
-        if (
-            SKIPPED_FOLDERS.isdisjoint(path.relative_to(around).parts)
-            and is_file(path)
-            and vouched(path)
-        ):
-            _read(path, base, vouched, found, deep + 1)
+        is_skipped = not SKIPPED_FOLDERS.isdisjoint(path.relative_to(real_base).parts)
+        if not is_skipped and is_file(path) and is_trusted(path):
+            _read(path, base, is_trusted, texts, level + 1)
 
 
 def load_library(folder: Path, root: Path, trusted: Callable[[Path], bool]) -> SkillLibrary:
-    """What counts for work in `folder` of the repository `root`; `trusted` says whether a folder of
-    it is.
+    """Load the skills and commands for work in `folder` of the repository `root`.
+
+    `trusted` says whether the user trusts a folder of it.
     """
-    return skill_library.load_library((*_repository(folder, root, trusted), *_own()))
+    return skill_library.load_library(
+        (*_repository_folders(folder, root, trusted), *_user_folders())
+    )
 
 
 def instruction_folders(folder: Path, root: Path) -> Iterator[Path]:
-    """The folders from `folder` up to `root` in which the repository tells agents what to do, the
-    nearest first.
-    """
-    here, home = folder.resolve(), Path.home().resolve()
-    for place in (here, *here.parents):
-        tells = (
-            any(is_folder(place / name) for name in FOLDERS)
-            or folder_instruction_file(place) is not None
-        )
-        if inside(place, root) and place != home and tells:
-            yield place
+    """Yield the folders from `folder` up to `root` that hold instructions, the nearest first."""
+    start, home = folder.resolve(), Path.home().resolve()
+    for parent in (start, *start.parents):
+        if parent == home or not inside(parent, root):
+            continue
+        has_library = any(is_folder(parent / name) for name in FOLDERS)
+        if has_library or folder_instruction_file(parent) is not None:
+            yield parent
 
 
 def trusted_instructions(
-    folder: Path, root: Path, counts: Callable[[Path], bool]
+    folder: Path, root: Path, is_trusted: Callable[[Path], bool]
 ) -> tuple[Path, ...]:
-    """Instructions of the folders between `root` and `folder` that count, the nearest last; not the
-    root's own.
+    """Return the trusted instruction files between `root` and `folder`, the nearest last, without
+    the root's own.
     """
-    folders = [place for place in instruction_folders(folder, root) if place != root]
-    return tuple(file for file in files_in(reversed(folders)) if counts(file))
+    folders = [parent for parent in instruction_folders(folder, root) if parent != root]
+    return tuple(file for file in files_in(reversed(folders)) if is_trusted(file))
 
 
 def untrusted_instructions(
-    folder: Path, root: Path, counts: Callable[[Path], bool]
+    folder: Path, root: Path, is_trusted: Callable[[Path], bool]
 ) -> tuple[Path, ...]:
-    """Instructions of the folders from `root` to `folder` that do not count, the nearest last."""
+    """Return the untrusted instruction files from `root` to `folder`, the nearest last."""
     folders = list(instruction_folders(folder, root))
-    return tuple(file for file in files_in(reversed(folders)) if not counts(file))
+    return tuple(file for file in files_in(reversed(folders)) if not is_trusted(file))
 
 
-def _repository(
+def _repository_folders(
     folder: Path, root: Path, trusted: Callable[[Path], bool]
 ) -> Iterator[ExtensionFolder]:
-    for place in instruction_folders(folder, root):
+    for parent in instruction_folders(folder, root):
         for name in FOLDERS:
-            shown = (place.relative_to(root) / name).as_posix()
-            yield ExtensionFolder(place / name, shown, base=place, trusted=trusted(place))
+            shown = (parent.relative_to(root) / name).as_posix()
+            yield ExtensionFolder(parent / name, shown, base=parent, trusted=trusted(parent))
 
 
-def _own() -> Iterator[ExtensionFolder]:
+def _user_folders() -> Iterator[ExtensionFolder]:
     from platformdirs import user_config_path
 
-    for place in (user_config_path("fugu"), *(Path.home() / name for name in FOLDERS)):
-        yield ExtensionFolder(place, str(place))
+    for path in (user_config_path("fugu"), *(Path.home() / name for name in FOLDERS)):
+        yield ExtensionFolder(path, str(path))

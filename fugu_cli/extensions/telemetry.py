@@ -1,9 +1,9 @@
-"""OpenTelemetry: a log's facts as spans and metrics, in the semantic conventions for generative AI.
+"""OpenTelemetry: the events of a log as spans and metrics, by the conventions for generative AI.
 
-`Telemetry` reads one log: it gets each fact once it is written, secrets masked, and makes of it
-what a collector reads. `CollectorLink` is the process's way to the collector; the SDK sends from
-threads of its own. Only imported where the user's environment names an endpoint
-(`OTEL_EXPORTER_OTLP_ENDPOINT`). A collector that fails costs a sentence.
+`Telemetry` reads one log. It gets each event once it is written, with secrets masked.
+`CollectorLink` sends to the collector, in threads of the SDK. Only imported if the user's
+environment names an endpoint (`OTEL_EXPORTER_OTLP_ENDPOINT`). A failing collector costs the user
+one sentence.
 
     invoke_agent fugu           a request
         event fugu.route        a decision
@@ -63,9 +63,9 @@ from fugu_cli.session.live_events import Live
 from fugu_cli.session.log import Log
 
 CLOSING_SECONDS = 1.5
-"""Seconds that the end of a session waits for what is still to be sent."""
+"""Seconds that the end of a session waits until everything is sent."""
 PROVIDERS = {"google": "gcp.gemini", "mistral": "mistral_ai", "xai": "x_ai"}
-"""Vendors whose name in the conventions is another one."""
+"""Vendors with another name in the conventions."""
 STOPS = {
     "end": "stop",
     "calls": "tool_call",
@@ -82,7 +82,7 @@ Attributes: TypeAlias = dict[str, str | int | float | bool | list[str]]
 
 
 def is_wanted(environ: Mapping[str, str]) -> bool:
-    """The user names an endpoint, and has not switched everything off."""
+    """Return whether the environment names an endpoint and does not disable the SDK."""
     off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     return not off and any(
         environ.get(f"OTEL_EXPORTER_OTLP_{name}ENDPOINT") for name in ("", "TRACES_", "METRICS_")
@@ -91,7 +91,7 @@ def is_wanted(environ: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True)
 class _Call:
-    """A model call as its fact tells it."""
+    """A model call. `seconds` is its duration."""
 
     turn: int
     member: Member | None
@@ -101,11 +101,12 @@ class _Call:
 
 
 class Telemetry:
-    """What a log tells a collector, from now on until it is closed."""
+    """Sends the events of a log to a collector until the log is closed."""
 
     def __init__(self, log: Log, link: CollectorLink, id: str, above: str = "") -> None:
-        """`id` is the session's, or that of a served request; `above`: the span above its requests,
-        as a `traceparent`."""
+        """`id` is that of the session or served request. `above` is the parent span as a
+        `traceparent`.
+        """
         self._log = log
         self._link = link
         self._conversation: Attributes = {"gen_ai.conversation.id": id}
@@ -114,29 +115,36 @@ class Telemetry:
         self._request: trace.Span | None = None
         self._spent = 0.0
         self._turns: dict[int, trace.Span] = {}
-        self._closed: set[int] = set()
-        """Turns whose agent has said its last word; tests may still run in them."""
-        self._now = self._before = time.time_ns()
-        """Nanoseconds of the newest fact, and of the one before it."""
+        self._finished_turns: set[int] = set()
+        """Turns whose agent has finished. Tests may still run in them."""
+        self._newest_time = self._previous_time = time.time_ns()
+        """Times of the newest event and of the one before it, in nanoseconds."""
         log.listen(self._receive)
 
     def begin_request(self, asked: Asked | None) -> trace.Span:
-        """The span of a request; of one that is gone on with (None), from here on."""
-        about: Attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "fugu"}
-        about |= {
+        """Start the span of a request. None is a resumed request, from here on."""
+        attributes: Attributes = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": "fugu",
+        }
+        attributes |= {
             "gen_ai.provider.name": "fugu",
             "gen_ai.agent.version": __version__,
             **self._conversation,
         }
         if asked is None:
-            about["fugu.resumed"] = True
+            attributes["fugu.resumed"] = True
         elif self._link.content:
-            about["gen_ai.input.messages"] = _message(
+            attributes["gen_ai.input.messages"] = _message(
                 "user", [{"type": "text", "content": asked.whole}]
             )
         self._spent = 0.0
         self._request = self._link.tracer.start_span(
-            "invoke_agent fugu", self._above, SpanKind.INTERNAL, about, start_time=self._now
+            "invoke_agent fugu",
+            self._above,
+            SpanKind.INTERNAL,
+            attributes,
+            start_time=self._newest_time,
         )
         return self._request
 
@@ -144,7 +152,7 @@ class Telemetry:
         if item is None:
             self._end_request("interrupted")
         elif isinstance(item, Recorded):
-            self._before, self._now = self._now, int(item.at * 1e9)
+            self._previous_time, self._newest_time = self._newest_time, int(item.at * 1e9)
             self._tell(item.event)
 
     def _tell(self, event: Event) -> None:
@@ -161,7 +169,7 @@ class Telemetry:
                     event,
                     _Call(event.turn, self._members.get(event.agent), event.seconds, event.model),
                 )
-                self._closed |= set() if event.calls else {event.turn}
+                self._finished_turns |= set() if event.calls else {event.turn}
             case Planned():
                 self._chat(
                     event, _Call(0, self._members.get(event.agent), event.seconds, event.model)
@@ -171,20 +179,20 @@ class Telemetry:
             case Failed():
                 if (member := self._members.get(event.what)) is not None:
                     self._chat(event, _Call(event.turn, member, 0.0, error=event.kind))
-                self._closed.add(event.turn)
+                self._finished_turns.add(event.turn)
             case Permitted(allowed=False):
                 self._tool(event.call, event.turn, 0.0, error="denied", result=event.reason)
             case ToolRan():
-                self._ran(event)
+                self._add_tool_run(event)
             case Interrupted():
-                self._end_turns({event.turn}, self._now)
+                self._end_turns({event.turn}, self._newest_time)
             case Finished():
                 self._end_request(event.reason, event.message)
             case _:
                 pass
 
     def _begin_turn(self, event: Assigned) -> None:
-        self._end_turns(self._closed, self._before)
+        self._end_turns(self._finished_turns, self._previous_time)
         request = self._request or self.begin_request(None)
         scores = event.scores
         route: Attributes = {
@@ -205,7 +213,7 @@ class Telemetry:
             route["fugu.masked"] = sorted(dict(scores.masked))
         if self._link.content and event.why:
             route["fugu.reason"] = event.why
-        request.add_event("fugu.route", route, self._now)
+        request.add_event("fugu.route", route, self._newest_time)
         about: Attributes = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": event.agent,
@@ -222,11 +230,11 @@ class Telemetry:
             f"invoke_agent {event.agent}",
             _below(caller or request),
             attributes=about,
-            start_time=self._now,
+            start_time=self._newest_time,
         )
 
     def _chat(self, event: PaidEvent, call: _Call) -> None:
-        """A model call, and what it used."""
+        """Add the span and the metrics of a model call."""
         used, served = event.usage, _served_by(call.member)
         asked = str(served.get("gen_ai.request.model", call.model))
         about: Attributes = {"gen_ai.operation.name": "chat", **served, **self._conversation}
@@ -250,7 +258,7 @@ class Telemetry:
         self._link.measure(call.seconds, used, cost, kind)
         self._spent += cost
 
-    def _ran(self, event: ToolRan) -> None:
+    def _add_tool_run(self, event: ToolRan) -> None:
         if event.agent:
             self._chat(event, _Call(event.turn, self._members.get(event.agent), event.seconds))
         error = "" if event.ok else "tool_error"
@@ -274,23 +282,23 @@ class Telemetry:
     def _past_span(
         self, name: str, kind: SpanKind, turn: int, seconds: float, about: Attributes
     ) -> None:
-        """A span that ends with the newest fact, below its turn."""
+        """Add a span below its turn that ends with the newest event."""
         above = self._turns.get(turn) or self._request or self.begin_request(None)
-        started = self._now - int(seconds * 1e9)
+        started = self._newest_time - int(seconds * 1e9)
         span = self._link.tracer.start_span(name, _below(above), kind, about, start_time=started)
         if "error.type" in about:
             span.set_status(Status(StatusCode.ERROR, str(about["error.type"])))
-        span.end(self._now)
+        span.end(self._newest_time)
 
     def _end_turns(self, numbers: set[int], at: int) -> None:
         for number in sorted(numbers & set(self._turns)):
             self._turns.pop(number).end(at)
-        self._closed -= numbers
+        self._finished_turns -= numbers
 
     def _end_request(self, reason: str, message: str = "") -> None:
         if self._request is None:
             return
-        self._end_turns(set(self._turns), self._now)
+        self._end_turns(set(self._turns), self._newest_time)
         self._request.set_attributes({"fugu.end": reason, "fugu.cost_usd": self._spent})
         if self._link.content:
             answer: list[object] = [{"type": "text", "content": views.answer(self._log.events)}]
@@ -300,7 +308,7 @@ class Telemetry:
             self._request.set_status(
                 Status(StatusCode.ERROR, message if self._link.content else reason)
             )
-        self._request.end(self._now)
+        self._request.end(self._newest_time)
         self._request = None
 
 
@@ -335,8 +343,9 @@ def _reply_message(event: Replied) -> str:
 
 
 class CollectorLink(logging.Handler):
-    """The SDK's providers and exporters. Hears what they log: `tell` gets the first failure, in one
-    sentence; it is called from any thread."""
+    """The SDK's providers and exporters. `tell` gets the first failure in one sentence, from any
+    thread.
+    """
 
     def __init__(
         self, environ: Mapping[str, str], tell: Callable[[str], None] = lambda _: None
@@ -347,31 +356,33 @@ class CollectorLink(logging.Handler):
         self.content = environ.get(
             "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", ""
         ).strip().lower() in {*("true", "1", "span_only", "span_and_event")}
-        """Prompts and answers are sent, too."""
+        """Whether prompts and answers are sent, too."""
         self._tell = tell
-        self._where = _endpoint(environ)
-        self._doubt = ""
+        self._shown_endpoint = _endpoint(environ)
+        self._transient_fault = ""
         self._closing = False
         library = logging.getLogger("opentelemetry")
         library.addHandler(self)
         library.propagate = False  # each fault would be a line on the screen
         if (
-            spoken := environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+            protocol := environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
         ) != "http/protobuf":
-            self._fail(f"OTEL_EXPORTER_OTLP_PROTOCOL is {spoken}, and fugu speaks http/protobuf")
+            self._fail(f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol}, and fugu speaks http/protobuf")
             environ = {"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none"}
         self._exporters: list[Any] = []
-        whole = Resource({"service.name": "fugu", "service.version": __version__}).merge(
+        resource = Resource({"service.name": "fugu", "service.version": __version__}).merge(
             OTELResourceDetector().detect()
         )
-        self._traces = TracerProvider(resource=whole, shutdown_on_exit=False)
+        self._traces = TracerProvider(resource=resource, shutdown_on_exit=False)
         if _is_sent(environ, "TRACES"):
             self._traces.add_span_processor(BatchSpanProcessor(self._exporter(OTLPSpanExporter)))
-        sent = _is_sent(environ, "METRICS")
+        sends_metrics = _is_sent(environ, "METRICS")
         readers = (
-            [PeriodicExportingMetricReader(self._exporter(OTLPMetricExporter))] if sent else []
+            [PeriodicExportingMetricReader(self._exporter(OTLPMetricExporter))]
+            if sends_metrics
+            else []
         )
-        self._metrics = MeterProvider(readers, whole, shutdown_on_exit=False)
+        self._metrics = MeterProvider(readers, resource, shutdown_on_exit=False)
         self.tracer = self._traces.get_tracer("fugu", __version__)
         meter = self._metrics.get_meter("fugu", __version__)
         self._tokens = meter.create_histogram(
@@ -384,61 +395,57 @@ class CollectorLink(logging.Handler):
             "fugu.cost", "{USD}", "what model calls cost, at the prices of the pool"
         )
 
-    def measure(self, seconds: float, used: Usage, cost: float, about: Attributes) -> None:
-        """The metrics of a model call. `cost` in USD."""
-        self._durations.record(seconds, about)
+    def measure(self, seconds: float, used: Usage, cost: float, attributes: Attributes) -> None:
+        """Record the metrics of a model call. `cost` is in USD."""
+        self._durations.record(seconds, attributes)
         if used.input or used.output:
-            self._tokens.record(used.input, about | {"gen_ai.token.type": "input"})
-            self._tokens.record(used.output, about | {"gen_ai.token.type": "output"})
+            self._tokens.record(used.input, attributes | {"gen_ai.token.type": "input"})
+            self._tokens.record(used.output, attributes | {"gen_ai.token.type": "output"})
         if cost:
-            self._cost.add(cost, about)
+            self._cost.add(cost, attributes)
 
-    def _exporter(self, kind: Any) -> Any:
+    def _exporter(self, exporter_type: Any) -> Any:
         session = requests.Session()
         session.hooks["response"].append(self._answered)
-        self._exporters.append(kind(session=session))
+        self._exporters.append(exporter_type(session=session))
         return self._exporters[-1]
 
     def _answered(self, response: requests.Response, **_: object) -> None:
-        """The SDK takes any page and any redirection for a collector's answer."""
-        kind, status = (
-            response.headers.get("content-type", "").partition(";")[0],
-            response.status_code,
-        )
-        if status < 400 and ("html" in kind or status >= 300):
-            page = f" and {kind}" if "html" in kind else ""
-            self._fail(
-                f"{urlsplit(response.url).path} answers with status {status}{page}, as no "
-                f"collector does"
-            )
+        """Report an answer that no collector gives. The SDK takes any page or redirection for one."""
+        content_type = response.headers.get("content-type", "").partition(";")[0]
+        status = response.status_code
+        if status < 400 and ("html" in content_type or status >= 300):
+            page = f" and {content_type}" if "html" in content_type else ""
+            path = urlsplit(response.url).path
+            self._fail(f"{path} answers with status {status}{page}, as no collector does")
 
     def emit(self, record: logging.LogRecord) -> None:
-        """What the SDK logs."""
-        said = record.getMessage()
-        known = _ERRNO.search(said)
-        said = (
-            known[1]
-            if known
-            else said.partition(" encountered while")[0].removeprefix("Transient error ")[:200]
-        )
+        """Handle a log record of the SDK."""
+        message = record.getMessage()
+        system_error = _ERRNO.search(message)
+        if system_error:
+            fault = system_error[1]
+        else:
+            fault = message.partition(" encountered while")[0]
+            fault = fault.removeprefix("Transient error ")[:200]
         if record.levelno >= logging.ERROR:
-            self._fail(self._doubt or said)
+            self._fail(self._transient_fault or fault)
         elif "Transient error" in str(record.msg):
-            self._doubt = said
+            self._transient_fault = fault
             if self._closing:  # nobody waits for a second try
                 for exporter in self._exporters:
                     exporter.shutdown()
-                self._fail(said)
+                self._fail(fault)
 
     def _fail(self, why: str) -> None:
         if not self.notes:
             self.notes = (
-                f"telemetry is not delivered to {self._where}: {why} (`fugu help telemetry`)",
+                f"telemetry is not delivered to {self._shown_endpoint}: {why} (`fugu help telemetry`)",
             )
             self._tell(self.notes[0])
 
     async def finish(self) -> None:
-        """Send what waits, for a moment. A collector that does not answer is left behind."""
+        """Send what is still waiting, for CLOSING_SECONDS at most."""
         self._closing = True
         loop = asyncio.get_running_loop()
         ended = [self._shut(loop, provider) for provider in (self._traces, self._metrics)]
@@ -447,13 +454,15 @@ class CollectorLink(logging.Handler):
                 for event in ended:
                     await event.wait()
         except TimeoutError:
-            self._fail(self._doubt or f"no answer within {CLOSING_SECONDS:g} s at the end")
+            self._fail(
+                self._transient_fault or f"no answer within {CLOSING_SECONDS:g} s at the end"
+            )
 
     @staticmethod
     def _shut(
         loop: asyncio.AbstractEventLoop, provider: TracerProvider | MeterProvider
     ) -> asyncio.Event:
-        """In a thread that no exit waits for."""
+        """Shut a provider down in a thread that no exit waits for."""
         ended = asyncio.Event()
 
         def shut() -> None:
@@ -466,12 +475,14 @@ class CollectorLink(logging.Handler):
 
 
 def _is_sent(environ: Mapping[str, str], signal: str) -> bool:
-    named = any(environ.get(f"OTEL_EXPORTER_OTLP_{name}ENDPOINT") for name in ("", f"{signal}_"))
-    return named and environ.get(f"OTEL_{signal}_EXPORTER", "otlp").strip().lower() != "none"
+    has_endpoint = any(
+        environ.get(f"OTEL_EXPORTER_OTLP_{name}ENDPOINT") for name in ("", f"{signal}_")
+    )
+    return has_endpoint and environ.get(f"OTEL_{signal}_EXPORTER", "otlp").strip().lower() != "none"
 
 
 def _endpoint(environ: Mapping[str, str]) -> str:
-    """Where it is sent, without a user or a password."""
+    """Return the endpoint without user and password."""
     names = (f"OTEL_EXPORTER_OTLP_{name}ENDPOINT" for name in ("", "TRACES_", "METRICS_"))
-    given = next(value for name in names if (value := environ.get(name)))
-    return given.rpartition("@")[2] if "@" in given else given
+    endpoint = next(value for name in names if (value := environ.get(name)))
+    return endpoint.rpartition("@")[2] if "@" in endpoint else endpoint
