@@ -39,9 +39,7 @@ THINKING_TOKENS = {
     "xhigh": 32768,
     "max": 65536,
 }
-"""Tokens of an effort where they are counted: on top of `max_tokens`, in which some APIs count
-thinking.
-"""
+"""Tokens of an effort where an API wants a budget for it. They are a part of `max_tokens`."""
 
 
 class Value(BaseModel):

@@ -19,7 +19,6 @@ from pydantic import (
     model_validator,
 )
 
-from fugu_cli.messages import THINKING_TOKENS
 from fugu_cli.session.events import Member, Price
 
 Named = TypeVar("Named", Path, str)
@@ -227,11 +226,6 @@ class AgentEntry(ConfigTable):
         return self.price or (Price() if free else None)
 
     @property
-    def thinks_besides(self) -> bool:
-        """Room for what is thought is asked for on top of `max_tokens`."""
-        return self.provider == "anthropic" or self.api == "responses"
-
-    @property
     def sees(self) -> bool:
         """It can be shown pictures: only models that call tools are."""
         return bool(self.vision) and self.protocol == "native"
@@ -252,12 +246,7 @@ class AgentEntry(ConfigTable):
             infill=bool(self.infill),
             needs_tests=self.needs_tests,
             max_tokens=self.max_tokens,
-            thinking=THINKING_TOKENS.get(self.effort or "", 0) if self.thinks_besides else 0,
-            reasoning=""
-            if self.provider in ("local", "scripted")
-            else "beside"
-            if self.thinks_besides
-            else "within",
+            reasoning="" if self.provider in ("local", "scripted") else "within",
             effort=self.effort or "",
             description=" ".join(self.description.split()),
             vision=self.sees,

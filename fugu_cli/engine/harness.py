@@ -38,8 +38,8 @@ from fugu_cli.tools.toolbox import AnyTool
 
 SAME_CALL_LIMIT = 3
 """A turn that made the same call this often without success is closed."""
-MAX_REPLY_TOKENS = 8192
-"""Tokens that a reply may have, unless the agent's entry says otherwise."""
+MORE_ROOM = 2
+"""How often a reply that was cut before it said anything is asked for again with twice the room."""
 
 
 class ToolCalling:
@@ -68,6 +68,8 @@ class ToolCalling:
         if calls := views.open_calls(turn):
             return RunCall(calls[0])
         more = len(turn.replies) < environment.limits.replies
+        if more and 0 < turn.silent_cuts <= MORE_ROOM and member.max_tokens is None:
+            return RequestReply()
         if not agent_is_done(turn, environment.limits.replies) or (
             more and correction_due(events, turn)
         ):
@@ -91,7 +93,7 @@ class ToolCalling:
                 _not_shown(events, member),
             ),
             tools=tuple(tools),
-            max_tokens=MAX_REPLY_TOKENS,
+            max_tokens=member.reply_room << min(turn.silent_cuts, MORE_ROOM),
             temperature=0.8 if again else None,
             seed=again or None,
             reply_schema=wanted_schema(events, turn),

@@ -191,11 +191,12 @@ def turn_messages(turn: views.Turn, schema: str = "") -> list[Message]:
     corrected = structured_answer.correction(turn, schema)
     begun = [place for place, fact in enumerate(turn.facts) if isinstance(fact, Replied)]
     for reply, start, stop in zip(turn.replies, begun, [*begun, len(turn.facts)][1:], strict=True):
-        messages.append(
-            FromAgent(
-                agent=reply.agent, text=reply.text, thinking=reply.thinking, calls=reply.calls
+        if not views.is_cut_in_silence(reply):
+            messages.append(
+                FromAgent(
+                    agent=reply.agent, text=reply.text, thinking=reply.thinking, calls=reply.calls
+                )
             )
-        )
         messages += [_result(results[call.id]) for call in reply.calls if call.id in results]
         if corrected and not reply.calls:
             messages.append(FromUser(text=corrected))

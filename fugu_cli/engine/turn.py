@@ -105,6 +105,7 @@ def over_budget_agents(place: TurnContext) -> dict[str, str]:
         if environment.voice is not None:
             prompt = environment.voice.put(prompt, known, now)
         prompt = _with_effort(prompt, events, member)
+        prompt = spending.within_budget(events, member, prompt, limits)
         shortens = kind.has_history and compaction.is_due(known, prompt, member)
         if (said := spending.over_budget(events, member, prompt, limits)) and not shortens:
             found[name] = said
@@ -191,6 +192,8 @@ async def _reply(place: TurnContext, events: Sequence[Event], now: views.Turn) -
     if kind.has_history and compaction.is_due(events, prompt, member):
         await _compact(place, member)
         return
+    limits = spending.budgets_of(environment.limits.budget)
+    prompt = spending.within_budget(log.events, member, prompt, limits, place.reserved.held)
     if not await availability.may_call(
         log, now.number, (member, prompt), environment.limits.budget, place.reserved
     ):

@@ -304,12 +304,18 @@ VERSION = "2023-06-01"
 CACHE_POINT: Json = {"type": "ephemeral"}
 """Marks the block up to which the provider may cache the prompt."""
 
+SHORTEST_THINKING = 2 * THINKING_TOKENS["minimal"]
+"""Reply tokens below which there is no room for the least budget that the API takes."""
+TEXT_TOKENS = 8192
+"""Reply tokens that are not given to thinking where a reply may have twice as many."""
+
 NO_TOOLS: Json = {"type": "object", "properties": {}}
 
 
 def encode(prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks) -> Json:
-    """Return the request body, with two cache points: after tools and system, and after the last
-    message.
+    """Return the request body, with three cache points: after tools and system, at the end of the
+    request before this one, and after the last message. The provider looks back only some 20 blocks
+    from a point, and a reply with many calls adds more.
     """
     messages = normalized(prompt.messages, endpoint.name if quirks.sealed else "")
     payload: Json = {
@@ -334,8 +340,9 @@ def encode(prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks) -> Jso
     forced = prompt.tool_choice not in ("", "none")
     effort = prompt.effort or endpoint.effort
     thinks = effort not in ("", "none") and quirks.effort and not forced and _may_think(messages)
+    thinks = thinks and (quirks.adaptive or quirks.tokens(prompt.max_tokens) >= SHORTEST_THINKING)
     if thinks:
-        payload |= _thinking(prompt, effort, quirks)
+        payload |= _thinking(quirks.tokens(prompt.max_tokens), effort, quirks)
     if prompt.temperature is not None and quirks.temperature and not thinks:
         payload["temperature"] = prompt.temperature
     if prompt.reply_schema and quirks.schema == "schema":
@@ -348,17 +355,17 @@ def encode(prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks) -> Jso
     return payload
 
 
-def _thinking(prompt: Prompt, effort: str, quirks: ServerQuirks) -> Json:
-    """Return the fields for thinking. Its tokens are added to `max_tokens`, which includes them."""
-    max_tokens = quirks.tokens(prompt.max_tokens + THINKING_TOKENS[effort])
+def _thinking(max_tokens: int, effort: str, quirks: ServerQuirks) -> Json:
+    """Return the fields for thinking, which is a part of `max_tokens`. At least half of them, or
+    TEXT_TOKENS, are left for the reply itself.
+    """
     if quirks.adaptive:
         return {
             "thinking": {"type": "adaptive"},
             "output_config": {"effort": "low" if effort == "minimal" else effort},
-            "max_tokens": max_tokens,
         }
-    budget = max(max_tokens - prompt.max_tokens, THINKING_TOKENS["minimal"])
-    return {"thinking": {"type": "enabled", "budget_tokens": budget}, "max_tokens": max_tokens}
+    budget = min(THINKING_TOKENS[effort], max_tokens - min(TEXT_TOKENS, max_tokens // 2))
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
 def _may_think(messages: Sequence[Message]) -> bool:
@@ -381,7 +388,8 @@ def _turns(messages: Sequence[Message]) -> list[Json]:
         if not turns or turns[-1][0] != role:
             turns.append((role, []))
         turns[-1][1].extend(_blocks(message))
-    turns[-1][1][-1]["cache_control"] = CACHE_POINT
+    for _, blocks in turns[-1::-2][:2]:
+        blocks[-1]["cache_control"] = CACHE_POINT
     return [{"role": role, "content": [*blocks]} for role, blocks in turns]
 
 

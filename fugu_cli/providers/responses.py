@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import (
-    THINKING_TOKENS,
     Call,
     FromAgent,
     FromTool,
@@ -316,14 +315,13 @@ def encode(
     """Return the request body. `phased` says that the server expects messages marked as commentary
     or answer.
 
-    Tokens for reasoning are added to `max_output_tokens`, which includes them. This wire has no
-    seed and no stop sequences.
+    This wire has no seed and no stop sequences.
     """
     history = with_media_behind_results(
         normalized(prompt.messages, endpoint.name if quirks.sealed else "")
     )
     effort = prompt.effort or endpoint.effort
-    max_tokens = max(prompt.max_tokens + THINKING_TOKENS.get(effort, 0), SHORTEST_REPLY)
+    max_tokens = max(prompt.max_tokens, SHORTEST_REPLY)
     payload: Json = {
         "model": endpoint.model,
         "input": [item for message in history for item in _items(message, phased)],

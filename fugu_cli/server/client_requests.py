@@ -14,13 +14,14 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue, Validati
 
 from fugu_cli.messages import Call, Effort, Media, Message, ToolSpec, Usage
 from fugu_cli.server.json_bounds import TooManyValues, check_bounds
+from fugu_cli.session.events import LONGEST_REPLY
 from fugu_cli.system.bounded_json import NestedTooDeeply
 from fugu_cli.tools import media
 
 StopReason = Literal["end", "calls", "length", "refusal", "cut"]
 Tier = Literal["fugu", "ultra"]
 
-DEFAULT_MAX_TOKENS = 8192
+DEFAULT_MAX_TOKENS = LONGEST_REPLY
 """Tokens a reply may have where the client names no limit."""
 
 

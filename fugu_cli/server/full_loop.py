@@ -19,7 +19,7 @@ from fugu_cli.engine import orchestrator
 from fugu_cli.engine.environment import ClientChannel, RequestLimits
 from fugu_cli.messages import FromUser, Message, Prompt
 from fugu_cli.server import single_agent, traces
-from fugu_cli.server.client_requests import ServedAnswer
+from fugu_cli.server.client_requests import DEFAULT_MAX_TOKENS, ServedAnswer
 from fugu_cli.server.single_agent import ActiveRequest
 from fugu_cli.server.traces import conversation_events, follow_up_request, with_authors
 from fugu_cli.session import views
@@ -107,9 +107,6 @@ def _without_commands(message: str) -> str:
     return ". ".join(part for part in message.split(". ") if "`fugu " not in part)
 
 
-MAX_INNER_TOKENS = 2048
-"""Reply tokens of a turn whose text does not go to the client."""
-
 REVISED = "\n\n[A Verifier asked for a revision of this answer. The revised one:]\n\n"
 
 
@@ -151,18 +148,16 @@ class ClientVoice:
         }
         if answers:
             changes |= {
-                "max_tokens": sampling.max_tokens,
+                "max_tokens": min(sampling.max_tokens, prompt.max_tokens)
+                if sampling.max_tokens == DEFAULT_MAX_TOKENS
+                else sampling.max_tokens,
                 "temperature": sampling.temperature,
                 "seed": sampling.seed if prompt.seed is None else prompt.seed,
                 "stop": sampling.stop,
                 "reply_schema": sampling.reply_schema,
             }
         else:
-            changes |= {
-                "max_tokens": min(prompt.max_tokens, MAX_INNER_TOKENS),
-                "stop": (),
-                "reply_schema": "",
-            }
+            changes |= {"stop": (), "reply_schema": ""}
         return prompt.model_copy(update=changes)
 
     def _listen(self, item: Recorded | Live | None) -> None:

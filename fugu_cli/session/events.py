@@ -211,11 +211,9 @@ class Member(Value):
     max_tokens: int | None = None
     """Tokens of every reply at most; None: each prompt says it."""
     thinking: int = 0
-    """Tokens it may think beside them."""
+    """In older logs: tokens it may think beside them."""
     reasoning: Literal["", "within", "beside"] = ""
-    """Where what it is told to reason counts: within `max_tokens`, or beside them; "" where it can
-    be told nothing.
-    """
+    """"" where it can be told nothing of how much to reason. `beside` stands in older logs."""
     effort: Effort = ""
     """How much it reasons where the request does not say it."""
     description: str = ""
@@ -228,6 +226,16 @@ class Member(Value):
     """How good its model is, on the scale of the public table; None: looked up there."""
     documents: bool = False
     """It is sent PDFs as they are; others read their text."""
+
+    @property
+    def reply_room(self) -> int:
+        """Tokens that a reply may have, what is thought included, where its entry sets no limit."""
+        return min(LONGEST_REPLY, max(self.context // 4, SHORTEST_ROOM))
+
+
+LONGEST_REPLY = 32_768
+"""Tokens asked for a reply. A server that takes fewer says so, and is asked for those."""
+SHORTEST_ROOM = 8192
 
 
 class OutcomeCount(Value):

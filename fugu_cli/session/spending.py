@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from fugu_cli.errors import AgentError, StorageError
-from fugu_cli.messages import THINKING_TOKENS, Prompt, Usage
+from fugu_cli.messages import Prompt, Usage
 from fugu_cli.session import log, store, views
 from fugu_cli.session.costs import CACHE_WRITE_FACTOR, PaidEvent, price, usd
 from fugu_cli.session.events import Event, Member, Opened, Recorded
@@ -76,14 +76,17 @@ class SharedAccount(OtherSpending, Protocol):
         """The session is over; what it spent stays known."""
 
 
+LEAST_REPLY = 4096
+"""Reply tokens that a budget must still carry for a call to be made."""
+
+
 def worst_case_cost(member: Member, prompt: Prompt) -> float:
     """USD that a call costs at most: no token read from a cache, and all written to one where that
     costs more; 0 where no price is known."""
     if member.price is None:
         return 0.0
     dearest = member.price.input * CACHE_WRITE_FACTOR
-    thinking = THINKING_TOKENS.get(prompt.effort, 0) if member.reasoning == "beside" else 0
-    longest = prompt.longest(member.max_tokens) + (thinking if prompt.effort else member.thinking)
+    longest = prompt.longest(member.max_tokens)
     calls = (
         2 if member.protocol == "schema" and prompt.tools else 1
     )  # the tool is chosen first, then written for
@@ -125,6 +128,27 @@ def over_budget(
         return ""
     left, name, limit = tightest
     return budget_refusal(name, limit, left - held, most)
+
+
+def within_budget(
+    events: Sequence[Event], member: Member, prompt: Prompt, budgets: Budgets, held: float = 0.0
+) -> Prompt:
+    """Return the prompt with a reply no longer than what is left of a budget carries, but with
+    LEAST_REPLY at least. A limit of the agent's own entry stays. `held`: set aside.
+    """
+    tightest = remaining_budget(events, budgets)
+    if tightest is None or member.price is None or not member.price.output:
+        return prompt
+    without_reply = worst_case_cost(member, prompt.model_copy(update={"max_tokens": 0}))
+    whole = worst_case_cost(member, prompt)
+    if member.max_tokens is not None or whole <= without_reply:
+        return prompt
+    left = tightest[0] - held - without_reply
+    carried = int(left / (whole - without_reply) * prompt.max_tokens)
+    if carried >= prompt.max_tokens:
+        return prompt
+    least = min(LEAST_REPLY, prompt.max_tokens)
+    return prompt.model_copy(update={"max_tokens": max(carried, least)})
 
 
 def budget_refusal(name: str, limit: float, left: float, most: float) -> str:

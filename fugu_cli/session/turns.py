@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Literal, NamedTuple, TypeGuard
 
 from fugu_cli.messages import Call, Effort
@@ -106,6 +107,12 @@ class Turn:
         )
 
     @property
+    def silent_cuts(self) -> int:
+        """Count the newest replies that reached their limit of tokens before they said a word."""
+        newest_first = reversed(self.replies)
+        return sum(1 for _ in takewhile(is_cut_in_silence, newest_first))
+
+    @property
     def text(self) -> str:
         """What the agent said last, "" before its first reply."""
         return self.replies[-1].text if self.replies else ""
@@ -135,6 +142,11 @@ class Turn:
         """Every reply that was paid for, those of draws rolled back included."""
         earlier = tuple(fact for draw in self.draws for fact in draw if isinstance(fact, Replied))
         return earlier + self.replies
+
+
+def is_cut_in_silence(reply: Replied) -> bool:
+    """Return whether a reply reached its limit of tokens before it said or called anything."""
+    return reply.stop == "length" and not reply.calls and not reply.text.strip()
 
 
 def turns_since_opened(events: Sequence[Event]) -> tuple[Turn, ...]:

@@ -11,18 +11,20 @@ from tests.acceptance.driving import Agent, Place
 from tests.acceptance.loopback import Asked as Request
 from tests.acceptance.loopback import Loopback, Refuses, Says
 
+WIDE = "context = 200000"
+
 
 @pytest.mark.parametrize(
     ("agent", "sent"),
     [
-        (Agent("worker"), {"reasoning_effort": "high"}),
+        (Agent("worker", more=WIDE), {"reasoning_effort": "high", "max_tokens": 32768}),
         (
-            Agent("worker", more='api = "responses"'),
-            {"reasoning": {"effort": "high", "summary": "auto"}},
+            Agent("worker", more=f'{WIDE}\napi = "responses"'),
+            {"reasoning": {"effort": "high", "summary": "auto"}, "max_output_tokens": 32768},
         ),
         (
-            Agent("worker", provider="anthropic"),
-            {"thinking": {"type": "enabled", "budget_tokens": 24576}, "max_tokens": 8192 + 24576},
+            Agent("worker", provider="anthropic", more=WIDE),
+            {"thinking": {"type": "enabled", "budget_tokens": 24576}, "max_tokens": 32768},
         ),
     ],
 )

@@ -601,8 +601,8 @@ def test_a_call_that_would_exceed_the_budget_is_not_made(root: Path) -> None:
 def test_a_budget_is_one_requests_and_not_the_whole_sessions(root: Path) -> None:
     dear = CHEAP.model_copy(update={"price": Price(input=0.0, output=100.0)})
     found = play(root, (dear, says("an answer")))
-    found.stage = replace(found.stage, limits=RequestLimits(budget=0.8199))
-    for _ in range(8):  # each costs 0.001; the dearest a call can get is 0.8192
+    found.stage = replace(found.stage, limits=RequestLimits(budget=0.4101))
+    for _ in range(8):  # each costs 0.001; the shortest reply asked for can cost 0.4096
         assert found.run("what is it?", judged=False).reason == "answered"
 
 

@@ -441,9 +441,7 @@ def _outcome(events: Sequence[Event]) -> str:
 
 
 PLAN_TOKENS = 1024
-"""Tokens a plan may have (the paper's limit)."""
-PLAN_TOKENS_NATIVE = 4096
-"""The same where thinking may be counted in."""
+"""Tokens a plan of the embedded planner may have (the paper's limit)."""
 TESTS_LIMIT = 1500
 ANSWER_LIMIT = 1200
 REFUSED_LIMIT = 1500
@@ -495,7 +493,7 @@ def planner_prompt(
     return Prompt(
         system=prompts.fill(prompts.load("conductor/plan"), steps=str(form.steps)),
         messages=(FromUser(text=text),),
-        max_tokens=PLAN_TOKENS if held else PLAN_TOKENS_NATIVE,
+        max_tokens=PLAN_TOKENS if held else planner.reply_room,
         effort=views.asked_effort(events, planner),
         reply_schema=plan_schema(form) if held else "",
     )

@@ -261,24 +261,36 @@ def test_a_reply_is_asked_for_no_longer_than_the_model_can() -> None:
 
 def test_thinking_takes_what_room_the_model_has() -> None:
     too_long = refusal(
-        "max_tokens: 67584 > 64000, which is the maximum allowed number of output tokens for m"
+        "max_tokens: 80000 > 64000, which is the maximum allowed number of output tokens for m"
     )
     server = Server(too_long, recorded("anthropic/text.sse"))
-    asyncio.run(Anthropic(replace(ACCESS, effort="max"), server).reply(PROMPT, quiet, unhurried))
+    prompt = PROMPT.model_copy(update={"max_tokens": 80000})
+    asyncio.run(Anthropic(replace(ACCESS, effort="max"), server).reply(prompt, quiet, unhurried))
     first, second = (json.loads(body) for body in server.requests)
-    assert (first["max_tokens"], first["thinking"]["budget_tokens"]) == (67584, 65536)
-    assert (second["max_tokens"], second["thinking"]["budget_tokens"]) == (64000, 61952)
+    assert (first["max_tokens"], first["thinking"]["budget_tokens"]) == (80000, 65536)
+    assert (second["max_tokens"], second["thinking"]["budget_tokens"]) == (64000, 64000 - 8192)
+
+
+def test_a_short_reply_leaves_thinking_half_of_its_room_or_none() -> None:
+    server = Server(recorded("anthropic/text.sse"), recorded("anthropic/text.sse"))
+    agent = Anthropic(replace(ACCESS, effort="high"), server)
+    for limit in (4096, 500):
+        prompt = PROMPT.model_copy(update={"max_tokens": limit})
+        asyncio.run(agent.reply(prompt, quiet, unhurried))
+    first, second = (json.loads(body) for body in server.requests)
+    assert (first["max_tokens"], first["thinking"]["budget_tokens"]) == (4096, 2048)
+    assert (second["max_tokens"], "thinking" in second) == (500, False)
 
 
 def test_a_model_that_wants_no_budget_thinks_adaptively() -> None:
     server = Server(refusal(list(MESSAGES)[7]), recorded("anthropic/text.sse"))
     agent = Anthropic(replace(ACCESS, effort="high"), server)
-    asyncio.run(agent.reply(PROMPT, quiet, unhurried))
+    prompt = PROMPT.model_copy(update={"max_tokens": 32768})
+    asyncio.run(agent.reply(prompt, quiet, unhurried))
     first, second = (json.loads(body) for body in server.requests)
     assert first["thinking"] == {"type": "enabled", "budget_tokens": 24576}
-    assert first["max_tokens"] == 2048 + 24576
     assert second["thinking"] == {"type": "adaptive"}
-    assert second["max_tokens"] == 2048 + 24576
+    assert first["max_tokens"] == second["max_tokens"] == 32768
     assert second["output_config"] == {
         "effort": "high",
         "format": {"type": "json_schema", "schema": {"type": "object"}},

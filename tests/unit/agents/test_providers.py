@@ -299,7 +299,7 @@ def test_two_modes_of_a_model_are_two_agents() -> None:
     assert call("Google", "gemini/signed_call.sse")[2]["reasoning_effort"] == "low"
     assert call("Anthropic", "anthropic/text.sse")[2]["thinking"] == {
         "type": "enabled",
-        "budget_tokens": 24576,
+        "budget_tokens": 1024,
     }
     assert "reasoning_effort" not in call("DeepSeek", "deepseek/reasoning_tools.sse")[2]
     two = """
@@ -318,7 +318,8 @@ def test_two_modes_of_a_model_are_two_agents() -> None:
     for one in usable_pool(parse_layer(two, Path("/x/.fugurc")).config, {"ANTHROPIC_API_KEY": KEY}):
         server = Server(recorded("anthropic/text.sse"))
         made = Anthropic(wiring.build_endpoint(one, {"ANTHROPIC_API_KEY": KEY}), server)
-        asyncio.run(made.reply(PROMPT, quiet, unhurried))
+        prompt = PROMPT.model_copy(update={"max_tokens": 80000})
+        asyncio.run(made.reply(prompt, quiet, unhurried))
         bodies.append(json.loads(server.requests[0]).get("thinking"))
     assert bodies == [None, {"type": "enabled", "budget_tokens": 65536}]
 
