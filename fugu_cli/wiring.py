@@ -59,6 +59,8 @@ from fugu_cli.tools.workspace import Workspace, recall_reads
 
 if TYPE_CHECKING:
     from fugu_cli.coordinators.composed import ComposedHead
+    from fugu_cli.coordinators.kind_backlog import KindBacklog
+    from fugu_cli.coordinators.kinds import BackboneKindReader
     from fugu_cli.coordinators.outcome_store import OutcomeStore
     from fugu_cli.extensions.mcp_servers import McpServers
     from fugu_cli.extensions.subagents import Subagent
@@ -321,6 +323,11 @@ def build_session(
     extras = build_extras(loaded, environ, entries, journal, workspace.box)
     extras = replace(extras, recovered=recovered)
     workspace.jobs.attach(journal.events, journal.append)
+    outcomes = build_outcomes(loaded) if learns and _is_composed(config) else None
+    kinds = None
+    if outcomes is not None and not scripted:
+        kinds = build_kind_backlog(config, members, outcomes)
+        warm = partial(kinds.prepare, journal)
     return Session(
         log=journal,
         root=loaded.root,
@@ -349,7 +356,8 @@ def build_session(
         tier=config.tier,
         answer_schema=loaded.answer_schema,
         extras=extras,
-        outcomes=build_outcomes(loaded) if learns and _is_composed(config) else None,
+        outcomes=outcomes,
+        kinds=kinds,
         ignored=tuple(path.relative_to(loaded.root).as_posix() for path in loaded.ignored),
     )
 
@@ -740,10 +748,26 @@ def build_composed(
     request.
     """
     from fugu_cli.coordinators.composed import ComposedHead
+
+    return ComposedHead(members, settings, build_reader_of_kinds(config))
+
+
+def build_reader_of_kinds(config: Config) -> BackboneKindReader:
+    """Return what reads the kind of a request; the model is loaded once a process."""
     from fugu_cli.coordinators.kinds import KindFiles, build_kind_reader
 
-    kind_files = KindFiles(config.backbone, config.cache, config.data / "coordinators")
-    return ComposedHead(members, settings, build_kind_reader(kind_files))
+    return build_kind_reader(KindFiles(config.backbone, config.cache, config.data / "coordinators"))
+
+
+def build_kind_backlog(
+    config: Config, members: tuple[Member, ...], outcomes: OutcomeStore
+) -> KindBacklog:
+    """Return what reads the kinds of requests whose decisions did not wait for them."""
+    from fugu_cli.coordinators.composed import ComposedHead
+    from fugu_cli.coordinators.kind_backlog import KindBacklog
+
+    reader = build_reader_of_kinds(config)
+    return KindBacklog(ComposedHead(members, config.deciding, reader), reader, outcomes)
 
 
 def _is_composed(config: Config) -> bool:

@@ -31,12 +31,15 @@ from fugu_cli.snapshots import snapshots
 from fugu_cli.tools import mentions
 
 if TYPE_CHECKING:
+    from fugu_cli.coordinators.kind_backlog import KindBacklog
     from fugu_cli.coordinators.outcome_store import OutcomeStore
     from fugu_cli.extensions.language_servers import LanguageServers
     from fugu_cli.extensions.mcp_servers import McpServers
     from fugu_cli.extensions.telemetry import CollectorLink
     from fugu_cli.tools.web_search import SearchEngine
 
+KINDS_SECONDS = 5.0
+"""How long a session that closes waits for the kinds of its requests to be read."""
 GOING_ON = 3
 """How often Stop hooks may send the work on, after a request of the user's."""
 
@@ -98,6 +101,9 @@ class Session:
     """`fugu` or `ultra`, from the next request on."""
     outcomes: OutcomeStore | None = None
     """The outcomes of all sessions; None where decisions do not read them."""
+    kinds: KindBacklog | None = None
+    """Reads kinds of requests that were decided without; None where nobody counts them."""
+    _reading_kinds: asyncio.Task[None] | None = None
     ignored: tuple[str, ...] = ()
     """Files and folders that do not count, since the user does not trust the folder."""
 
@@ -193,7 +199,19 @@ class Session:
             if not (left := await _left_to_do(self, end, tried)):
                 break
             await _record(self, Asked(text=left))
+        if self.kinds is not None:
+            self._reading_kinds = asyncio.create_task(self.kinds.read(self.log))
         return end
+
+    async def finish_reading_kinds(self) -> None:
+        """Wait until the kinds of requests are written down, a few seconds at most."""
+        task, self._reading_kinds = self._reading_kinds, None
+        if task is None:
+            return
+        done, _ = await asyncio.wait({task}, timeout=KINDS_SECONDS)
+        if not done:
+            task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
     def set_mode(self, mode: Mode) -> None:
         """Another permission mode from the next call on."""
@@ -282,6 +300,7 @@ class Session:
 
     async def close(self) -> None:
         """Give back connections, leases and the log's lock; end background jobs and MCP servers."""
+        await self.finish_reading_kinds()
         if self.environment.hooks is not None:
             await self.environment.hooks.closed(self.environment.workspace)
         await self.environment.workspace.jobs.close()

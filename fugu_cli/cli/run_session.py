@@ -249,6 +249,7 @@ class RequestRun:
                 wanted.text, typed=wanted.typed, skill=wanted.skill, piped=self._piped
             )
         await session.run()
+        await session.finish_reading_kinds()
 
     def _reader(self, session: Session) -> Coroutine[Any, Any, None]:
         name = session_name(session.log)

@@ -76,6 +76,11 @@ class KindReading:
     tokens: int
     milliseconds: DecisionTimings
 
+    @property
+    def rounded(self) -> tuple[float, ...]:
+        """The probabilities as a log keeps them."""
+        return rounded_for_log(self.probabilities)
+
 
 class KindReader(Protocol):
     """Reads the kind of a request."""
@@ -110,6 +115,19 @@ class ComposedHead:
         self._kinds = kinds
         self._table = table
         self._cascade = Cascade(members, settings)
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The agents that it chooses from."""
+        return self._members
+
+    def kind_matters(self, known: OutcomesKnown) -> bool:
+        """Whether the first decision of a request depends on its kind."""
+        able = [member for member in self._members if member.name not in self._settings.opt_out]
+        if len(able) < 2:
+            return False
+        decision = _Decision(self._members, self._settings, None, self._table, (known,))
+        return len(best_agents(decision.values(able))) > 1
 
     async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
         """Return the next turn, or the end of the request."""
@@ -184,7 +202,7 @@ class _Decision:
     async def assign(
         self, able: Sequence[Member], excluded: Mapping[str, Exclusion], started: float
     ) -> Assigned:
-        values = self._values(able)
+        values = self.values(able)
         kinds = await self._kind_weights(able, values)
         role = self._role(able, kinds)
         barred = dict(excluded)
@@ -227,7 +245,7 @@ class _Decision:
 
     # --- what is known --------------------------------------------------------------------------
 
-    def _values(self, able: Sequence[Member]) -> dict[Kind, dict[str, float]]:
+    def values(self, able: Sequence[Member]) -> dict[Kind, dict[str, float]]:
         """Return the value of asking each able agent next, for every kind."""
         failed = [
             member.name for member in action_space.members_so_far(self._events, self._members)
@@ -261,8 +279,7 @@ class _Decision:
         if (recorded := recorded_kinds(self._events)) is not None:
             return _Kinds(recorded, "read with this request", recorded=True)
         shares = kind_shares(self._known)
-        best = {max(values[kind], key=values[kind].__getitem__) for kind in KINDS}
-        if len(able) == 1 or len(best) == 1:
+        if len(able) == 1 or len(best_agents(values)) == 1:
             return _Kinds(shares, "the same agent is best for every kind", recorded=False)
         if self._kind_reader is not None:
             try:
@@ -270,7 +287,7 @@ class _Decision:
             except (CoordinatorUnavailable, MemoryError):
                 pass
             else:
-                weights = dict(zip(KINDS, reading.probabilities, strict=True))
+                weights = dict(zip(KINDS, reading.rounded, strict=True))
                 return _Kinds(weights, "read from the request", reading=reading)
         return _Kinds(shares, "kind unknown: no model", recorded=False)
 
@@ -420,11 +437,16 @@ class _Decision:
         return f"solves {rate:.0%} of {what}{basis}{cost}"
 
 
+def best_agents(values: Mapping[Kind, Mapping[str, float]]) -> set[str]:
+    """Return the agents that are the best to ask for some kind."""
+    return {max(values[kind], key=values[kind].__getitem__) for kind in values}
+
+
 def recorded_kinds(events: Sequence[Event]) -> dict[Kind, float] | None:
     """Return the kinds that were read for the newest request, None where none were."""
     number = len(views.requests(events))
     for event in reversed(events):
-        if isinstance(event, KindRead) and event.request == number:
+        if isinstance(event, KindRead) and not event.session and event.request == number:
             return _by_kind(event.kinds)
     for event in reversed(views.request(events)):
         if isinstance(event, Assigned) and event.scores and event.scores.kinds:

@@ -147,13 +147,20 @@ class BackboneKindReader:
         self._load_parts = load_parts
         self._loading: Future[tuple[KindHead, Backbone]] | None = None
 
-    def warm(self) -> Future[tuple[KindHead, Backbone]]:
-        """Start loading and return at once. May be called again."""
-        if self._loading is None:
+    def warm(self, *, retry: bool = False) -> Future[tuple[KindHead, Backbone]]:
+        """Start loading and return at once. May be called again; `retry`: also after a failure."""
+        failed = self._loading is not None and self._loading.done() and not self.is_loaded
+        if self._loading is None or (retry and failed):
             thread = ThreadPoolExecutor(1, thread_name_prefix="kinds")
             self._loading = thread.submit(self._load_parts)
             thread.shutdown(wait=False)
         return self._loading
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether a request can be read without waiting."""
+        loading = self._loading
+        return loading is not None and loading.done() and loading.exception() is None
 
     async def read(self, text: str) -> KindReading:
         """Return the kinds' probabilities. Raise CoordinatorUnavailable without torch, without the
@@ -179,16 +186,16 @@ def _read(head: KindHead, backbone: Backbone, text: str) -> KindReading:
     return KindReading(tuple(float(share) for share in probabilities), state.tokens, timings)
 
 
+@functools.lru_cache(maxsize=4)
 def build_kind_reader(files: KindFiles) -> BackboneKindReader:
-    """Return a reader that touches no file before it is warmed or asked. It never downloads."""
+    """Return the process's reader for these files, which touches none before it is warmed or asked.
+    It never downloads.
+    """
     return BackboneKindReader(functools.partial(_load_parts, files))
 
 
-@functools.lru_cache(maxsize=1)
 def _load_parts(files: KindFiles) -> tuple[KindHead, Backbone]:
-    """Load once a process, whatever number of sessions it has. Raise CoordinatorUnavailable and
-    MemoryError; a failure is not kept.
-    """
+    """Load the head and its backbone. Raise CoordinatorUnavailable and MemoryError."""
     from fugu_cli.coordinators import backbone, backbone_files
 
     # said before a missing model: without torch, fetching one is no help

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from fugu_cli.coordinators.outcomes import (
 )
 from fugu_cli.errors import StorageError
 from fugu_cli.session import log, store, views
-from fugu_cli.session.events import Asked, Member, OutcomesKnown, Recorded
+from fugu_cli.session.events import Asked, KindRead, Member, OutcomesKnown, Recorded
 from fugu_cli.system import atomic_files
 
 CACHE = "outcomes.json"
@@ -46,6 +46,8 @@ class _SessionEntry(BaseModel):
     repo: str
     asked_at: tuple[float, ...]
     outcomes: SessionOutcomes
+    kinds_of_others: tuple[KindRead, ...] = ()
+    """Kinds that were read in this session for requests of other ones."""
 
 
 class _Cache(BaseModel):
@@ -53,6 +55,14 @@ class _Cache(BaseModel):
 
     forgotten_at: float = 0.0
     sessions: dict[str, _SessionEntry] = {}
+
+
+@dataclass(frozen=True)
+class UnreadRequest:
+    """A request whose kind nobody has read: its log, and its number there from 1."""
+
+    path: Path
+    number: int
 
 
 @dataclass(frozen=True)
@@ -73,10 +83,8 @@ class OutcomeStore:
         log is at `own_log`. Blocking. A log or cache that cannot be read counts for nothing.
         """
         cache = self._refreshed(own_log)
-        entries = [entry for key, entry in cache.sessions.items() if key != str(own_log)]
-        if newest:
-            entries.append(_read_entry(newest, changed_ns=0, size=0))
-        here, elsewhere = self._split(entries, cache.forgotten_at)
+        entries = _entries(cache, newest, own_log)
+        here, elsewhere = self._split(list(entries.values()), cache.forgotten_at)
         sessions = [*here, *(_reduced(outcomes) for outcomes in elsewhere)]
         kinds: dict[str, float] = defaultdict(float)
         for outcomes in here:
@@ -87,6 +95,23 @@ class OutcomeStore:
             counts=count_outcomes(sessions, members),
             kinds=tuple((kind, round(count, 3)) for kind, count in sorted(kinds.items())),
         )
+
+    def unread(
+        self, newest: Sequence[Recorded], own_log: Path | None = None
+    ) -> list[UnreadRequest]:
+        """Return the requests of this repository that have no kind, the open session's and then the
+        newest first. Blocking.
+        """
+        cache = self._refreshed(own_log)
+        own_root = store.recorded_root(self.root)
+        requests = [
+            UnreadRequest(path, number)
+            for path, entry in _entries(cache, newest, own_log).items()
+            if entry.repo == own_root
+            for number, kinds in sorted(entry.outcomes.kinds.items(), reverse=True)
+            if not kinds and entry.asked_at[number - 1] > cache.forgotten_at
+        ]
+        return sorted(requests, key=lambda request: request.path != own_log)
 
     def forget(self) -> None:
         """Let no request count that was asked before now. Raises StorageError."""
@@ -155,6 +180,46 @@ class OutcomeStore:
         return here, elsewhere
 
 
+def _entries(
+    cache: _Cache, newest: Sequence[Recorded], own_log: Path | None
+) -> dict[Path, _SessionEntry]:
+    """Return every session with the kinds that were read for it, also by later sessions."""
+    entries = {Path(key): entry for key, entry in cache.sessions.items() if key != str(own_log)}
+    if newest:
+        entries[own_log or Path()] = _read_entry(newest, changed_ns=0, size=0)
+    kinds_read: dict[str, dict[int, dict[str, float]]] = defaultdict(dict)
+    for entry in entries.values():
+        for reading in entry.kinds_of_others:
+            kinds_read[reading.session][reading.request] = dict(reading.kinds)
+    for path, entry in entries.items():
+        if path.stem in kinds_read:
+            outcomes = _with_kinds(entry.outcomes, kinds_read[path.stem])
+            entries[path] = entry.model_copy(update={"outcomes": outcomes})
+    return entries
+
+
+def _with_kinds(
+    outcomes: SessionOutcomes, kinds_read: Mapping[int, Mapping[str, float]]
+) -> SessionOutcomes:
+    """Return outcomes with the kinds of requests that had none."""
+    missing = {
+        number: kinds
+        for number, kinds in kinds_read.items()
+        if number in outcomes.kinds and not outcomes.kinds[number]
+    }
+    return SessionOutcomes(
+        attempts=tuple(
+            replace(attempt, kinds=missing.get(attempt.request, attempt.kinds))
+            for attempt in outcomes.attempts
+        ),
+        prices=tuple(
+            replace(price, kinds=missing.get(price.request, price.kinds))
+            for price in outcomes.prices
+        ),
+        kinds={**outcomes.kinds, **missing},
+    )
+
+
 def _read_entry(records: Sequence[Recorded], changed_ns: int, size: int) -> _SessionEntry:
     events = [record.event for record in records]
     opened = views.opened(events)
@@ -164,6 +229,9 @@ def _read_entry(records: Sequence[Recorded], changed_ns: int, size: int) -> _Ses
         repo=opened.repo if opened else "",
         asked_at=tuple(record.at for record in records if isinstance(record.event, Asked)),
         outcomes=session_outcomes(events),
+        kinds_of_others=tuple(
+            event for event in events if isinstance(event, KindRead) and event.session
+        ),
     )
 
 

@@ -80,7 +80,9 @@ def session_outcomes(events: Sequence[Event]) -> SessionOutcomes:
     members = views.pool(events)
     openings = tuple(event for event in events if isinstance(event, Opened))
     kinds_read = {
-        event.request: dict(event.kinds) for event in events if isinstance(event, KindRead)
+        event.request: dict(event.kinds)
+        for event in events
+        if isinstance(event, KindRead) and not event.session
     }
     standing = undo_history(events).requests
     attempts: list[Attempt] = []

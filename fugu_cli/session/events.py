@@ -270,10 +270,11 @@ class OutcomesKnown(Value):
 class KindRead(Value):
     """The kind of a request, read from its words after it was decided without.
 
-    `request` counts the requests of the log from 1.
+    `request` counts the requests of a log from 1: of this one, or of the session `session`.
     """
 
     type: Literal["kind_read"] = "kind_read"
+    session: str = ""
     request: int
     kinds: tuple[tuple[str, float], ...]
 

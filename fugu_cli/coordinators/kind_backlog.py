@@ -1,0 +1,82 @@
+"""Reads the kinds of requests whose decisions did not wait for them, so that their outcomes count by
+kind. Whoever loads the model reads what is left, also of earlier sessions of the repository.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fugu_cli.coordinators.composed import ComposedHead, request_words
+from fugu_cli.coordinators.kinds import BackboneKindReader
+from fugu_cli.coordinators.outcome_store import OutcomeStore, UnreadRequest
+from fugu_cli.coordinators.skills import KINDS
+from fugu_cli.errors import CoordinatorUnavailable, StorageError
+from fugu_cli.session import log, views
+from fugu_cli.session.events import Asked, Event, KindRead
+from fugu_cli.session.log import Log
+
+MOST_UNREAD = 5
+"""From so many requests of a repository on, the model is loaded for their kinds alone."""
+READ_AT_ONCE = 10
+"""Requests that are read after one request, the newest first."""
+
+
+@dataclass(frozen=True)
+class KindBacklog:
+    """The requests of a repository whose kind nobody has read, and what can read it."""
+
+    head: ComposedHead
+    reader: BackboneKindReader
+    outcomes: OutcomeStore
+
+    def prepare(self, journal: Log) -> None:
+        """Begin to load the model where the next decision may depend on the kind, or too many
+        requests have none. Returns at once.
+        """
+        threading.Thread(target=self._prepare, args=(journal,), daemon=True).start()
+
+    def _prepare(self, journal: Log) -> None:
+        records = tuple(journal.records)
+        known = self.outcomes.known(self.head.members, records, journal.path)
+        unread = self.outcomes.unread(records, journal.path)
+        if self.head.kind_matters(known) or len(unread) >= MOST_UNREAD:
+            self.reader.warm(retry=True)
+
+    async def read(self, journal: Log) -> None:
+        """Write down the kinds of requests that have none, if the model is loaded or they are
+        many.
+        """
+        unread = await asyncio.to_thread(self.outcomes.unread, tuple(journal.records), journal.path)
+        if not self.reader.is_loaded and len(unread) < MOST_UNREAD:
+            return
+        for request in unread[:READ_AT_ONCE]:
+            is_own = request.path == journal.path
+            events = journal.events if is_own else _events_of(request)
+            words = _words(events, request.number)
+            if not words:
+                continue
+            try:
+                reading = await self.reader.read(words)
+            except CoordinatorUnavailable:
+                return
+            session = "" if is_own else request.path.stem
+            kinds = tuple(zip(KINDS, reading.rounded, strict=True))
+            journal.append(KindRead(session=session, request=request.number, kinds=kinds))
+
+
+def _events_of(request: UnreadRequest) -> list[Event]:
+    try:
+        return [record.event for record in log.read(request.path)]
+    except StorageError:
+        return []
+
+
+def _words(events: Sequence[Event], number: int) -> str:
+    """Return the words of a request as its decision would have read them."""
+    begun = [index for index, event in enumerate(events) if isinstance(event, Asked)]
+    if len(begun) < number or len(views.requests(events)) < number:
+        return ""
+    return request_words(events[: begun[number - 1] + 1])
