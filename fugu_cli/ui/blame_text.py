@@ -36,7 +36,7 @@ SHARES = "cost is the whole turn's, whatever else it did; share is that divided 
 
 @dataclass(frozen=True)
 class _Gutter:
-    """What stands before each line: widths, and the numbers and colours of turns."""
+    """The columns before each line of a blame: numbers, agents and colours of turns."""
 
     turns: tuple[TurnShare, ...]
     mask: Mask

@@ -1,4 +1,5 @@
-"""How each kind of block looks: a block, a width and a palette become lines, cut into fragments.
+"""Draws each kind of block as lines of a given width and palette.
+
 rich.markdown is imported with the first piece of Markdown, not before the first paint.
 """
 
@@ -192,8 +193,8 @@ _COLUMN = re.compile(r"(?<=\S) {2,}(?=\S)")
 def request_lines(
     block: RequestBlock, width: int, palette: Palette, unfolded: bool = False
 ) -> list[StyledLine]:
-    """What the user asked, with a bar on its left; of a long one (something was pasted) its
-    beginning and its end.
+    """Return the user's request with a bar on its left. A long one shows only its beginning and
+    end.
     """
     made = wrap_lines(sanitize_for_screen(block.text).strip("\n"), width - 2, palette.text)
     if not unfolded and len(made) > REQUEST_LINES:
@@ -302,7 +303,7 @@ def _tool_head(block: ToolBlock, palette: Palette) -> tuple[list[StyledPart], li
 
 
 def _denial(permitted: Permitted) -> str:
-    """Who or what said no; why policy had asked is no reason of the user's."""
+    """Return who denied the call and why. If the user denied it, policy's reason is left out."""
     reason = flatten(escape_for_approval(permitted.reason), 200)
     if permitted.by != "user":
         return f"not allowed: {reason}"
@@ -314,11 +315,11 @@ def _denial(permitted: Permitted) -> str:
 
 
 SAID_NO = "the user said no"
-"""What a denial with a word begins with (engine/tool_calls.py)."""
+"""The start of a reason when the user denied a call with a message (engine/tool_calls.py)."""
 
 
 def _patch(block: ToolBlock) -> str:
-    """What the call changed: as it is known, else as its arguments say."""
+    """Return the patch of the call, or the one that its arguments describe."""
     if block.result is None or not block.result.changes:
         return ""
     return block.patch or patches.patch_of_call(block.call)
@@ -438,7 +439,7 @@ def note_lines(
 
 
 def _hanging(text: str, width: int) -> int:
-    """Where the last column of a table's line begins; 0 where it is none."""
+    """Return the column where the last cell of a table line begins, 0 if it is not a table line."""
     columns = list(_COLUMN.finditer(text, 0, width // 2))
     return columns[-1].end() if columns else 0
 
@@ -475,7 +476,7 @@ def plan_lines(block: PlanBlock, width: int, palette: Palette) -> list[StyledLin
 
 
 def end_lines(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]:
-    """How the request ended, in words and numbers."""
+    """Return the line that says how the request ended, with its numbers."""
     finished = block.finished
     said = block.said.text
     good = finished.reason in ("accepted", "answered")
@@ -507,7 +508,7 @@ TIPS = (
 
 
 def welcome_lines(block: WelcomeBlock, width: int, palette: Palette) -> list[StyledLine]:
-    """Who is in the pool and who decides; before the first request three tips."""
+    """Return the pool and the coordinator; before the first request also three tips."""
     opened = block.opened
     first = styled_line([("fugu ", f"bold {palette.accent}"), (opened.version, palette.dim)], width)
     lines = [first, *wrap_lines(sanitize_for_screen(team_line(opened)), width, palette.dim), BLANK]
@@ -556,7 +557,7 @@ def _empty(block: Block) -> bool:
 
 
 Columns = Callable[[], int]
-"""How many the terminal has; 0 where the text has them all."""
+"""Return the terminal's width in columns, 0 for no limit."""
 
 
 def block_fragments(block: Block, *, unfolded: bool, terminal: Columns = int) -> list[Fragment]:

@@ -25,7 +25,7 @@ Tone = Literal["plain", "dim", "good", "bad", "warn"]
 
 @dataclass(frozen=True)
 class RequestBlock:
-    """What the user asked."""
+    """A request of the user."""
 
     text: str
     attachments: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class DecisionBlock:
 
 @dataclass
 class ReplyBlock:
-    """What an agent says. Grows while it is said; `chunker` holds it cut into chunks."""
+    """A reply of an agent. It grows while it is streamed; `chunker` splits it into chunks."""
 
     agent: str
     said: list[str] = field(default_factory=list)
@@ -51,7 +51,7 @@ class ReplyBlock:
     """By a Verifier: its verdict is drawn as a mark."""
 
     def judged(self, chunk: int) -> Judged:
-        """How a verdict is looked for in a chunk of it."""
+        """Return how to look for a verdict in a chunk."""
         return "" if not self.verifies else "later" if chunk else "first"
 
     def add(self, text: str) -> None:
@@ -62,9 +62,7 @@ class ReplyBlock:
 
 @dataclass(frozen=True)
 class ThinkingBlock:
-    """What an agent thought before it spoke; "" where it has not said. Stands before every
-    Speech.
-    """
+    """An agent's thinking, placed before every reply; "" if there is none."""
 
     text: str
 
@@ -128,7 +126,7 @@ class EndBlock:
     seconds: float
     tokens: int
     why: str = ""
-    """What stopped it; nothing that the lines above have said already."""
+    """The reason for the end, unless the lines above gave it already."""
 
 
 @dataclass(frozen=True)

@@ -36,12 +36,12 @@ frames around a patch; columns of a patch that are needed for it."""
 MOST_COLOURED = 2000
 """Lines of a patch that are coloured by their language."""
 ALIKE = 0.5
-"""How alike two lines must be for their words to be compared."""
+"""Words are compared only if two lines have at least this similarity (0 to 1)."""
 LONGEST_COMPARED = 400
 """Characters of a line whose words are compared."""
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _NOISE = re.compile(r"index [0-9a-f]+\.\.[0-9a-f]+( \d+)?|(new|deleted) file mode \d+")
-"""What git says that people need not read."""
+"""Lines of git's diff that people need not read."""
 _GIT = re.compile(r"diff --git a/.* b/(.*)")
 _WORDS = re.compile(r"\w+|\s+|.")
 Kind = Literal["file", "gap", "same", "old", "new", "other"]
@@ -157,7 +157,7 @@ Marks = tuple[tuple[int, int], ...]
 
 
 def _differences(old: str, new: str) -> tuple[Marks, Marks]:
-    """Where two lines differ, word by word; nothing where they have little in common."""
+    """Return the words that differ between two lines; nothing if the lines have little in common."""
     if max(len(old), len(new)) > LONGEST_COMPARED:
         return (), ()
     before, after = _WORDS.findall(old), _WORDS.findall(new)
@@ -301,7 +301,7 @@ def _foreground(words: str | Style) -> Style:
 
 @cache
 def _lexer(name: str, style: str) -> Syntax | None:
-    """What colours files of this name; None where nobody knows their language."""
+    """Return the highlighter for a file name, None if its language is unknown."""
     from rich.syntax import Syntax  # takes long
 
     lexer = Syntax.guess_lexer(name)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def approval_target_lines(
     call: Call, judgement: Judgement, width: int, palette: Palette
 ) -> list[StyledLine]:
-    """What is asked about, in full."""
+    """Return the command, file or address that needs approval, in full."""
     from fugu_cli.app.event_text import (
         approval_target,
     )  # brings the events with it: not before the first paint

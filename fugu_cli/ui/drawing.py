@@ -1,5 +1,5 @@
-"""What everything on a terminal is drawn with: palettes and styled lines. Knows nothing of the log
-and nothing of Textual.
+"""Palettes and styled lines, used by everything drawn on a terminal. Knows neither the log nor
+Textual.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _console(palette: Palette) -> Console:
 
 
 def _markdown_styles(palette: Palette) -> dict[str, str]:
-    """What rich calls the parts of Markdown, in the palette's colours."""
+    """Return the palette's colours under rich's names for the parts of Markdown."""
     return {
         **dict.fromkeys([f"markdown.h{level}" for level in range(1, 7)], ""),
         "markdown.code": palette.warn,
@@ -315,9 +315,7 @@ COLOUR_SYSTEMS = {
 
 
 def terminal_colours() -> ColorSystem | None:
-    """What this terminal can show; None where colours are not wanted (NO_COLOR, a dumb
-    terminal).
-    """
+    """Return the terminal's colour system, None without colours (NO_COLOR, a dumb terminal)."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM", "") in ("", "dumb"):
         return None
     if re.search("truecolor|24bit", os.environ.get("COLORTERM", "")):
@@ -349,7 +347,7 @@ COMMANDS = {
     "`fugu undo`": "/undo",
     "`fugu pool check` tries each agent": "/pool shows who is unavailable, and until when",
 }
-"""What the shell's commands are called inside the interface."""
+"""Shell commands and their slash commands inside the interface."""
 
 
 def with_commands(text: str, palette: Palette) -> str:

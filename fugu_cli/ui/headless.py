@@ -115,7 +115,7 @@ def ask_line_on_terminal(
 async def _typed_answer(
     screen: TerminalOutput, read: Callable[[], Awaitable[str]], judgement: Judgement
 ) -> Permission:
-    """What is typed, until it is an answer: y, s, n, or n and what the agent is told."""
+    """Read lines until one is an answer: y, s, n, or n with a message for the agent."""
     from fugu_cli.engine.environment import Refusal
 
     while True:
@@ -158,9 +158,7 @@ DIFF_CHARACTERS = 50_000
 
 @dataclass(frozen=True)
 class RunReport:
-    """What the end of a run says beside the facts. `since` is the first line of the log that
-    belongs to this run.
-    """
+    """The summary of a run besides its log. `since` is the first event of this run in the log."""
 
     session: str
     log: str

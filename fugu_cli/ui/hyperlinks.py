@@ -73,7 +73,7 @@ class LinkFinder:
                 yield FilePlace(path, int(found["line"] or 0))
 
     def place(self, text: str) -> FilePlace | None:
-        """What `PATH` or `PATH:LINE` names; None where there is no such file."""
+        """Return the file and line that `PATH` or `PATH:LINE` names, None if there is no such file."""
         found = _PLACE.fullmatch(text.strip())
         path = self._file(found["path"]) if found else None
         return FilePlace(path, int(found["line"] or 0)) if found and path is not None else None

@@ -56,9 +56,12 @@ from fugu_cli.ui.tui.user_programs import start_program
 
 @dataclass(frozen=True)
 class KeyActions:
-    """What keys do. `asked` says whether a question waits for its answer; `picture` gives the
-    mention of the picture in the clipboard, in a thread; `paths` those of pasted paths;
-    `background` is told whether the terminal's is dark."""
+    """The actions of keys.
+
+    `asked` returns whether a question waits for an answer. `picture` returns a mention of the
+    picture in the clipboard; it runs in a thread. `paths` returns mentions of pasted paths.
+    `background` gets whether the terminal's background is dark.
+    """
 
     above: Callable[[], str]
     below: Callable[[], str]
@@ -84,7 +87,7 @@ class InlineCompleter(Completer):
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterable[Completion]:
-        """What fits the text before the cursor."""
+        """Yield the completions for the text before the cursor."""
         text = document.text_before_cursor
         if text.startswith("/") and "\n" not in text:
             for choice in self._commands(text):
@@ -103,7 +106,7 @@ class InlineCompleter(Completer):
 
 
 class PromptHistory(InMemoryHistory):
-    """What was typed, but for what is typed while `masked`."""
+    """The history of typed texts, without those typed while `masked` is true."""
 
     def __init__(self, masked: Callable[[], bool]) -> None:
         super().__init__()
@@ -207,7 +210,7 @@ class PromptTerminal:
         return shutil.get_terminal_size().columns - 1
 
     def redraw(self) -> None:
-        """What stands around the prompt is not what it was."""
+        """Redraw the lines around the prompt."""
         if self.prompt is not None and self.prompt.app.is_running:
             self.prompt.app.invalidate()
 
@@ -367,11 +370,11 @@ TAIL_LINES = 4
 UNREAD_SECONDS = 0.4
 """Seconds a question stands there before a key answers it."""
 ANSWER_HINT = "ctrl+c, then y or n"
-"""What answers a question while something is typed."""
+"""The hint for answering a question while the prompt holds text."""
 
 
 class PromptLines:
-    """What stands around the prompt."""
+    """The lines around the prompt."""
 
     def __init__(
         self, view: InlineScreen, terminal: PromptTerminal, controller: SessionController

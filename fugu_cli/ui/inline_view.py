@@ -1,5 +1,7 @@
-"""What the inline mode prints: the log, each block once it is final, and everything that the full
-screen would lay over itself. The counterpart of tui/screen_feed.py and tui/overlays.py.
+"""Prints the log in the inline mode: each block once it is final, and everything that the full
+screen shows in dialogs.
+
+The counterpart of tui/screen_feed.py and tui/overlays.py.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ class LinePrinter:
         self.palette = palette
         self.changed = changed
         self.links: LinkFinder | None = None
-        """What makes links of addresses and files; None where there are none."""
+        """Makes links of addresses and files; None for no links."""
         self.printed = 0
         """Lines so far."""
         self._write = write
@@ -149,7 +151,9 @@ class Scrollback:
         return grow
 
     def _note(self, index: int, note: NoteBlock) -> None:
-        """What is not printed yet of a note: whole lines while it grows, then the rest."""
+        """Print the part of a note that is not printed yet: whole lines while it grows, then the
+        rest.
+        """
         begun = index in self._told
         lines = note.detail.split("\n") if note.detail else []
         whole = lines[:-1] if note.live else lines
@@ -232,8 +236,9 @@ class Scrollback:
         return True
 
     def _speech(self, speech: ReplyBlock) -> bool:
-        """What is new of a message; True when it is over. One that is whole and reads otherwise is
-        printed again.
+        """Print the new part of a reply. Return True when it is complete.
+
+        A reply that started again is printed from its beginning.
         """
         if self._chunker is not speech.chunker:
             again, self._chunker = self._chunker is not None, speech.chunker
@@ -273,13 +278,13 @@ KEY_HINT = "/help · esc stops · ctrl+d leaves"
 
 
 class InlineTerminal(Protocol):
-    """What is needed of the terminal."""
+    """The terminal as the inline view needs it."""
 
     def width(self) -> int:
         """Columns for text."""
 
     def redraw(self) -> None:
-        """What stands around the prompt is not what it was."""
+        """Redraw the lines around the prompt."""
 
     def send(self, sequence: str) -> None:
         """A sequence as it is."""
@@ -482,7 +487,9 @@ class InlineScreen:
 
 
 def parse_choice(text: str, choices: Sequence[Choice], keys: dict[str, str]) -> PickedChoice | None:
-    """What a typed line chooses: `3`, `f 3`, a value or the beginning of one; None for nothing."""
+    """Return the choice that a typed line means: `3`, `f 3`, a value or its beginning; None for no
+    choice.
+    """
     letter, _, rest = text.strip().partition(" ")
     key = next((key for key in keys if letter == key[-1] and rest), None)
     wanted = rest.strip() if key else text.strip()

@@ -1,5 +1,5 @@
-"""What programs read of a run: the exit code, the result object, and events as lines of
-`stream-json` in the shapes of Claude Code. Pure.
+"""The exit code, the result object and the `stream-json` lines of a run, in the format of Claude
+Code. Pure functions.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ usage.
 
 @dataclass(frozen=True)
 class RunEnding:
-    """How a run ended where the log may not say so: `reason` is a Finished reason, or what ended it
-    instead.
+    """The end of a run that its log may not contain. `reason` is a reason of Finished or another
+    one.
     """
 
     reason: str
@@ -200,7 +200,7 @@ def arguments_object(call: Call) -> dict[str, object]:
 
 
 def _orchestration(used: Usage) -> dict[str, int]:
-    """What deciding and planning took themselves."""
+    """Return the tokens that deciding and planning used."""
     return {
         "orchestration_input_tokens": used.input,
         "orchestration_input_cached_tokens": used.cached,
@@ -263,7 +263,7 @@ Object = dict[str, object]
 
 @dataclass(frozen=True)
 class StreamInit:
-    """What the init line says of the run."""
+    """The content of the init line."""
 
     session: str
     cwd: str

@@ -41,7 +41,7 @@ class MarkdownChunker:
 
     @property
     def tail(self) -> MarkdownChunk | None:
-        """What has arrived and is not done, None where there is nothing visible."""
+        """Return the part that has arrived but is not complete, None if nothing of it is visible."""
         text = "\n".join([*self._lines, self._partial])
         return MarkdownChunk(text) if text.strip() else None
 

@@ -110,9 +110,7 @@ def _same(one: ReplayedDecision) -> str:
 
 @dataclass(frozen=True)
 class _Confidence:
-    """How sure a decision was: probability of what was chosen and its lead, where anything was
-    weighed.
-    """
+    """The probability of the chosen option and its lead over the next one. None for a rule."""
 
     probability: float | None = None
     margin: float | None = None

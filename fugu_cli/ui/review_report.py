@@ -1,4 +1,4 @@
-"""What a review found, as text, JSON and SARIF 2.1.0. Pure."""
+"""The findings of a review as text, JSON and SARIF 2.1.0. Pure functions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What interfaces keep with a session's log: what is under way, what it took (tokens and money by
-agent) and what stands (todo list, background jobs, changed files), and all folds of a log together.
-No text layout.
+"""Totals that interfaces show beside a log: current activity, tokens and cost by agent, todo list,
+jobs, changed files.
+
+Also holds all folds of a log together. No text layout.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ RUNNING_TESTS = "running the tests"
 
 
 class Activity:
-    """What is under way: `doing` is "" when nothing is, `since` is when it began (epoch), `until`
-    when it is tried again; 0 where nobody knows."""
+    """The current activity. `doing` is "" if there is none. `since` and `until` (the next retry)
+    are epoch seconds, 0 if unknown.
+    """
 
     def __init__(self) -> None:
         self.doing = ""
@@ -60,7 +62,7 @@ class Activity:
         self._test_command = ""
         self._turn = ""
         self._first = ""
-        """Who took the first turn of the newest request."""
+        """The agent of the newest request's first turn."""
         self._coordinator = ""
         self._cheap: dict[str, None] = {}
 
@@ -82,9 +84,12 @@ class Activity:
                 return
 
     def first_agent(self, able: Collection[str]) -> str:
-        """Who of `able` will probably take the request's first turn; "" where that cannot be
-        guessed, or it has begun: whoever took the last one's, or by the rule that a cheap one
-        begins."""
+        """Guess which of the `able` agents will take the request's first turn, "" if that cannot be
+        guessed or the turn has begun.
+
+        The guess is the agent that took the last request's first turn, else a cheap one if the
+        cascade decides.
+        """
         if self._turn or not able:
             return ""
         if self._first in able or len(able) == 1:
@@ -126,7 +131,7 @@ class Activity:
                 return
 
     def _running(self, event: Permitted) -> str:
-        """What runs; of fugu's own test run the command."""
+        """Return the description of a running call; for fugu's own test run the command."""
         if event.by == EVIDENCE and event.call.tool == views.RUN_TESTS:
             return f"{RUNNING_TESTS}: {flatten(self._test_command, 60)}"
         return f"running {flatten(describe_call(event.call), 60)}"
@@ -149,7 +154,7 @@ class SessionTotals:
         self.sizes: dict[FileChange, tuple[int, int]] = {}
         """Lines added and removed, as far as they are known."""
         self.context_parts: dict[str, int] = {}
-        """What fills the next prompt of the agent that worked last: tokens by source."""
+        """The next prompt of the agent that worked last: tokens by source."""
         self._written = 0
         self._said: dict[int, int] = {}
         self._inside: set[int] = set()

@@ -52,7 +52,7 @@ class TerminalOutput:
 
     @property
     def colour(self) -> bool:
-        """Whether people's lines are coloured."""
+        """Return whether messages for people are coloured."""
         plain = self._environ.get("NO_COLOR") or self._environ.get("TERM") == "dumb"
         return self.err.terminal and not plain
 
@@ -80,13 +80,13 @@ class TerminalOutput:
             )
 
     def data(self, text: str) -> None:
-        """What programs take: to standard output, nothing added."""
+        """Write data for programs to standard output, unchanged."""
         self._erase()
         self.out.line(text)
 
     def wait(self, why: str, seconds: float = 0.0) -> None:
-        """What is being waited for from now on; "" for nothing. `seconds`: until it is tried again,
-        counted down.
+        """Show what is being waited for, "" for nothing. `seconds` are counted down until the next
+        attempt.
         """
         now = time.monotonic()
         if why != self._waiting:

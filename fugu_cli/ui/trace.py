@@ -129,8 +129,8 @@ def _step_turn(events: Sequence[Event], row: DecisionRow) -> str:
 
 
 def _state(events: Sequence[Event], turn: views.Turn) -> str:
-    """What became of a turn that left nothing for others. Those that began together last may still
-    be at work.
+    """Return the state of a turn that left no result. The turns that began together last may still
+    be running.
     """
     if turn.failed or turn.interrupted:
         return "failed" if turn.failed else "cut"
@@ -152,7 +152,7 @@ def _step(events: Sequence[Event], step: int, number: int, reader: views.Turn) -
 
 
 def _remembered(events: Sequence[Event], lines: Sequence[int]) -> str:
-    """What was called, and by whom: `read calc.txt by a; grep broken by b`."""
+    """Return remembered calls with their agents: `read calc.txt by a; grep broken by b`."""
     said = []
     for line in lines:
         ran = events[line]
@@ -180,9 +180,7 @@ def _changed(diff: str) -> str:
 
 
 def _planning_totals(events: Sequence[Event]) -> str:
-    """What planning took, and, once the request is over, which turns nothing of the answer rests
-    on.
-    """
+    """Return the cost of planning, and after the request the turns that its answer does not use."""
     request = views.request(events)
     spent = views.orchestration_usage(request)
     every = sum((usage.input + usage.output for usage in views.usage(request).values()), 0)
@@ -394,7 +392,7 @@ def score_text(cell: ScoreCell) -> str:
 
 
 def _notes(row: DecisionRow) -> list[str]:
-    """What does not fit into columns: masks with their reasons, the rule's own words, an
+    """Return the notes that do not fit into columns: exclusions with reasons, the rule's words, an
     override.
     """
     assigned = row.turn.assigned
@@ -484,7 +482,7 @@ def trace_json(records: Sequence[Recorded], session: str) -> str:
 
 
 def decision_explanation(event: Assigned, slot: str) -> dict[str, object]:
-    """What the coordinator read and how it weighed it, for programs; {} for a rule. `slot`: of the
+    """Return the coordinator's input and scores for programs, {} for a rule. `slot` is that of the
     chosen agent.
     """
     scores, found = event.scores, decision_scores(event, slot)

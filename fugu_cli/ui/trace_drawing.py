@@ -49,7 +49,7 @@ def trace_row_lines(item: TraceRow, width: int, palette: Palette) -> list[Styled
 
 
 def empty_trace_lines(width: int, palette: Palette) -> list[StyledLine]:
-    """What stands here before anything was asked."""
+    """Return the text of an empty trace."""
     said = "The trace: who is chosen in each turn, in which role, against whom, and what it took."
     return wrap_lines(said, width, palette.dim)
 
@@ -231,8 +231,10 @@ TODO_SIGNS = {"pending": "☐", "in_progress": "◐", "done": "☑"}
 
 
 def panel_lines(tally: SessionTotals, width: int, palette: Palette, room: int) -> list[StyledLine]:
-    """What stands below the rows: the todo list, changed files, jobs, the context, the cost. Where
-    there is no room for all of it the cost stays."""
+    """Return the lines below the trace: todo list, changed files, jobs, context, cost.
+
+    If `room` is too small, the cost stays.
+    """
     parts = [
         _todo(tally, width, palette),
         _files(tally, width, palette),

@@ -74,7 +74,7 @@ class DecisionRow:
     rows: tuple[ScoreCell, ...]
     roles: tuple[ScoreCell, ...]
     effort: str = ""
-    """How much its agent was to reason; "" where nothing said so."""
+    """The reasoning effort of the agent, "" for its default."""
 
     @property
     def paid(self) -> str:
@@ -100,7 +100,7 @@ class TracedRequest:
     end: Finished | None
     end_line: views.EndLine
     undone: tuple[Undone, ...]
-    """What the user took back and brought again before the next one."""
+    """Undos and redos before the next request."""
     upto: int
 
 
@@ -347,7 +347,7 @@ class TurnRow:
 
     @property
     def seconds(self) -> float:
-        """How long it took, without the wait for the user."""
+        """Return the duration in seconds, without waiting for the user."""
         return max(self.ended - self.begun - self.waited, 0.0)
 
     @property

@@ -66,7 +66,7 @@ class PlacedBlocks:
     def __init__(self) -> None:
         self.blocks: list[Block] = []
         self.inserted: list[int] = []
-        """Where the newest item put blocks between others."""
+        """Indices of blocks that the newest item inserted between others."""
         self.ends: dict[int, int] = {}
         """By the turn of a workflow's step that is under way where its blocks end."""
         self.calls: dict[str, int] = {}
@@ -82,12 +82,12 @@ class PlacedBlocks:
 
     @property
     def settled(self) -> int:
-        """How many blocks there are before which none is put, and none taken back, any more."""
+        """Return the number of leading blocks that will not change any more."""
         ends = [*self.ends.values(), len(self.blocks)]
         return min(ends if self.retractable is None else [*ends, self.retractable])
 
     def index(self, block: Block) -> int:
-        """Where a block stands; it is among the newest."""
+        """Return the index of a recent block."""
         return next(i for i in range(len(self.blocks) - 1, -1, -1) if self.blocks[i] is block)
 
     def put(self, turn: int, *blocks: Block) -> int:
@@ -117,7 +117,7 @@ class PlacedBlocks:
         return index
 
     def name_turn(self, turn: int, agent: str) -> None:
-        """Where a turn goes on that others have begun after, it says which."""
+        """Add a heading with the turn if it goes on after another one has begun."""
         if turn in self.ends:
             return
         if turn and turn != self.turn:
@@ -126,7 +126,7 @@ class PlacedBlocks:
 
 
 class Replies:
-    """What agents say: it grows, is taken back where a call is made again, and comes to its end."""
+    """The replies of agents: they grow, are withdrawn when a call is repeated, and end."""
 
     def __init__(self, placed: PlacedBlocks) -> None:
         self.verifying: set[int] = set()
@@ -161,7 +161,7 @@ class Replies:
         return min(place, said if said is not None else place, *self._placed.inserted)
 
     def _unsaid(self, turn: int) -> int | None:
-        """What the turn was saying is taken back. Returns its place; None where it said nothing."""
+        """Withdraw the unfinished reply of a turn. Return its index, None if there is none."""
         reply = self._growing.pop(turn, None)
         if reply is None:
             return None
@@ -485,8 +485,10 @@ def _end_block(event: Finished, facts: Sequence[Event], seconds: float) -> EndBl
 
 
 def event_block(event: Event, facts: Sequence[Event]) -> Block | None:
-    """What is said of a fact that no other block tells; None for one of which nothing is said.
-    `facts`: of its request, up to it."""
+    """Return the block for an event that has one of its own, else None.
+
+    `facts` are the events of its request up to it.
+    """
     match event:
         case Planned():
             return PlanBlock(event, workflow_text.round_reason(event, facts[:-1]))
@@ -524,9 +526,7 @@ FAILURE_CHARACTERS = 200
 
 
 def _masked_note(event: Masked) -> NoteBlock | None:
-    """Who is left out. Of a failure its own line has told; until when, the status line and `/pool`
-    tell.
-    """
+    """Return a note about excluded agents. Failures and waiting times are shown elsewhere."""
     out = [f"{name} ({why})" for name, why in event.agents if why.kind in ("", views.BUDGET)]
     return NoteBlock("left out: " + "; ".join(out)) if out else None
 

@@ -68,7 +68,7 @@ class Section:
 
 
 PatchOf = Callable[[ToolRan], str]
-"""What a call changed, as a diff."""
+"""Return the diff of a call."""
 
 
 def patch_of_arguments(ran: ToolRan) -> str:
@@ -87,7 +87,7 @@ def tool_calling_prompt(events: Sequence[Event], member: Member) -> Prompt:
 
 @dataclass(frozen=True)
 class TurnSources:
-    """Where the parts of a turn's page come from that are not in the log itself."""
+    """The sources of a turn's page that are not in the log."""
 
     prompt_of: PromptOf = tool_calling_prompt
     patch_of: PatchOf = patch_of_arguments
@@ -142,7 +142,7 @@ FROM_CLIENT = (
 
 
 def decision_sections(records: Sequence[Recorded], row: TurnRow) -> list[Section]:
-    """What was weighed, and what was read; for experts the numbers behind it."""
+    """Return the sections about the decision: scores, input, and raw numbers for experts."""
     cells = _cells(records, row)
     made = [
         Section(
@@ -299,7 +299,7 @@ def _estimate_lines(assigned: Assigned) -> list[str]:
 
 
 def _manifest(assigned: Assigned) -> str:
-    """What a workflow's step may read, in words."""
+    """Describe what a workflow's step may read."""
     if assigned.sees == "all":
         opened = "all that was said before"
     else:
@@ -327,7 +327,7 @@ def _bar(cell: plain_rows.ScoreCell, width: int, palette: Palette) -> StyledLine
 
 
 def _raw_scores(assigned: Assigned, cells: plain_rows.DecisionRow | None) -> str:
-    """What the bars are made from, and how long each part of the decision took: for experts."""
+    """Return the logits behind the bars, and the time of each part of the decision."""
     named = [*cells.rows, *cells.roles] if cells is not None else []
     lines = [
         f"{flatten(cell.name, 16):<16} logit {cell.logit:+.3f}"
@@ -400,7 +400,7 @@ def _shown(
 
 
 def _added(before: Prompt, prompt: Prompt, number: int) -> list[Fragment]:
-    """What a later call was shown that the one before it was not."""
+    """Return the messages of a call that the call before it did not have."""
     pairs = zip(before.messages, prompt.messages, strict=False)
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     pieces = list(_headed(f"call {number}", f"{plural(same, 'message')} as before"))

@@ -63,7 +63,7 @@ def step_access(step: WorkflowStep) -> str:
 
 
 def merge_text(event: Merged) -> str:
-    """Whose work was taken over."""
+    """Describe whose work was kept."""
     others = ", ".join(str(turn) for turn in event.turns if turn != event.chosen)
     if event.open:
         return f"turns {others} did the same job: {first_line(event.reason, 200)}"

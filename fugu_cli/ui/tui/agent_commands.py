@@ -43,7 +43,7 @@ def agent_names_or_auto(controller: SessionController) -> Sequence[str]:
 
 
 async def show_pool(controller: SessionController, argument: str) -> None:
-    """Who is there; choosing one pins it."""
+    """Show the pool. Choosing an agent pins it."""
     if argument:
         await pin_agent(controller, argument)
         return
@@ -132,9 +132,7 @@ def effort_names(controller: SessionController) -> Sequence[str]:
 
 
 async def change_effort(controller: SessionController, argument: str) -> None:
-    """How much agents may reason: from the next request on, or in the one that follows the
-    level.
-    """
+    """Set the reasoning effort from the next request on, or only for the request after the level."""
     session = controller.session
     level, _, text = argument.partition(" ")
     if not level:
@@ -173,7 +171,7 @@ async def show_cost(controller: SessionController, argument: str) -> None:
 
 
 async def show_context(controller: SessionController, argument: str) -> None:
-    """What fills the next prompt of an agent, and what the next call of each would read and
+    """Show the parts of an agent's next prompt, and what each agent's next call would read and
     cost.
     """
     from fugu_cli.engine.context_use import context_use

@@ -33,7 +33,7 @@ KeyAction = Callable[[MainScreen], None]
 
 
 def _after_typing(act: KeyAction) -> KeyAction:
-    """What depends on the prompt's text is done once all that was typed before is in it."""
+    """Return the action delayed until everything typed before has reached the prompt."""
 
     def wait(main: MainScreen) -> None:
         main.query_one(PromptInput).call_later(act, main)
@@ -231,8 +231,8 @@ class FuguApp(TerminalApp):
         return self.main
 
     async def on_event(self, event: events.Event) -> None:
-        """What is typed before there is a prompt waits for it. Before that a terminal makes a line
-        feed of Enter.
+        """Keep keys that are typed before there is a prompt. At that time a terminal sends Enter as
+        a line feed.
         """
         if self._early is None or not isinstance(event, events.Key | events.Paste):
             await super().on_event(event)
@@ -249,9 +249,7 @@ class FuguApp(TerminalApp):
             self._settle(0 if self.is_headless else SETTLE_TRIES)
 
     def _settle(self, tries: int) -> None:
-        """What was typed before the terminal was ours may lie unread, or be on its way from the
-        thread that reads.
-        """
+        """Wait for input that was typed before the terminal was ours and may still be unread."""
         if tries == 0:
             self._hand_over()
         else:

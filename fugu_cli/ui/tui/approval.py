@@ -232,5 +232,5 @@ class Approval(Widget, can_focus=True):
 
 
 def _listed(height: int) -> int:
-    """How many of the calls behind the question have a line, in a terminal of so many lines."""
+    """Return how many of the waiting calls get a line in a terminal of this height."""
     return 1 if height < SHORT_TERMINAL else MOST_LISTED

@@ -88,7 +88,7 @@ def nearest_command(commands: Sequence[SlashCommand], line: str) -> str:
 def command_choices(
     commands: Sequence[SlashCommand], controller: SessionController, line: str
 ) -> list[Choice]:
-    """What completes the line that was typed so far."""
+    """Return completions for the typed line."""
     name, space, argument = line.removeprefix("/").partition(" ")
     if space:
         command, _ = find_command(commands, f"/{name}")
@@ -211,7 +211,7 @@ def _requests(controller: SessionController) -> Sequence[Sequence[Event]]:
 
 
 async def run_doctor(controller: SessionController, argument: str) -> None:
-    """What is there and what is missing."""
+    """Show what is installed and what is missing."""
     del argument
     grow = controller.feed.say(NoteBlock("doctor", "plain", live=True))
     grow(NoteBlock("doctor", "plain", await asyncio.to_thread(controller.opener.setup.doctor)))

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from fugu_cli.ui.tui.session_controller import SessionController
 
 KeyActions = Mapping[str, Callable[["MainScreen"], None]]
-"""What the keys of terminal_app.KEYS do, by their names."""
+"""The actions of terminal_app.KEYS, by name."""
 KEYS_OF_OTHERS = ("send", "new_line", "paste", "undo_typing", "suspend")
-"""Those of the prompt and of the application."""
+"""Keys that the prompt and the application handle."""
 
 
 class MainScreen(Screen[None]):
@@ -242,7 +242,7 @@ def _show_vi_mode(controller: SessionController, prompt: PromptInput) -> None:
 
 
 MARKDOWN_MODULES = ("rich.markdown", "rich.syntax")
-"""What the first reply is drawn with."""
+"""Modules that draw the first reply."""
 
 
 def _load(opener: SessionOpener, history: InputHistory) -> None:

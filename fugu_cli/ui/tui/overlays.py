@@ -163,7 +163,7 @@ class TrustQuestion(AnsweredOnce[bool], ModalScreen[bool]):
             self.dismiss(yes)
 
     def action_look(self) -> None:
-        """What the files say."""
+        """Show the content of the files."""
         assert isinstance(self.app, TerminalApp)
         Dialogs(self.app).read("What this folder brings", self._sections)
 
@@ -192,7 +192,7 @@ class TextEntry(AnsweredOnce[str], ModalScreen[str]):
         self.query_one(Input).focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """That is it."""
+        """Return the entered text."""
         self.dismiss(event.value)
 
     def action_leave(self) -> None:
@@ -219,7 +219,7 @@ class ChoicePager(Pager):
 
     @property
     def value(self) -> str | None:
-        """What the marked row stands for."""
+        """The value of the marked row."""
         return self._shown[self.chosen].value if self.chosen is not None else None
 
     def offer(self, choices: Sequence[Choice]) -> None:
@@ -318,7 +318,7 @@ class Picker(AnsweredOnce[PickedChoice | None], ModalScreen[PickedChoice | None]
         self.dismiss(None)
 
     def action_typed(self, key: str) -> None:
-        """What depends on what is shown, once all that was typed before has narrowed it."""
+        """Run the key's action once everything typed before has narrowed the list."""
         self.query_one(SearchInput).call_later(self._do, key)
 
     def _do(self, key: str) -> None:
@@ -352,8 +352,7 @@ class Picker(AnsweredOnce[PickedChoice | None], ModalScreen[PickedChoice | None]
 
 
 def _lay_out(screen: Screen[Any], size: Size) -> None:
-    """Where it is narrow, nothing stands beside a dialog, and a preview below its list; where it is
-    short as well, nowhere."""
+    """Show a preview beside or below the list, or none, depending on the size."""
     screen.set_class(size.width < NARROW_COLUMNS, "-narrow")
     screen.set_class(size.height < SHORT_LINES, "-short")
 
@@ -440,7 +439,7 @@ class Reader(AnsweredOnce[None]):
 
 
 class Dialogs:
-    """What is laid over the main screen."""
+    """Dialogs over the main screen."""
 
     def __init__(self, app: App[Any]) -> None:
         assert isinstance(app, TerminalApp)

@@ -1,5 +1,6 @@
-"""What scrolls: a view of a column, and the pager on it. The conversation and the trace are two
-(panels.py).
+"""A scrolling view of a column, and the pager that uses it.
+
+The conversation and the trace are two such views (panels.py).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class ColumnView(Widget, can_focus=True):
         self.column = Column(palette=palette)
         self.chosen: int | None = None
         self.links: LinkFinder | None = None
-        """What makes links of addresses and files; None where there are none."""
+        """Makes links of addresses and files; None for no links."""
         self.top = 0
         """The first line that is seen."""
         self._lead = lead
@@ -52,8 +53,8 @@ class ColumnView(Widget, can_focus=True):
         self._strips: dict[tuple[int, int, bool, bool], tuple[StyledLine, Strip]] = {}
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """What the compositor asks for. Goes around the widget's own cache of styles, which costs
-        more than a line.
+        """Render lines for the compositor. Bypasses the widget's style cache, which costs more than
+        a line.
         """
         background = self.background_colors[1]
         filters = self.get_line_filters()

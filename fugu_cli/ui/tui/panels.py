@@ -179,7 +179,7 @@ class Trace(Pager):
 
     @dataclass
     class Wished(Message):
-        """What the user wants with a turn."""
+        """The user wants an action on a turn."""
 
         wish: TurnAction
         row: TurnRow

@@ -103,7 +103,7 @@ class FolderFiles:
 
 
 def mention(path: str) -> str:
-    """How a text names a file."""
+    """Return the mention of a file for a request."""
     return f'@"{path}"' if any(letter.isspace() for letter in path) else f"@{path}"
 
 

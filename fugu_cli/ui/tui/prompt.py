@@ -1,5 +1,6 @@
-"""Where requests are typed: the text field, the list of completions, and what fills it (`/`
-commands, `@` files). Keys are carried out in the order in which they were pressed.
+"""The prompt: text field, completions, and their sources (`/` commands, `@` files).
+
+Keys act in the order in which they were pressed.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class PromptInput(TextArea):
 
     @property
     def word(self) -> str:
-        """What stands between the last white space and the cursor."""
+        """The text between the last white space and the cursor."""
         row, column = self.cursor_location
         before = self.document.get_line(row)[:column]
         found = re.search(r"\S*$", before)
@@ -254,7 +255,7 @@ class PromptInput(TextArea):
 
 
 class QueuedTexts(Static):
-    """What waits to be sent. Hidden while nothing does."""
+    """The queued requests. Hidden while there are none."""
 
     def __init__(self) -> None:
         super().__init__("", id="queue", markup=False)
@@ -343,7 +344,7 @@ class ChoiceList(Widget):
 MOST_RESOURCES = 10
 """Resources of MCP servers that are offered, behind the files."""
 CommandChoices = Callable[[str], Sequence[Choice]]
-"""What completes the beginning of a command line."""
+"""Return completions for the beginning of a command line."""
 
 
 class PromptCompletion:

@@ -197,7 +197,7 @@ class FullScreen:
             notify_approval(self._screen.app, question)
 
     def show_queue(self, texts: Sequence[str]) -> None:
-        """What waits to be sent."""
+        """Show the queued requests."""
         for queue in self._screen.query(QueuedTexts):
             queue.show(texts)
 

@@ -1,4 +1,4 @@
-"""What the session controller needs of whatever shows it: the full screen or the scrollback. Values
+"""The protocols that the session controller needs of a screen: full screen or scrollback. Values
 and protocols only.
 
 Between session_controller.py with its commands, which know no screen, and the two interfaces:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fugu_cli.ui.turn_page import PageAt, Section
 
 Preview = Callable[[str], Sequence["Fragment"]]
-"""What a value stands for, drawn. For a thread."""
+"""Draw the preview of a value. Runs in a thread."""
 UpdateNote = Callable[["NoteBlock"], None]
 """Puts another note in the place of one that was said; nothing, once another session is shown."""
 PickedChoice = tuple[str, str]
@@ -44,16 +44,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class StatusLine:
-    """What the status line says. `since` is when `doing` began (epoch), `key` what a key does about
-    it.
+    """The content of the status line. Times are epoch seconds.
 
-    `until` is when it is tried again, `unavailable` agents and when each may be tried again
-    (epoch).
-
-    `jobs` run in the background; `vi` is vi's mode, where the prompt has one. `own` are
-    lines of the user's own command, perhaps in a terminal's colours: they stand below.
-
-    `hint` is said when nothing is under way, `remark` for a moment instead of both.
+    `doing` began at `since`; `key` names the key that stops it. `until` is the next retry.
+    `unavailable` are agents and their retry times. `jobs` run in the background. `vi` is vi's mode.
+    `own` are lines of the user's status command, perhaps with colours; they stand below. `hint` is
+    shown while nothing runs, `remark` for a moment instead of both.
     """
 
     place: str = ""
@@ -82,11 +78,11 @@ class StatusLine:
 
 
 class FeedProtocol(Protocol):
-    """Where the log is shown, kept with it item by item."""
+    """Shows the log, item by item."""
 
     @property
     def folded(self) -> FoldedSession:
-        """What is known of the session."""
+        """The session folded from its log."""
 
     def replay(self, records: Sequence[Recorded]) -> None:
         """A session from its beginning."""
@@ -107,7 +103,7 @@ class FeedProtocol(Protocol):
 
 
 class DialogsProtocol(Protocol):
-    """What is laid over the screen, or printed, to be read and answered."""
+    """Dialogs over the screen, or printed."""
 
     def read(self, text: str, sections: Sequence[Section]) -> None:
         """A long text with its title."""
@@ -138,10 +134,10 @@ class DialogsProtocol(Protocol):
 
 
 class ScreenProtocol(Protocol):
-    """What people see and type into."""
+    """The screen: what people see and type into."""
 
     preferences: PreferencesFile
-    """How it looks, remembered."""
+    """Remembered settings of the interface."""
 
     @property
     def feed(self) -> FeedProtocol:
@@ -160,7 +156,7 @@ class ScreenProtocol(Protocol):
         """
 
     def show_queue(self, texts: Sequence[str]) -> None:
-        """What waits to be sent."""
+        """Show the queued requests."""
 
     def noticed(self, item: Recorded | Live) -> None:
         """An item of the log came: perhaps somebody who looks elsewhere should know."""

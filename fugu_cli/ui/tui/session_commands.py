@@ -163,13 +163,13 @@ async def _pick_point(controller: SessionController) -> PickedChoice | None:
 
 
 def point_names(controller: SessionController) -> Sequence[str]:
-    """Where the session can go back to."""
+    """Return the names of points that the session can go back to."""
     found = undo.rewind_points(controller.session.log.events) if controller.work.session else ()
     return tuple(one.name for one in found)
 
 
 async def show_diff(controller: SessionController, argument: str) -> None:
-    """What changed since the newest request began; with `all`, since the session began."""
+    """Show the changes since the newest request began; with `all`, since the session began."""
     patch = await diff_of_request(controller, all=argument == "all")
     if not patch.strip():
         controller.say("nothing changed since the newest request began")
@@ -181,8 +181,11 @@ async def show_diff(controller: SessionController, argument: str) -> None:
 
 
 async def diff_of_request(controller: SessionController, *, all: bool = False) -> str:
-    """What changed since the newest request began, or the first one, as a diff. Outside git: of the
-    files that fugu's own tools changed, and only what still stands."""
+    """Return the changes since the newest request began, or the first one, as a diff.
+
+    Outside git only files that fugu's own tools changed are included, and only changes that still
+    exist.
+    """
     workspace, requests = (
         controller.session.environment.workspace,
         views.requests(controller.session.log.events),
@@ -356,7 +359,7 @@ async def pick_session(controller: SessionController, argument: str) -> None:
 def _matching_sessions(
     found: list[store.SessionSummary], wanted: str
 ) -> list[store.SessionSummary]:
-    """Those in which it was said, the ones that are called so first."""
+    """Return the sessions that mention the text, those with it in their title first."""
     saying = [one for one in found if not wanted or store.mentions(one, wanted)]
     return sorted(saying, key=lambda one: wanted.casefold() not in one.title.casefold())
 

@@ -152,8 +152,9 @@ async def measure_totals(
 
 
 class SessionNotes:
-    """What is said in the conversation and stands in no log. What fails before there is a session
-    is held back until one is shown."""
+    """Notes in the conversation that no log holds. Errors before there is a session are kept until
+    one is shown.
+    """
 
     def __init__(self, feed: FeedProtocol) -> None:
         self._feed = feed

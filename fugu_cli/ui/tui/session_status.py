@@ -1,6 +1,6 @@
-"""What an open session says of itself: the status line, what the user's own status command is told,
-and the last words. Between session_controller.py, whose session it is, and status_line.py, which
-draws.
+"""The status of an open session: status line, input of the user's status command, exit message.
+
+Between session_controller.py and status_line.py, which draws it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class StatusSources(Protocol):
-    """What is asked about the session: its controller."""
+    """The parts of the session controller that the status needs."""
 
     opener: SessionOpener
     options: InterfaceOptions
@@ -88,7 +88,7 @@ def permission_mode(work: RequestQueue) -> str:
 
 
 def _able(work: RequestQueue) -> Sequence[str]:
-    """Who may take a turn now."""
+    """Return the agents that may take a turn now."""
     session = work.session
     if session is None or work.pinned:
         return (work.pinned,) if work.pinned else ()
@@ -111,9 +111,7 @@ def _unavailable(work: RequestQueue) -> tuple[tuple[str, float], ...]:
 
 
 def parting_words(controller: StatusSources) -> str:
-    """What is said when the user leaves: which session this was, "" when nothing was asked in
-    it.
-    """
+    """Return the exit message with the session's id, "" if nothing was asked."""
     session = controller.work.session
     if session is None or session.log.path is None or views.asked(session.log.events) is None:
         return ""
@@ -124,8 +122,8 @@ def parting_words(controller: StatusSources) -> str:
 
 
 def status_input(controller: StatusSources) -> dict[str, object]:
-    """What the command is told: fields of Claude Code's status line as far as fugu knows them,
-    without the time.
+    """Return the input of the status command: Claude Code's fields as far as fugu has them, without
+    the time.
     """
     session, tally, root = (
         controller.work.session,

@@ -39,7 +39,7 @@ def draw_status(now: StatusLine, clock: float, width: int, palette: Palette) -> 
 def _activity(
     now: StatusLine, clock: float, controller: int, palette: Palette
 ) -> Iterator[list[StyledPart]]:
-    """What is going on, in ever fewer words."""
+    """Yield descriptions of the current activity, each shorter than the one before."""
     queued = _queued(now, palette)
     if now.remark or not now.doing:
         hint = "ctrl+s sends it" if now.queued else now.hint
@@ -71,8 +71,7 @@ def _queued(now: StatusLine, palette: Palette) -> list[StyledPart]:
 
 
 def _left_part(now: StatusLine, clock: float, palette: Palette) -> Iterator[list[StyledPart]]:
-    """What lasts, in ever fewer words: without the branch, the folders around this one, the place,
-    the numbers, and who is unavailable."""
+    """Yield the lasting part of the line, each version shorter than the one before."""
     out = _unavailable(now, clock, palette)
     folder = now.place.rpartition("/")[2]
     branch = f" ({now.branch})" if now.branch else ""
@@ -95,7 +94,7 @@ def _mode(now: StatusLine, palette: Palette) -> list[StyledPart]:
 
 
 def _unavailable(now: StatusLine, clock: float, palette: Palette) -> list[StyledPart]:
-    """Who is unavailable, and when the first may be tried again."""
+    """Return the unavailable agents and the first retry time."""
     out = [(until, name) for name, until in now.unavailable if until > clock]
     if not out:
         return []
@@ -128,7 +127,7 @@ HINTS = {
     "trace": "enter opens · p pins · x excludes · r retries · [ ] resize",
     "conversation": "↑ ↓ mark · enter unfolds · esc back",
 }
-"""What the status line says while nothing is under way, by who has the keys."""
+"""Hints while nothing is running, by focused part."""
 
 
 class StatusBar(Widget):
@@ -139,13 +138,13 @@ class StatusBar(Widget):
         super().__init__(id="status")
         self.palette = palette
         self.standing = standing
-        """What the line says."""
+        """The content of the line."""
         self._given = standing
         self._remark = ""
         self._clock: Timer | None = None
 
     def on_mount(self) -> None:
-        """What the keys do depends on who has them."""
+        """Redraw when the focus changes, because the keys depend on it."""
         self.watch(self.screen, "focused", self.draw_again, init=False)
         self._tick()
 
@@ -204,7 +203,7 @@ class StatusBar(Widget):
 
 
 def _key_about_work(focused: str, hint: str, asked: bool) -> str:
-    """What a key does about what is under way."""
+    """Return the key that acts on the current activity."""
     if asked:
         return "esc denies" if focused == "approval" else "f6 answers · esc stops"
     return (
@@ -221,7 +220,7 @@ WAITS_FOR_USER = "needs approval"
 
 
 class ActivityLine(Widget):
-    """What is under way, for how long, how much was written for it; hidden while nothing is."""
+    """The current activity with its time and tokens. Hidden while there is none."""
 
     def __init__(self, palette: Palette, id: str = "activity") -> None:
         super().__init__(id=id)

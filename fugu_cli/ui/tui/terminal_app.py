@@ -60,7 +60,7 @@ KEYS: dict[str, tuple[str, str]] = {
     "help": ("f1", "help"),
     "skip": ("f2", "end the running tests"),
 }
-"""What keys do: the name in the table `keys`, the keys, separated by commas, and what happens."""
+"""The keys: name in the table `keys`, keys separated by commas, description."""
 _ALIASES = {
     "esc": "escape",
     "return": "enter",

@@ -1,9 +1,9 @@
-"""What a terminal sends, before a screen library reads it. Keys, the mouse and pastes pass; answers
-to questions, late ones too, and sequences that are no input are taken out.
+"""Filters the terminal's input before a screen library reads it.
 
-Pastes pass without control characters: a screen library takes an escape character in a paste for
-the beginning of a key, and what follows for keys that were pressed, Enter too. Knows no screen
-library.
+Keys, the mouse and pastes pass. Answers of the terminal, late ones too, and sequences that are no
+input are removed. Control characters are removed from pastes, because a screen library takes an
+escape character in a paste for the beginning of a key, and the rest for pressed keys, Enter too.
+Knows no screen library.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class InputDecoder:
     def __init__(self, is_input: Callable[[str], bool]) -> None:
         """`is_input` tells which control sequences are keys, the mouse or else to be passed on."""
         self.dark: bool | None = None
-        """Whether the background is dark, once the terminal has answered that."""
+        """Whether the background is dark; None before the terminal has answered."""
         self._is_input = is_input
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._pasting = False

@@ -69,7 +69,7 @@ def find_palette(name: str) -> Palette | None:
 
 
 def theme_names() -> tuple[str, ...]:
-    """What `find_palette` knows, and AUTO."""
+    """Return the names that `find_palette` knows, and AUTO."""
     return (AUTO, *PALETTES, *_other_themes())
 
 
@@ -80,7 +80,7 @@ def _other_themes() -> dict[str, Theme | Path]:
 
 
 def themes_folder() -> Path:
-    """Where the user's themes are: a TOML file each, with the fields of a Textual theme."""
+    """Return the folder of the user's themes: TOML files with the fields of a Textual theme."""
     from platformdirs import user_config_path
 
     return user_config_path("fugu") / "themes"
@@ -138,7 +138,7 @@ USED = {"background", "foreground", "primary", "secondary", "success", "warning"
 
 
 def textual_theme(palette: Palette) -> Theme:
-    """What Textual's widgets wear with a palette."""
+    """Return the Textual theme for a palette."""
     background, surface, panel = palette.grounds
     return Theme(
         name=palette.name,

@@ -57,7 +57,7 @@ class ShellOutput:
             self.text = self.text[cut:]
 
     def note(self, command: str, ended: str | None = None) -> NoteBlock:
-        """How it is shown; `ended` is what is said below it once the command is over."""
+        """Return the output as a note. `ended` is the line below it once the command is over."""
         text = sanitize_for_screen(self.text)
         if self.begins_inside_line:
             text = f"… {text}"
@@ -66,7 +66,7 @@ class ShellOutput:
         return NoteBlock(f"$ {command}", "plain", text, live=ended is None, dropped=self.dropped)
 
     def told(self, command: str, code: int) -> str:
-        """How agents read it."""
+        """Return the output as agents read it."""
         cut = self.dropped or len(self.text) > REPORTED_CHARACTERS
         what = "the end of its output" if cut else "its output"
         return (
@@ -187,7 +187,7 @@ class StatusCommand:
         self._told: dict[str, object] = {}
         self._failures = 0
         self.lines: tuple[str, ...] = ()
-        """What it printed last, its colours kept."""
+        """The newest output of the command, with its colours."""
         self.fault = ""
         """Why it is not run any more."""
 
@@ -300,7 +300,9 @@ COLON_EDITORS = ("subl", "zed", "hx", "helix")
 
 
 def place_command(place: FilePlace) -> list[str]:
-    """What opens a file at its line in the user's editor. Raises UsageError where there is none."""
+    """Return the command that opens a file at its line in the user's editor. Raises UsageError
+    without an editor.
+    """
     words = editor_command()
     if words is None:
         raise UsageError("no editor was found", hint="set $VISUAL or $EDITOR")
