@@ -38,6 +38,8 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.live_events import Live, Retried, Waiting
+from fugu_cli.session.state import state_of
+from fugu_cli.session.verdicts import end_line
 from fugu_cli.system.bounded_json import parse_json
 
 
@@ -90,7 +92,7 @@ def changed_nothing(event: Replied) -> bool:
 
 def end_text(events: Sequence[Event], end: Finished) -> str:
     """The end of the newest of `events`' requests in one line; why, where it was stopped."""
-    said = views.end_line(events, end)
+    said = end_line(state_of(events).request, end)
     return said.text + (
         f": {first_line(end.message, 300)}" if end.message and said.tone == "bad" else ""
     )

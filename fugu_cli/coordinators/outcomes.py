@@ -26,7 +26,6 @@ from fugu_cli.session.events import (
     OutcomesKnown,
     Replied,
 )
-from fugu_cli.session.open_work import undo_history
 
 CHECK_WEIGHT = 1.0
 VERDICT_WEIGHT = 0.5
@@ -84,7 +83,7 @@ def session_outcomes(events: Sequence[Event]) -> SessionOutcomes:
         for event in events
         if isinstance(event, KindRead) and not event.session
     }
-    standing = undo_history(events).requests
+    standing = views.undo_history(events).requests
     attempts: list[Attempt] = []
     prices: list[TurnPrice] = []
     kinds_of_requests: dict[int, Mapping[str, float]] = {}

@@ -27,8 +27,7 @@ from fugu_cli.session.events import (
     Role,
     ToolRan,
 )
-from fugu_cli.session.open_work import undo_history
-from fugu_cli.session.turns import effective, requests
+from fugu_cli.session.state import state_of
 from fugu_cli.snapshots.git_repositories import blob_id
 from fugu_cli.tools import diff
 from fugu_cli.tools.workspace import Workspace
@@ -95,10 +94,10 @@ def attributed_edits(session: str, records: Sequence[Recorded]) -> list[Attribut
     """
     at = {id(record.event): record for record in records}
     events = [record.event for record in records]
-    every, found = requests(events), []
-    for place in undo_history(events).requests:
-        writers = _Writers(session, place + 1, every[place])
-        for fact in effective(every[place]):
+    state, found = state_of(events), []
+    for place in state.undo_history.requests:
+        writers = _Writers(session, place + 1, state.requests[place].events)
+        for fact in state.requests[place].effective:
             author = writers.of(fact, at[id(fact)].at)
             if author is not None and isinstance(fact, ToolRan | Merged):
                 found.append(AttributedEdit(author, fact.changes, author.at, at[id(fact)].seq))

@@ -22,7 +22,6 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.log import Log
-from fugu_cli.session.open_work import undo_history
 from fugu_cli.snapshots.file_history import RestorePlan
 from fugu_cli.tools.workspace import Workspace
 
@@ -87,7 +86,7 @@ def undoable_requests(events: Sequence[Event]) -> tuple[list[UndoableRequest], l
     """Requests that can be undone, the next one last; and undos that can be redone, the next one
     last.
     """
-    found, every = undo_history(events), views.requests(events)
+    found, every = views.undo_history(events), views.requests(events)
     return [_step(every[place]) for place in found.requests], list(found.undone)
 
 
@@ -241,7 +240,7 @@ def _made_since(events: Sequence[Event], point: RewindPoint) -> list[FileEffects
     """What each request that stands did to files since the point, the oldest first."""
     starts = [place for place, event in enumerate(events) if isinstance(event, Asked)]
     found = []
-    for number in undo_history(events).requests:
+    for number in views.undo_history(events).requests:
         start, end = starts[number], [*starts[1:], len(events)][number]
         kept = [
             one

@@ -165,9 +165,10 @@ class SecretScanner:
         Beginnings are looked for first, which is cheap: every form tried at every character took a
         second for a million of them, and nothing else ran meanwhile."""
         numbers = range(len(self._literals) if forms else self._exact)
-        waiting = [
-            (at, number) for number in numbers if (at := self._begins(text, number, start)) >= 0
-        ]
+        literals = self._literals
+        there = [number for number in numbers if literals[number] in text]
+        beginnings = [(self._begins(text, number, start), number) for number in there]
+        waiting = [(at, number) for at, number in beginnings if at >= 0]
         heapq.heapify(waiting)
         over = start
         while waiting:

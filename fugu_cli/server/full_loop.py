@@ -33,7 +33,7 @@ from fugu_cli.session.events import (
     WorkflowStep,
 )
 from fugu_cli.session.live_events import Live, TextStreamed, ThoughtStreamed
-from fugu_cli.session.workflows import user_facing_turn
+from fugu_cli.session.state import state_of
 
 
 async def answer_with_full_loop(
@@ -98,7 +98,7 @@ def _newest_answer(events: Sequence[Event], first_new: int) -> Replied | None:
         if is_worker and turn.text.strip() and id(turn.replies[-1]) in new:
             newest = turn
     if newest is None or newest.assigned.plan:
-        newest = user_facing_turn(events) or newest
+        newest = state_of(events).request.user_facing_turn or newest
     return newest.replies[-1] if newest else None
 
 

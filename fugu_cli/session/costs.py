@@ -4,7 +4,7 @@ included.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fugu_cli.messages import Usage
@@ -16,6 +16,7 @@ from fugu_cli.session.events import (
     Failed,
     Interrupted,
     Member,
+    Opened,
     Planned,
     Price,
     Recorded,
@@ -23,7 +24,6 @@ from fugu_cli.session.events import (
     Role,
     ToolRan,
 )
-from fugu_cli.session.turns import pool
 
 PaidEvent = Replied | Planned | Compacted | Failed | Interrupted | ToolRan
 """Facts that a model call was paid for: replies, workflows, summaries, failures of which a provider
@@ -61,11 +61,10 @@ def usd(used: Usage, rates: Price | None) -> float:
     return (fresh * rates.input + used.cached * cached + used.output * rates.output) / 1e6
 
 
-def cost(events: Sequence[Event], members: dict[str, Member] | None = None) -> float:
-    """USD of all given facts. `members` defaults to the pool in the Opened line among them."""
-    known = members if members is not None else pool(events)
+def cost(events: Sequence[Event], members: Mapping[str, Member]) -> float:
+    """Return USD of all given events, at the prices of `members`."""
     return sum(
-        price(event, known.get(event.agent)) for event in events if isinstance(event, PaidEvent)
+        price(event, members.get(event.agent)) for event in events if isinstance(event, PaidEvent)
     )
 
 
@@ -76,23 +75,21 @@ def estimated_usd(used: Usage, rates: Price | None) -> float:
     return (used.estimated_input * rates.input + used.estimated_output * rates.output) / 1e6
 
 
-def estimated_cost(events: Sequence[Event], members: dict[str, Member] | None = None) -> float:
-    """The part of `cost` that is estimated. `members` as in `cost`."""
-    priced_members = members if members is not None else pool(events)
+def estimated_cost(events: Sequence[Event], members: Mapping[str, Member]) -> float:
+    """Return the part of `cost` that is estimated."""
     return sum(
-        estimated_usd(event.usage, priced_members[event.agent].price)
+        estimated_usd(event.usage, members[event.agent].price)
         for event in events
-        if isinstance(event, PaidEvent) and event.agent in priced_members
+        if isinstance(event, PaidEvent) and event.agent in members
     )
 
 
-def is_estimated(events: Sequence[Event], members: dict[str, Member] | None = None) -> bool:
-    """Whether a server left some of the tokens of these calls uncounted, or a price is assumed.
-    `members` as in `cost`.
+def is_estimated(events: Sequence[Event], members: Mapping[str, Member]) -> bool:
+    """Return whether a server left some of the tokens of these calls uncounted, or a price is
+    assumed.
     """
-    priced_members = members if members is not None else pool(events)
     return any(
-        event.usage.is_estimated or has_assumed_price(priced_members.get(event.agent))
+        event.usage.is_estimated or has_assumed_price(members.get(event.agent))
         for event in events
         if isinstance(event, PaidEvent)
     )
@@ -103,10 +100,9 @@ def has_assumed_price(member: Member | None) -> bool:
     return member is not None and member.price is not None and member.assumed_price
 
 
-def unpriced(events: Sequence[Event], members: dict[str, Member] | None = None) -> tuple[str, ...]:
-    """Agents that were called and whose price nobody knows. `members` as in `cost`."""
-    known = members if members is not None else pool(events)
-    return tuple(name for name in usage(events) if name in known and known[name].price is None)
+def unpriced(events: Sequence[Event], members: Mapping[str, Member]) -> tuple[str, ...]:
+    """Return the agents that were called and whose price nobody knows."""
+    return tuple(name for name in usage(events) if name in members and members[name].price is None)
 
 
 def orchestration_usage(events: Sequence[Event]) -> Usage:
@@ -147,7 +143,12 @@ class TurnCost:
 def turn_costs(session: str, records: Sequence[Recorded]) -> list[TurnCost]:
     """Every turn of the session in the order they began, those of undone requests and those nobody
     was paid for among them."""
-    members = pool([record.event for record in records])
+    members = {
+        member.name: member
+        for record in records
+        if isinstance(record.event, Opened)
+        for member in record.event.pool
+    }
     found: dict[tuple[int, int, str], TurnCost] = {}
     request = 0
     for record in records:

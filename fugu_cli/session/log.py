@@ -30,6 +30,7 @@ from fugu_cli.errors import SessionBusy, StorageError
 from fugu_cli.messages import Call, Media
 from fugu_cli.session.events import RECORDED, Event, Opened, Recorded
 from fugu_cli.session.live_events import Live
+from fugu_cli.session.state import SessionState
 from fugu_cli.system import atomic_files, processes
 
 Told = TypeVar("Told", bound=BaseModel)
@@ -119,7 +120,8 @@ class Log:
     ) -> None:
         self.path = path
         self._records = records
-        self._events: list[Event] = [record.event for record in records]
+        self.state = SessionState(record.event for record in records)
+        """What follows from the facts so far."""
         self._clock = clock
         self._file: LineFile | None = None
         self._readers: list[Callable[[Recorded | Live | None], object]] = []
@@ -188,7 +190,7 @@ class Log:
     @property
     def events(self) -> Sequence[Event]:
         """All facts, oldest first. The list grows; do not change it."""
-        return self._events
+        return self.state.events
 
     @property
     def records(self) -> Sequence[Recorded]:
@@ -210,7 +212,7 @@ class Log:
         if self._file is not None:
             self._file.write(line + b"\n")
         self._records.append(record)
-        self._events.append(record.event)
+        self.state.add(record.event)
         for item in (*waited, record):
             self._tell(item)
         return record

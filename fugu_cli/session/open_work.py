@@ -4,26 +4,23 @@ what a compaction leaves in prompts."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from fugu_cli.messages import Call, Media
 from fugu_cli.session.events import (
     Asked,
     Assigned,
-    Compacted,
     Event,
-    Failed,
     Finished,
     Interrupted,
     JobEnded,
     Merged,
-    Permitted,
     Replied,
     ToolRan,
     Undone,
 )
-from fugu_cli.session.turns import finished, request
 from fugu_cli.system.bounded_json import parse_json
 
 TODO = "todo"
@@ -37,16 +34,6 @@ class TodoItem:
 
     text: str
     status: Status
-
-
-def todo(events: Sequence[Event]) -> tuple[TodoItem, ...]:
-    """The list as it stands; empty where none was made. It lives as long as the session, until it
-    is replaced.
-    """
-    for event in reversed(events):
-        if isinstance(event, ToolRan) and event.call.tool == TODO and event.ok:
-            return items_of(event.call)
-    return ()
 
 
 def items_of(call: Call) -> tuple[TodoItem, ...]:
@@ -97,26 +84,6 @@ class RecordedJob:
     end: JobEnded | None = None
 
 
-def jobs(events: Sequence[Event]) -> dict[str, RecordedJob]:
-    """Every job that `events` say was started, by name, the oldest first."""
-    found: dict[str, RecordedJob] = {}
-    for event in events:
-        if isinstance(event, ToolRan) and event.job:
-            found[event.job] = RecordedJob(event.job, event.call)
-        elif isinstance(event, JobEnded) and event.job in found:
-            found[event.job] = replace(found[event.job], end=event)
-    return found
-
-
-def found_tools(events: Sequence[Event]) -> frozenset[str]:
-    """The tools of MCP servers that find_tools has named, and those that were called: agents may
-    call them from then on."""
-    ran = [event for event in events if isinstance(event, ToolRan)]
-    return frozenset(
-        {*(name for event in ran for name in event.found), *(event.call.tool for event in ran)}
-    )
-
-
 def describe_end(end: JobEnded) -> str:
     """How a job ended, in words."""
     match end.by:
@@ -132,9 +99,6 @@ def describe_end(end: JobEnded) -> str:
             return "stopped: the files were put back"
         case "session":
             return "ended with the session"
-
-
-_OF_A_TURN = (Assigned, Replied, Permitted, ToolRan, Failed, Interrupted)
 
 
 BYTES = 3.5
@@ -167,80 +131,6 @@ def _media_bytes(media: Sequence[Media]) -> int:
     return int(sum(one.tokens for one in media) * BYTES)
 
 
-def has_picture(events: Sequence[Event]) -> bool:
-    """The newest request came with a picture, or a tool has returned one for it."""
-    return any(
-        one.is_picture
-        for fact in request(events)
-        if isinstance(fact, Asked | ToolRan)
-        for one in fact.media
-    )
-
-
-def refused_media(events: Sequence[Event], agent: str) -> frozenset[str]:
-    """Pictures and PDFs, by `sha`, that the agent's provider refused in this session."""
-    return frozenset(
-        sha
-        for event in events
-        if isinstance(event, Replied) and event.agent == agent
-        for sha in event.refused
-    )
-
-
-def newest_compaction(events: Sequence[Event]) -> Compacted | None:
-    """The newest compaction."""
-    return next((event for event in reversed(events) if isinstance(event, Compacted)), None)
-
-
-def after_compaction(events: Sequence[Event]) -> tuple[str, Sequence[Event]]:
-    """The newest summary and the facts after it; "" and all facts where nothing was compacted.
-
-    A request that goes on after it keeps its words, and an open turn its assignment: both stay what
-    they were.
-    """
-    newest = newest_compaction(events)
-    if newest is None:
-        return "", events
-    before, after = events[: newest.upto + 1], events[newest.upto + 1 :]
-    return newest.summary, (*_going_on(before, after), *after)
-
-
-def still_open(events: Sequence[Event]) -> str:
-    """What the newest summary stands for and is not over: the todo list, while something of it is
-    to be done, and background jobs. Not a part of the summary: what an agent may not see is taken
-    out of the facts before."""
-    newest = newest_compaction(events)
-    past = events[: newest.upto + 1] if newest is not None else ()
-    items = todo(past)
-    running = [job for job in jobs(past).values() if job.end is None]
-    parts = []
-    if any(item.status != "done" for item in items):
-        parts.append("\n".join(["The todo list, as it stood:", *todo_lines(items)]))
-    if running:
-        parts.append(
-            "\n".join(
-                [
-                    "Background jobs:",
-                    *(f"{job.name}: {job.call.arguments[:200]}" for job in running),
-                ]
-            )
-        )
-    return "\n\n".join(parts)
-
-
-def _going_on(before: Sequence[Event], after: Sequence[Event]) -> list[Event]:
-    """The request and the assignments in `before` that facts in `after` belong to."""
-    until = next(
-        (index for index, event in enumerate(after) if isinstance(event, Asked)), len(after)
-    )
-    open_turns = {event.turn for event in after[:until] if isinstance(event, _OF_A_TURN)}
-    facts = request(before)
-    if not facts or (finished(before) is not None and not open_turns):
-        return []
-    begun = [event for event in facts if isinstance(event, Assigned) and event.turn in open_turns]
-    return [facts[0], *begun]
-
-
 UNDO_NOTICE = "Then the user undid the newest request that stood: its changes to files are gone."
 REDO_NOTICE = (
     "Then the user brought back what was undone last: its changes to files are there again."
@@ -257,38 +147,53 @@ class UndoHistory:
     undone: tuple[Undone, ...]
 
 
-def undo_history(events: Sequence[Event]) -> UndoHistory:
-    """What stands at the end of these facts."""
-    done: list[int] = []
-    taken: list[int] = []
-    undone: list[Undone] = []
-    number = -1
-    idle, left_out = True, False
-    for event in events:
+class UndoFold:
+    """What of a session can be undone and redone, as its events arrive."""
+
+    def __init__(self) -> None:
+        self._standing: list[int] = []
+        self._taken_back: list[int] = []
+        self._undone: list[Undone] = []
+        self._number = -1
+        self._is_idle, self._is_left_out = True, False
+
+    def add(self, event: Event) -> None:
+        """Take the next event of the session."""
         if isinstance(event, Asked):
-            number += 1
-            done.append(number)
-            taken, undone, idle, left_out = [], [], True, False
+            self._number += 1
+            self._standing.append(self._number)
+            self._taken_back, self._undone = [], []
+            self._is_idle, self._is_left_out = True, False
         elif _may_have_changed(event):
-            if left_out:  # a limit had stopped it, and it went on
-                done.append(number)
-            elif number in taken:  # undone, and it went on
-                done.append(number)
-                taken, undone = [], []
-            idle, left_out = False, False
-        elif isinstance(event, Finished) and idle and done and done[-1] == number:
-            left_out = True
-            done.pop()
+            if self._is_left_out:  # a limit had stopped it, and it went on
+                self._standing.append(self._number)
+            elif self._number in self._taken_back:  # undone, and it went on
+                self._standing.append(self._number)
+                self._taken_back, self._undone = [], []
+            self._is_idle, self._is_left_out = False, False
+        elif isinstance(event, Finished):
+            if self._is_idle and self._standing and self._standing[-1] == self._number:
+                self._is_left_out = True
+                self._standing.pop()
         elif isinstance(event, Undone) and event.turn == 0:
-            if event.kind == "redo" and taken:
-                done.append(taken.pop())
-                undone.pop()
-            elif done:
-                taken.append(done.pop())
-                undone.append(event)
-    return UndoHistory(
-        tuple(done), tuple(event for event in undone if any(event.made) or event.tree)
-    )
+            if event.kind == "redo" and self._taken_back:
+                self._standing.append(self._taken_back.pop())
+                self._undone.pop()
+            elif self._standing:
+                self._taken_back.append(self._standing.pop())
+                self._undone.append(event)
+
+    def copy(self) -> UndoFold:
+        """Return a fold that goes on from here with other events."""
+        fold = copy(self)
+        fold._standing, fold._taken_back = list(self._standing), list(self._taken_back)
+        fold._undone = list(self._undone)
+        return fold
+
+    def history(self) -> UndoHistory:
+        """Return what stands after the newest event."""
+        redoable = tuple(event for event in self._undone if any(event.made) or event.tree)
+        return UndoHistory(tuple(self._standing), redoable)
 
 
 def undo_notices(events: Sequence[Event]) -> tuple[str, ...]:

@@ -1,164 +1,20 @@
-"""Whether work is accepted: acceptance checks, the Verifier's verdict, and how the request
-ended.
-"""
+"""How a request ended, in a line for people and in fields for programs."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
-from fugu_cli.session.events import (
-    EVIDENCE,
-    USERS,
-    Asked,
-    Event,
-    Finished,
-    Merged,
-    Permitted,
-    Role,
-    ToolRan,
-    Undone,
-)
-from fugu_cli.session.outcome import (
-    TestRun,
-    changes,
-    failing_unknown,
-    has_regressions,
-    regressions,
-    tests,
-    tests_before,
-    tests_refused,
-)
+from fugu_cli.session.events import USERS, Finished, Role
+from fugu_cli.session.outcome import TestRun
 from fugu_cli.session.recognized_tests import passed_count
-from fugu_cli.session.turns import (
-    TASK,
-    Turn,
-    Verdict,
-    asked,
-    effective,
-    finished,
-    interrupted_calls,
-    turns,
-    verdict_of,
-)
-from fugu_cli.system.bounded_json import parse_json
-
-ACCEPTANCE_CHECK, RUN_CHECK = "acceptance_check", "run_check"
-"""An agent's call that sets a check, which is ok where the check fails before the work; and fugu's
-runs of it after that, which are ok where it passes."""
-CHECK_SETTERS = frozenset({ACCEPTANCE_CHECK, "reproduce"})
-CHECK_RUNNERS = frozenset({RUN_CHECK, "run_reproduction"})
-"""With the names that logs of version 0.1.0 have."""
-
-
-@dataclass(frozen=True)
-class CheckStatus:
-    """A check of the newest request. `arguments`: of the tool, as JSON text. `ok`: its newest run
-    passed; `stale`: it has not run since files changed last. `suite`: it is the project's test
-    suite."""
-
-    arguments: str
-    by: Literal["user", "agent"]
-    output: str = ""
-    ok: bool = False
-    stale: bool = True
-    suite: bool = False
-
-    @property
-    def passes(self) -> bool:
-        """It passes on the files as they are."""
-        return self.ok and not self.stale
-
-    @property
-    def command(self) -> str:
-        """The command line, "" for arguments that cannot be read."""
-        return command_of(self.arguments)
-
-
-def command_of(arguments: str) -> str:
-    """The command line that the arguments of a check name; "" where they cannot be read."""
-    try:
-        given = parse_json(arguments)
-    except ValueError:
-        return ""
-    return str(given.get("command", "")) if isinstance(given, dict) else ""
-
-
-def checks(events: Sequence[Event]) -> tuple[CheckStatus, ...]:
-    """The checks of the newest request, the user's first. A check that was killed in the middle is
-    stale.
-    """
-    request = asked(events)
-    if request is None:
-        return ()
-    until = (json.dumps({"command": command}) for command in request.until)
-    found = {arguments: CheckStatus(arguments, "user") for arguments in until}
-    changed = False
-    open_calls: set[str] = set()
-    own: set[str] = set()
-    for event in effective(events):
-        if isinstance(event, Permitted) and event.allowed and event.call.tool != TASK:
-            (own if event.by == EVIDENCE else open_calls).add(event.call.id)
-        elif isinstance(event, ToolRan) and event.call.tool in CHECK_RUNNERS:
-            if (known := found.get(event.call.arguments)) is not None:
-                found[event.call.arguments] = replace(
-                    known, output=event.output, ok=event.ok, stale=False
-                )
-        elif isinstance(event, ToolRan):
-            open_calls.discard(event.call.id)
-            if event.changes and event.call.id not in own:
-                found, changed = _aged(found), True
-            if event.call.tool in CHECK_SETTERS and event.ok and event.call.arguments not in found:
-                found[event.call.arguments] = CheckStatus(
-                    event.call.arguments, "agent", event.output, stale=changed
-                )
-        elif (isinstance(event, Merged) and event.changes) or isinstance(event, Undone):
-            found, changed = _aged(found), True
-    if open_calls:
-        found = _aged(found)
-    return tuple(_of_the_suite(events, check, request) for check in found.values())
-
-
-def _aged(found: dict[str, CheckStatus]) -> dict[str, CheckStatus]:
-    return {arguments: replace(check, stale=True) for arguments, check in found.items()}
-
-
-def _of_the_suite(events: Sequence[Event], check: CheckStatus, request: Asked) -> CheckStatus:
-    if request.test_command is None or check.command != request.test_command:
-        return check
-    run = tests(events)
-    if run is None:
-        return replace(check, suite=True, ok=False, stale=True)
-    return replace(
-        check, suite=True, output=run.output, ok=run.ok and not run.empty, stale=run.stale
-    )
-
-
-def unmet_checks(events: Sequence[Event]) -> tuple[CheckStatus, ...]:
-    """The checks that do not pass on the files as they are, or have not run on them."""
-    return tuple(check for check in checks(events) if not check.passes)
-
-
-def suite_decides(events: Sequence[Event]) -> bool:
-    """The test suite is an acceptance check of the newest request."""
-    return any(check.suite for check in checks(events))
-
+from fugu_cli.session.request_state import RequestState
+from fugu_cli.session.turns import Turn
 
 _SUGGESTED = re.compile(
     r"<suggested_role>\s*(worker|verifier|solver)\s*</suggested_role>", re.IGNORECASE
 )
-
-
-def verdict(events: Sequence[Event], turn: Turn) -> Verdict | None:
-    """A closed Verifier turn's verdict; None for other turns. What speaks against the work turns
-    ACCEPT into REVISE.
-    """
-    if turn.assigned.role != "verifier" or not turn.replies:
-        return None
-    return "REVISE" if acceptance_blocker(events) else verdict_of(turn.text)
 
 
 def suggested_role(turn: Turn) -> Role | None:
@@ -171,52 +27,6 @@ def suggested_role(turn: Turn) -> Role | None:
     if not found:
         return None
     return "verifier" if found[-1].lower() == "verifier" else "worker"
-
-
-def acceptance_blocker(events: Sequence[Event]) -> str:
-    """Why no verdict can accept the work as it is; "" where a Verifier decides."""
-    if has_regressions(events):
-        run = tests(events)
-        if run is not None and run.unable:
-            return "the tests could be run before this request and cannot be run now"
-        return "tests that passed before fail now"
-    if failing_unknown(events):
-        return "tests fail, and it is not known whether they failed before"
-    failing = unmet_checks(events)
-    if not failing:
-        return ""
-    if failing[0].suite:
-        return "the tests must pass and do not"
-    return f"an acceptance check fails: {failing[0].command}"
-
-
-def counted_turns(events: Sequence[Event]) -> list[Turn]:
-    """The turns whose work counts: those that neither failed nor were interrupted, and of a
-    Worker's cut turns those that changed something, where there are acceptance checks and all of
-    them pass."""
-    done = bool(checks(events)) and not unmet_checks(events)
-
-    def counts(turn: Turn) -> bool:
-        if not (turn.failed or turn.interrupted):
-            return True
-        return (
-            done
-            and turn.assigned.role == "worker"
-            and bool(turn.changes or interrupted_calls(turn))
-        )
-
-    return [turn for turn in turns(events) if counts(turn)]
-
-
-def has_worker_answer(events: Sequence[Event]) -> bool:
-    """A Worker of the request came to its last word without giving up, or changed something, as a
-    killed call may have.
-    """
-    worked = (turn for turn in counted_turns(events) if turn.assigned.role == "worker")
-    return any(
-        (turn.concluded and turn.unable is None) or turn.changes or interrupted_calls(turn)
-        for turn in worked
-    )
 
 
 STOPPED_BY = {
@@ -246,15 +56,15 @@ class EndLine:
     tone: Literal["good", "warn", "bad"]
 
 
-def end_line(events: Sequence[Event], end: Finished | None = None) -> EndLine:
+def end_line(request: RequestState, end: Finished | None = None) -> EndLine:
     """One line on the end of the newest request. `end`: where the log does not say it yet."""
-    end = end or finished(events)
-    done, tone = _done(events, end)
-    state, worse = _tests(events)
+    end = end or request.finished
+    done, tone = _done(request, end)
+    state, worse = _tests(request)
     parts = [done, state]
-    if tone != "bad" and (refused := _refused(events)):
+    if tone != "bad" and (refused := _refused(request)):
         parts.append(refused)
-    if any(not check.suite for check in unmet_checks(events)):
+    if any(not check.suite for check in request.unmet_checks):
         parts.append("an acceptance check fails")
         worse = True
     return EndLine(
@@ -263,27 +73,27 @@ def end_line(events: Sequence[Event], end: Finished | None = None) -> EndLine:
 
 
 def _done(
-    events: Sequence[Event], end: Finished | None
+    request: RequestState, end: Finished | None
 ) -> tuple[str, Literal["good", "warn", "bad"]]:
     if end is None:
         return "not finished", "bad"
     if end.reason == "accepted":
-        names = [turn.assigned.agent for turn in turns(events) if verdict(events, turn) == "ACCEPT"]
+        names = [turn.assigned.agent for turn in request.turns if request.verdict(turn) == "ACCEPT"]
         return f"verified by {names[-1]}" if names else "verified", "good"
     if end.reason == "answered":
-        return ("done, not verified", "warn") if changes(events) else ("done", "good")
+        return ("done, not verified", "warn") if request.changes else ("done", "good")
     return STOPPED_BY[end.reason], "bad"
 
 
-def _tests(events: Sequence[Event]) -> tuple[str, bool]:
+def _tests(request: RequestState) -> tuple[str, bool]:
     """How the tests stand, and whether that is a warning. Nothing where nothing was changed and
     nothing ran.
     """
-    run = tests(events)
-    if changes(events) and (refusal := tests_refused(events)):
+    run = request.tests
+    if request.changes and (refusal := request.tests_refused):
         return refusal, True
     if run is None or run.empty:
-        return ("no tests ran", False) if changes(events) else ("", False)
+        return ("no tests ran", False) if request.changes else ("", False)
     if run.stale:
         return "the tests ran before the last change", True
     if run.unable:
@@ -297,17 +107,17 @@ def _tests(events: Sequence[Event]) -> tuple[str, bool]:
         return (
             f"{count} test{'s pass' if count != 1 else ' passes'}" if count else "the tests pass"
         ), False
-    return _failing(events, run), True
+    return _failing(request, run), True
 
 
-def _failing(events: Sequence[Event], run: TestRun) -> str:
+def _failing(request: RequestState, run: TestRun) -> str:
     """`2 tests fail that passed before`, `1 test still fails (it failed before)`, `3 tests
     fail`.
     """
-    ids = regressions(events)
-    if ids or has_regressions(events):
+    ids = request.regressions
+    if ids or request.has_regressions:
         return f"{_fail(len(ids) or None)} that passed before"
-    before = tests_before(events)
+    before = request.tests_before
     known = run.report is not None and run.report.by_id and set(run.report.failing) <= before.failed
     if known or (
         before.count is not None and run.failed is not None and run.failed <= before.count
@@ -323,17 +133,17 @@ def _fail(count: int | None, still: str = "") -> str:
     return f"{count} test {still}fails" if count == 1 else f"{count} tests {still}fail"
 
 
-def _refused(events: Sequence[Event]) -> str:
+def _refused(request: RequestState) -> str:
     """The calls that the user refused."""
-    runs = (run.permitted for turn in turns(events) for run in turn.work if not run.evidence)
+    runs = (run.permitted for turn in request.turns for run in turn.work if not run.evidence)
     count = sum(not judged.allowed and judged.by in USERS for judged in runs)
     return f"{count} call{'s' if count != 1 else ''} refused by you" if count else ""
 
 
-def test_summary(events: Sequence[Event]) -> dict[str, object]:
+def test_summary(request: RequestState) -> dict[str, object]:
     """The tests of the newest request for programs: `before` and `after` as counts, None where not
     known; ids of the tests that the request fixed, broke and removed."""
-    run, before = tests(events), tests_before(events)
+    run, before = request.tests, request.tests_before
     after: dict[str, object] | None = None
     if run is not None and not run.stale:
         report = run.report
@@ -358,6 +168,6 @@ def test_summary(events: Sequence[Event]) -> dict[str, object]:
         "before": {"ok": before.ok, "failed": before.count} if known else None,
         "after": after,
         "fixed": sorted(before.failed - failing) if failing is not None else [],
-        "broken": list(regressions(events)),
+        "broken": list(request.regressions),
         "removed": list(before.removed),
     }

@@ -1,19 +1,327 @@
-"""Views: what the log says, as pure functions of the list of events. This is their front door; read
-turns.py first.
-
-Nothing here is stored, cached or told to anybody; the screen, headless output, the trace, the
-prompts, costs and the coordinator's transcript are all built from these folds. Must not know files,
-models or the screen. `turns.py` is the default: read it first.
-"""
+"""Functions of lists of events, for readers that do not hold a state yet; see state.py."""
 
 from __future__ import annotations
 
-from fugu_cli.session.costs import *  # noqa: F403
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from fugu_cli.messages import Effort
+from fugu_cli.session import costs, verdicts
+from fugu_cli.session.checks import *  # noqa: F403
+from fugu_cli.session.checks import CheckStatus
+from fugu_cli.session.costs import CACHE_WRITE_FACTOR as CACHE_WRITE_FACTOR
+from fugu_cli.session.costs import PaidEvent as PaidEvent
+from fugu_cli.session.costs import has_assumed_price as has_assumed_price
+from fugu_cli.session.costs import orchestration_usage as orchestration_usage
+from fugu_cli.session.costs import price as price
+from fugu_cli.session.costs import usage as usage
 from fugu_cli.session.events import BUDGET as BUDGET
 from fugu_cli.session.events import FIND_TOOLS as FIND_TOOLS
+from fugu_cli.session.events import (
+    Asked,
+    Compacted,
+    Event,
+    Exclusion,
+    FileChange,
+    FileEffects,
+    Finished,
+    Member,
+    Merged,
+    Opened,
+    Planned,
+    Subtask,
+)
 from fugu_cli.session.open_work import *  # noqa: F403
+from fugu_cli.session.open_work import RecordedJob, TodoItem, UndoHistory
 from fugu_cli.session.outcome import *  # noqa: F403
+from fugu_cli.session.outcome import TestRun, TestsBefore
 from fugu_cli.session.recognized_tests import *  # noqa: F403
+from fugu_cli.session.request_state import RequestState
+from fugu_cli.session.state import state_of
 from fugu_cli.session.turns import *  # noqa: F403
-from fugu_cli.session.verdicts import *  # noqa: F403
+from fugu_cli.session.turns import CallRecord, Turn, Verdict
+from fugu_cli.session.verdicts import END_WORDS as END_WORDS
+from fugu_cli.session.verdicts import STOPPED_BY as STOPPED_BY
+from fugu_cli.session.verdicts import UNREACHABLE_HINT as UNREACHABLE_HINT
+from fugu_cli.session.verdicts import EndLine as EndLine
+from fugu_cli.session.verdicts import suggested_role as suggested_role
 from fugu_cli.session.workflows import *  # noqa: F403
+from fugu_cli.session.workflows import Workflow
+
+Events = Sequence[Event]
+
+
+def _request(events: Events) -> RequestState:
+    return state_of(events).request
+
+
+def turns_since_opened(events: Events) -> tuple[Turn, ...]:
+    return _request(events).turns_since_opened
+
+
+def unable_turns(events: Events) -> tuple[Turn, ...]:
+    return _request(events).unable_turns
+
+
+def asked(events: Events) -> Asked | None:
+    return _request(events).asked
+
+
+def turns(events: Events) -> tuple[Turn, ...]:
+    return _request(events).turns
+
+
+def every_turn(events: Events) -> tuple[Turn, ...]:
+    return _request(events).every_turn
+
+
+def open_subtasks(events: Events) -> tuple[Turn, ...]:
+    return _request(events).open_subtasks
+
+
+def effective(events: Events) -> Events:
+    return _request(events).effective
+
+
+def baseline(events: Events) -> tuple[CallRecord, ...]:
+    return _request(events).baseline
+
+
+def start_snapshot(events: Events) -> str:
+    return _request(events).start_snapshot
+
+
+def failed_agents(events: Events) -> dict[str, Exclusion]:
+    return _request(events).failed_agents
+
+
+def failed_since_reply(events: Events) -> frozenset[str]:
+    return _request(events).failed_since_reply
+
+
+def failed_turns(events: Events) -> Counter[str]:
+    return _request(events).failed_turns
+
+
+def probed_since_reply(events: Events) -> bool:
+    return _request(events).probed_since_reply
+
+
+def finished(events: Events) -> Finished | None:
+    return _request(events).finished
+
+
+def tests(events: Events) -> TestRun | None:
+    return _request(events).tests
+
+
+def tests_skipped(events: Events) -> bool:
+    return _request(events).tests_skipped
+
+
+def tests_refused(events: Events) -> str:
+    return _request(events).tests_refused
+
+
+def first_tests(events: Events) -> TestRun | None:
+    return _request(events).first_tests
+
+
+def tests_before(events: Events) -> TestsBefore:
+    return _request(events).tests_before
+
+
+def regressions(events: Events) -> tuple[str, ...]:
+    return _request(events).regressions
+
+
+def has_regressions(events: Events) -> bool:
+    return _request(events).has_regressions
+
+
+def failing_unknown(events: Events) -> bool:
+    return _request(events).failing_unknown
+
+
+def lookup_due(events: Events) -> tuple[str, ...] | None:
+    return _request(events).lookup_due
+
+
+def answer(events: Events) -> str:
+    return _request(events).answer
+
+
+def answered_by(events: Events) -> Turn | None:
+    return _request(events).answered_by
+
+
+def changes(events: Events) -> dict[str, FileChange]:
+    return _request(events).changes
+
+
+def is_work(events: Events) -> bool:
+    return _request(events).is_work
+
+
+def unsnapshotted_changes(events: Events) -> dict[str, FileChange]:
+    return _request(events).unsnapshotted_changes
+
+
+def file_effects(events: Events) -> FileEffects:
+    return _request(events).file_effects
+
+
+def checks(events: Events) -> tuple[CheckStatus, ...]:
+    return _request(events).checks
+
+
+def unmet_checks(events: Events) -> tuple[CheckStatus, ...]:
+    return _request(events).unmet_checks
+
+
+def suite_decides(events: Events) -> bool:
+    return _request(events).suite_decides
+
+
+def acceptance_blocker(events: Events) -> str:
+    return _request(events).acceptance_blocker
+
+
+def counted_turns(events: Events) -> tuple[Turn, ...]:
+    return _request(events).counted_turns
+
+
+def has_worker_answer(events: Events) -> bool:
+    return _request(events).has_worker_answer
+
+
+def plans(events: Events) -> tuple[Planned, ...]:
+    return _request(events).plans
+
+
+def workflows(events: Events) -> tuple[Workflow, ...]:
+    return _request(events).workflows
+
+
+def merges(events: Events) -> tuple[Merged, ...]:
+    return _request(events).merges
+
+
+def answering_turn(events: Events) -> Turn | None:
+    return _request(events).answering_turn
+
+
+def user_facing_turn(events: Events) -> Turn | None:
+    return _request(events).user_facing_turn
+
+
+def has_picture(events: Events) -> bool:
+    return _request(events).has_picture
+
+
+def opened(events: Events) -> Opened | None:
+    return state_of(events).opened
+
+
+def served(events: Events) -> bool:
+    return state_of(events).served
+
+
+def pool(events: Events) -> dict[str, Member]:
+    return dict(state_of(events).pool)
+
+
+def todo(events: Events) -> tuple[TodoItem, ...]:
+    return state_of(events).todo
+
+
+def jobs(events: Events) -> dict[str, RecordedJob]:
+    return dict(state_of(events).jobs)
+
+
+def found_tools(events: Events) -> frozenset[str]:
+    return state_of(events).found_tools
+
+
+def newest_compaction(events: Events) -> Compacted | None:
+    return state_of(events).newest_compaction
+
+
+def still_open(events: Events) -> str:
+    return state_of(events).still_open
+
+
+def lines_of_subtasks(events: Events) -> frozenset[int]:
+    return state_of(events).lines_of_subtasks
+
+
+def undo_history(events: Events) -> UndoHistory:
+    return state_of(events).undo_history
+
+
+def request(events: Events) -> Events:
+    return _request(events).events
+
+
+def requests(events: Events) -> list[Events]:
+    return [request.events for request in state_of(events).requests]
+
+
+def asked_effort(events: Events, member: Member) -> Effort:
+    return _request(events).effort_for(member)
+
+
+def turn_of(events: Events, number: int) -> Turn | None:
+    return _request(events).turn(number)
+
+
+def events_before(events: Events, turn: Turn) -> Events:
+    return state_of(events).before(turn.assigned).events
+
+
+def events_of_turn(events: Events, number: int) -> Events:
+    return state_of(events).of_turn(number).events
+
+
+def events_to_assign(
+    events: Events, task: Subtask, prompt: str, out: Mapping[str, Exclusion]
+) -> Events:
+    return state_of(events).to_assign(task, prompt, out).events
+
+
+def verdict(events: Events, turn: Turn) -> Verdict | None:
+    return _request(events).verdict(turn)
+
+
+def refused_media(events: Events, agent: str) -> frozenset[str]:
+    return state_of(events).refused_media(agent)
+
+
+def after_compaction(events: Events) -> tuple[str, Events]:
+    newest = newest_compaction(events)
+    summary = newest.summary if newest is not None else ""
+    return summary, state_of(events).after_compaction
+
+
+def cost(events: Events, members: Mapping[str, Member] | None = None) -> float:
+    return costs.cost(events, pool(events) if members is None else members)
+
+
+def unpriced(events: Events, members: Mapping[str, Member] | None = None) -> tuple[str, ...]:
+    return costs.unpriced(events, pool(events) if members is None else members)
+
+
+def estimated_cost(events: Events, members: Mapping[str, Member] | None = None) -> float:
+    return costs.estimated_cost(events, pool(events) if members is None else members)
+
+
+def is_estimated(events: Events, members: Mapping[str, Member] | None = None) -> bool:
+    return costs.is_estimated(events, pool(events) if members is None else members)
+
+
+def end_line(events: Events, end: Finished | None = None) -> EndLine:
+    return verdicts.end_line(_request(events), end)
+
+
+def test_summary(events: Events) -> dict[str, object]:
+    return verdicts.test_summary(_request(events))

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fugu_cli.session.events import Event, Merged, Planned
-from fugu_cli.session.turns import Turn, leading_verdict, request, turns
+from fugu_cli.session.events import Merged, Planned
+from fugu_cli.session.turns import Turn, leading_verdict
 
 _REASON = re.compile(r"[*_`\"']*(?:[.:;,!\n—–]|\s+[-—–])")
 _CHOICE = re.compile(r"\W*CHOOSE\W+(\d+)", re.IGNORECASE)
@@ -26,26 +26,6 @@ class Workflow:
     def tries(self, step: int) -> tuple[Turn, ...]:
         """The turns that were spent on a step, oldest first."""
         return tuple(turn for turn in self.turns if turn.assigned.step == step)
-
-
-def plans(events: Sequence[Event]) -> tuple[Planned, ...]:
-    """Every reply of the planner in the newest request, oldest first."""
-    return tuple(event for event in request(events) if isinstance(event, Planned))
-
-
-def workflows(events: Sequence[Event]) -> tuple[Workflow, ...]:
-    """The plans with steps, oldest first."""
-    every = turns(events)
-    return tuple(
-        Workflow(number, planned, tuple(turn for turn in every if turn.assigned.plan == number))
-        for number, planned in enumerate(plans(events), start=1)
-        if planned.steps
-    )
-
-
-def merges(events: Sequence[Event]) -> tuple[Merged, ...]:
-    """What was taken over from worktrees in the newest request."""
-    return tuple(event for event in request(events) if isinstance(event, Merged))
 
 
 def final_text(turn: Turn) -> str:
@@ -116,30 +96,30 @@ def _outputs(found: Sequence[Workflow], number: int, steps: Sequence[int] = ()) 
             yield turn
 
 
-def answering_turn(events: Sequence[Event]) -> Turn | None:
-    """The turn that answers a request done by workflows: of the newest round that has an answer.
-    None without one.
+def turn_that_answers(workflows: Sequence[Workflow]) -> Turn | None:
+    """Return the turn that answers a request done by workflows: of the newest round that has an
+    answer. None without one.
     """
-    found = workflows(events)
-    rounds = [flow for flow in found if flow.planned.within is None]
-    answers = (workflow_result(found, flow.number) for flow in reversed(rounds))
+    rounds = [flow for flow in workflows if flow.planned.within is None]
+    answers = (workflow_result(workflows, flow.number) for flow in reversed(rounds))
     return next((turn for turn in answers if turn is not None), None)
 
 
-def user_facing_turn(events: Sequence[Event]) -> Turn | None:
-    """The turn whose words the user gets: the one that answers. Where that only agrees or is a bare
-    verdict, the turn it is about; of several that did the same job, the one whose work was
+def turn_for_user(
+    workflows: Sequence[Workflow], merges: Sequence[Merged], turns: Sequence[Turn]
+) -> Turn | None:
+    """Return the turn whose words the user gets: the one that answers. Where that only agrees or is
+    a bare verdict, the turn it is about; of several that did the same job, the one whose work was
     chosen."""
-    found = workflows(events)
-    rounds = [flow for flow in found if flow.planned.within is None]
-    said_so = (turn for flow in reversed(rounds) for turn in _outputs(found, flow.number))
-    turn = next((turn for turn in said_so if not _judges(turn)), None)
+    rounds = [flow for flow in workflows if flow.planned.within is None]
+    outputs = (turn for flow in reversed(rounds) for turn in _outputs(workflows, flow.number))
+    turn = next((turn for turn in outputs if not _judges(turn)), None)
     if turn is None:
-        return answering_turn(events)
+        return turn_that_answers(workflows)
     named = _CHOICE.match(final_text(turn))
     about = {turn.number, int(named[1]) if named else 0}
-    chosen = {merge.chosen for merge in merges(events) if about & {*merge.turns}} - {0}
-    return next((one for one in turns(events) if one.number in chosen), turn)
+    chosen = {merge.chosen for merge in merges if about & {*merge.turns}} - {0}
+    return next((each for each in turns if each.number in chosen), turn)
 
 
 def _judges(turn: Turn) -> bool:

@@ -34,6 +34,8 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.live_events import Live, Retried, TextStreamed, ThoughtStreamed, Waiting
+from fugu_cli.session.state import state_of
+from fugu_cli.session.verdicts import end_line, test_summary
 from fugu_cli.system.bounded_json import parse_json
 
 SUBTYPES = {
@@ -212,8 +214,8 @@ def _own(events: Sequence[Event], end: RunEnding) -> dict[str, object]:
     return {
         "reason": end.reason,
         "message": end.message,
-        "end": views.end_line(events).text,
-        "tests": views.test_summary(events),
+        "end": end_line(state_of(events).request).text,
+        "tests": test_summary(state_of(events).request),
         "changed": sorted(views.changes(events)),
         "failed_agents": {name: str(why) for name, why in views.failed_agents(events).items()},
         "orchestration": _orchestration(views.orchestration_usage(views.request(events))),

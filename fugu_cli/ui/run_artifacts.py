@@ -69,7 +69,7 @@ def atif_trajectory(records: Sequence[Recorded], session: str) -> Object:
             "total_prompt_tokens": used.input,
             "total_completion_tokens": used.output,
             "total_cached_tokens": used.cached,
-            "total_cost_usd": views.cost(events),
+            "total_cost_usd": views.cost(events, members),
             "total_steps": max(len(steps), 1),
         },
     }

@@ -443,6 +443,7 @@ def _stacked(row: DecisionRow, width: int) -> list[str]:
 
 def _totals(records: Sequence[Recorded], width: int) -> str:
     events = [record.event for record in records]
+    members = views.pool(events)
     parts = [
         f"{name} {compact_number(used.input)} in"
         + (f" ({compact_number(used.cached)} cached)" if used.cached else "")
@@ -450,9 +451,9 @@ def _totals(records: Sequence[Recorded], width: int) -> str:
         for name, used in views.usage(events).items()
     ]
     cost = known_cost(
-        views.cost(events),
-        unpriced=bool(views.unpriced(events)),
-        estimated=views.is_estimated(events),
+        views.cost(events, members),
+        unpriced=bool(views.unpriced(events, members)),
+        estimated=views.is_estimated(events, members),
     )
     return "\n".join(wrapped_items("total", [cost, *parts], width))
 

@@ -33,6 +33,8 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.live_events import Live, TextStreamed
+from fugu_cli.session.state import state_of
+from fugu_cli.session.verdicts import end_line
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def _request(records: Sequence[Recorded], number: int, start: int, end: int) -> 
         views.first_tests(events),
         rows,
         views.finished(events),
-        views.end_line(events),
+        end_line(state_of(events).request),
         undone,
         end,
     )

@@ -38,6 +38,8 @@ from fugu_cli.session.live_events import (
     ThoughtStreamed,
     Waiting,
 )
+from fugu_cli.session.state import state_of
+from fugu_cli.session.verdicts import end_line
 from fugu_cli.ui import workflow_text
 from fugu_cli.ui.blocks import (
     Block,
@@ -474,7 +476,7 @@ def _end_block(event: Finished, facts: Sequence[Event], seconds: float) -> EndBl
         fact.usage.input + fact.usage.output for fact in facts if isinstance(fact, Replied)
     )
     waited = sum(fact.waited for fact in facts if isinstance(fact, Permitted))
-    said = views.end_line(facts)
+    said = end_line(state_of(facts).request)
     if event.unreachable:
         said = views.EndLine(f"no connection to {', '.join(event.unreachable)}", "bad")
     told = event.reason == "failed" and any(isinstance(fact, Failed) for fact in facts)

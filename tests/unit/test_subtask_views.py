@@ -5,6 +5,7 @@ rolled back.
 from fugu_cli.coordinators import action_space
 from fugu_cli.messages import Call, FromUser
 from fugu_cli.session import views
+from fugu_cli.session.state import SessionState
 from fugu_cli.session.events import (
     Asked,
     Assigned,
@@ -67,8 +68,8 @@ def test_a_subtask_belongs_to_the_turn_whose_call_began_it() -> None:
 
 
 def test_a_subtask_stands_in_a_log_that_asks_its_prompt_alone() -> None:
-    shown = views.events_of_turn(facts(), 2)
-    assert shown == (
+    shown = SessionState(facts()).of_turn(2).events
+    assert tuple(shown) == (
         opened(),
         Asked(text="Fix b.py"),
         BEGUN.model_copy(update={"instruction": ""}),
@@ -101,7 +102,7 @@ def test_a_rollback_takes_the_subtasks_of_the_attempt_with_it() -> None:
 
 def test_a_coordinator_reads_what_the_same_subagent_did_last_and_who_is_out() -> None:
     out = {"coder": Exclusion(kind="network", message="down")}
-    assert views.events_to_assign(facts(), TASK, "Fix c.py", out) == (
+    assert tuple(SessionState(facts()).to_assign(TASK, "Fix c.py", out).events) == (
         opened(),
         Asked(text="Fix b.py"),
         BEGUN.model_copy(update={"instruction": "", "subtask": None}),
@@ -111,7 +112,7 @@ def test_a_coordinator_reads_what_the_same_subagent_did_last_and_who_is_out() ->
         Masked(agents=(("coder", out["coder"]),)),
     )
     other = TASK.model_copy(update={"name": "finder"})
-    assert views.events_to_assign(facts(), other, "Find it", {}) == (
+    assert tuple(SessionState(facts()).to_assign(other, "Find it", {}).events) == (
         opened(),
         Asked(text="Find it"),
     )

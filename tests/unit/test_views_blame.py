@@ -16,7 +16,8 @@ from fugu_cli.engine.blame import (
 )
 from fugu_cli.session.costs import TurnCost, turn_costs
 from fugu_cli.session.events import Event, FileChange, Merged, Recorded, Undone
-from fugu_cli.session.open_work import UndoHistory, undo_history
+from fugu_cli.session.open_work import UndoHistory
+from fugu_cli.session.views import undo_history
 from fugu_cli.snapshots.git_repositories import blob_id
 from tests.facts import asked, assigned, checked, opened, ran, replied, rolled_back, write
 

@@ -258,7 +258,7 @@ def _row(job: RolloutJob, events: Sequence[Event], end: Finished, solved: bool) 
             f"{failure.what}: {failure.kind}: {failure.message}" for failure in failures
         ),
         seed=job.seed,
-        usd=views.cost(events),
+        usd=views.cost(events, views.pool(events)),
         uses=tuple(
             AgentUse(agent=agent, role=role, turns=count) for (agent, role), count in uses.items()
         ),

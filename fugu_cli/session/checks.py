@@ -1,0 +1,106 @@
+"""Acceptance checks: commands of the user's or of an agent's that must pass in the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from fugu_cli.session.events import EVIDENCE, Event, Merged, Permitted, ToolRan, Undone
+from fugu_cli.session.turns import TASK
+from fugu_cli.system.bounded_json import parse_json
+
+ACCEPTANCE_CHECK, RUN_CHECK = "acceptance_check", "run_check"
+"""An agent's call that sets a check, which is ok where the check fails before the work; and fugu's
+runs of it after that, which are ok where it passes."""
+CHECK_SETTERS = frozenset({ACCEPTANCE_CHECK, "reproduce"})
+CHECK_RUNNERS = frozenset({RUN_CHECK, "run_reproduction"})
+"""With the names that logs of version 0.1.0 have."""
+
+
+@dataclass(frozen=True)
+class CheckStatus:
+    """A check of the newest request. `arguments`: of the tool, as JSON text. `ok`: its newest run
+    passed; `stale`: it has not run since files changed last. `suite`: it is the project's test
+    suite."""
+
+    arguments: str
+    by: Literal["user", "agent"]
+    output: str = ""
+    ok: bool = False
+    stale: bool = True
+    suite: bool = False
+
+    @property
+    def passes(self) -> bool:
+        """It passes on the files as they are."""
+        return self.ok and not self.stale
+
+    @property
+    def command(self) -> str:
+        """The command line, "" for arguments that cannot be read."""
+        return command_of(self.arguments)
+
+
+def command_of(arguments: str) -> str:
+    """The command line that the arguments of a check name; "" where they cannot be read."""
+    try:
+        given = parse_json(arguments)
+    except ValueError:
+        return ""
+    return str(given.get("command", "")) if isinstance(given, dict) else ""
+
+
+class CheckFold:
+    """The acceptance checks of a request, the user's first, as its events arrive."""
+
+    def __init__(self, until: Sequence[str]) -> None:
+        arguments = [json.dumps({"command": command}) for command in until]
+        self._checks = {text: CheckStatus(text, "user") for text in arguments}
+        self._files_changed = False
+        self._open_calls: set[str] = set()
+        self._evidence: set[str] = set()
+
+    def add(self, event: Event) -> None:
+        """Take the next event that the working tree is the result of."""
+        match event:
+            case Permitted() if event.allowed and event.call.tool != TASK:
+                (self._evidence if event.by == EVIDENCE else self._open_calls).add(event.call.id)
+            case ToolRan() if event.call.tool in CHECK_RUNNERS:
+                check = self._checks.get(event.call.arguments)
+                if check is not None:
+                    self._checks[event.call.arguments] = replace(
+                        check, output=event.output, ok=event.ok, stale=False
+                    )
+            case ToolRan():
+                self._open_calls.discard(event.call.id)
+                if event.changes and event.call.id not in self._evidence:
+                    self._mark_stale()
+                self._set_check(event)
+            case Merged() if event.changes:
+                self._mark_stale()
+            case Undone():
+                self._mark_stale()
+            case _:
+                pass
+
+    def _set_check(self, event: ToolRan) -> None:
+        arguments = event.call.arguments
+        if event.call.tool in CHECK_SETTERS and event.ok and arguments not in self._checks:
+            self._checks[arguments] = CheckStatus(
+                arguments, "agent", event.output, stale=self._files_changed
+            )
+
+    def _mark_stale(self) -> None:
+        self._files_changed = True
+        self._checks = {
+            arguments: replace(check, stale=True) for arguments, check in self._checks.items()
+        }
+
+    def checks(self) -> tuple[CheckStatus, ...]:
+        """Return the checks. While a call runs, or was killed in the middle, all are stale."""
+        checks = tuple(self._checks.values())
+        if not self._open_calls:
+            return checks
+        return tuple(replace(check, stale=True) for check in checks)

@@ -1,0 +1,513 @@
+"""One request of a session and everything that follows from its events."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from fugu_cli.messages import Effort
+from fugu_cli.session.checks import CheckStatus
+from fugu_cli.session.events import (
+    Asked,
+    Assigned,
+    Event,
+    Exclusion,
+    Failed,
+    FileChange,
+    FileEffects,
+    Finished,
+    Masked,
+    Member,
+    Merged,
+    Opened,
+    Permitted,
+    Planned,
+    Replied,
+    ToolRan,
+    net_changes,
+)
+from fugu_cli.session.outcome import TestRun, TestsBefore, WorkFold
+from fugu_cli.session.turns import (
+    STOPPED,
+    CallRecord,
+    EffectiveFold,
+    Turn,
+    TurnFold,
+    Verdict,
+    call_records,
+    interrupted_calls,
+    verdict_of,
+)
+from fugu_cli.session.workflows import Workflow, final_text, turn_for_user, turn_that_answers
+
+
+class RequestState:
+    """A request as it stands: grows with its events, and derives each value at most once between
+    two of them. Without events it is the request of a session in which nothing was asked.
+    """
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.events: list[Event] = list(events)
+        """From its Asked on, oldest first. The list grows; do not change it."""
+        self._folded = 0
+        """Count of the events that the folds have taken."""
+        self._turns = TurnFold()
+        self._effective = EffectiveFold()
+        self._work = WorkFold()
+
+    def add(self, event: Event) -> None:
+        """Take the next event."""
+        self.events.append(event)
+        for name in vars(self).keys() & _DERIVED:
+            del vars(self)[name]
+
+    def _fold(self) -> None:
+        """Give the folds the events they have not taken yet."""
+        if not self._folded:
+            self._work = self._new_work()
+        for event in self.events[self._folded :]:
+            self._turns.add(event)
+            count = len(self._effective.events)
+            if self._effective.add(event):
+                self._work, count = self._new_work(), 0
+            for effective in self._effective.events[count:]:
+                self._work.add(effective)
+        self._folded = len(self.events)
+
+    def _new_work(self) -> WorkFold:
+        return WorkFold(self.asked.until if self.asked is not None else ())
+
+    # What was asked, and how it ended
+
+    @cached_property
+    def asked(self) -> Asked | None:
+        """The request itself."""
+        first = self.events[0] if self.events else None
+        return first if isinstance(first, Asked) else None
+
+    def effort_for(self, member: Member) -> Effort:
+        """Return how much the request lets an agent reason; "" where it does not say so, or the
+        agent cannot be told.
+        """
+        return self.asked.effort if self.asked is not None and member.reasoning else ""
+
+    @cached_property
+    def finished(self) -> Finished | None:
+        """How the request ended; None while it runs, or where it was stopped and the session was
+        opened again.
+        """
+        opened_again = False
+        for event in reversed(self.events):
+            if isinstance(event, Finished):
+                return None if opened_again and event.reason in STOPPED else event
+            opened_again = opened_again or isinstance(event, Opened)
+        return None
+
+    @cached_property
+    def start_snapshot(self) -> str:
+        """The id of the snapshot of the working tree before the request did anything to it; ""
+        where it did nothing, and outside git.
+        """
+        for event in self.events:
+            if isinstance(event, Asked | Assigned | Permitted) and event.snapshot:
+                return event.snapshot
+        return ""
+
+    @cached_property
+    def has_picture(self) -> bool:
+        """The request came with a picture, or a tool has returned one for it."""
+        return any(
+            media.is_picture
+            for event in self.events
+            if isinstance(event, Asked | ToolRan)
+            for media in event.media
+        )
+
+    # Turns
+
+    @cached_property
+    def turns(self) -> tuple[Turn, ...]:
+        """Its turns, oldest first, each with its subtasks. Events of no turn (`baseline`) are in
+        none.
+        """
+        self._fold()
+        return self._turns.turns()
+
+    @cached_property
+    def every_turn(self) -> tuple[Turn, ...]:
+        """The turns and the subtasks in the order they began."""
+        every = (each for turn in self.turns for each in (turn, *turn.subtasks))
+        return tuple(sorted(every, key=lambda turn: turn.number))
+
+    def turn(self, number: int) -> Turn | None:
+        """Return the turn or subtask with this number."""
+        return next((turn for turn in self.every_turn if turn.number == number), None)
+
+    @cached_property
+    def turns_since_opened(self) -> tuple[Turn, ...]:
+        """The turns since the session was opened the last time."""
+        assigned = before = 0
+        for event in self.events:
+            if isinstance(event, Assigned) and event.subtask is None:
+                assigned += 1
+            elif isinstance(event, Opened):
+                before = assigned
+        return self.turns[before:]
+
+    @cached_property
+    def unable_turns(self) -> tuple[Turn, ...]:
+        """The turns in which agents gave the request up since the session was opened the last time.
+        A workflow's step is given up for itself, and is not among them."""
+        return tuple(
+            turn
+            for turn in self.turns_since_opened
+            if turn.unable is not None and not turn.assigned.plan
+        )
+
+    @cached_property
+    def open_subtasks(self) -> tuple[Turn, ...]:
+        """Subtasks that have not come to an end: nothing closed them, and the call that began them
+        has no result.
+        """
+        subtasks = []
+        for turn in self.turns:
+            waiting = {run.permitted.call.id for run in turn.runs if run.result is None}
+            for subtask in turn.subtasks:
+                began = subtask.assigned.subtask
+                is_closed = subtask.failed or subtask.interrupted
+                if not is_closed and began is not None and began.call in waiting:
+                    subtasks.append(subtask)
+        return tuple(subtasks)
+
+    @cached_property
+    def baseline(self) -> tuple[CallRecord, ...]:
+        """What fugu ran before the first turn: evidence, and what the request attaches."""
+        begin = next(
+            (index for index, event in enumerate(self.events) if isinstance(event, Assigned)),
+            len(self.events),
+        )
+        return call_records(self.events[:begin])
+
+    @cached_property
+    def counted_turns(self) -> tuple[Turn, ...]:
+        """The turns whose work counts: those that neither failed nor were interrupted, and of a
+        Worker's cut turns those that changed something, where there are acceptance checks and all
+        of them pass."""
+        done = bool(self.checks) and not self.unmet_checks
+        counted = []
+        for turn in self.turns:
+            is_cut = turn.failed or turn.interrupted
+            is_work = turn.assigned.role == "worker" and (turn.changes or interrupted_calls(turn))
+            if not is_cut or (done and is_work):
+                counted.append(turn)
+        return tuple(counted)
+
+    @cached_property
+    def has_worker_answer(self) -> bool:
+        """A Worker came to its last word without giving up, or changed something, as a killed call
+        may have.
+        """
+        return any(
+            (turn.concluded and turn.unable is None) or turn.changes or interrupted_calls(turn)
+            for turn in self.counted_turns
+            if turn.assigned.role == "worker"
+        )
+
+    @cached_property
+    def answered_by(self) -> Turn | None:
+        """The turn whose words are the answer: the newest Worker's, without any Worker the newest
+        reply's. None before the first reply.
+        """
+        spoken = [turn for turn in self.turns if turn.replies]
+        workers = [turn for turn in spoken if turn.assigned.role == "worker"]
+        if not spoken:
+            return None
+        newest = (workers or spoken)[-1]
+        return (self.user_facing_turn if newest.assigned.plan else None) or newest
+
+    @cached_property
+    def answer(self) -> str:
+        """The last words of the turn that answers; where it only wrote files, which ones."""
+        return final_text(self.answered_by) if self.answered_by is not None else ""
+
+    # Agents that cannot act
+
+    @cached_property
+    def failed_agents(self) -> dict[str, Exclusion]:
+        """Agents that failed: excluded until the next request, or until the session is opened
+        again.
+        """
+        failed: dict[str, Exclusion] = {}
+        for event in self.events:
+            if isinstance(event, Opened):
+                failed.clear()
+            elif isinstance(event, Masked):
+                failed = dict(event.agents)
+            elif isinstance(event, Failed):
+                failed[event.what] = Exclusion(
+                    kind=event.kind, message=event.message, unreachable=event.unreachable
+                )
+        return failed
+
+    @cached_property
+    def failed_since_reply(self) -> frozenset[str]:
+        """Agents that failed after the newest reply, or with nobody having answered at all."""
+        failed: set[str] = set()
+        for event in self.events:
+            if isinstance(event, Opened | Replied):
+                failed.clear()
+            elif isinstance(event, Failed):
+                failed.add(event.what)
+        return frozenset(failed)
+
+    @cached_property
+    def failed_turns(self) -> Counter[str]:
+        """Each agent's failures since the request was asked, or the session opened again."""
+        failures: Counter[str] = Counter()
+        for event in self.events:
+            if isinstance(event, Opened):
+                failures.clear()
+            elif isinstance(event, Failed) and event.kind != "switched":
+                failures[event.what] += 1
+        return failures
+
+    @cached_property
+    def probed_since_reply(self) -> bool:
+        """Whether an unavailable agent was tried, for want of others, since the newest reply."""
+        for event in reversed(self.events):
+            if isinstance(event, Opened | Replied):
+                return False
+            if isinstance(event, Masked) and event.probed:
+                return True
+        return False
+
+    # Workflows
+
+    @cached_property
+    def plans(self) -> tuple[Planned, ...]:
+        """Every reply of the planner, oldest first."""
+        return tuple(event for event in self.events if isinstance(event, Planned))
+
+    @cached_property
+    def workflows(self) -> tuple[Workflow, ...]:
+        """The plans with steps, oldest first."""
+        return tuple(
+            Workflow(
+                number,
+                planned,
+                tuple(turn for turn in self.turns if turn.assigned.plan == number),
+            )
+            for number, planned in enumerate(self.plans, start=1)
+            if planned.steps
+        )
+
+    @cached_property
+    def merges(self) -> tuple[Merged, ...]:
+        """What was taken over from worktrees."""
+        return tuple(event for event in self.events if isinstance(event, Merged))
+
+    @cached_property
+    def answering_turn(self) -> Turn | None:
+        """The turn that answers a request done by workflows. None without one."""
+        return turn_that_answers(self.workflows)
+
+    @cached_property
+    def user_facing_turn(self) -> Turn | None:
+        """The turn of a workflow whose words the user gets."""
+        return turn_for_user(self.workflows, self.merges, self.turns)
+
+    # Files
+
+    @cached_property
+    def effective(self) -> Sequence[Event]:
+        """The events that the working tree is the result of: without draws that were rolled back,
+        without what was done in worktrees and what the user undid.
+        """
+        self._fold()
+        return tuple(self._effective.events)
+
+    @cached_property
+    def claimed_changes(self) -> tuple[FileChange, ...]:
+        """Every change of a file, in order; undone ones are gone."""
+        self._fold()
+        return tuple(self._work.changes)
+
+    @cached_property
+    def changes(self) -> dict[str, FileChange]:
+        """Net changes by path: the first `before` and the last `after`; undone ones are gone."""
+        return net_changes(self.claimed_changes)
+
+    @cached_property
+    def is_work(self) -> bool:
+        """The request changed files, or may have: not only while a command ran that does not name
+        them, when the user may have saved them.
+        """
+        return bool(net_changes(each for each in self.claimed_changes if not each.while_ran))
+
+    @cached_property
+    def unsnapshotted_changes(self) -> dict[str, FileChange]:
+        """Net changes of files that no snapshot holds, by path."""
+        return net_changes(each for each in self.claimed_changes if each.beside)
+
+    @cached_property
+    def file_effects(self) -> FileEffects:
+        """What the request did to files, as one change for each; what was rolled back is gone."""
+        self._fold()
+        return FileEffects(self.claimed_changes, tuple(self._work.attributes)).net
+
+    # Tests and checks
+
+    @cached_property
+    def tests(self) -> TestRun | None:
+        """The newest finished run of all tests. `stale`: files were changed after it."""
+        self._fold()
+        return self._work.tests()
+
+    @cached_property
+    def tests_skipped(self) -> bool:
+        """The user ended the newest run of the tests, and nothing was changed since."""
+        self._fold()
+        return self._work.skipped
+
+    @cached_property
+    def tests_refused(self) -> str:
+        """Why fugu was not allowed to run the tests; "" where it ran them or was not to."""
+        self._fold()
+        return self._work.refused
+
+    @cached_property
+    def first_tests(self) -> TestRun | None:
+        """The first run of all tests, if nothing was changed before it."""
+        self._fold()
+        return self._work.first_tests()
+
+    @cached_property
+    def tests_before(self) -> TestsBefore:
+        """What is known of how the tests stood before the request."""
+        self._fold()
+        return self._work.tests_before()
+
+    @cached_property
+    def regressions(self) -> tuple[str, ...]:
+        """Ids of the tests that passed before the request and fail now."""
+        run = self.tests
+        if run is None or run.ok or run.report is None:
+            return ()
+        return tuple(id for id in run.report.failing if id in self.tests_before.passed)
+
+    @cached_property
+    def has_regressions(self) -> bool:
+        """Tests that passed before the request fail now, or cannot be run any more: by id where the
+        runner gives ids, else by their number, else by the exit code.
+        """
+        run = self.tests
+        if run is None or run.ok or run.empty:
+            return False
+        before = self.tests_before
+        if run.unable:
+            return before.ok is True
+        if run.report is not None and run.report.by_id:
+            return bool(self.regressions)
+        if run.failed is not None and before.count is not None:
+            return run.failed > before.count
+        return before.ok is True
+
+    @cached_property
+    def failing_unknown(self) -> bool:
+        """Whether tests fail after a change, and how they stood before could not be found out."""
+        run = self.tests
+        if run is None or run.stale or not run.fails or not self.changes:
+            return False
+        before = self.tests_before
+        if not before.unknown:
+            return False
+        if run.report is not None and run.report.by_id:
+            return not set(run.report.failing) <= before.failed | before.passed
+        return before.ok is None and before.count is None
+
+    @cached_property
+    def lookup_due(self) -> tuple[str, ...] | None:
+        """The ids of failing tests of which nobody knows how they stood before the request; ()
+        where the runner gives no ids, or where only removed tests are to be found; None where
+        nothing is to be looked up.
+        """
+        run = self.tests
+        if run is None or run.stale or not self.changes:
+            return None
+        before, was_looked_up = self.tests_before, bool(self._work.lookups)
+        if run.unable:
+            if before.ok is None and not was_looked_up:
+                return ()
+        elif run.fails:
+            if run.report is not None and run.report.by_id:
+                unknown = tuple(id for id in run.report.failing if id not in before.looked_up)
+                if unknown:
+                    return unknown
+            elif before.ok is None and before.count is None and not was_looked_up:
+                return ()
+        return () if self._work.test_edited_since_lookup else None
+
+    @cached_property
+    def checks(self) -> tuple[CheckStatus, ...]:
+        """The acceptance checks, the user's first. A check that was killed in the middle is
+        stale.
+        """
+        if self.asked is None:
+            return ()
+        self._fold()
+        checks = []
+        for check in self._work.checks.checks():
+            is_suite = self.asked.test_command is not None and (
+                check.command == self.asked.test_command
+            )
+            checks.append(self._with_suite(check) if is_suite else check)
+        return tuple(checks)
+
+    def _with_suite(self, check: CheckStatus) -> CheckStatus:
+        """The check of the test suite, as the newest run of the suite says."""
+        run = self.tests
+        if run is None:
+            return replace(check, suite=True, ok=False, stale=True)
+        passes = run.ok and not run.empty
+        return replace(check, suite=True, output=run.output, ok=passes, stale=run.stale)
+
+    @cached_property
+    def unmet_checks(self) -> tuple[CheckStatus, ...]:
+        """The checks that do not pass on the files as they are, or have not run on them."""
+        return tuple(check for check in self.checks if not check.passes)
+
+    @cached_property
+    def suite_decides(self) -> bool:
+        """The test suite is an acceptance check."""
+        return any(check.suite for check in self.checks)
+
+    @cached_property
+    def acceptance_blocker(self) -> str:
+        """Why no verdict can accept the work as it is; "" where a Verifier decides."""
+        if self.has_regressions:
+            if self.tests is not None and self.tests.unable:
+                return "the tests could be run before this request and cannot be run now"
+            return "tests that passed before fail now"
+        if self.failing_unknown:
+            return "tests fail, and it is not known whether they failed before"
+        if not self.unmet_checks:
+            return ""
+        first = self.unmet_checks[0]
+        if first.suite:
+            return "the tests must pass and do not"
+        return f"an acceptance check fails: {first.command}"
+
+    def verdict(self, turn: Turn) -> Verdict | None:
+        """Return a closed Verifier turn's verdict; None for other turns. What speaks against the
+        work turns ACCEPT into REVISE.
+        """
+        if turn.assigned.role != "verifier" or not turn.replies:
+            return None
+        return "REVISE" if self.acceptance_blocker else verdict_of(turn.text)
+
+
+_DERIVED = frozenset(
+    name for name, value in vars(RequestState).items() if isinstance(value, cached_property)
+)
