@@ -5,7 +5,6 @@ rolled back.
 from fugu_cli.coordinators import action_space
 from fugu_cli.messages import Call, FromUser
 from fugu_cli.session import views
-from fugu_cli.session.state import SessionState
 from fugu_cli.session.events import (
     Asked,
     Assigned,
@@ -17,6 +16,7 @@ from fugu_cli.session.events import (
     Subtask,
     Undone,
 )
+from fugu_cli.session.state import SessionState
 from tests.facts import STRONG, asked, assigned, opened, prompt_of, ran, replied, write
 
 CALL = Call.make("t1-0-0", "task", description="fix b", prompt="Fix b.py", agent="fixer")
