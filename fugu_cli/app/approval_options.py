@@ -43,9 +43,7 @@ class PendingCall:
 
 @dataclass(frozen=True)
 class Pending:
-    """What waits beside the question that is shown: `number` is its place among `total`, `others`
-    come after it.
-    """
+    """The other waiting calls. `number` is the shown question's place among `total`."""
 
     number: int = 1
     total: int = 1
@@ -72,7 +70,9 @@ def _is_listed_whole(call: Call) -> bool:
 
 
 def covered(call: Call, judgement: Judgement) -> str:
-    """What a yes for the session covers: ``edits in src/``, ```pytest *```, `exactly this`."""
+    """Describe what a yes for the session covers: ``edits in src/``, ```pytest *```, `exactly
+    this`.
+    """
     name, _, argument = judgement.rule.removesuffix(")").partition("(")
     if name == "edit" and argument.endswith("/**"):
         said = f"edits in {argument.removesuffix('**')}"

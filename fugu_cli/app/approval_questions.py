@@ -35,12 +35,12 @@ class ApprovalQuestion:
 
     @property
     def asked(self) -> tuple[Call, policy.Judgement]:
-        """What people read."""
+        """The call and judgement that people read."""
         return self.call, self.judgement
 
 
 class ApprovalQuestions:
-    """What is asked about the calls of one request."""
+    """The questions about the calls of one request."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         """`changed` is called when a question comes or goes."""
@@ -76,7 +76,7 @@ class ApprovalQuestions:
 
     @property
     def pending(self) -> Pending:
-        """What waits beside the oldest question."""
+        """The calls that wait besides the oldest question."""
         if not self.questions:
             return ALONE
         first, *more = self.questions
@@ -121,7 +121,7 @@ def _is_the_same(judgement: policy.Judgement, shown: policy.Judgement | None) ->
 def _same_reply(
     session: SessionProtocol, call: Call, asked: Sequence[Call]
 ) -> tuple[int, tuple[PendingCall, ...]]:
-    """How many calls of the call's reply were asked about, and those after it that will be."""
+    """Return how many calls of the same reply were asked about, and the later ones that will be."""
     from fugu_cli.engine.tool_calls import asks_about
 
     reply = next(
@@ -167,7 +167,7 @@ class ApprovalQueue:
 
     @property
     def pending(self) -> Pending:
-        """What waits beside it."""
+        """The calls that wait besides it."""
         return self._pending
 
     def ask(self, questions: Sequence[ApprovalQuestion], pending: Pending = ALONE) -> None:
@@ -183,7 +183,7 @@ class ApprovalQueue:
             self._looking = asyncio.get_running_loop().create_task(self._look())
 
     async def _look(self) -> None:
-        """What the oldest one would change; another one may be the oldest then."""
+        """Prepare the patch of the oldest question. Another one may be the oldest afterwards."""
         question = self._questions[0]
         self._patch = await asyncio.to_thread(patches.approval_patch, question.call, self._root)
         self._shown, self._looking = question, None

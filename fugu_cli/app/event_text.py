@@ -57,7 +57,7 @@ def subtask_of(event: Event, before: Sequence[Event]) -> Subtask | None:
 
 
 def subtask_line(event: Event) -> str:
-    """What is shown of a subtask's fact below the call that began it; "" for most."""
+    """Return the line of a subtask's event below the call that began it, "" for most events."""
     match event:
         case Assigned():
             return f"{escape_invisible(event.agent)} takes it" + (
@@ -137,7 +137,7 @@ def pause_text(event: Live) -> str:
 
 
 def team_line(opened: Opened) -> str:
-    """Who is in the pool and who chooses: `router: trinity · models: a (cheap), b (strong)`."""
+    """Return the coordinator and the pool: `router: trinity · models: a (cheap), b (strong)`."""
     kind, _, fixed = opened.coordinator.partition(":")
     if kind == "single" and fixed:
         return f"model: {fixed} (fixed)"
@@ -182,13 +182,13 @@ VERDICT_MARKS: dict[views.Verdict, tuple[str, str]] = {
     "ACCEPT": ("✓ accepted", "good"),
     "REVISE": ("↻ needs another try", "warn"),
 }
-"""How a verdict is drawn, and its tone."""
+"""The text and tone of each verdict."""
 STOPS = {
     "length": "cut at the reply limit",
     "refusal": "the model refused",
     "cut": "the reply was cut off",
 }
-"""What is said of a reply that did not come to its end."""
+"""The text for each reply that did not end normally."""
 
 
 def file_notes(event: ToolRan) -> list[str]:
@@ -236,7 +236,7 @@ def test_counts_text(ok: bool, output: str) -> str:
 
 
 def tool_name(call: Call) -> str:
-    """What people read as the name of a call's tool."""
+    """Return the name of a call's tool for people."""
     return (
         "tests before the request"
         if call.tool == views.TESTS_BEFORE
@@ -252,8 +252,11 @@ def describe_call(call: Call) -> str:
 
 
 def approval_target(call: Call, target: str) -> str:
-    """What is asked about, in full: the arguments, where the target does not say all that the call
-    will do. The name of the tool stands above it."""
+    """Return the object of an approval in full, with the arguments if the target does not say
+    everything.
+
+    The name of the tool is shown above it.
+    """
     target = (
         target.removeprefix(f"{call.tool}(").removesuffix(")")
         if target.startswith(f"{call.tool}(")

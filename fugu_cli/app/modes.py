@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 AUTO = "auto"
 """The word that gives a decision back to the coordinator, or to an agent's entry."""
 MODE_CYCLE: tuple[policy.Mode, ...] = ("plan", "ask", "edit", "auto")
-"""What the mode key goes through; yolo is only for the command line and `/mode`."""
+"""The modes that the mode key cycles through. yolo is only for the command line and `/mode`."""
 MODE_HELP: dict[str, str] = {
     "plan": "reads only; writes and runs nothing",
     "ask": "asks before every change and command",
@@ -22,7 +22,7 @@ MODE_HELP: dict[str, str] = {
     "auto": "also runs commands, except those that need a yes every time",
     "yolo": "never asks",
 }
-"""What each mode does, in a line."""
+"""Each mode in one line."""
 
 
 def all_modes() -> tuple[Mode, ...]:

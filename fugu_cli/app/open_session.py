@@ -39,16 +39,18 @@ if TYPE_CHECKING:
     from fugu_cli.tools.web_search import SearchEngine
 
 KINDS_SECONDS = 5.0
-"""How long a session that closes waits for the kinds of its requests to be read."""
+"""Seconds that a closing session waits until the kinds of its requests are read."""
 GOING_ON = 3
-"""How often Stop hooks may send the work on, after a request of the user's."""
+"""How many times Stop hooks may continue the work after one request of the user."""
 
 
 @dataclass(frozen=True)
 class SessionExtras:
-    """What the user's environment and configuration bring beside servers and hooks. `lacking`:
-    sentences about what is wanted and cannot be had. `recovered`: about interrupted undos that were
-    finished when the session was opened."""
+    """Optional parts of a session besides servers and hooks.
+
+    `lacking` are sentences about parts that were wanted but are missing. `recovered` are sentences
+    about interrupted undos that were finished when the session was opened.
+    """
 
     collector: CollectorLink | None = None
     checkers: LanguageServers | None = None
@@ -84,7 +86,7 @@ class Session:
     decide: Callable[[Config], Coordinator]
     """The coordinator of a configuration: for pins and exclusions."""
     permissions_file: str
-    """Where the rules stand that `allow_always` writes."""
+    """The file to which `allow_always` adds rules."""
     pinned: str | None = None
     excluded: frozenset[str] = frozenset()
     servers: McpServers | None = None
@@ -92,11 +94,11 @@ class Session:
     library: SkillLibrary = field(default_factory=SkillLibrary)
     """The skills, custom commands and subagents that count."""
     effort: Effort = ""
-    """How much agents may reason from the next request on; "" leaves it to each entry."""
+    """The reasoning effort from the next request on, "" for each entry's own."""
     answer_schema: str = ""
     """The JSON schema, as text, that answers must follow; "" where there is none."""
     extras: SessionExtras = SessionExtras()
-    """What looks along: a collector, language servers, a search engine."""
+    """A collector, language servers, a search engine."""
     tier: str = "fugu"
     """`fugu` or `ultra`, from the next request on."""
     outcomes: OutcomeStore | None = None
@@ -149,8 +151,8 @@ class Session:
         await _record(self, asked)
 
     def go_on(self) -> bool:
-        """Whether there is a request to finish. One that a limit or a failure stopped is opened
-        again for that.
+        """Return whether there is a request to finish. Reopens one that a limit or a failure
+        stopped.
         """
         end, opened = views.finished(self.log.events), views.opened(self.log.events)
         if end is not None and end.reason in views.STOPPED and opened is not None:
@@ -379,9 +381,7 @@ def _test_command(session: Session) -> str | None:
 
 
 async def _left_to_do(session: Session, end: Finished, tried: int) -> str:
-    """What a Stop hook asks for before the work may rest: the next request. "" when nothing, or too
-    often.
-    """
+    """Return the next request that a Stop hook wants, "" if none or too many."""
     if session.environment.hooks is None:
         return ""
     said = {
@@ -413,5 +413,5 @@ def _chosen_team(session: Session) -> Team:
 
 
 def _source(log: Log) -> str:
-    """How a session began, for hooks."""
+    """Return whether the session is new or resumed, in the words of hooks."""
     return "startup" if views.asked(log.events) is None else "resume"

@@ -27,7 +27,9 @@ def read_nothing(path: str) -> None:
 
 
 def patch_of_call(call: Call, read: ReadFile = read_nothing) -> str:
-    """What an edit, write or apply_patch call changes, as a unified diff; "" for any other call."""
+    """Return the change of an edit, write or apply_patch call as a unified diff, "" for other
+    calls.
+    """
     try:
         arguments = parse_json(call.arguments)
     except ValueError:
@@ -48,8 +50,8 @@ def patch_of_call(call: Call, read: ReadFile = read_nothing) -> str:
 
 
 def approval_patch(call: Call, root: Path) -> str:
-    """What a call in `root` is about to change, with the lines around it; "" where that is nothing.
-    For a thread.
+    """Return the change that a call in `root` would make, with context lines, "" if none. Runs in a
+    thread.
     """
 
     def read(path: str) -> str | None:

@@ -1,8 +1,8 @@
-"""What the interface remembers between sessions: typed requests, the panel's width, the theme. No
+"""Things that the interface remembers between sessions: typed requests, panel width, theme. No
 session state.
 
-Small files in a folder the caller names. A file that cannot be read counts as empty, one that
-cannot be written is not worth a word: nothing of the user's work is in them.
+Small files in a folder that the caller names. An unreadable file counts as empty, and a failed
+write is ignored: they hold none of the user's work.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ KEPT_REQUESTS = 2000
 
 @dataclass(frozen=True)
 class Preferences:
-    """How the screen was left. None: never said; then the full screen notifies and the inline mode
-    does not.
+    """The remembered settings. None means never set: then the full screen notifies and the inline
+    mode does not.
     """
 
     theme: str = ""
@@ -64,8 +64,8 @@ def _read(path: Path) -> Preferences:
 
 
 class InputHistory:
-    """What was typed, the newest last, over all sessions. Walks back and forth from the text that
-    is being typed.
+    """The typed texts of all sessions, the newest last. Steps back and forth, starting at the text
+    being typed.
     """
 
     def __init__(self, folder: Path) -> None:

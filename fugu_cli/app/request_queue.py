@@ -38,7 +38,7 @@ def garbage_collection_paused() -> Iterator[None]:
 
 
 class QueueListener(Protocol):
-    """Who shows the session."""
+    """Shows the session."""
 
     def replayed(self, records: Sequence[Recorded]) -> None:
         """A session was opened with these lines."""
@@ -193,7 +193,7 @@ class RequestQueue:
 
     @property
     def stopping(self) -> bool:
-        """What runs was cut, and ends what it started."""
+        """Whether the running work was interrupted and is still ending its processes."""
         return self.running and self._cut
 
     async def open(self, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]) -> bool:
@@ -222,9 +222,7 @@ class RequestQueue:
         await self._drive(typed)
 
     async def send_queued(self) -> None:
-        """What waits, after the request before it was cut off. Returns when nothing is left to
-        do.
-        """
+        """Run the queued requests after an interrupted one. Returns when none is left."""
         if self.queue and not self.running and self.session is not None:
             await self._drive(self.queue.pop(0))
 

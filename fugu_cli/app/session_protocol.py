@@ -1,8 +1,7 @@
-"""What the interface needs of a session and of whoever opens sessions, each part as protocols of
-what it needs.
+"""The protocols that interfaces need of a session and of its opener.
 
-Between the interface and wiring, which fulfils them. Tests fulfil them with a log in memory and
-scripted agents.
+Between the interfaces and wiring, which implements them. Tests implement them with a log in memory
+and scripted agents.
 """
 
 from __future__ import annotations
@@ -25,12 +24,10 @@ if TYPE_CHECKING:
 
 
 class DrivenSession(Protocol):
-    """What is needed to run requests in a session, one after the other. The log is what is
-    drawn.
-    """
+    """A session that runs requests one after the other. Interfaces draw its log."""
 
     effort: Effort
-    """How much agents may reason from the next request on; "" leaves it to each entry."""
+    """The reasoning effort from the next request on, "" for each entry's own."""
     log: Log
     """The facts."""
     tier: str
@@ -51,9 +48,7 @@ class DrivenSession(Protocol):
         beside the request."""
 
     def go_on(self) -> bool:
-        """Whether there is a request to finish; one that a limit stopped is opened again for
-        that.
-        """
+        """Return whether there is a request to finish. Reopens one that a limit stopped."""
 
     async def run(self) -> Finished:
         """Drive the newest request to its end. Cancelling it interrupts."""
@@ -76,17 +71,17 @@ class SessionProtocol(DrivenSession, Protocol):
     """An open session. `team` and `environment` may be exchanged between turns."""
 
     environment: Environment
-    """Where, under which rules."""
+    """The place and the rules of the work."""
     servers: McpServers | None
     """The MCP servers; None where there are none."""
     excluded: frozenset[str]
     """Agents that are never chosen: `exclude` replaces them."""
     team: Team
-    """Who works."""
+    """The agents."""
     library: SkillLibrary
     """The skills, custom commands and subagents that count."""
     permissions_file: str
-    """Where the rules stand that `allow_always` writes."""
+    """The file to which `allow_always` adds rules."""
 
     @property
     def warm(self) -> Callable[[], None]:
@@ -114,18 +109,19 @@ class SessionProtocol(DrivenSession, Protocol):
 
 @dataclass(frozen=True)
 class SetupOffer:
-    """What lets models work: `providers` whose keys are known, each with its variable; `download`
-    names the missing small models and their size, "" where none is missing."""
+    """The ways to get working models: `providers` with the variables of their keys, and the missing
+    small models with their size in `download`, "" for none.
+    """
 
     providers: tuple[tuple[str, str], ...] = ()
     download: str = ""
 
 
 class ModelSetup(Protocol):
-    """What there is of what models need, and how the rest is got."""
+    """Reports what models need and gets what is missing."""
 
     def doctor(self) -> str:
-        """What is there and what is missing, as text. Called in a thread."""
+        """Return what is installed and what is missing as text. Called in a thread."""
 
     def lacking(self) -> tuple[str, ...]:
         """Sentences on agents of the pool that cannot work yet. Raises FuguError where none can.
@@ -133,7 +129,7 @@ class ModelSetup(Protocol):
         """
 
     def offer(self) -> SetupOffer:
-        """What lets models work where none can."""
+        """Return the ways to get working models if there are none."""
 
     def keep_key(self, provider: str, key: str) -> str:
         """Keep a provider's key; sessions opened from now on have its agents. Returns where it is
@@ -144,7 +140,7 @@ class ModelSetup(Protocol):
 
 
 class SessionOpener(Protocol):
-    """Where sessions of one folder are begun, found and kept."""
+    """Opens, finds and stores the sessions of one folder."""
 
     @property
     def root(self) -> Path:
@@ -152,7 +148,7 @@ class SessionOpener(Protocol):
 
     @property
     def setup(self) -> ModelSetup:
-        """What lets this folder's models work."""
+        """The setup of this folder's models."""
 
     @property
     def ignored(self) -> Sequence[Path]:
@@ -196,9 +192,12 @@ class SessionOpener(Protocol):
 
 @dataclass(frozen=True)
 class InterfaceOptions:
-    """How the interface is opened. `state` is a folder for what it remembers (history, panel width,
-    theme); `keys` the user's own keys by action; `vi`: the prompt takes vi's; `status_command`
-    prints a line below it; `added` are folders beside the repository."""
+    """Options of the interface.
+
+    `state` is the folder for history, panel width and theme. `keys` are the user's keys by action.
+    `vi`: the prompt uses vi's keys. `status_command` prints a line below it. `added` are folders
+    besides the repository.
+    """
 
     state: Path
     resume: str | None = None

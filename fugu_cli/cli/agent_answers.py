@@ -59,7 +59,9 @@ class AgentAnswer(Generic[Answer]):
     dollars: float
     session: Path
     is_estimated: bool = False
-    """Whether a server did not count a part of `dollars`, or a price is only assumed."""
+    """Whether a part of `dollars` is estimated: a server did not count tokens, or a price is
+    assumed.
+    """
 
 
 async def agent_answer(loaded: LoadedConfig, asked: AgentQuestion[Answer]) -> AgentAnswer[Answer]:

@@ -68,7 +68,7 @@ def group(help: str, default: Callable[[], int] | None = None) -> typer.Typer:
 
 
 def show_configured() -> int:
-    """What `fugu coordinator` alone does."""
+    """Run `fugu coordinator` without a subcommand."""
     return coordinator_show()
 
 
@@ -206,7 +206,7 @@ def train_sessions() -> int:
 
 
 def list_mcp_servers() -> int:
-    """What `fugu mcp` alone does."""
+    """Run `fugu mcp` without a subcommand."""
     return mcp_list()
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def as_usage_errors() -> Iterator[None]:
-    """What the learned coordinator cannot use is a mistake of the command line here."""
+    """Turn faults of the learned coordinator into usage errors."""
     try:
         with backbone_files.required_libraries():
             yield
@@ -112,9 +112,7 @@ def _largest_offsets(made: Checkpoint) -> dict[str, float]:
 
 
 def _fits_here(made: Checkpoint, config: Config) -> str:
-    """Whether the configured backbone and pool can be used with it, as far as that is known without
-    loading.
-    """
+    """Describe whether the checkpoint fits the configured backbone and pool, without loading them."""
     try:
         found = configured_backbone(config)
         if found is None:
@@ -351,14 +349,12 @@ def _writable(out: Path, write: Callable[[], None]) -> None:
 
 
 SESSION_ID = re.compile(r"latest|\d{8}-\d{6}(-[0-9a-f]{1,4})?")
-"""What is a session's id and not a request; others can be named with --session."""
+"""Matches the id of a session. Other sessions can be named with --session."""
 
 
 @dataclass(frozen=True)
 class DecisionPoint:
-    """Where to decide: after these facts, among these agents. `name` is the session's, "" for a
-    request.
-    """
+    """The events and agents of a decision. `name` is the session's, "" for a request."""
 
     events: tuple[Event, ...]
     members: tuple[Member, ...]
@@ -451,8 +447,8 @@ def _new_request(text: str, loaded: LoadedConfig) -> DecisionPoint:
 def coordinator_of(
     flags: RouteFlags, loaded: LoadedConfig, members: tuple[Member, ...]
 ) -> Coordinator:
-    """What the flags and the configuration name, for these agents. Raises UsageError where it
-    cannot be had.
+    """Build the coordinator that the flags and the configuration name. Raises UsageError if that is
+    impossible.
     """
     config = loaded.config
     wanted = (flags.checkpoint, flags.backbone, flags.format, flags.roles)

@@ -71,7 +71,7 @@ def needed_models(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]
 
 
 def missing_models(config: Config, environ: Mapping[str, str]) -> tuple[tuple[str, ...], float]:
-    """Those that are not on this machine, and their size in gigabytes."""
+    """Return the models that are not on this machine, and their size in gigabytes."""
     from fugu_cli.models.store import Store
 
     store = Store(config.cache)
@@ -92,10 +92,11 @@ def local_servers(config: Config) -> tuple[LocalServer, ...]:
 
 
 def check_embedded(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What a user of the embedded models should know: what runs them or some are missing, or no key
-    is set in the first run.
+    """Return notes for a user of embedded models: missing packages, missing models, or no key in
+    the first run.
 
-    Raises ModelFileError when nobody could work without."""
+    Raises ModelFileError if no agent could work without them.
+    """
     pool = usable_pool(config, environ)
     if all(entry.provider != "local" for entry in pool):
         return ()

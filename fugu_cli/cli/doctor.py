@@ -365,9 +365,7 @@ def _skills(loaded: LoadedConfig) -> Iterator[Finding]:
 
 
 def _data(loaded: LoadedConfig) -> Finding:
-    """Where sessions are kept: a file is made there, or in the nearest folder above that exists,
-    and removed.
-    """
+    """Check that sessions can be stored: create and remove a file in the nearest existing folder."""
     wanted = session_store.session_folder(loaded.config.data, loaded.root)
     try:
         place = next(path for path in (wanted, *wanted.absolute().parents) if path.exists())

@@ -61,9 +61,11 @@ if TYPE_CHECKING:
 def load_problems(
     flags: RolloutFlags, suites: Sequence[str], say: Callable[[str], None]
 ) -> tuple[Problem, ...]:
-    """Those of all suites that the flags leave, in an order of no meaning that is always the same,
-    so that what is cut short covers every suite. Raises ConfigError for what cannot be read,
-    UsageError for one id in two suites, or no task."""
+    """Load the tasks of all suites, filtered by the flags.
+
+    Their order is mixed but always the same, so that an interrupted run covers every suite. Raises
+    ConfigError for an unreadable task, UsageError for a repeated id or no task.
+    """
     defaults = TaskDefaults(prompt=flags.prompt or "", test_command=flags.test_command or "")
     found: dict[str, Problem] = {}
     for suite in suites:
@@ -81,9 +83,7 @@ def load_problems(
 
 
 def _load_suite(suite: str, only: Sequence[str], defaults: TaskDefaults) -> LoadedTasks:
-    """What a word of the command line names. Raises UsageError, and ConfigError for what cannot be
-    read.
-    """
+    """Load one suite. Raises UsageError if it does not exist, ConfigError if it is unreadable."""
     if suite.startswith(questions.GYM_PREFIX):
         return questions.load_generated(suite)
     path = Path(suite)
@@ -117,8 +117,11 @@ class RolloutSessionFactory:
     folder: Path
 
     def __call__(self, spending: Spending) -> OpenRolloutSession:
-        """What opens a session for a place, as `fugu run` does, with nobody to ask. Raises
-        ConfigError where money is limited and an agent has no price."""
+        """Return a function that opens a session in a folder, as `fugu run` does, with nobody to
+        ask.
+
+        Raises ConfigError if money is limited and an agent has no price.
+        """
         add_python_to_path()
         environ = dict(self.environ)
         entries = {entry.name: entry for entry in usable_pool(self.config, environ)}
@@ -329,9 +332,7 @@ def _eval_settings(flags: EvalFlags) -> dict[str, Any]:
 def _arms(
     flags: EvalFlags, folder: Path, members: Sequence[Member], opted_out: Sequence[str]
 ) -> tuple[str, ...]:
-    """Those asked for; a report of what there is, without a word about arms, has all that were
-    measured.
-    """
+    """Return the requested arms. A report without --arms shows all measured arms."""
     if flags.report and not flags.arms:
         measured = {
             row.arm for row in results_folder.read_rows(folder / runner.ROWS_FILE, RolloutOutcome)
@@ -359,8 +360,11 @@ def _checkpoint(config: Config, members: Sequence[Member], words: Sequence[str])
 def load_learned(
     config: Config, members: Sequence[Member], instead: str
 ) -> tuple[Checkpoint, Backbone]:
-    """What the arm `trinity` is: a session goes on with the cascade where it cannot be loaded, and
-    that would be measured under its name. Raises UsageError, whose hint ends with `instead`."""
+    """Load the checkpoint and backbone of the arm `trinity`.
+
+    A session would go on with the cascade, which would then be measured under its name. Raises
+    UsageError, whose hint ends with `instead`.
+    """
     from fugu_cli.coordinators import backbone_files, trinity
 
     assert config.checkpoint is not None
@@ -379,14 +383,12 @@ def load_learned(
 
 
 def shared_settings(config: Config, names: Sequence[str] = SESSION_LIMITS) -> dict[str, str]:
-    """What all rows of a table share."""
+    """Return the settings that all rows of a table share."""
     return {name: str(getattr(config, name)) for name in names}
 
 
 def about_pool(config: Config, environ: Mapping[str, str]) -> dict[str, JsonValue]:
-    """What a training depends on beside its tasks and settings: the pool, its entries, and a
-    session's limits.
-    """
+    """Return the pool, its entries and the limits: a training run depends on them."""
     entries = usable_pool(config, environ)
     return {
         "pool": {entry.name: entry.member().model_dump(mode="json") for entry in entries},
@@ -493,7 +495,7 @@ def _write_report(folder: Path, plan: runner.EvaluationPlan) -> None:
 
 
 def _finish(ended: runner.EvaluationEnd, folder: Path) -> int:
-    """What is left to say. Raises what stopped it, with the way to go on."""
+    """Print the end of an evaluation. Raises the error that stopped it, with the way to continue."""
     if ended.stopped is not None:
         kept = f"{ended.missing} rollouts are left; everything measured is kept in {folder}"
         stopped = type(ended.stopped)

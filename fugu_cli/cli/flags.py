@@ -21,7 +21,7 @@ Flags = TypeVar("Flags")
 
 
 class OutputFormat(StrEnum):
-    """What `fugu run` prints."""
+    """The output formats of `fugu run`."""
 
     text = "text"
     json = "json"
@@ -258,7 +258,7 @@ CONFIG_KEYS = (
 
 
 def settings_of(flags: object) -> dict[str, Any]:
-    """What of a command's flags is configuration, by its key; only what was said."""
+    """Return the flags that are configuration, by key, without those that were not given."""
     said = {key: getattr(flags, key, None) for key in CONFIG_KEYS}
     check_empty(**{"add-dir": "" if "" in (said["add_dirs"] or ()) else None})
     if agent := getattr(flags, "agent", None):
@@ -330,7 +330,7 @@ class RunFlags:
     worktree: WorktreeFlag = None
 
     def settings(self) -> Mapping[str, Any]:
-        """What of these is configuration, by its key; only what was said."""
+        """Return the flags that are configuration, by key, without those that were not given."""
         for command in self.until or ():
             check_empty(until=command.strip())
         tests: dict[str, object] = {"until": tuple(self.until)} if self.until else {}

@@ -50,7 +50,7 @@ class _Message(BaseModel, extra="forbid"):
 
 @dataclass(frozen=True)
 class _Pending:
-    """What is going to be committed, and by whom it is."""
+    """The staged changes and the sessions that may have written them."""
 
     git: UserGit
     workspace: Workspace
@@ -59,7 +59,7 @@ class _Pending:
     after: str
 
     def blame(self, after: str) -> CommitBlame:
-        """Who wrote what a tree or a commit adds."""
+        """Return the authors of the lines that a tree or a commit adds."""
         changed = commits.changed_blobs(self.git, self.before, after)
         names = [name for change in changed for name in (change.before, change.after) if name]
         contents = commits.read_blobs(self.git, names) if self.sessions and names else {}
@@ -157,9 +157,7 @@ def _written_message(loaded: LoadedConfig, pending: _Pending, agent: str | None)
 
 
 def hidden_paths(loaded: LoadedConfig, changed: Sequence[BlobChange]) -> list[str]:
-    """Those whose contents no agent is shown: a rule keeps agents, or one of them, from reading
-    them.
-    """
+    """Return the changed paths that some agent must not read."""
     from fugu_cli.safety.path_rules import Denials
     from fugu_cli.safety.policy.rule_matching import read_denial
 
@@ -175,7 +173,7 @@ def hidden_paths(loaded: LoadedConfig, changed: Sequence[BlobChange]) -> list[st
 
 
 def named_only(hidden: Sequence[str]) -> str:
-    """What stands in the place of their contents."""
+    """Return the lines that name hidden files instead of their contents."""
     return (
         f"\nChanged as well, and not to be read by agents: {', '.join(hidden)}\n" if hidden else ""
     )
@@ -242,9 +240,7 @@ class _Text(BaseModel, extra="forbid"):
 
 @dataclass(frozen=True)
 class _Branch:
-    """What is to be merged: `name` of `remote`, into `base` there. `start`: the commit it left the
-    base at.
-    """
+    """A branch to merge into `base` on `remote`. `start` is the commit where it left the base."""
 
     name: str
     remote: str

@@ -1,6 +1,4 @@
-"""What a session did to the work and why: `fugu trace`, `fugu blame`, `fugu undo` and `fugu
-redo`.
-"""
+"""Commands about the work of a session: `fugu trace`, `fugu blame`, `fugu undo` and `fugu redo`."""
 
 from __future__ import annotations
 
@@ -126,7 +124,7 @@ def _width() -> int:
 
 
 def _root(loaded: LoadedConfig, records: Sequence[Recorded]) -> Path:
-    """Where the session worked, if that is still there."""
+    """Return the folder where the session worked, if it still exists."""
     first = views.opened([record.event for record in records])
     return Path(first.repo) if first and is_folder(Path(first.repo)) else loaded.root
 
@@ -283,8 +281,8 @@ async def _rewind(name: str, session: str, what: tuple[bool, bool], yes: bool) -
 
 
 async def _agreed(name: str, patch: str, yes: bool) -> bool:
-    """What is asked must be seen, and Ctrl-C is an answer: at once, which a blocking `readline`
-    would not be.
+    """Show the patch and ask for a yes. Ctrl-C answers at once, which a blocking `readline` would
+    prevent.
     """
     screen = TerminalOutput()
     for line in coloured_diff(patch):

@@ -149,5 +149,5 @@ def supports_fullscreen(environ: Mapping[str, str]) -> bool:
 
 
 def is_screen_visible() -> bool:
-    """What is drawn is seen: the full screen is written to standard error."""
+    """Return whether the full screen would be visible: it is drawn on standard error."""
     return sys.__stderr__ is not None and sys.__stderr__.isatty()

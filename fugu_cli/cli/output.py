@@ -1,5 +1,7 @@
-"""What commands print: coloured lines where somebody looks, and how a run ended as text, JSON or a
-folder (`--output-dir`). Quick and synchronous: also used on the way out after a second Ctrl-C.
+"""Output of commands: coloured lines on a terminal, and the result of a run as text, JSON or a
+folder (`--output-dir`).
+
+Fast and synchronous, because it also runs after a second Ctrl-C.
 """
 
 from __future__ import annotations
@@ -76,10 +78,10 @@ def init_of(session: Session) -> json_output.Object:
 
 @dataclass(frozen=True)
 class RunEnd:
-    """What there is to say of a run: its session, of which it wrote the lines from `since` on, and
-    how it ended. `ignored` are files that did not count, since the folder is not trusted.
+    """A finished run: its log, its first event `since`, and its end.
 
-    Where its request was not even `heard`, nothing of earlier ones is repeated.
+    `ignored` are files that were not read because the folder is not trusted. If the request was not
+    even `heard`, results of earlier requests are not repeated.
     """
 
     log: Log
@@ -96,7 +98,7 @@ class RunEnd:
 
 @dataclass(frozen=True)
 class RunOutput:
-    """Where and in which form a run says how it ended. `folder` is that of `--output-dir`."""
+    """The form and place of a run's result. `folder` is that of `--output-dir`."""
 
     form: OutputFormat
     folder: Path | None
@@ -105,7 +107,7 @@ class RunOutput:
 
     @property
     def milliseconds(self) -> int:
-        """How long the run took so far."""
+        """The run's duration so far, in milliseconds."""
         return int((time.monotonic() - self.started) * 1000)
 
     def close(self, told: RunEnd, patch: bytes) -> None:

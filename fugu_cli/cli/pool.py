@@ -181,8 +181,8 @@ INFILL_ANSWER = re.compile(r"number ?\* ?2|2 ?\* ?number|number ?\+ ?number|numb
 
 @dataclass(frozen=True)
 class AgentProbe:
-    """What was found. Seconds of the first call; with `failure`, a call failed and the rest is
-    unknown.
+    """The result of probing an agent. With `failure` the other fields are unknown. `first` and
+    `seconds` are durations of the first call.
     """
 
     streams: bool = False
@@ -238,8 +238,7 @@ async def _ask(agent: Agent, prompt: Prompt, say: Say) -> Reply:
 
 
 async def _can(asked: Awaitable[bool]) -> bool:
-    """What is asked, no where the server does not take such a request. Whatever else goes wrong
-    says nothing of what it can do."""
+    """Return the answer, False if the server refuses such a request. Other errors are raised."""
     try:
         return await asked
     except AgentError as error:
@@ -290,7 +289,7 @@ ENTRY_FIELDS = {
     *("provider", "model", "base_url", "api", "api_key_env", "effort"),
     *("infill", "temperature", "max_tokens", "headers", "body"),
 }
-"""What a call depends on: entries that agree in all of it are called once."""
+"""Fields that change a call. Entries that agree in all of them are called once."""
 
 
 def show_pool() -> int:

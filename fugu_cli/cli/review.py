@@ -63,8 +63,8 @@ class _Verdicts(BaseModel, extra="forbid"):
 
 @dataclass(frozen=True)
 class _Change:
-    """What is reviewed: the diff that agents get, whether it is all of it, and the lines of every
-    file after it.
+    """The reviewed diff, a note if it is incomplete, and the number of lines of every file after
+    it.
     """
 
     diff: str
@@ -74,7 +74,7 @@ class _Change:
 
 @dataclass
 class _Pool:
-    """Who may answer, and what was spent. `members`: the strongest first."""
+    """The agents that may answer, the strongest first, and their answers so far."""
 
     loaded: LoadedConfig
     members: Sequence[Member]
@@ -104,7 +104,7 @@ class _Pool:
         raise UnansweredError("no agent is left to review", hint="`fugu pool` shows who is there")
 
     def _affordable(self) -> LoadedConfig:
-        """What was spent so far is taken off the budget of a request."""
+        """Return the configuration with the request's budget reduced by the money spent."""
         money = self.loaded.config.money
         if money.request is None:
             return self.loaded

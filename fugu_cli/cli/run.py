@@ -60,9 +60,7 @@ def _text(flags: RunFlags, stdin: TextIO | None) -> tuple[str, bool]:
 
 
 def _piped_text(stdin: TextIO | None) -> str:
-    """What standard input holds although the request came from elsewhere; "" where that is
-    nothing.
-    """
+    """Return the text on standard input beside a request from elsewhere, "" if there is none."""
     if stdin is None or stdin.isatty() or not _has_input(stdin):
         return ""
     text = read_stdin(stdin)

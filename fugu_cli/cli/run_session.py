@@ -63,9 +63,7 @@ ABORTED = 4
 
 @dataclass(frozen=True)
 class RunParts:
-    """What the flags name, checked and read: the folder of `--output-dir`, the schema of
-    `--json-schema`.
-    """
+    """The parsed values of --output-dir and --json-schema."""
 
     folder: Path | None = None
     schema: str = ""

@@ -171,8 +171,9 @@ class ClientError(FuguError):
 
 
 class ClientQuestions:
-    """What is asked of the client: what policy asks, its hooks, its MCP servers. `silent`: what
-    policy would ask is denied."""
+    """Asks the client: permissions, its hooks, its MCP servers. If `silent`, permissions are
+    denied.
+    """
 
     def __init__(self, send: Callable[[Object], None]) -> None:
         self.silent = False
@@ -229,7 +230,7 @@ class ClientQuestions:
             return None
 
     async def call_hook(self, id: str, told: Object) -> dict[str, Any]:
-        """What a hook inside of the client says. Raises ClientError."""
+        """Call a hook inside the client and return its answer. Raises ClientError."""
         return await self.ask(
             "hook_callback", callback_id=id, input=told, tool_use_id=told.get("tool_use_id")
         )

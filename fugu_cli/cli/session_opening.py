@@ -124,13 +124,13 @@ class FolderSessions:
 
 @dataclass(frozen=True)
 class UserSetup:
-    """What the models of a configuration need: keys, which are put into `environ`, and files."""
+    """Sets up the models of a configuration: keys, which are put into `environ`, and files."""
 
     config: Config
     environ: MutableMapping[str, str]
 
     def doctor(self) -> str:
-        """What `fugu doctor` prints."""
+        """Return the output of `fugu doctor`."""
         from fugu_cli.cli import doctor
 
         return doctor.report()

@@ -140,7 +140,7 @@ class SessionStream:
             self._send(said)
 
     def failed(self, error: FuguError) -> None:
-        """What the request is answered with."""
+        """Answer the request with an error."""
         self._failure = error
 
     def changed(self) -> None:

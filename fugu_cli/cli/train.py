@@ -72,12 +72,12 @@ def backbone_for_checkpoint(
 
 
 def singular_values_folder(config: Config, backbone: Backbone) -> Path:
-    """Where its singular values are kept between runs."""
+    """Return the folder of the backbone's singular values."""
     return config.cache / "svf" / backbone.identity[:16]
 
 
 def hidden_states_folder(config: Config) -> Path:
-    """Where hidden states are kept between runs; everything in it can be computed again."""
+    """Return the folder of hidden states. All of them can be computed again."""
     return config.cache / "training"
 
 
@@ -258,7 +258,7 @@ def _reported(flags: MatrixFlags, kind: str, folder: Path) -> None:
 
 
 def _missing(folder: Path, runs: int, repeats: int) -> int:
-    """How many runs the folder's tasks and agents still lack."""
+    """Return how many runs the folder's tasks and agents still need."""
     begun = results_folder.read_setup(folder)
     if begun is None:
         return 0

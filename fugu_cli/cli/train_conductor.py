@@ -83,7 +83,9 @@ class WorkflowRunner:
         return WorkflowResult(row.ok, views.answer(events))
 
     def ahead(self, workflows: Sequence[Workflow]) -> None:
-        """Those of them that were not carried out, several at once. Raises as a single one does."""
+        """Run the workflows that have no result yet, several at once. Raises the same errors as a
+        single run.
+        """
         known = self._known()
         asyncio.run(self._all([one for one in workflows if (_arm(one[1]), one[0]) not in known]))
 

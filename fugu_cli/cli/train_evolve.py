@@ -91,7 +91,7 @@ class CandidateRollout:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What is drawn twice has the same, and is one rollout."""
+        """The identity of a rollout. Candidates drawn twice share one."""
         return self.place, self.problem.id, self.seed
 
 
@@ -295,7 +295,7 @@ class RolloutFitness:
         )
 
     def _unit(self, found: Sequence[RolloutOutcome]) -> float:
-        """What counts as 1, the same for the whole run."""
+        """Return the cost that counts as 1, the same for the whole run."""
         file = self._out / "unit.json"
         try:
             return float(json.loads(file.read_text(encoding="utf-8")))

@@ -151,9 +151,7 @@ def enter_worktree(name: str) -> OpenWorktree:
 
 
 def _link_environments(top: Path, folder: Path) -> None:
-    """What tests need and git ignores; only where the link is ignored as well, or it would be taken
-    for work.
-    """
+    """Link ignored folders that tests need. A link that git would not ignore is removed."""
     for name in ENVIRONMENTS:
         if (top / name).is_dir() and not os.path.lexists(folder / name):
             (folder / name).symlink_to(top / name)

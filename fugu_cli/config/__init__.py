@@ -1,9 +1,8 @@
-"""What a user may set: one frozen `Config`, and the entries of the pool.
+"""The configuration: one frozen `Config` and the entries of the pool.
 
-Stands at the top, read by the command line and wiring only; everything below gets plain values.
-`config/loader.py` reads it from files, the environment and flags, `config/pool.py` turns its
-entries into a pool that can be used. It must not know how anything it names is built. Each key's
-description is its line in `.fugurc.example` and in `fugu help config`.
+Only the command line and wiring read it; everything below gets plain values. `config/loader.py`
+reads files, environment and flags; `config/pool.py` makes a usable pool of the entries. Each key is
+described by its line in `.fugurc.example` and in `fugu help config`.
 """
 
 # without `from __future__ import annotations`: strings would be compiled at every start
@@ -223,7 +222,7 @@ class Config(ConfigTable):
 
     @property
     def decided_by(self) -> str:
-        """Who decides, in words: the coordinator, in `ultra` behind the Conductor."""
+        """The coordinator's name; in `ultra` that of the Conductor first."""
         return self.coordinator if self.tier == "fugu" else f"{self.tier} (then {self.coordinator})"
 
     @property
@@ -242,7 +241,7 @@ class Config(ConfigTable):
 
     @property
     def deciding(self) -> Deciding:
-        """What coordinators are told."""
+        """The settings for coordinators."""
         return Deciding(
             turns=self.max_turns,
             verify_answers=self.verify_answers,
@@ -260,14 +259,14 @@ class Config(ConfigTable):
 
     @property
     def data(self) -> Path:
-        """Where sessions, snapshots and trust live."""
+        """The folder of sessions, snapshots and trust."""
         from platformdirs import user_data_path
 
         return self.data_dir or user_data_path("fugu")
 
     @property
     def cache(self) -> Path:
-        """Where models and the converted backbone live."""
+        """The folder of models and the converted backbone."""
         from platformdirs import user_cache_path
 
         return self.cache_dir or user_cache_path("fugu")

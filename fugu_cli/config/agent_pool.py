@@ -38,7 +38,7 @@ class KnownService:
     """A provider whose key may be set, and its models of November 2026 by slot."""
 
     name: str
-    """What `fugu login` calls it."""
+    """The name for `fugu login`."""
     variable: str
     base_url: str
     """With `{region}` where the address holds the region that AWS_REGION names."""
@@ -71,7 +71,7 @@ GATEWAY_VARIABLES = {
 `NAME_BASE_URL`.
 """
 GATEWAY_PATHS = {"ANTHROPIC_API_KEY": "/v1", "GEMINI_API_KEY": "/v1beta/openai"}
-"""What these vendors' own clients add to such an address."""
+"""Paths that the vendors' own clients add to such an address."""
 
 
 def gateway_address(key_variable: str, environ: Mapping[str, str]) -> str:
@@ -255,7 +255,7 @@ PLANNER = "embedded"
 
 HELP_POOL = "`fugu pool` shows the agents, `fugu help pool` how one is added"
 GRAMMARS = ("tree-sitter>=0.25,<1", "tree-sitter-python>=0.25,<1")
-"""What the extra `local` has for models that do not call tools."""
+"""Packages of the extra `local`, for models that do not call tools."""
 
 
 @dataclass(frozen=True)
@@ -368,8 +368,8 @@ def unready_services(environ: Mapping[str, str]) -> tuple[UnusableEntry, ...]:
 
 
 def has_assumed_price(entry: AgentEntry, config: Config) -> bool:
-    """Whether the price of a usable entry is what others ask for its model, though another server
-    answers, which may ask for more.
+    """Return whether the price of an entry is assumed: another server answers than the one whose
+    price is known.
     """
     is_stated = any(stated.name == entry.name and stated.price for stated in config.agents)
     return not is_stated and is_assumed(entry.provider, entry.model, entry.base_url or "")

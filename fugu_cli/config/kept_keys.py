@@ -27,9 +27,9 @@ LOCK_SECONDS = 30.0
 meanwhile.
 """
 SERVICE = "fugu"
-"""What the keyring calls us."""
+"""fugu's name in the keyring."""
 MCP_LOGIN = "mcp "
-"""What names of logins at MCP servers begin with; no variable has a space."""
+"""The prefix of logins at MCP servers. No variable name contains a space."""
 RECOMMENDED = 1
 """From this priority on `keyring` recommends a backend; it gives less to one that does not work, or
 hides nothing.
@@ -40,7 +40,7 @@ Kept = dict[str, str | None]
 
 
 def keys_folder() -> Path:
-    """Where the file is, with its lock; nothing else lies there."""
+    """Return the folder of the key file and its lock."""
     from platformdirs import user_data_path
 
     return user_data_path("fugu") / "keys"
@@ -76,8 +76,8 @@ def add_kept_keys(environ: MutableMapping[str, str]) -> tuple[str, ...]:
 
 
 def read_kept_keys() -> tuple[Kept, str]:
-    """What is kept, and a sentence when the file was open to others. Raises StorageError for a file
-    not to be used.
+    """Return the stored keys, and a sentence if other users could read the file. Raises
+    StorageError for an unusable file.
     """
     path = keys_file()
     try:
@@ -136,7 +136,7 @@ class StoredLogins:
         self.hide = hide
 
     def read(self, address: str) -> str:
-        """What was kept, "" where nothing was. Raises StorageError."""
+        """Return the stored login, "" if there is none. Raises StorageError."""
         name = f"{MCP_LOGIN}{address}"
         kept, _ = read_kept_keys()
         return (kept[name] or _from_keyring(name)) if name in kept else ""
@@ -228,7 +228,7 @@ def _keyring() -> Any | None:
 
 
 def _into_keyring(variable: str, key: str) -> bool:
-    """Whether the keyring has taken the key, and gives it back."""
+    """Store a key in the keyring. Return whether the keyring gives it back."""
     ring = _keyring()
     if ring is None:
         return False

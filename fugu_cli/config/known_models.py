@@ -1,10 +1,9 @@
-"""What is known of a model that the pool uses for entries that do not say it: by its name who made
-it and whether it sees pictures, from the list that genai-prices carries with it what it costs and
-how much it reads.
+"""Facts about known models, for entries that leave them out: vendor and vision by name; price and
+context from the list in genai-prices.
 
-No network is asked. It must not guess: of a name that it does not know it says nothing.
-genai-prices names who sells a model, which may be anybody. Loading its list takes longer than the
-rest of a start, so it is not asked about servers nearby.
+No network is used, and nothing is guessed about unknown names. genai-prices names the seller of a
+model, which may be anybody. Loading its list takes longer than the rest of a start, so it is not
+used for local servers.
 """
 
 from __future__ import annotations
@@ -64,8 +63,11 @@ _FAMILY = re.compile(
 
 
 def vendor_of(model: str) -> str:
-    """Who made a model of this name; "" where nobody knows. Of a distilled model, whose name has
-    two families, the first: its answers are those of the model that taught it."""
+    """Return the vendor of a model, "" if unknown.
+
+    The name of a distilled model has two families. The first counts, because the model answers like
+    its teacher.
+    """
     found = _FAMILY.search(model)
     return (found.lastgroup or "") if found else ""
 
@@ -121,8 +123,8 @@ def context_of(provider: str, model: str, base_url: str = "") -> int | None:
 
 
 def is_assumed(provider: str, model: str, base_url: str) -> bool:
-    """Whether the price and the context of a model are what others ask for it, and not those of the
-    server at `base_url`.
+    """Return whether a model's price and context are those of other sellers, not of the server at
+    `base_url`.
     """
     if not base_url or not _may_be_listed(provider, model, base_url):
         return False

@@ -94,7 +94,7 @@ def _over(before: object, value: object) -> object:
 
 
 def narrow_layer(layer: ConfigLayer, below: Config) -> tuple[ConfigLayer, tuple[str, ...]]:
-    """What an untrusted repository's file may say, and the keys that were left out."""
+    """Return what an untrusted repository's file may set, and the keys that were left out."""
     kept, ignored = {}, []
     for key in sorted(layer.config.model_fields_set):
         value = getattr(layer.config, key)
@@ -154,7 +154,7 @@ TABLE_KEYS: Mapping[str, type[BaseModel]] = {
     "tui": TuiEntry,
 }
 WORDS = {"sandbox": "mode", "conductor": "agent"}
-"""What a single word stands for in a table."""
+"""Tables that may be given as a single word, with the key that it sets."""
 HELP = "`fugu help config` lists every key"
 
 Setting = str | int | float | bool | Sequence[str] | Mapping[str, object]
@@ -182,13 +182,9 @@ class LoadedConfig:
     below: tuple[Path, ...] = ()
     """Instructions of folders below the root that count, the nearest last."""
     vouched: Callable[[Path], bool] = field(default=lambda _: False)
-    """Whether a file that tells agents what to do counts: it is as it was when the user trusted
-    it.
-    """
+    """Return whether an instruction file is unchanged since the user trusted it."""
     trust_data: Path = Path()
-    """Where it is written which folders are trusted: the user's data, whatever `data_dir` a
-    repository names.
-    """
+    """The folder that records trust: the user's data, whatever `data_dir` a repository names."""
     ignored: tuple[Path, ...] = ()
     trust_notes: tuple[str, ...] = ()
     answer_schema: str = ""

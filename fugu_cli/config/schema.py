@@ -219,9 +219,11 @@ class AgentEntry(ConfigTable):
 
     @property
     def rates(self) -> Price | None:
-        """What it costs, None where nobody knows. Only for entries that `config.pool.pool`
-        returned. What runs here is free, and so is a server that is sent no key: it cannot tell
-        whom to bill."""
+        """The price, None if unknown.
+
+        Only for entries that `config.pool.pool` returned. Models on this machine are free, and so
+        is a server that gets no key: it cannot tell whom to bill.
+        """
         free = self.provider in ("local", "scripted") or not (self.api_key_env or self.headers)
         return self.price or (Price() if free else None)
 

@@ -1,9 +1,9 @@
-"""Which folders the user trusts, and with which contents.
+"""The folders that the user trusts, and the contents that were trusted.
 
-`DATA/trusted` maps each trusted folder to the hashes of the files in it that tell fugu or its
-agents what to do, as they were when the user said yes. A folder where one of them has changed, or a
-new one lies, has to be trusted again. Instructions of folders below it are looked at one by one,
-when agents work there: no start walks through all folders. Knows nothing of what trust is used for.
+`DATA/trusted` maps each trusted folder to hashes of the files that direct fugu or its agents. If
+one of them changes or a new one appears, the folder must be trusted again. Instructions of folders
+below it are checked one by one when agents work there, so that no start walks through all folders.
+Knows nothing of what trust is used for.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Hashes = Mapping[str, str]
 
 
 def is_trusted(data: Path, folder: Path) -> bool:
-    """Whether `folder` was trusted as it is now, or holds nothing that needs trust below one that
-    was.
+    """Return whether `folder` is trusted in its present state, or needs no trust and lies below a
+    trusted one.
     """
     here = folder.resolve()
     known = _read(data)
@@ -48,7 +48,7 @@ def is_trusted(data: Path, folder: Path) -> bool:
 
 
 def holds_what_is_trusted(data: Path, folder: Path, copy: Path) -> bool:
-    """Whether a copy of a folder holds what tells what to do exactly as the user trusted it
+    """Return whether a copy of a folder holds exactly the directing files that the user trusted
     there.
     """
     known = _read(data).get(folder.resolve())
@@ -56,8 +56,8 @@ def holds_what_is_trusted(data: Path, folder: Path, copy: Path) -> bool:
 
 
 def unchanged_since_trust(data: Path, root: Path) -> Callable[[Path], bool]:
-    """Whether a file of the trusted `root` is as it was when that was trusted; for files that tell
-    what to do.
+    """Return a function that says whether a directing file of `root` is unchanged since it was
+    trusted.
     """
     here = root.resolve()
     known = _read(data).get(here, {})

@@ -37,8 +37,11 @@ class _Misfit(Exception):
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What a file will hold; None when it will be gone. `mode`: permissions, None for those it has
-    or any new file. `executable`: what is to become of them, None for nothing."""
+    """The new content of a file, None if it is deleted.
+
+    `mode` are the permissions, None to keep those of the file. `executable` is the new executable
+    flag, None to keep it.
+    """
 
     path: Path
     name: str
@@ -199,17 +202,15 @@ def apply_hunks(text: str, patch: FilePatch) -> str:
 
 
 def _ends(hunk: Hunk, ended: bool) -> bool:
-    """Whether the file's last line has a newline after the hunk; one that the hunk leaves alone is
-    as it was.
-    """
+    """Return whether the file ends with a newline after the hunk."""
     if hunk.ends_without_newline is not None:
         return not hunk.ends_without_newline
     return ended or hunk.old[-1:] != hunk.new[-1:]
 
 
 def _places(lines: Sequence[str], hunk: Hunk, moved: int, after: int) -> list[text_edits.TextMatch]:
-    """Where a hunk may belong: nearest to its line, else first after its anchor, else after the
-    hunk before it.
+    """Return the positions that fit a hunk: nearest to its line, else first after its anchor, else
+    after the hunk before it.
     """
     if not any(line.strip() for line in hunk.old):
         place = _insertion(lines, hunk, moved, after)

@@ -70,7 +70,7 @@ async def start_job(command: str, workspace: Workspace) -> ToolResult:
 
 
 def describe_exit(ended: CommandResult, limit: float) -> str:
-    """How a command ended, in words."""
+    """Describe how a command ended."""
     if ended.code is None:
         return f"[It did not end within {limit:g} s and was ended.]"
     many = "processes it left running were" if ended.left > 1 else "process it left running was"

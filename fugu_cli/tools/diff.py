@@ -65,15 +65,15 @@ def _diff(workspace: Workspace, change: FileChange, known: dict[str, bytes]) -> 
 
 
 def _still(workspace: Workspace, path: str, name: str) -> bytes | None:
-    """What the file holds, where that is the content meant."""
+    """Return the content of the file if it has this blob id, else None."""
     file = workspace.root / path
     data = file.read_bytes() if file.is_file() else b""
     return data if git_repositories.blob_id(data, workspace.history.hash_name) == name else None
 
 
 async def request_patch(workspace: Workspace, events: Sequence[Event]) -> bytes:
-    """What the newest request changed, as a diff: of snapshots, and of the files fugu wrote that
-    they do not hold.
+    """Return the changes of the newest request as a diff, including files that fugu wrote and
+    snapshots do not hold.
     """
     began = views.start_snapshot(events)
     now = await workspace.history.snapshot() if began else None

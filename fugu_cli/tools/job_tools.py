@@ -34,7 +34,7 @@ class JobOutputArguments(JobStopArguments):
 
 
 async def job_output(given: JobOutputArguments, workspace: Workspace, say: Say) -> ToolResult:
-    """What it printed since it was asked last, and how it stands."""
+    """Return the job's new output and its state."""
     job = _job(given.job, workspace)
     if isinstance(job, ToolResult):
         return job

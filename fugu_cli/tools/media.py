@@ -42,7 +42,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 BROKEN = (ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, MemoryError, NotImplementedError,
           OSError, RecursionError, SyntaxError, TypeError, ValueError, struct.error, zlib.error)  # fmt: skip
-"""What Pillow and pypdf raise for files that are not what they should be."""
+"""Exceptions that Pillow and pypdf raise for broken files."""
 
 
 class NotTaken(Exception):
@@ -52,7 +52,7 @@ class NotTaken(Exception):
 
 
 def take(data: bytes, name: str) -> Media:
-    """What the bytes of a file hold. For a thread. Raises NotTaken."""
+    """Read a picture or a PDF. Runs in a thread. Raises NotTaken."""
     if data[:1024].lstrip().startswith(b"%PDF-"):
         return take_pdf(data, name)
     return take_picture(data, name)

@@ -1,8 +1,8 @@
-"""What `@` names in a request: `@FILE`, `@"a name"`, `@FILE#L10-40`, `@FOLDER`, and `@SERVER:URI`,
-a resource of an MCP server. A name counts where something has it.
+"""Mentions in a request: `@FILE`, `@"a name"`, `@FILE#L10-40`, `@FOLDER`, and `@SERVER:URI` for a
+resource of an MCP server.
 
-The session finds them when a request is recorded; the loop reads each through the tools, under the
-same rules. Knows no log and no permission.
+A mention counts if the thing exists. The session finds them when a request is recorded; the loop
+reads each with the tools, under the same rules. Knows no log and no permission.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def mentioned(root: Path, text: str, servers: Collection[str] = ()) -> tuple[str
 
 
 def missing(root: Path, text: str) -> tuple[str, ...]:
-    """What `@` names in a text that can only be a file, and that is not there: a picture, a PDF, a
-    path in a folder.
+    """Return the mentions that can only be files (a picture, a PDF, a path in a folder) but do not
+    exist.
     """
     words = (quoted or word.rstrip(_AFTER) for quoted, _, word in _MENTIONED.findall(text))
     return tuple(

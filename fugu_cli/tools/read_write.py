@@ -201,7 +201,7 @@ def _fitting(lines: Iterable[str]) -> Iterable[str]:
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """What will be written where, and what is said then. `name` is how the agent calls the file."""
+    """A file to be written, with the message for the agent. `name` is the agent's name for it."""
 
     path: Path
     name: str

@@ -1,4 +1,4 @@
-"""What a tool answers, how it speaks while it runs, and how long output is cut."""
+"""Results of tools, messages while they run, and the cutting of long output."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _cut_before(text: str, at: int) -> int:
 
 
 def cut_between_marks(text: str, at: int) -> int:
-    """Where to cut `text` instead of at `at`, so that no mark of a secret is torn: before it."""
+    """Return the place to cut `text` at or before `at`, so that no masked secret is split."""
     found = MARK.search(text, max(at - MARK_LENGTH + 1, 0), at + MARK_LENGTH - 1)
     return found.start() if found is not None and found.end() > at else at
 
@@ -102,8 +102,8 @@ def _joined(head: str, left: str, tail: str) -> str:
 
 
 def plain_text(text: str) -> str:
-    """What a terminal would show in the end: no escapes, no overwritten progress lines, no control
-    characters.
+    """Return the text that a terminal would finally show: no escapes, no overwritten progress
+    lines, no control characters.
     """
     text = _ESCAPE.sub("", text)
     text = _OVERWRITTEN.sub("", text)

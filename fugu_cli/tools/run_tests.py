@@ -49,8 +49,8 @@ COMPARED = 12
 
 @dataclass(frozen=True)
 class OutputPatterns:
-    """How a test runner writes: where a failure starts and ends, the lines that count, and those
-    that only name.
+    """Patterns of a test runner's output: start and end of a failure, lines that count, lines that
+    only name.
     """
 
     starts: str
@@ -118,8 +118,8 @@ _VARYING = (
 def digest_output(
     output: str, command: str, root: str, *, ok: bool, limit: int = DIGEST_LIMIT
 ) -> str:
-    """What of `output` an agent gets, in at most about `limit` characters. Paths in `root` become
-    relative.
+    """Return the essential lines of `output` for an agent, in about `limit` characters. Paths in
+    `root` become relative.
     """
     lines = [
         _steady(line)
@@ -141,8 +141,9 @@ def digest_output(
 
 
 def unshown_places(told: str) -> list[tuple[int, str, int]]:
-    """Where a digest of node's or Maven's tests names a place without showing it: number of the
-    line, path or the file's name alone, line of the file."""
+    """Return places that a digest of node's or Maven's tests names without showing them: line
+    number in the digest, path, line of the file.
+    """
     lines = told.split("\n")
     if any(_FRAMED.match(line) for line in lines):
         return []
@@ -368,7 +369,7 @@ class SuiteRun:
         return TestReport(unable=unable) if unable else counts
 
     def told(self, workspace: Workspace, limit: float, note: str = "") -> ToolResult:
-        """What an agent gets."""
+        """Return the result for an agent."""
         ok, command = self.ok, self.command
         said = workspace.whole_secrets(self.ended.output, DIGEST_LIMIT)
         told = digest_output(said, command, str(workspace.root), ok=ok) or "(no output)"

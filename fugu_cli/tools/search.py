@@ -42,7 +42,7 @@ may hold line breaks, and what stands in the file."""
 _PASSED_OVER = re.compile(
     rb"rg: (?P<path>.+?)(?:: IO error for operation on .+)?: [^:]+ \(os error \d+\)"
 )
-"""What ripgrep says of a file or folder that it could not look into; it goes on with the others."""
+"""Matches ripgrep's message about a file or folder that it could not read."""
 _NUMBER = re.compile(r"(?P<line>\d+)(?:(?P<match>:)(?P<column>\d+):|-)")
 """A matching line's number and the byte at which the match begins, from 1; or the number of a line
 beside one.
@@ -54,7 +54,7 @@ SEARCHED = 50_000_000
 BYTES = 2_000_000
 """Output of ripgrep taken before it is stopped."""
 NOTHING = "Nothing in "
-"""How grep says that no line matches."""
+"""The start of grep's answer when no line matches."""
 
 
 class ListArguments(ToolArguments):
@@ -248,8 +248,9 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def _excerpt(line: bytes, column: int, workspace: Workspace) -> str:
-    """What stands around the match in a long line, without secrets; "" where the line is short, or
-    the match is in a secret."""
+    """Return the text around the match in a long line, without secrets. "" if the line is short or
+    the match is in a secret.
+    """
     if len(line) <= COLUMNS:
         return ""
     at = column - 1

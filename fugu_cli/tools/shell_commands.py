@@ -80,14 +80,16 @@ SEALED = (
     "programs that run code. "
     "Run the git commands in a line of their own, without other settings or variables for git"
 )
-"""What an agent is told that may have tried to let git write beside other programs."""
+"""The note for an agent whose command may have tried to let git write beside other programs."""
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """How a command ended. `code` is None when its time was up; `left` counts processes it left
-    running; `whole`: nothing of its output was dropped; `restored`: sentences on files that were put
-    back or moved away."""
+    """The end of a command. `code` is None after a timeout.
+
+    `left` counts processes that were still running. `whole`: no output was dropped. `restored` are
+    sentences about files that were put back or moved away.
+    """
 
     output: str
     code: int | None
@@ -98,7 +100,9 @@ class CommandResult:
 
 
 class CommandOutput:
-    """What a command says, its middle dropped when it is endless. `say` is told it as it comes."""
+    """Collects a command's output and drops the middle if it is too long. `say` gets it as it
+    comes.
+    """
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -131,9 +135,11 @@ class CommandOutput:
         return plain_text(self._head + dropped + self._tail)
 
     def taken(self, *, over: bool = True) -> str:
-        """What was said since the last time, and starts again. Until it is `over` the last word of
-        an unfinished line waits for the next time: it may be half of a secret, which nobody would
-        recognise."""
+        """Return and forget the output since the last call.
+
+        Until the command is `over`, the last word of an unfinished line is kept back: it may be
+        half of a secret.
+        """
         text = self.text
         word = "" if over or text[-1:].isspace() else "".join(text[-WORD:].split()[-1:])
         self._head, self._tail, self._dropped = word, "", 0
@@ -155,11 +161,10 @@ class CommandOutput:
 
 @dataclass(frozen=True)
 class CommandContext:
-    """What a command runs in: more variables (None takes one out), the sandbox, if any, and what it
-    reads.
+    """The environment of a command: variables (None removes one), sandbox, standard input.
 
-    Its output is what `through` makes of each piece. `errors` takes what it writes to standard
-    error; None: that goes where its output goes.
+    `through` transforms each piece of output. `errors` gets standard error; None: it goes where the
+    output goes.
     """
 
     variables: Mapping[str, str | None] = field(default_factory=dict)
@@ -186,9 +191,9 @@ class RunningCommand:
     left: int = 0
     restored: tuple[str, ...] = ()
     launch: Launch | None = None
-    """What held for it, None where nothing confined it."""
+    """The confinement of the command, None if there was none."""
     exceeded: str = ""
-    """Which limit ended it, as a sentence."""
+    """The limit that ended it, as a sentence."""
 
     async def over(self) -> None:
         """Until it has ended and said all it had to say."""
@@ -394,7 +399,8 @@ class BackgroundJob:
     tail: str = ""
     end: JobEnded | None = None
     by: JobEnder = "session"
-    """Who ends it, where it is cancelled: asyncio does that to every task when the process goes."""
+    """The party that ends the job when its task is cancelled. asyncio cancels every task at exit.
+    """
 
     def take(self, data: bytes) -> None:
         """More of its output."""
@@ -412,7 +418,7 @@ class BackgroundJob:
 
     @property
     def seconds(self) -> float:
-        """How long it has run."""
+        """The duration in seconds."""
         return self.end.seconds if self.end is not None else round(time.monotonic() - self.began, 3)
 
 
@@ -438,7 +444,9 @@ class Jobs:
         return self._jobs.get(name)
 
     def gone(self, name: str) -> str | None:
-        """How a job ended whose output is not kept; None where there is none of that name."""
+        """Describe the end of a job whose output is no longer kept, None if there is none of that
+        name.
+        """
         if name not in self._gone:
             return None
         end = self._gone[name]
@@ -446,7 +454,7 @@ class Jobs:
 
     @property
     def running(self) -> tuple[BackgroundJob, ...]:
-        """Those that have not ended, the oldest first."""
+        """The running jobs, the oldest first."""
         return tuple(job for job in self._jobs.values() if job.end is None)
 
     @property

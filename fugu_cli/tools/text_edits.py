@@ -150,9 +150,7 @@ def nearest_lines(file: Sequence[str], old: Sequence[str]) -> tuple[int, int] | 
 
 
 def _ratio(one: str, other: str) -> float:
-    """How much alike two pieces are, from 0 to 1: short ones letter by letter, longer ones by their
-    words.
-    """
+    """Return the similarity of two texts from 0 to 1: short ones by letters, longer ones by words."""
     if max(len(one), len(other)) <= SHORT:
         return difflib.SequenceMatcher(None, one, other, autojunk=False).ratio()
     mine, theirs = Counter(_WORD.findall(one)), Counter(_WORD.findall(other))
@@ -178,7 +176,7 @@ def _likeness(have: Sequence[str], want: Sequence[str]) -> Iterator[float]:
 def numbered_region(
     file: Sequence[str], start: int, end: int, around: int = 3, most: int = 30
 ) -> str:
-    """Those lines with their numbers and a few around them, as read shows them."""
+    """Return the lines with numbers and a few lines around them, as the tool read shows them."""
     first, last = max(start - around, 0), min(end + around, len(file), start + most)
     return "\n".join(f"{number + 1}\t{file[number]}" for number in range(first, last))
 
@@ -205,8 +203,9 @@ class Hunk:
 
 @dataclass(frozen=True)
 class FilePatch:
-    """What happens to one file. `target` is its new name where it moves; `executable`: whether it
-    is from now on, None where the patch says nothing of it."""
+    """The changes to one file. `target` is its new name. `executable` is its new executable flag,
+    None if the patch does not set it.
+    """
 
     kind: PatchKind
     path: str
@@ -410,9 +409,7 @@ def _has_names(lines: _Lines) -> bool:
 
 
 def _git(lines: _Lines) -> list[FilePatch]:
-    """What git writes before a file's hunks, or instead of them: new, deleted and moved files,
-    other modes.
-    """
+    """Parse git's lines before or instead of hunks: new, deleted and moved files, changed modes."""
     first = lines.next()
     said: dict[str, str] = {}
     while (

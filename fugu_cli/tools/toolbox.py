@@ -130,7 +130,7 @@ class Toolbox:
             return tool, _refused(tool, "; ".join(_fault(one) for one in error.errors()))
 
     def note(self, call: Call) -> str:
-        """What was ignored in a call, for its result; "" when nothing was."""
+        """Return a note about ignored arguments for the call's result, "" if there are none."""
         tool, given = self._tools.get(call.tool), arguments_of(call)
         if tool is None or tool.foreign is not None or isinstance(given, MalformedArguments):
             return ""

@@ -65,9 +65,7 @@ class FetchRefused(Exception):
 
 @dataclass(frozen=True)
 class WebPage:
-    """What came back: the status, the media type without parameters, the charset where one was
-    named, the content.
-    """
+    """The answer of a server: status, media type without parameters, charset if named, content."""
 
     url: str
     status: int
@@ -165,8 +163,8 @@ def _place(url: str) -> rule_matching.WebAddress:
 
 
 def _same(place: rule_matching.WebAddress, target: rule_matching.WebAddress) -> bool:
-    """What was judged holds for the target too: the same host and port, or from http to https on
-    the usual ones.
+    """Return whether the permission covers the target: same host and port, or http to https on the
+    usual ports.
     """
     upgraded = (place.scheme, target.scheme) == ("http", "https") and (place.port, target.port) == (
         80,
@@ -178,7 +176,7 @@ def _same(place: rule_matching.WebAddress, target: rule_matching.WebAddress) -> 
 
 
 async def _addresses(place: rule_matching.WebAddress) -> list[str]:
-    """Where the host is, each address once. Raises FetchRefused."""
+    """Return the addresses of the host, each once. Raises FetchRefused."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(
             place.host, place.port, type=socket.SOCK_STREAM

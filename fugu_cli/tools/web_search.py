@@ -44,8 +44,8 @@ PROMPT = (
 
 @dataclass(frozen=True)
 class SearchEngine:
-    """Who is asked. `url`: the address up to the version; `model` and `agent` where a model of the
-    pool searches.
+    """The search engine in use. `url` is the address up to the version. `model` and `agent` are set
+    if a model of the pool searches.
     """
 
     kind: EngineKind
@@ -68,8 +68,8 @@ class WebSearchArguments(ToolArguments):
 
 @dataclass(frozen=True)
 class _Found:
-    """What came back: a provider's words, (title, address, snippet) of each result, and what was
-    used.
+    """The result of a search: the provider's answer, (title, address, snippet) of each result, and
+    usage.
     """
 
     answer: str = ""
@@ -237,7 +237,7 @@ def _read(engine: SearchEngine, found: dict[str, Any]) -> _Found:
 
 
 def _listed(results: list[dict[str, Any]], snippet: str) -> Iterator[tuple[str, str, str]]:
-    """Those that have an address: SearXNG has values without one among its results."""
+    """Yield the results that have an address. SearXNG also lists values without one."""
     for one in results:
         if one["url"]:
             yield str(one.get("title") or ""), str(one["url"]), str(one.get(snippet) or "")

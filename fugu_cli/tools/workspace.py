@@ -100,7 +100,7 @@ class Tool(Generic[Arguments]):
 
     @property
     def access(self) -> ToolAccess:
-        """What policy judges its calls by."""
+        """The facts by which policy judges its calls."""
         return ToolAccess(
             effect=self.effect, paths=self.paths, patch=self.patch, command=self.command
         )
@@ -248,9 +248,7 @@ class Workspace:
         self.mask: Callable[[str], str] = str
         """Takes secrets out of the diffs that people and files are given."""
         self.unread: Callable[[Path, Path], bool] | None = None
-        """Whether a file (resolved) of a working tree (its root) is kept out of what a search
-        finds.
-        """
+        """Return whether a search must leave out a file (resolved) of a working tree (its root)."""
 
     def apart(self) -> Workspace:
         """The same folder for an agent that works at the same time as others: what they saw, it has
@@ -267,8 +265,10 @@ class Workspace:
         return self.history.snapshots is not None
 
     async def patch(self, a: str, b: str, *, whole: bool = False) -> bytes:
-        """What differs from snapshot `a` to `b` as a unified diff without secrets, to be read;
-        `whole`: byte for byte as `git apply` takes it."""
+        """Return the changes from snapshot `a` to `b` as a unified diff without secrets.
+
+        If `whole`, the diff is byte for byte as `git apply` needs it.
+        """
         return self.shown(await self.history.patch(a, b, whole=whole))
 
     def shown(self, diff: bytes) -> bytes:
@@ -356,7 +356,7 @@ class Workspace:
 
 
 def _only_at(effects: FileEffects, written: frozenset[str]) -> FileEffects:
-    """What was done to the written paths, and to the folders above them."""
+    """Return the effects on the written paths and on the folders above them."""
     above = {
         parent.as_posix() for path in written for parent in Path(paths.unquoted_path(path)).parents
     }
@@ -372,10 +372,9 @@ def _only_at(effects: FileEffects, written: frozenset[str]) -> FileEffects:
 
 
 def resolve_path(workspace: Workspace, text: str) -> Path | ToolResult:
-    """Where a path an agent wrote leads, links followed; a Result when no file can have that name
-    or nobody may look.
+    """Resolve a path that an agent wrote, or return a ToolResult that says why it cannot be used.
 
-    Outside the repository is allowed here: policy asked before the tool was run.
+    A path outside the repository is allowed here: policy was asked before the tool ran.
     """
     found = paths.locate(text, workspace.root)
     if not isinstance(found, Path):

@@ -29,7 +29,7 @@ from fugu_cli.tools.workspace import Workspace
 
 ENVIRONMENTS = (".venv", "venv", "env", "node_modules")
 TEXT = ("utf-8", "surrogateescape")
-"""How names are written, whatever bytes they are."""
+"""The encoding of file names, which may hold any bytes."""
 DIFF = 20_000
 """Characters of a diff that are kept in the log."""
 
@@ -107,8 +107,8 @@ async def _nested(root: Path) -> list[str]:
 
 
 def _rules(root: Path, repository: Repository) -> list[str]:
-    """What git ignores in `root` by rules that lie outside of it, as rules of a repository whose
-    top it is.
+    """Return git's ignore rules from outside `root`, rewritten for a repository whose top is
+    `root`.
     """
     above = [folder for folder in reversed(root.parents) if folder.is_relative_to(repository.top)]
     files = [
@@ -155,7 +155,7 @@ async def _git(root: Path, *arguments: str) -> str:
 
 
 async def worktree_diff(worktree: Workspace, tree: str) -> str:
-    """What was done in a worktree since `tree`, as a unified diff, clipped."""
+    """Return the changes in a worktree since `tree` as a unified diff, cut to a limit."""
     now = await worktree.history.snapshot()
     text = (await worktree.patch(tree, now)).decode("utf-8", "replace") if now else ""
     at = cut_between_marks(text, DIFF) if len(text) > DIFF else len(text)
@@ -169,8 +169,8 @@ async def worktree_diff(worktree: Workspace, tree: str) -> str:
 async def worktree_changes(
     worktree: Workspace, workspace: Workspace, tree: str
 ) -> tuple[FileChange, ...]:
-    """What was done in a worktree since `tree`; the contents are kept in the repository's own
-    store.
+    """Return the changes in a worktree since `tree`. Their contents are kept in the repository's
+    own store.
     """
     now = await worktree.history.snapshot()
     changes = (await worktree.history.made(tree, now)).changes if now else ()

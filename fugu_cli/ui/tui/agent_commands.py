@@ -249,7 +249,7 @@ STOP, ALL = "stop", "all"
 
 
 def job_arguments(controller: SessionController) -> Sequence[str]:
-    """What completes the argument."""
+    """Return completions for the argument."""
     return (f"{STOP} {ALL}", *(f"{STOP} {job.name}" for job in _running_jobs(controller)))
 
 
@@ -367,5 +367,5 @@ async def send_request(controller: SessionController, text: str) -> None:
 
 
 def provider_names(controller: SessionController) -> list[str]:
-    """What completes the argument."""
+    """Return completions for the argument."""
     return [name for name, _ in controller.opener.setup.offer().providers]
