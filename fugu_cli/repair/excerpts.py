@@ -67,7 +67,7 @@ def outermost(found: Sequence[Definition]) -> list[Definition]:
 
 
 def _usable(content: str, found: Sequence[Definition]) -> list[Definition]:
-    """Those that are not too long and can be found again."""
+    """Return the definitions that are short enough and unique in the file."""
     texts = {one: part_of(content, one) for one in found}
     return [
         one
@@ -83,9 +83,7 @@ def lines_in_output(path: str, output: str) -> list[int]:
 
 
 def context_above(path: str, content: str) -> str:
-    """What a function finds in its file beside other functions and classes: its imports and
-    constants, shortened.
-    """
+    """Return the imports and constants of a file, shortened."""
     named = [one for one in definitions(path, content) if one.kind in ("import", "value")]
     return shortened("\n".join(part_of(content, one) for one in named), MOST_ABOVE)
 

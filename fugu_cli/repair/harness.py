@@ -1,5 +1,5 @@
-"""How models that cannot call tools take a turn: what they read first, one attempt after the other,
-and validation by the tests.
+"""Turns of models that cannot call tools: what they read first, attempts one after the other,
+validation by the tests.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from fugu_cli.session.events import Event, Member, Replied, ToolRan
 from fugu_cli.tools.workspace import CHANGED_SINCE_READ
 
 AFTER_LINE, AFTER_REWRITE = (4, 5.0), (10, 30.0)
-"""How long the tests may take after one line, of which many are tried, and after anything else: so
-many times as long as before the request, and so many seconds at least."""
+"""The tests' time limit after one changed line, of which many are tried, and after other changes: a
+multiple of the time before the request, and seconds at least.
+"""
 _BROKEN_OFF = re.compile(r"\b\d+ errors?(?:,| in |$)|\berrors=\d", re.MULTILINE)
 """A file of tests may have ended before its first one: pytest, unittest."""
 

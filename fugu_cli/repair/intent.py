@@ -1,7 +1,7 @@
-"""What a request asks for: tests, a change or an answer, and which of the shown files it is about.
+"""Guesses from the words of a request whether it wants tests, a change or an answer, and which
+files it is about.
 
-Rules of words, for models too small to be asked. It must not know the log, nor how anything is
-shown.
+For models that are too small to be asked. Knows neither the log nor how anything is shown.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _TEST_RUN = re.compile(
 MANIFEST = re.compile(
     r"(?:.*/)?(?:Cargo\.toml|pyproject\.toml|setup\.(?:py|cfg)|package\.json|go\.mod|pom\.xml|[^/]*\.(?:gradle|csproj))"
 )
-"""What says how code is built, and is seldom what is wrong with it."""
+"""Files that say how code is built and are seldom the cause of a fault."""
 
 
 def is_for_a_test_run(text: str) -> bool:

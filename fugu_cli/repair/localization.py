@@ -83,7 +83,7 @@ _MODULE = re.compile(r"\b([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)\b")
 _ELSEWHERE = re.compile(
     r"^/(?:/|tmp/|var/|private/|etc/|usr/)|/(?:lib\d*/python|site-packages/|dist-packages/|node_modules/|rustc/|\.cargo/)"
 )
-"""What lies outside of every repository: addresses, temporary files, what is installed."""
+"""Paths outside every repository: addresses, temporary files, installed packages."""
 _CALLED = re.compile(r"\b(\w{2,})\(")
 
 
@@ -145,9 +145,11 @@ def _mentions(text: str) -> Iterator[str]:
 
 
 def _resolved(mentions: Iterable[str], root: Path, index: repository_files.FileIndex) -> list[Path]:
-    """Those that exist: as given, else (a bare or partial name) wherever the repository has exactly
-    one or two. Of a place on another machine, as an issue tells it, the file with the longest end
-    of its path."""
+    """Return the mentioned files that exist.
+
+    A bare or partial name means the one or two files of the repository that have it. A path on
+    another machine means the file that shares the longest end of it.
+    """
     found: list[Path] = []
     for mention in dict.fromkeys(mentions):
         if (
@@ -333,7 +335,7 @@ def _texts(root: Path) -> dict[Path, str]:
 
 
 def _names(path: Path) -> set[str]:
-    """What the file defines."""
+    """Return the names that the file defines."""
     found = definitions(path.name, _text(path))
     return {one.name for each in found for one in (each, *each.members) if len(one.name) > 1}
 

@@ -1,5 +1,5 @@
-"""What a small model is shown: one message with the request, the files, the tests' output and what
-is to be written.
+"""The prompt of a small model: one message with the request, the files, the tests' output and the
+task.
 """
 
 from __future__ import annotations

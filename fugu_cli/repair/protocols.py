@@ -140,7 +140,7 @@ class SchemaProtocol:
         await self._agent.close()
 
     def _shared(self, prompt: Prompt) -> Prompt:
-        """What both calls begin with: the history as text."""
+        """Return the common beginning of both calls: the history as text."""
         bodies = {tool.name: tool.body for tool in prompt.tools}
         messages = as_plain_text(
             prompt.messages, lambda call: self._shown(call, bodies.get(call.tool, ""))
@@ -200,8 +200,8 @@ def protocol_parts(text: str, count: int) -> list[str]:
 
 
 def _by_use(tools: Sequence[ToolSpec]) -> list[ToolSpec]:
-    """Those that write first: a 0.5b model takes the first of a list, and what it needs to read it
-    has been shown.
+    """Return the tools with those that write first: a 0.5b model takes the first of a list, and it
+    has already been shown what to read.
     """
     return sorted(tools, key=lambda tool: not tool.body)
 
@@ -321,8 +321,8 @@ class TextProtocol:
         return prompt.model_copy(update=update)
 
     def _words(self, prompt: Prompt, path: str) -> tuple[str, str]:
-        """What is said of the form before the history, and the ask after it. `path`: the one file
-        that is asked for.
+        """Return the words about the form before the history, and the question after it. `path` is
+        the one file that is asked for.
         """
         one = self._new_one if prompt.wanted else self._one
         if prompt.part:

@@ -1,7 +1,7 @@
-"""What a plain text asks to be written: files in fenced blocks, and which file each means; and when
-nothing more of it is wanted.
+"""Parses a plain-text reply: files in fenced blocks, the file that each means, and where the reply
+may stop.
 
-Stands on splicing.py. It must not know why something is asked for.
+Uses splicing.py. Does not know why something is asked for.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _SHELL = {"bash", "sh", "shell", "console", "zsh", "diff", "output"}
 DOCUMENTS = (".md", ".markdown", ".rst", ".adoc", ".txt")
 
 ALIKE = 0.3
-"""What a block has in common with the file that it is a new version of, at least."""
+"""The least similarity (0 to 1) of a block to the file that it is a new version of."""
 NOTHING: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
 class ParsedReply:
-    """What a reply asks to be written: whole files (path, content), and the words around them."""
+    """The files (path, content) that a reply wants written, and the words around them."""
 
     files: tuple[tuple[str, str], ...]
     words: str
@@ -56,13 +56,12 @@ class ParsedReply:
 def parse_reply(
     text: str, *, shown: Mapping[str, str] = NOTHING, asked: str = "", whole: bool = True
 ) -> ParsedReply:
-    """What `text` asks to be written.
+    """Return the files that `text` wants written.
 
-    A block without a path is the one of the files `shown` (path -> content) that it resembles, for
-    small models forget the path; else, where one was `asked` for that is new, still to be written,
-    or gets more functions, the longest block is that file. `whole` is False where the reply was
-    cut: its last, unclosed block is no file. Of several blocks of one file the later ones are put
-    into the first.
+    A block without a path means the most similar file of `shown` (path -> content), because small
+    models forget the path. If a new or longer file was `asked` for, the longest block is that file.
+    `whole` is False for a cut reply: its last, unclosed block is no file. Later blocks of one file
+    are merged into the first.
     """
     if whole and asked.endswith(DOCUMENTS) and (document := _document(text, asked, shown)):
         rest = parse_reply(without_blocks(text, [document]))
@@ -254,8 +253,10 @@ def repeats_itself(text: str, known: str = "") -> bool:
 
 
 def stops_of(path: str, shown: str) -> tuple[str, ...]:
-    """How a part begins that only tries the file out: the reply may end there. None is in what was
-    shown; four are what every server takes."""
+    """Return the beginnings of code that only tries the file out: the reply may stop there.
+
+    None of them is in what was shown. Every server takes four.
+    """
     python = ("\ndef test", "\ndef check", "\nassert ", "\nprint(")
     marks = (
         python

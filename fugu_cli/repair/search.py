@@ -1,5 +1,5 @@
-"""What a small model is asked to write next: the candidates where tests fail, the one to try, and
-whether an attempt is worth keeping.
+"""Chooses the next task of a small model: candidates where tests fail, the one to try, and whether
+an attempt is kept.
 """
 
 from __future__ import annotations
@@ -48,17 +48,15 @@ class RepairTask:
     shown: str = ""
     unwritten: str = ""
     told: str = ""
-    """What the file says of it elsewhere: quoted, for what stands in the code is copied."""
+    """The file's other words about it, quoted, because a model copies what stands in the code."""
     tried: int = 0
-    """How many attempts there were before, 0 where none of them asked for this: its answer may be
-    the likeliest one.
-    """
+    """The number of attempts for this before, 0 if there was none."""
     judged: bool = False
     """Failing tests say whether it is done."""
     gap: InfillHole | None = None
     """A line or a word that is left out, and is all that is to be written."""
     key: str = ""
-    """Which candidate it is, for the log: the same whenever it is asked for in the same files."""
+    """The candidate's name in the log: the same whenever it is asked for in the same files."""
 
 
 def repair_candidates(
@@ -166,7 +164,7 @@ def _broke(path: str, content: str, lines: Sequence[RepairTask], output: str) ->
 
 @dataclass(frozen=True)
 class _Attempt:
-    """What was asked for, what the files were then, and whether the answer changed any."""
+    """An attempt: what was asked for, the files at that time, and whether the answer changed any."""
 
     key: str
     """"" where the log does not say."""
@@ -175,9 +173,7 @@ class _Attempt:
 
 
 def next_task(events: Sequence[Event], turn: views.Turn, member: Member) -> RepairTask:
-    """What a small model is to write: where tests fail the candidate that it was asked for
-    least.
-    """
+    """Return the next task of a small model: where tests fail, the candidate that was tried least."""
     request, files, run = views.asked(events), files_read(turn), views.tests(events)
     failing = (
         views.suite_decides(events)
@@ -252,8 +248,9 @@ def _may_try_lines(events: Sequence[Event], request: Asked) -> bool:
 
 
 def _meant(events: Sequence[Event], turn: views.Turn, member: Member) -> RepairTask:
-    """What is written where no failing test leads to it: the file that is meant; of a long one the
-    one function that the request names."""
+    """Return the task without a failing test: the file that is meant, or the one function of a long
+    file that the request names.
+    """
     request, files = views.asked(events), files_read(turn)
     code = intent.target_files(files)
     if turn.assigned.role == "worker" and request and len(code) == 1 and is_long(files[code[0]]):

@@ -1,7 +1,7 @@
-"""What a reply holds of a file becomes the whole file again: small models leave out what they do
-not change.
+"""Merges the part of a file in a reply into the whole file, because small models leave out what
+they do not change.
 
-Stands on syntax.py. It must not know prompts or tests.
+Uses syntax.py. Knows neither prompts nor tests.
 """
 
 from __future__ import annotations

@@ -160,10 +160,11 @@ class SecretScanner:
             self._by_first[literal[0]].append(literal)
 
     def spans(self, text: str, start: int = 0, *, forms: bool = True) -> Iterator[SecretSpan]:
-        """What is found from `start` on, from left to right; `forms`: not only known values.
+        """Yield the secrets from `start` on, from left to right. Without `forms` only known values.
 
-        Beginnings are looked for first, which is cheap: every form tried at every character took a
-        second for a million of them, and nothing else ran meanwhile."""
+        Literal beginnings are searched first, which is cheap: trying every pattern at every
+        character took a second for a million of them, while nothing else ran.
+        """
         numbers = range(len(self._literals) if forms else self._exact)
         literals = self._literals
         there = [number for number in numbers if literals[number] in text]
@@ -210,7 +211,7 @@ class SecretScanner:
         return told + text[at:cut], text[cut:]
 
     def _begins(self, text: str, number: int, least: int) -> int:
-        """Where a secret may begin by this literal, not before `least`; -1 for nowhere."""
+        """Return where a secret with this literal may begin, at `least` or later; -1 for nowhere."""
         literal = self._literals[number]
         behind = (
             len(literal)
@@ -221,7 +222,7 @@ class SecretScanner:
         return at if at < 0 else at + behind
 
     def _ends(self, text: str, number: int, start: int) -> int:
-        """Where the secret that begins at `start` ends; -1 where none begins there."""
+        """Return the end of the secret that begins at `start`, -1 if none begins there."""
         if 0 < number < self._exact:
             return start + len(self._literals[number])
         pattern = self._forms[number - self._exact].pattern if number else MARK
@@ -297,7 +298,7 @@ class _Stream:
         self.held = ""
 
     def push(self, piece: str, scanner: SecretScanner, mark: Callable[[str], str]) -> str:
-        """What can be told now."""
+        """Return the part of the stream that is certain now."""
         whole = self.held + piece
         said, held = scanner.settled(self.told + whole, len(self.told), mark)
         if len(held) > MAX_HELD:
@@ -308,7 +309,7 @@ class _Stream:
         return said
 
     def rest(self, scanner: SecretScanner, mark: Callable[[str], str]) -> str:
-        """What was held back, now that nothing follows."""
+        """Return the part that was held back, once the stream has ended."""
         return scanner.masked(self.told + self.held, mark, len(self.told))
 
 
@@ -347,9 +348,11 @@ class Redactor:
         return self._without(self._now(), fact)
 
     def live(self, live: Live) -> list[Live]:
-        """What can be shown now, without secrets. The end of a piece that may be the beginning of a
-        secret waits for the next piece, or for `rest`. Files are not looked at: that is done for
-        facts."""
+        """Return what can be shown now, without secrets.
+
+        The end of a piece may be the beginning of a secret; it waits for the next piece or for
+        `rest`. Secrets in files are not searched here: that is done for events.
+        """
         scanner = self._scanner if self._stamps is not None else self._now()
         if isinstance(live, Retried):
             for said in ("said", "thought"):
@@ -364,7 +367,7 @@ class Redactor:
         return [*thought, live.model_copy(update={"text": said})] if said else thought
 
     def rest(self, fact: Event) -> list[Live]:
-        """What was held back of the live texts that end with this fact."""
+        """Return the held-back ends of live texts that this event completes."""
         match fact:
             case ToolRan():
                 over = [key for key in self._streams if key == (fact.turn, fact.call.id)]
@@ -375,7 +378,7 @@ class Redactor:
         return self._ended(over)
 
     def _ended(self, keys: Sequence[tuple[int, str]]) -> list[Live]:
-        """What was held back of these live texts."""
+        """Return the held-back ends of these live texts."""
         ended = [self._streams.pop(key) for key in keys if key in self._streams]
         return [
             live.model_copy(update={"text": stream.rest(self._scanner, self._mark)})
@@ -392,9 +395,11 @@ class Redactor:
         return call if made is None else call.model_copy(update={"arguments": made})
 
     def values(self, mark: str, near: Sequence[str], *, others: bool = True) -> set[str]:
-        """What a mark stands for, among the secrets of the texts `near`; with `others` also among
-        those that were masked so far and those of `.env` files. A mark that stands in one of the
-        texts stands for itself."""
+        """Return the values that a mark may stand for, among the secrets of the texts in `near`.
+
+        With `others` also those masked so far and those of `.env` files. A mark that stands in one
+        of the texts stands for itself.
+        """
         found = {mark} if any(mark in text for text in near) else set()
         for text in near:
             found |= _secrets_by_mark(text, self._now()).get(mark, set())
@@ -569,7 +574,7 @@ class LogRedactor:
 
 
 def _pieces(run: str) -> Iterator[str]:
-    """What may be a word in it, from one edge to another, the longest first."""
+    """Yield the parts of it that may be words, from edge to edge, the longest first."""
     cuts = sorted({0, len(run), *(at for edge in _EDGE.finditer(run) for at in edge.span())})
     reach = MAX_EDGES if len(cuts) <= MAX_RUN_EDGES else 2
     pairs = ((start, end) for at, start in enumerate(cuts) for end in cuts[at + 1 : at + reach])

@@ -1,4 +1,5 @@
-"""What the user allowed for good in one project: rules in a file that the user can read and change.
+"""The permissions that the user saved for a project: rules in a file that the user can read and
+change.
 
 `DATA/permissions/PROJECT.toml` holds `allow = [...]` in the rule language of
 policy/rule_matching.py. It lies with the user's data, never in the repository: nothing in a
@@ -57,7 +58,7 @@ def load_rules(data: Path, root: Path) -> tuple[str, ...]:
 
 
 def _fault(found: object) -> str:
-    """What is wrong with the rules of a file, "" when nothing is."""
+    """Describe what is wrong with the rules of a file, "" if nothing is."""
     if not isinstance(found, list):
         return "`allow` is no list of rules"
     faults = (

@@ -1,5 +1,4 @@
-"""Which values are secrets: those of variables and of `.env` files, by their names and by what they
-are.
+"""Decides which values are secrets: those of variables and of `.env` files, by name and by form.
 
 Below redaction.py, which finds them in texts, and the sandbox, which keeps such variables from
 commands.
@@ -52,7 +51,9 @@ Stamp = tuple[str, int, int]
 
 
 def secrets_of(name: str, value: str) -> set[str]:
-    """What is masked of a variable's value: nothing, the value, or each of its lines."""
+    """Return the parts of a variable's value that are masked: nothing, the value, or each of its
+    lines.
+    """
     if NAMES.search(name) is None or _is_path(value):
         return set()
     if name.endswith("_HEADERS"):  # NAME=VALUE,NAME=VALUE
@@ -100,8 +101,9 @@ def _is_path(value: str) -> bool:
 
 
 class _Folder(NamedTuple):
-    """What was found in a folder when it was listed last: names of `.env` files, folders, and links
-    that may lead to some."""
+    """The last listing of a folder: names of `.env` files, folders, and links that may lead to
+    some.
+    """
 
     changed: int = 0
     names: tuple[str, ...] = ()

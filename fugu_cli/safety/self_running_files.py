@@ -23,7 +23,7 @@ from fugu_cli.safety.paths import inside
 
 
 class RunBy(Enum):
-    """Who runs a file of the table: the first class, and the second."""
+    """The party that runs a file of the table: the first and the second class."""
 
     OTHERS = 1
     CHECKS = 2

@@ -1,8 +1,8 @@
-"""What was done to the files of a folder: snapshots compared, contents kept, changes taken back.
+"""Changes to the files of a folder: compares snapshots, keeps contents, takes changes back.
 
-Below the workspace, above the snapshots. Outside git there are no snapshots: what fugu's own tools
-changed is known all the same. Restoring works from a list of changes, so it needs no repository.
-Each file is replaced whole, and only where it is still as it was left.
+Below the workspace, above the snapshots. Outside git there are no snapshots, but changes by fugu's
+own tools are known. Restoring works from a list of changes and needs no repository. Each file is
+replaced whole, and only if it is still as it was left.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class FileHistory:
             return set()
 
     async def since(self, tree: str) -> FileEffects:
-        """What was done to files since a snapshot. Raises StorageError."""
+        """Return the changes since a snapshot. Raises StorageError."""
         now = await self.snapshot()
         found = await self.made(tree, now) if now else NO_EFFECTS
         changes = (
@@ -148,7 +148,7 @@ class FileHistory:
         )
 
     async def made(self, a: str, b: str) -> FileEffects:
-        """What was done to files from tree `a` to tree `b`."""
+        """Return the changes from tree `a` to tree `b`."""
         return await _effects(self.snapshots.git, a, b) if self.snapshots and a != b else NO_EFFECTS
 
     async def patch(self, a: str, b: str, *, whole: bool) -> bytes:
@@ -176,7 +176,7 @@ class FileHistory:
         return open_blobs(self.store / "objects", self._git)
 
     def standing(self, made: FileEffects) -> RestorePlan:
-        """What of it still stands. Raises StorageError for a file that may not be read."""
+        """Return which of the changes still stand. Raises StorageError for an unreadable file."""
         kept, changes, attributes = made.net, list[FileChange](), list[FileAttribute]()
         conflicts, beside, unkept, nested = list[str](), list[str](), list[str](), list[str]()
         for change in kept.changes:
@@ -242,15 +242,13 @@ def _usable(root: Path) -> Repository | None:
 
 
 async def _extras(git: Git, snapshot: str) -> TreeExtras:
-    """What the snapshot holds beside its tree."""
+    """Return the part of a snapshot that its tree cannot hold."""
     done = await git.try_run("cat-file", "commit", snapshot)
     return parse_extras(done.out.partition(b"\n\n")[2]) if done.code == 0 else TreeExtras()
 
 
 async def _changes(git: Git, a: str, b: str) -> dict[str, FileChange]:
-    """What differs from tree `a` to tree `b` by path, as the os module gives it, without what
-    either only names.
-    """
+    """Return the differences from tree `a` to tree `b` by path, without nested repositories."""
     out = await git.run("diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", a, b)
     fields = out.split(b"\0")
     found = {}
@@ -307,11 +305,11 @@ RETRY_HINT = "clear what is in the way, then undo again"
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """What of a list of changes still stands.
+    """The changes that still stand.
 
     `made` is as it was left and can be taken back. `conflicts` are paths that were changed since;
-    `beside` those of them that no snapshot holds. Of `unkept`, large files, and of `nested`
-    repositories there is no copy.
+    `beside` are those of them that no snapshot holds. There is no copy of `unkept` (large files)
+    and of `nested` repositories.
     """
 
     made: FileEffects = NO_EFFECTS
@@ -391,7 +389,7 @@ def _set(root: Path, attributes: Sequence[FileAttribute]) -> tuple[list[str], li
 
 
 async def _ignored(git: Git | None, made: Sequence[FileChange]) -> Collection[str]:
-    """Those of the files that the rules now on the disk ignore."""
+    """Return the files that the present rules ignore."""
     if not made or git is None:
         return frozenset()
     given = b"".join(
@@ -438,7 +436,7 @@ def _delete(root: Path, path: Path, *, folders: bool) -> None:
 
 
 def _inside(root: Path, name: str) -> Path:
-    """Where the file of a change is. `name` is as it is recorded."""
+    """Return the path of a change. `name` is as recorded."""
     return root / paths.unquoted_path(name)
 
 

@@ -178,7 +178,7 @@ MISFIT = (
     "is not UTF-8, and `{char}` would be written as UTF-8. Write ASCII, or use a command that "
     "knows the encoding"
 )
-"""What is said of a file and the `char` that `misfit` found."""
+"""The message about a file and the `char` that `misfit` returned."""
 
 
 def is_binary(data: bytes) -> bool:
@@ -213,7 +213,7 @@ def _paired(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int, 
 
 
 def describe_binary(data: bytes) -> str:
-    """What a binary file is, as far as its first bytes tell."""
+    """Describe a binary file by its first bytes."""
     kinds = {
         b"\x89PNG": "a PNG image", b"\xff\xd8\xff": "a JPEG image", b"GIF8": "a GIF image", b"%PDF": "a PDF",
         b"PK\x03\x04": "a zip archive", b"\x1f\x8b": "gzip data", b"\x7fELF": ("a program or "

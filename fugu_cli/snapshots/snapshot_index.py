@@ -44,22 +44,20 @@ Entry = tuple[str, str, str]
 
 @dataclass
 class _UserGitState:
-    """What the user's git says, as of the time it was asked: `rules` tell whether it may say
-    something else now.
+    """The state of the user's git when it was read. A changed `rules` means that it must be read
+    again.
     """
 
     rules: object = None
     tracked: frozenset[str] = frozenset()
     forced: tuple[str, ...] = ()
-    """What is tracked although it is ignored."""
+    """Tracked files that are ignored."""
     not_checked_out: frozenset[str] = frozenset()
-    """What a sparse checkout leaves out."""
+    """Files that a sparse checkout leaves out."""
 
 
 class IndexFile:
-    """What `git`, a store's, does with its index for `root`, the folder `prefix` of the working
-    tree.
-    """
+    """The index of a store's `git` for `root`, which is the folder `prefix` of the working tree."""
 
     def __init__(self, root: Path, git: Git, prefix: str) -> None:
         self._root, self._git, self._prefix = root, git, prefix
@@ -140,8 +138,9 @@ class IndexFile:
 
 
 class SnapshotIndex:
-    """What belongs into the index of `git`, a store's, for `root`. `large` are the files that it
-    only names, with their size and time."""
+    """Decides what belongs into the index of a store's `git` for `root`. `large` are files that it
+    only names, with size and time.
+    """
 
     def __init__(self, root: Path, git: Git, repository: Repository) -> None:
         self.large: dict[str, str] = {}
@@ -263,7 +262,7 @@ class SnapshotIndex:
         )
 
     async def _ask_users_git(self) -> None:
-        """What the user tracks, and of that what is ignored: it belongs in all the same."""
+        """Read the user's tracked files, including ignored ones, which belong into snapshots too."""
         prepare_shadow_repository(
             self._git.folder, self._repository, await user_excludes_file(self._root)
         )
@@ -291,7 +290,7 @@ class SnapshotIndex:
             self.begun = frozenset(name for _, name, _ in kept)
 
     async def _apply_rules(self) -> None:
-        """What has become ignored since goes."""
+        """Remove files that have become ignored."""
         own = split_names(await self._git.run("ls-files", "-z", "-i", "-c", "--exclude-standard"))
         await self.file.set("--force-remove", paths=sorted(set(own) - set(self._users.forced)))
         self._users.rules = self._rules()
@@ -308,8 +307,8 @@ def _parsed(listed: bytes) -> list[tuple[str, str, str]]:
 
 
 def _contents(root: Path, paths: Iterable[str]) -> Iterator[bytes]:
-    """What files hold, as `git fast-import` reads it. Large ones and what cannot be read are left
-    to `add`.
+    """Yield the contents of files in the format of `git fast-import`. Large and unreadable files
+    are left to `add`.
     """
     found, size, top = list[bytes](), 0, f"{root}/"
     for path in paths:
@@ -339,7 +338,7 @@ def _read(path: str) -> bytes | None:
 
 
 def _too_large(sizes: Mapping[str, str]) -> set[str]:
-    """Those of files with these sizes (`size_stamp`) for which a snapshot has no room."""
+    """Return the files that do not fit into a snapshot."""
     bytes_of = {name: int(size.split(" ")[0]) for name, size in sizes.items() if size}
     small = {name: size for name, size in bytes_of.items() if size <= SMALL}
     larger = {name: size for name, size in bytes_of.items() if size > SMALL}

@@ -1,10 +1,10 @@
-"""What a git tree cannot hold of a snapshot: permission bits, empty folders, named pipes, files too
-large to keep, and how nested repositories are.
+"""The parts of a snapshot that a git tree cannot hold: permission bits, empty folders, named pipes,
+large files, states of nested repositories.
 
-Below snapshots.py, which keeps it as the message of a commit object that nothing refers to. An
-attribute is one of these for one path, as a word: `mode 600`, `folder`, `pipe 644`, `large 30000000
-1700000000` (bytes and time of writing, in nanoseconds), `repository 4f1e...` (its state); "" for a
-file with the usual bits, and for nothing. Paths are as the os module gives them.
+snapshots.py keeps them as the message of an unreferenced commit object. An attribute is one word
+for one path: `mode 600`, `folder`, `pipe 644`, `large 30000000 1700000000` (bytes and modification
+time in nanoseconds), `repository 4f1e...` (its state); "" for a file with the usual bits and for
+nothing. Paths are as the os module gives them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class TreeExtras:
 
 
 def parse_extras(text: bytes) -> TreeExtras:
-    """What `written` gave."""
+    """Parse the text that `written` returned."""
     found = parse_json(text) if text.strip() else {}
     found["empty"] = tuple(found.get("empty", ()))
     return TreeExtras(**found)
@@ -218,8 +218,8 @@ def _head(repository: Repository) -> tuple[Path, ...]:
 
 
 def _content(path: Path, *, whole: bool) -> bytes:
-    """What a file or link holds, or for a large one its size and time; nothing for a folder and
-    where nothing is.
+    """Return the content of a file or link; of a large file its size and time; b"" for a folder or
+    nothing.
     """
     if path.is_symlink():
         return os.fsencode(path.readlink())
@@ -308,7 +308,7 @@ def _is_held(path: Path) -> bool:
 
 
 def size_stamp(path: Path | str) -> str:
-    """How a large file is known: its bytes and when it was written. "" where no file is."""
+    """Return the size and modification time of a file, "" if there is none."""
     try:
         found = os.lstat(path)
     except OSError:

@@ -1,9 +1,9 @@
-"""Which test runner a command line starts, where its options go, and the command that runs only
-some tests again.
+"""Recognises the test runner of a command line, where its options go, and the command for only some
+tests.
 
-Between a project's test command and runner_results.py, which adds options to it or narrows it. A
-command that does more than one thing, or that a shell would expand, is not recognised. Reads
-package.json and runs nothing. Source of the event format: `go doc test2json`.
+Between a project's test command and runner_results.py, which adds options or narrows it. A command
+that does more than one thing, or that a shell would expand, is not recognised. Reads package.json
+and runs nothing. Source of the event format: `go doc test2json`.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def _of_builds(name: str, rest: tuple[str, ...]) -> tuple[RunnerKind | None, tup
 
 
 def _script(words: Sequence[str], folder: Path) -> str | None:
-    """What package.json runs for `npm test` and its like; None for any other command."""
+    """Return what package.json runs for `npm test` and similar commands, None for other commands."""
     if not words or words[0] not in _PACKAGE_MANAGERS:
         return None
     rest = [word for word in words[1:] if not word.startswith("-")]
@@ -319,7 +319,7 @@ def _options(
 
 
 def _is_value(rest: Sequence[str]) -> bool:
-    """What comes next may be a value."""
+    """Return whether the next word may be a value."""
     return bool(rest) and not rest[0].startswith("-")
 
 

@@ -1,11 +1,10 @@
-"""Which command runs a repository's tests, as far as its files tell: pytest and unittest, build
+"""Finds the command that runs a repository's tests from its files: pytest and unittest, build
 tools, doctests.
 
-Called once when a session opens; `--test-command` goes before it. It reads files and asks a Python
-whether it has pytest; it runs nothing of the repository. A build tool is not looked for: that it is
-missing the run says more clearly. Docstring examples count as tests only where there are no others.
-Every expression must have its answer then, and every import must be in the standard library or
-beside the file.
+Called once when a session opens; `--test-command` takes precedence. Reads files and asks a Python
+whether it has pytest; runs nothing of the repository. A missing build tool is reported by the run
+itself. Docstring examples count as tests only if there are no others. Then every expression must
+have its answer, and every import must be in the standard library or beside the file.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _AFTER_NODE = {
     "deno.json": "deno test",
     "deno.jsonc": "deno test",
 }
-"""What a file in the root says about how the tests are run; the first that is there decides."""
+"""Files in the root and the test commands they imply. The first that exists decides."""
 _BESIDE = frozenset(
     {
         *("docs", "doc", "examples", "example", "samples", "demo", "demos"),
@@ -147,7 +146,7 @@ _ANOTHER_RUNNER = re.compile(
 
 
 def _runs_under_node(text: str) -> bool:
-    """Whether a test file imports Node's own runner, or needs no runner at all."""
+    """Return whether a test file imports Node's own runner or needs no runner."""
     return bool(_NODES_OWN_RUNNER.search(text)) or not _ANOTHER_RUNNER.search(text)
 
 
@@ -367,7 +366,7 @@ def _python(root: Path, own: str) -> str | None:
 
 
 def _tested_by_django(root: Path) -> bool:
-    """Whether this is a Django project whose tests no plugin of pytest sets up."""
+    """Return whether this is a Django project whose tests are not set up by a pytest plugin."""
     manage = _text(root / "manage.py")
     if manage is None or "DJANGO_SETTINGS_MODULE" not in manage:
         return False
@@ -400,7 +399,7 @@ def _tests(root: Path) -> list[Path]:
 
 
 def _doctest(root: Path, own: str) -> str | None:
-    """Where there are no tests, the examples in docstrings."""
+    """Return the command for docstring examples, None if there are none."""
     files = doctest_files(root)
     if not files:
         return None
@@ -502,8 +501,8 @@ def _quoted(text: str) -> str:
 
 
 def output_format(command: str) -> str:
-    """Which kind of output a test command makes: pytest, unittest, cargo, go, maven, node, or ""
-    for any other.
+    """Return the kind of output a test command makes: pytest, unittest, cargo, go, maven, node, or
+    "".
     """
     words = command.replace("/", " ").split()
     if "manage.py" in words:

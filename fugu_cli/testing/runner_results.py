@@ -219,7 +219,9 @@ def _java(invocation: Invocation, root: Path) -> ReportingCommand:
 
 
 def read_results(reporting: ReportingCommand, output: str, root: Path) -> TestOutcomes | None:
-    """What the run with this `output` says of each test. None where no complete result is there."""
+    """Read the result of each test from a run with this `output`. None if there is no complete
+    result.
+    """
     invocation, file = reporting.invocation, reporting.file
     folder = root / invocation.folder
     found: TestOutcomes | None

@@ -1,5 +1,5 @@
-"""Whether a trained checkpoint may replace the default, which decides by success rates and costs:
-a paired comparison by reward on tasks that the checkpoint was not trained on.
+"""Compares a trained checkpoint with the default, paired by task and measured by reward, on tasks
+that it was not trained on.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class DefaultComparison:
 
     @property
     def is_recommended(self) -> bool:
-        """Whether the checkpoint is surely better than the default."""
+        """Return whether the checkpoint is better than the default with confidence."""
         return self.tasks >= FEWEST_TASKS and self.gain.low > 0
 
 

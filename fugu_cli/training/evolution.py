@@ -171,8 +171,8 @@ class RunFolder:
             yield self
 
     def restore(self) -> RunState | None:
-        """Where the run stands, None before its first iteration. Raises StorageError for a file
-        that is no state.
+        """Return the stored state, None before the first iteration. Raises StorageError for an
+        invalid file.
         """
         file = self.path / STATE_FILE
         if not file.is_file():
@@ -257,9 +257,11 @@ class FitnessWeights(Value):
 
 
 class EvolutionSettings(Value):
-    """How to evolve. `population` None is 4 + floor(3 ln N). `patience`: iterations without a
-    better validation (or mean fitness, where a trial validates nothing) before the run ends early,
-    0 for never."""
+    """The settings of an evolution. `population` None is 4 + floor(3 ln N).
+
+    `patience` is the number of iterations without a better validation (or mean fitness, if nothing
+    is validated) before the run ends early, 0 for never.
+    """
 
     population: int | None = 32
     iterations: int = 60

@@ -35,7 +35,7 @@ class HeadExamples:
     groups: tuple[str, ...]
 
     def take(self, chosen: NDArray[np.bool_]) -> HeadExamples:
-        """Those examples only."""
+        """Return only the chosen examples."""
         return self.at(np.flatnonzero(chosen))
 
     def at(self, places: NDArray[np.int64]) -> HeadExamples:
@@ -48,8 +48,8 @@ class HeadExamples:
 
 @dataclass(frozen=True)
 class HeadScore:
-    """How a head does on examples: mean KL over the rows, how often it picks the best row, and the
-    wanted role.
+    """The quality of a head on examples: mean KL over the rows, and how often it picks the best row
+    and the wanted role.
     """
 
     kl: float

@@ -46,7 +46,7 @@ FIRST_ROUND_DISCOUNT = 0.2
 """Of a first round's advantage in the recursion fine-tune."""
 GRPO_LOG = "grpo_log.jsonl"
 MODELS = "The models:\n"
-"""Where the Conductor's own prompt begins to list them (prompts/conductor/request.md)."""
+"""The line before the list of models in the Conductor's prompt (prompts/conductor/request.md)."""
 ANSWER_CHARACTERS = 1200
 """Characters of a first round's answer that the second one reads."""
 
@@ -67,14 +67,14 @@ class PlannerExample(Value):
     kept: bool = False
 
     def form(self) -> PlanLimits:
-        """What its workflow may be."""
+        """Return the limits of its workflow."""
         second = self.round == 2
         return PlanLimits(models=self.models, steps=self.steps, keeps=second, earlier=second)
 
 
 @dataclass(frozen=True)
 class WorkflowResult:
-    """What a workflow came to: whether that was right, and what it answered."""
+    """The result of a workflow: whether it was right, and its answer."""
 
     right: bool
     answer: str = ""
@@ -168,8 +168,9 @@ class FirstRound(Value):
 
 @dataclass(frozen=True)
 class FirstRounds:
-    """How first rounds are made: who plans (a prompt in, its reply out), what runs, what was made
-    before and who keeps what is made now."""
+    """The functions that make first rounds: `write` plans (prompt in, reply out), `execute` runs.
+    `known` are earlier ones, `keep` stores new ones.
+    """
 
     write: Callable[[str], str]
     execute: Callable[[str, tuple[WorkflowStep, ...]], WorkflowResult]
@@ -318,8 +319,9 @@ class GrpoStep(Value):
 
 @dataclass(frozen=True)
 class GrpoRun:
-    """Where a training is kept, who gets each step, and what beside the settings must stay as it
-    was for it to go on."""
+    """A training run: its folder, a listener for each step, and what must not change besides the
+    settings when it is resumed.
+    """
 
     folder: Path
     tell: Callable[[GrpoStep], None]
@@ -373,7 +375,7 @@ def dataset_rows(examples: Sequence[PlannerExample]) -> list[dict[str, Any]]:
 
 
 def _is_complete(checkpoint: Path) -> bool:
-    """Whether it was saved to the end: its last file can be read."""
+    """Return whether the checkpoint was saved completely, that is, its last file is readable."""
     try:
         return bool(json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8")))
     except (OSError, ValueError):
@@ -512,7 +514,7 @@ def _trainer(
 
 
 def trl_arguments(settings: GrpoSettings, folder: Path) -> Any:
-    """What TRL is told. A step is learned from in equal parts that leave nothing over: TRL wants
+    """Return the settings for TRL. A step is split into equal parts without rest, since TRL wants
     whole questions.
     """
     import torch

@@ -174,7 +174,7 @@ class ValueSettings:
 
 @dataclass(frozen=True)
 class PolicyOutcome:
-    """What a policy is expected to reach on one task: solved, relative cost, Worker turns."""
+    """The expected result of a policy on one task: solved, relative cost, Worker turns."""
 
     solved: float
     cost: float
@@ -352,8 +352,8 @@ def _gain_interval(gains: Sequence[float]) -> Mean:
 
 
 def _gain(row: Mapping[str, Sequence[bool]], best: str, ranks: Ranks) -> float:
-    """What choosing adds on one task; with repeats, chosen by some of them and judged by the
-    others.
+    """Return how much choosing adds on one task. With repeats, some of them choose and the others
+    judge.
     """
     fair = min(len(oks) for oks in row.values()) > 1
     return (_halves(_fair(row, ranks)) if fair else max(mean(oks) for oks in row.values())) - mean(

@@ -1,5 +1,5 @@
-"""What an evolution searches among: points as candidates, their decisions on texts, and the hidden
-states that candidates share.
+"""The search space of an evolution: points as candidates, their decisions on texts, and shared
+hidden states.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Candidates(Protocol):
 
     @property
     def size(self) -> int:
-        """How many they are."""
+        """Return the number of candidates."""
 
     def logits(self, texts: Sequence[str]) -> Logits:
         """(size, texts, head rows)."""
@@ -64,9 +64,7 @@ class HeadCandidates:
 
 
 def states_name(offsets: Sequence[Vector], tied: svf.Tied = "untied") -> str:
-    """What states are called that were read with these nine blocks; "" for those of the plain
-    backbone.
-    """
+    """Return the name of states that were read with these nine blocks, "" for the plain backbone."""
     if not any(block.any() for block in offsets):
         return ""
     return "-" + hashlib.sha256(tied.encode() + np.concatenate(offsets).tobytes()).hexdigest()[:12]

@@ -280,7 +280,7 @@ class WarmStartSettings:
 
 @dataclass(frozen=True)
 class DefaultPolicy:
-    """What decides without a checkpoint, over `members`, which are called like the rows."""
+    """The decisions without a checkpoint, over `members` named like the rows."""
 
     coordinator: Coordinator
     members: tuple[Member, ...]

@@ -1,4 +1,4 @@
-"""What a command may read, write and not see: the one rule, whatever mechanism holds it."""
+"""The rule for what a command may read, write and not see, for every mechanism."""
 
 from __future__ import annotations
 
@@ -119,12 +119,12 @@ SYSTEM = (
     ),
     *("/run/user", "/run/credentials", "/run/docker.sock", "/run/podman", "/run/containerd"),
 )
-"""What no command needs to see, readable only to root or not."""
+"""Files that no command needs to see, whether only root can read them or not."""
 
 
 DEPTH, ENTRIES, FOUND = 3, 5000, 300
-"""How far down, through how many entries, files of secrets are looked for in a home, and how many
-are hidden.
+"""The depth and number of entries that are searched for secret files in a home, and the most files
+that are hidden.
 """
 FRESH = 60.0
 """Seconds after which they are looked for again."""
@@ -297,9 +297,7 @@ CONFIGURATION_FILES = (
     *(".claude/settings.json", ".claude/settings.local.json"),
     *(".config/fugu/skills", ".config/fugu/commands"),
 )
-"""What tells fugu and its agents, in the home, what to do, and what to run with the user's
-rights.
-"""
+"""Files in the home that direct fugu and its agents, or that they run with the user's rights."""
 
 PACKAGE = Path(__file__).resolve().parents[2]
 """Its folder: a test command may run a file of it."""
@@ -323,8 +321,8 @@ class FileAccess:
 
 @dataclass(frozen=True)
 class AccessOptions:
-    """What the user allows beyond the rule, and where fugu keeps its own things (`own` is hidden,
-    `cache` writable).
+    """What the user allows beyond the rule, and fugu's own folders (`own` is hidden, `cache`
+    writable).
     """
 
     writable: tuple[Path, ...] = ()
@@ -335,8 +333,8 @@ class AccessOptions:
     git: Path | None = None
     """The `.git` that may be written: of the root, or in it."""
     sealed: tuple[Path, ...] = ()
-    """What more in the root stays as it is: `.git` of repositories there, and files that others
-    run.
+    """More paths in the root that stay as they are: `.git` of repositories there, and files that
+    others run.
     """
     opened: tuple[str, ...] = ()
     """Patterns of what may be written although others run it."""

@@ -1,6 +1,4 @@
-"""How much memory, how many processes and how large files a command may make. The launcher
-(launcher.py) holds a command to it.
-"""
+"""The limits of a command: memory, processes, file size. The launcher (launcher.py) enforces them."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ OUTSIDE_VARIABLES = (
 """Variables that lead to programs outside, which would do what a command must not."""
 
 ASKED = "commands that do more than read are asked about (`fugu help permissions`)"
-"""What follows where no sandbox holds."""
+"""The consequence if no sandbox holds."""
 REFUSALS = tuple(os.strerror(code) for code in (errno.EROFS, errno.EBUSY, errno.EACCES))
 """Words of programs that could not write what is sealed."""
 MOST_SEALED = 300
@@ -55,7 +55,7 @@ larger tree only new ones are noticed."""
 
 @dataclass(frozen=True)
 class SandboxSettings:
-    """What the user set: the mechanism, the network, and what is allowed beyond the rule of
+    """The user's settings: the mechanism, the network, and paths allowed beyond the rule of
     access_rules.py.
     """
 
@@ -231,8 +231,10 @@ class Sandbox:
 
     @property
     def mechanism(self) -> Mechanism:
-        """What confines commands here. The first call waits for the trial. Raises UsageError where
-        the user named a mechanism that does not work."""
+        """The mechanism that confines commands here. The first access waits for the trial.
+
+        Raises UsageError if the user named a mechanism that does not work.
+        """
         mechanism = self._find_mechanism()
         mode = self.settings.mode
         if mechanism.kind == "none" and mode not in {"auto", "off"}:

@@ -313,8 +313,8 @@ def _devices() -> None:
 
 
 KEPT = frozenset({0, 1, 3, 4, 5, 6, 7, 10})
-"""What root keeps: owners, permissions and signals of files and processes it may reach. No mounts,
-devices, tracing.
+"""The capabilities that root keeps: owners, permissions and signals of files and processes it may
+reach. No mounts, devices, tracing.
 """
 NETWORK = (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
 APART = (socket.AF_UNIX, *NETWORK)

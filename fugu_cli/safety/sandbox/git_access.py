@@ -51,10 +51,9 @@ class _Listed:
 
 
 class GitFolders:
-    """Those at and below `root`, which is resolved. Remembers what it saw from one look to the
-    next.
+    """The git folders at and below the resolved `root`. Remembers what it saw between searches.
 
-    `cut`: the newest look did not come to all of them.
+    `cut`: the newest search did not reach all of them.
     """
 
     def __init__(self, root: Path, most: int = MOST) -> None:
@@ -65,7 +64,7 @@ class GitFolders:
         self._known: dict[str, _Listed] = {}
 
     def older(self, path: Path) -> bool:
-        """What is at `path` is as it was before the first look."""
+        """Return whether the file at `path` is unchanged since before the first search."""
         try:
             return path.lstat().st_ctime_ns < self._began - RACY
         except OSError:
@@ -140,7 +139,7 @@ def nested_git_folders(found: GitFolders, root: Path) -> tuple[Path, ...]:
 
 
 def _not_ignored(above: Path, entries: list[Path], root: Path) -> Iterator[Path]:
-    """Those that the repository at `above` does not ignore: all, where it is none."""
+    """Yield the entries that the repository at `above` does not ignore; all if it is no repository."""
     names = {os.fsencode(entry.parent.relative_to(above)): entry for entry in entries}
     ignored: set[bytes] = set()
     if (above / ".git").exists() and git_program(root) is not None:
@@ -197,7 +196,7 @@ class GitFolderAccess:
     writable: tuple[Path, ...] = ()
     sealed: tuple[Path, ...] = ()
     loose: tuple[Path, ...] = ()
-    """What git would obey if it were there: nothing can be laid over it, it is looked after
+    """Files that git would obey if they existed. They cannot be sealed, so they are watched
     instead.
     """
 
@@ -313,8 +312,8 @@ PLAIN = _names(
 configuration names.
 """
 FREE = _names("add branch checkout commit mv reset restore rm switch tag")
-"""Those of which no argument can name a file to write: it need not be known before the line
-runs.
+"""Git commands whose arguments name no file to write, so that the files need not be known before
+the line runs.
 """
 WRITING = re.compile(r"--ou(?!rs$).*|--index-o.*|--uns.*|--(expire|filter)-t.*")
 """An argument that names one, or any: `git diff --output=FILE`, `git apply --unsafe-paths`."""
@@ -333,9 +332,7 @@ STARTING: dict[str, re.Pattern[str]] = {
 starts its own.
 """
 REMOTE = re.compile(r"[\w-]+|(?:https|ssh|git)://.*")
-"""What may be fetched from and pushed to: a name from the configuration, another machine; no folder
-with its hooks.
-"""
+"""Allowed remotes: a configured name or another machine, but no folder, which may have hooks."""
 BEFORE = _names("--no-pager -P --no-optional-locks --literal-pathspecs")
 SETTINGS = re.compile(
     r"(user|author|committer)\.\w+|(color|advice|log)\.[\w.]+|core\.(quotepath|autocrlf|abbrev)|(commit|tag)\.gpgsign"
@@ -345,8 +342,9 @@ SETTINGS = re.compile(
 """Settings that may be given with `-c`: they start nothing and lead nowhere."""
 VARIABLES = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL|DATE)|LANG|LC_\w+|CI|NO_COLOR|TZ")
 PRINTING, MAKING = _names("echo printf cat"), _names("mkdir rmdir touch rm")
-"""What may write files of the working tree in such a line: the first by a redirection, the others
-by name. None of them makes a link, through which the next would write elsewhere."""
+"""Programs that may write files of the working tree in such a line: the first by redirection, the
+others by name. None of them makes a link, through which the next could write elsewhere.
+"""
 STILL = _names("add commit tag branch push notes")
 """Commands of git that may stand beside those: they write no file of the working tree, hence no
 link.
@@ -432,7 +430,7 @@ def _is_git(command: Command) -> bool:
 
 
 def _target(words: Sequence[Word], root: Path) -> Path | None:
-    """Where `cd` or `-C` leads, None where that is not plain."""
+    """Return the folder that `cd` or `-C` leads to, None if that is not plain."""
     found = locate(words[0].text, root) if len(words) == 1 and words[0].plain else None
     return found if isinstance(found, Path) and is_folder(found) else None
 

@@ -1,5 +1,6 @@
-"""What can confine a command on this machine: bubblewrap, Landlock, macOS' Seatbelt, or nothing. A
-mechanism is believed after a trial: what no command may do must have failed in it.
+"""The mechanisms that can confine a command: bubblewrap, Landlock, macOS' Seatbelt, or none.
+
+A mechanism is used only after a trial in which everything forbidden failed.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ TRIAL_FOLDER = Path("/var/tmp")
 
 @dataclass(frozen=True)
 class Mechanism:
-    """What confines commands. `namespaces`: Landlock has a view of the file system and a network of
-    the command's own beside it.
+    """A mechanism. `namespaces`: Landlock, with a view of the file system and a network of the
+    command's own.
     """
 
     kind: MechanismKind
@@ -72,7 +73,7 @@ class Mechanism:
 
 
 def has_launcher() -> bool:
-    """Whether commands are started by launcher.py here."""
+    """Return whether launcher.py starts commands on this system."""
     return sys.platform == "linux"
 
 
@@ -249,9 +250,9 @@ CAPABILITIES = (
     "SETUID",
     "NET_BIND_SERVICE",
 )
-"""What root keeps; the same as in confinement.py."""
+"""The capabilities that root keeps; the same as in confinement.py."""
 ROOTS_FILES = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus")
-"""What root could write otherwise."""
+"""Files that root could otherwise write."""
 
 
 def bubblewrap_arguments(access: FileAccess, private: str, *, network: bool) -> list[str]:

@@ -212,9 +212,7 @@ LARGEST = 64_000_000
 
 @dataclass(frozen=True)
 class GitConfiguration:
-    """What git obeys in one git folder: these files, and its hooks, each with its mode; samples
-    left out.
-    """
+    """The files that git obeys in one git folder, and its hooks with their modes, without samples."""
 
     files: Mapping[str, SavedFile] = field(default_factory=dict)
     hooks: Mapping[str, SavedFile] = field(default_factory=dict)
@@ -263,8 +261,11 @@ class GitGuard:
                 yield self._defused(folder / name, new, old)
 
     def _unseen(self, folder: Path, found: GitConfiguration) -> GitConfiguration:
-        """What a folder held that was not looked into: nothing, it is new; in a tree too large to
-        look into all of it, what is older than the session."""
+        """Return the earlier content of a folder that was not searched before.
+
+        A new folder held nothing. In a tree too large to search, files older than the session are
+        taken as they are.
+        """
         if not self._cut:
             return GitConfiguration()
         files = {

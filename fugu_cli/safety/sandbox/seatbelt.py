@@ -25,7 +25,9 @@ BASE = """(version 1)
 (allow file-write-data file-ioctl
   (literal "/dev/null") (literal "/dev/zero") (literal "/dev/tty") (literal "/dev/ptmx")
   (literal "/dev/dtracehelper") (regex #"^/dev/ttys[0-9]+$") (subpath "/dev/fd"))"""
-"""What every program needs. Services of the desktop are not in it: they start programs outside."""
+"""The permissions that every program needs. Desktop services are left out: they start programs
+outside.
+"""
 
 
 def seatbelt_profile(access: FileAccess, private: str, *, network: bool) -> str:

@@ -1,4 +1,4 @@
-"""How sure a number is: Wilson's interval, McNemar's exact test, a bootstrap over tasks."""
+"""Confidence intervals and tests: Wilson's interval, McNemar's exact test, a bootstrap over tasks."""
 
 from __future__ import annotations
 
@@ -104,9 +104,7 @@ def mcnemar(
 
 
 def _flipped(differences: Collection[int]) -> float:
-    """How often a sum is at least this far from 0 when each part of it is as likely on the other
-    side.
-    """
+    """Return how likely a sum at least this far from 0 is if each part may have either sign."""
     parts = [abs(difference) for difference in differences if difference]
     ways = {0: 1}
     for part in parts:

@@ -136,7 +136,9 @@ def members_of(tasks: Sequence[OutcomeTask], vendors: Mapping[str, str]) -> tupl
 
 
 NextModel = Callable[[tuple[str, ...], frozenset[str]], str | None]
-"""Whom to ask after these have failed, without those that are too dear now; None: nobody."""
+"""Return the model to ask after these failed, without those that are too expensive now; None to
+stop.
+"""
 
 
 def in_order(models: Sequence[str]) -> NextModel:
@@ -162,7 +164,7 @@ class DecidedByLog:
         self._known: dict[tuple[str, tuple[str, ...], frozenset[str]], str | None] = {}
 
     def on(self, draw: TaskDraw) -> NextModel:
-        """How it decides on this task's request."""
+        """Return how it decides on this task's request."""
 
         def following(failed: tuple[str, ...], too_dear: frozenset[str]) -> str | None:
             key = draw.text, failed, too_dear
@@ -226,8 +228,9 @@ def failed_log(members: Sequence[Member], failed: Sequence[str], text: str = "")
 
 @dataclass(frozen=True)
 class TaskDraw:
-    """What chance decides, the same for every arm: the order of each model's runs, an order of the
-    models, and a number for each check."""
+    """The random part of a replay, the same for every arm: the order of each model's runs, an order
+    of the models, a number for each check.
+    """
 
     runs: Mapping[str, tuple[OutcomeRun, ...]]
     order: tuple[str, ...]
@@ -257,8 +260,9 @@ class OutcomeLimits:
 
 
 class Attempted(NamedTuple):
-    """How a task stands: whether the work that was left is right, what was spent, whose work the
-    check refused, and whether it has passed any."""
+    """The state of a task: whether the final work is right, the money spent, the models whose work
+    the check refused, and whether any passed.
+    """
 
     solved: bool = False
     spent: float = 0.0
@@ -301,7 +305,7 @@ class ArmResult:
 
 
 Arm = Callable[[TaskDraw], NextModel]
-"""How an arm decides where chance has it so. Only the oracle looks at the runs."""
+"""Return how an arm decides for a draw. Only the oracle looks at the runs."""
 Tasks = Sequence[Sequence[TaskDraw]]
 """Every task's draws."""
 
@@ -376,8 +380,8 @@ def _changes_vendor(models: Sequence[str], pool: Mapping[str, Member]) -> bool:
 
 
 PRICE_OF_COST = 0.1
-"""What a run of the dearest model is worth, in solved tasks: the gate weighs solved tasks and money
-in one number.
+"""The value of a run of the dearest model, in solved tasks. The gate adds solved tasks and money up
+with it.
 """
 NOTHING = 0.001
 """A difference that is no difference."""
@@ -439,10 +443,12 @@ class OutcomeComparison:
 
 
 def gate_failures(name: str, cells: Sequence[CellResult]) -> list[str]:
-    """Where an arm does not reach what a learned coordinator must reach to be the default: it is
-    behind the list that was tuned for reward by more than one paired standard error, or, at the
-    middle budget, not ahead of random order by two. Cells whose budget pays for no run are left
-    out."""
+    """Return where an arm misses what a learned coordinator must reach to become the default.
+
+    It must not be behind the list tuned for reward by more than one paired standard error, and at
+    the middle budget it must be ahead of random order by two. Cells whose budget pays for no run
+    are left out.
+    """
     found = []
     for cell in cells:
         mine = _reward(cell.arms[name], cell.unit)

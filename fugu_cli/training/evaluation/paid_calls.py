@@ -33,12 +33,12 @@ OUTSIDE_FAILURES = frozenset(
 scored 0.
 """
 FINAL_FAILURES = frozenset({"refused", "credit", "absent"})
-"""Those that no waiting mends: somebody has to do something about a key or an account."""
+"""Failures that no waiting mends: the user must change a key or an account."""
 FAILURE_HINTS = {
     "refused": "give the agent a key that is accepted",
     "credit": "add credit to the account",
 }
-"""What helps an evaluation, whose pool must stay as it is."""
+"""Advice for an evaluation, whose pool must not change."""
 MAX_FAILURES = 3
 """Failures in a row after which an agent is not asked again by this run."""
 
@@ -60,7 +60,7 @@ class AgentUnanswered(FuguError):
 
 @dataclass(frozen=True)
 class SpendingLimits:
-    """What all rollouts together may take; None: no limit."""
+    """The limits of all rollouts together; None means no limit."""
 
     usd: float | None = None
     requests: int | None = None
@@ -132,7 +132,7 @@ class Spending:
         self._failed[agent] = 0
 
     def down(self, agent: str) -> bool:
-        """Whether this run does not ask the agent any more."""
+        """Return whether this run has given up on the agent."""
         return agent in self._down
 
     def pay(self, paid: PaidCall) -> None:
@@ -174,8 +174,7 @@ _TIMES = (
 )
 _PLACES = ((re.compile(r"0x[0-9a-f]{6,}"), "0x0"), (re.compile(r"/tmp/[\w.-]+"), "/tmp/x"))
 _CHANCE = (*_TIMES, *_PLACES)
-"""What changes from run to run in the words of test runners, and what stands in for it in the name
-of a reply.
+"""Patterns of values that differ between test runs, with their replacements in the name of a reply.
 """
 _HERE = "/%repository%"
 """Stands in kept replies for the rollout's repository: who asks again has another, and must not
@@ -185,8 +184,11 @@ work in the first.
 
 @dataclass(frozen=True)
 class RolloutBilling:
-    """Who pays: the rollout's name and repository, its seed, the folder of all kept replies, and
-    the spending; and what of the rollout's task looks like chance and is none (`named`)."""
+    """The billing of a rollout: its name, repository and seed, the folder of stored replies, and
+    the spending.
+
+    `named` are texts of the task that look random but are not.
+    """
 
     rollout: str
     repository: Path
@@ -197,11 +199,10 @@ class RolloutBilling:
 
 
 def task_literals(task: Task) -> frozenset[str]:
-    """What looks like chance and is what a task is about: times in its request, and in its files
-    addresses and paths.
+    """Return the texts of a task that look random but are part of it: times in its request,
+    addresses and paths in its files.
 
-    Not the times in its files: where there are many, a test run would print one of them now and
-    then.
+    Times in files are left out: with many of them a test run would print one now and then.
     """
     texts = [(pattern, task.prompt) for pattern, _ in _TIMES]
     texts += [
@@ -312,7 +313,7 @@ class _CountedAgent:
 
 
 def _replace_unless(named: frozenset[str], instead: str) -> Callable[[re.Match[str]], str]:
-    """What is `named` as it is; `instead` of everything else."""
+    """Return a replacement function: texts in `named` stay, all others become `instead`."""
     return lambda found: found[0] if found[0] in named else found.expand(instead)
 
 

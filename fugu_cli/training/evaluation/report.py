@@ -52,7 +52,7 @@ _PAGE_STYLE = (
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where values lie on the picture: x from 0 to `most`, y from 0 to 1."""
+    """The plot area: x from 0 to `most`, y from 0 to 1."""
 
     most: float
     left: float = 50
@@ -159,8 +159,8 @@ class ReportTable:
 
 @dataclass(frozen=True)
 class ReportNotes:
-    """What a report says besides the numbers: facts about the run by name, and sentences about what
-    is missing.
+    """The text of a report besides its numbers: facts about the run by name, and sentences about
+    missing parts.
     """
 
     title: str

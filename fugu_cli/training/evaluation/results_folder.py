@@ -61,9 +61,11 @@ SETUP_FILE = "setup.json"
 
 
 class EvaluationSetup(Value):
-    """What must stay as it is: the pool, what its entries say of an answer by agent, the settings
-    by name, the digest of the checkpoint ("" where no arm decided with one yet), and every task's
-    contents (checking.sha)."""
+    """Everything that must not change during an evaluation.
+
+    The pool, each agent's reply settings, the settings by name, the digest of the checkpoint (""
+    while no arm used one), and the digest of every task's contents.
+    """
 
     version: str
     pool: tuple[Member, ...]
@@ -124,7 +126,7 @@ def record_or_compare_setup(folder: Path, setup: EvaluationSetup) -> None:
 
 
 def read_setup(folder: Path) -> EvaluationSetup | None:
-    """What the evaluation in `folder` is; None where none was begun. Raises ConfigError."""
+    """Return the setup of the evaluation in `folder`, None if none was begun. Raises ConfigError."""
     path = folder / SETUP_FILE
     try:
         return EvaluationSetup.model_validate_json(path.read_bytes())
@@ -163,7 +165,7 @@ def _pool(members: Sequence[Member]) -> str:
 
 
 def _difference(before: Sequence[Member], now: Sequence[Member]) -> str:
-    """Which agent differs in what, where the names alone do not say it."""
+    """Describe which agent differs and in which fields, if the names are the same."""
     known = {member.name: member for member in before}
     for member in now:
         old = known.get(member.name)
@@ -202,7 +204,7 @@ def begin_run(folder: Path, about: Mapping[str, JsonValue]) -> None:
 def _changes(
     before: Mapping[str, JsonValue], now: Mapping[str, JsonValue]
 ) -> Iterator[tuple[str, JsonValue, JsonValue]]:
-    """What differs, by its name."""
+    """Yield the names and both values of everything that differs."""
     for key in dict.fromkeys((*now, *before)):
         old, new = before.get(key), now.get(key)
         if isinstance(old, dict) and isinstance(new, dict):

@@ -27,7 +27,7 @@ from fugu_cli.training.tasks.repository import create_repository
 
 
 class RolloutSession(Protocol):
-    """What a try needs of an open session."""
+    """The parts of an open session that a rollout needs."""
 
     @property
     def log(self) -> Log:
@@ -45,9 +45,9 @@ class RolloutSession(Protocol):
 
 @dataclass(frozen=True)
 class RolloutContext:
-    """Where a try happens: the arm's name, the task, its repository, and the folder for the
-    session's data; which repetition it is, the log to go on with, and whether the task is a
-    question that nothing but an answer solves."""
+    """The circumstances of a rollout: arm, task, repository, folder for the session's data,
+    repetition, log to resume, and whether it is a question that only an answer solves.
+    """
 
     arm: str
     task: Task
@@ -62,8 +62,8 @@ OpenRolloutSession = Callable[[RolloutContext], Awaitable[RolloutSession]]
 
 
 class AgentSpending(Value):
-    """What one agent cost in a try: model calls (rolled-back draws included), tokens, seconds of
-    waiting for it.
+    """An agent's share of a rollout: model calls (rolled-back attempts included), tokens, seconds
+    of waiting.
     """
 
     agent: str
@@ -75,7 +75,7 @@ class AgentSpending(Value):
 
 
 class AgentUse(Value):
-    """How many turns of a try an agent took in a role."""
+    """How many turns an agent took in a role."""
 
     agent: str
     role: str
@@ -151,7 +151,7 @@ load.
 
 
 class RolloutJob(Value):
-    """What is to be rolled out. `expected` is what is known of its tests."""
+    """A rollout to run. `expected` is what is known of its tests."""
 
     arm: str
     problem: Problem

@@ -80,14 +80,15 @@ def expand_arms(
 
 
 def report_order(arm: str) -> tuple[int, str]:
-    """Where an arm stands in a report: by its kind, then by its name."""
+    """Return the sort key of an arm in a report: its kind, then its name."""
     kind = arm.partition(":")[0]
     return ALL_ARMS.index(kind) if kind in ALL_ARMS else len(ALL_ARMS), arm
 
 
 def rollouts_at_once(wanted: int | None) -> int:
-    """What was asked for. Without a word the cores of this process, four at most: providers limit
-    requests before machines do."""
+    """Return the requested number, by default the cores of this process, at most four: providers
+    limit requests before machines do.
+    """
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
@@ -100,9 +101,11 @@ CHECKS_FILE = "checks.jsonl"
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """What is to be measured. `settings` are the limits by name that rows of one table share,
-    `entries` what the configuration says of an agent's answers, by agent; `checkpoint` is as in
-    setup.Setup."""
+    """An evaluation to run.
+
+    `settings` are the limits that rows of one table share. `entries` are each agent's reply
+    settings. `checkpoint` is as in EvaluationSetup.
+    """
 
     problems: tuple[Problem, ...]
     arms: tuple[str, ...]
@@ -194,7 +197,7 @@ async def check_tasks(
 
 
 def no_task_left() -> UsageError:
-    """What is said where every task was refused."""
+    """Return the error for an evaluation whose tasks were all refused."""
     return UsageError(
         "no task is left that could judge anything",
         hint="`fugu help evaluation` says what a task needs",

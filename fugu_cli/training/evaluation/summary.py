@@ -1,7 +1,6 @@
-"""What the rows of an evaluation say, as numbers: each arm, every two arms, and turns by agent and
-role.
+"""The numbers of an evaluation: each arm, every pair of arms, turns by agent and role.
 
-Pure: rows in, values out; `report.py` makes a report of them. It must not know how a row was made.
+Pure: rows in, values out. `report.py` makes a report of them. Knows nothing of how a row was made.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Question(Value):
 
 
 Problem = Task | Question
-"""What can be put to a pool and judged."""
+"""A task or question that a pool can be given and judged by."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class SkippedTask:
 
 @dataclass(frozen=True)
 class LoadedTasks:
-    """What a folder held, in the files' order: the tasks and questions to run, and what was left
+    """The content of a folder in the files' order: tasks and questions to run, and what was left
     out.
     """
 
@@ -118,9 +118,11 @@ class Grade:
 
 
 class ExpectedTests(Value):
-    """What is known of a task's tests before anybody works: how many an answer must pass (`least`,
-    0: not known), and which were found, each with the mark of its code ("" where the code may
-    differ)."""
+    """The known tests of a task before anybody works.
+
+    `least` is how many an answer must pass, 0 if unknown. `tests` are the tests found, with a
+    digest of their code ("" if the code may differ).
+    """
 
     least: int = 0
     tests: Mapping[str, str] = {}

@@ -101,7 +101,9 @@ a run.
 _COUNTING = re.compile(r"\b(?:cargo|go|node|deno|bun|npm|npx|pnpm|yarn|jest|vitest|mocha)\b")
 _COUNTED = re.compile(r".+[._-](?:test|spec)\.[cm]?[jt]sx?|.+_test\.go")
 _BESIDE_TESTS = re.compile(r".+\.(?:rs|[cm]?[jt]sx?)")
-"""What such a command runs as a test: an agent's own would make up for those that it has end."""
+"""Files that such a command runs as tests. An agent's own tests could make up for tests that it
+removed.
+"""
 _IMPORTED = frozenset({".py", ".so", ".pyd"})
 _WORD = re.compile(r"[\w./-]+")
 _JUDGING_WORDS = re.compile(r"test|check|verify|\.sh$")
@@ -180,8 +182,9 @@ def _recipes(file: str, text: str) -> Iterator[str]:
 
 
 class AgentFileFilter:
-    """What is taken of an agent's files: all but those that could take the place of a part of the
-    test runner, or of a test, and that the task does not know."""
+    """Chooses the agent's files that are graded: all but new ones that could replace a part of the
+    test runner or a test.
+    """
 
     def __init__(self, task: Task) -> None:
         self._own = {PurePosixPath(name) for name in (*task.files, *task.binaries, *task.solution)}
@@ -196,11 +199,11 @@ class AgentFileFilter:
             self._beside.setdefault(test.parent, set(modules)).update(python)
 
     def enters(self, folder: PurePosixPath) -> bool:
-        """Whether anything in the folder can count: the task's own `target` is one of sources."""
+        """Return whether files in the folder may count. A task's own `target` folder does."""
         return folder.name not in _JUDGING_FOLDERS or folder in self._folders
 
     def takes(self, path: PurePosixPath) -> bool:
-        """Whether a file does."""
+        """Return whether a file counts."""
         if path in self._own:
             return True
         if (
@@ -214,14 +217,17 @@ class AgentFileFilter:
         return not any(self._shadows(path.relative_to(parent), parent) for parent in path.parents)
 
     def _counts(self, path: PurePosixPath) -> bool:
-        """Whether the runner would take it for a test of its own accord."""
+        """Return whether the runner would collect the file as a test."""
         beside = path.parent in self._tests and _BESIDE_TESTS.fullmatch(path.name) is not None
         return beside or _COUNTED.fullmatch(path.name) is not None
 
     def _shadows(self, path: PurePosixPath, parent: PurePosixPath) -> bool:
-        """Whether Python would import it from `parent` instead of the runner's module of that name:
-        a module, or what makes a package of a folder. Python prefers any other module to a folder
-        without."""
+        """Return whether Python would import it from `parent` instead of the runner's module of
+        that name.
+
+        That is a module, or an `__init__` that makes a folder a package. Python prefers any other
+        module to a folder without one.
+        """
         name = path.parts[0].split(".")[0]
         if name not in self._beside.get(parent, ()) or path.suffix not in _IMPORTED:
             return False
@@ -304,7 +310,7 @@ class _TestRecorder:
         self.environment = {"PYTHONPATH": str(folder), "PYTEST_ADDOPTS": f"-p {self._name}"}
 
     def told(self) -> list[_RecorderLine]:
-        """What it left; lines of anybody else do not count."""
+        """Return the recorder's lines. Lines of others are ignored."""
         lines = (
             self._report.read_text(encoding="utf-8", errors="replace").splitlines()
             if self._report.is_file()
@@ -394,7 +400,7 @@ def _unexpected_tests(expected: ExpectedTests, tests: Mapping[str, str]) -> str:
 
 
 def _run_result(task: Task, told: list[_RecorderLine], output: str) -> tuple[int, str]:
-    """How many tests passed, and why the run does not count; "" where it does."""
+    """Return how many tests passed, and why the run does not count, "" if it does."""
     begun, ends = [line for line in told if line.begun], [line for line in told if not line.begun]
     if not begun and not _RECORDED_RUNNERS.search(task.grade_command):
         maven = passed_count(output) if SUREFIRE.search(output) else 0
@@ -519,12 +525,12 @@ class TaskCheck(Value):
         return ExpectedTests(least=self.least, tests=self.tests)
 
     def holds(self, problem: Task | Question) -> bool:
-        """Whether it is of these contents, and its marks are what the tests would get today."""
+        """Return whether the check is for these contents and this runner."""
         return self.sha == problem_sha(problem) and self.runner == runner_versions()
 
 
 def problem_sha(problem: Task | Question) -> str:
-    """What names a problem's contents."""
+    """Return a digest of the problem's contents."""
     return hashlib.sha256(problem.model_dump_json().encode()).hexdigest()[:16]
 
 

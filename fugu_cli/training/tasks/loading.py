@@ -35,7 +35,7 @@ BY_PRODUCTS = frozenset(
 
 
 class TaskDefaults(BaseModel):
-    """What holds for every repository that says nothing else."""
+    """Defaults for repositories that do not set these fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -224,7 +224,7 @@ def _output(result: GitOutput) -> bytes:
 
 
 def _files_on_disk(folder: Path, out: Collection[str] = ()) -> _Contents:
-    """What stands there, without what is `out` at its top."""
+    """Return the contents of the folder, without the names in `out` at its top."""
     contents: dict[str, bytes] = {}
     executable = []
     links = {}

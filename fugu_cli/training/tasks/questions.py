@@ -29,12 +29,12 @@ _MARKED = (
 
 
 def number_prompt(question: str) -> str:
-    """What is asked where a number is wanted."""
+    """Return the prompt for a question whose answer is a number."""
     return prompts.fill(prompts.load("evaluation/number"), question=question.strip()).strip()
 
 
 def code_prompt(question: str, tests: Sequence[str]) -> str:
-    """What is asked where Python code is wanted that passes `tests`."""
+    """Return the prompt for Python code that passes `tests`."""
     filled = prompts.fill(
         prompts.load("evaluation/code"), question=question.strip(), tests="\n".join(tests)
     )
@@ -42,7 +42,7 @@ def code_prompt(question: str, tests: Sequence[str]) -> str:
 
 
 def exact_prompt(question: str) -> str:
-    """What is asked where one word or line is wanted."""
+    """Return the prompt for a question whose answer is one word or line."""
     return prompts.fill(prompts.load("evaluation/exact"), question=question.strip()).strip()
 
 
@@ -71,7 +71,7 @@ def last_number(text: str) -> Decimal | None:
 
 
 async def is_right(question: Question, reply: str) -> bool:
-    """Whether a reply answers the question. Raises ConfigError where a generator is needed and not
+    """Return whether a reply answers the question. Raises ConfigError if a needed generator is not
     installed.
     """
     match question.kind:

@@ -56,7 +56,7 @@ class RunRecord:
         self._before = _identities() | self._before
 
     def owns(self, file: str) -> bool:
-        """Whether it is a file of the task, or of nothing that is graded."""
+        """Return whether the file belongs to the task or to nothing that is graded."""
         below = self._below(file)
         return not self._own or below.startswith("../") or below in self._own
 
@@ -237,9 +237,7 @@ def _watch_unittest(account: RunRecord) -> None:
 
 
 def _raised_in(module: str) -> bool:
-    """Whether the exception that is being handled was raised by the module itself (through
-    unittest, perhaps).
-    """
+    """Return whether the module itself raised the handled exception, perhaps through unittest."""
     trace, raised = sys.exc_info()[2], ""
     while trace is not None:
         name = str(trace.tb_frame.f_globals.get("__name__", ""))
