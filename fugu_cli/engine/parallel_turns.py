@@ -207,7 +207,7 @@ class TurnRunner:
         if now.assigned.worktree:
             (workspace,) = await ensure_worktrees(log, environment.workspace, [now])
         elif len(self._over) > 1 or now.assigned.subtask is not None:
-            workspace = environment.workspace.apart()
+            workspace = environment.workspace.apart(now.assigned.agent)
         else:
             return environment
         start = next(i for i, event in enumerate(log.events) if event is now.assigned)

@@ -131,7 +131,13 @@ def _outcomes(
             f"{patch.path} is "
             f"{'not there' if data is None else repository_files.describe_binary(data)}."
         )
-    new = _patched(repository_files.decode_text(data), patch) if patch.hunks else data
+    try:
+        new = _patched(repository_files.decode_text(data), patch) if patch.hunks else data
+    except _Misfit as misfit:
+        if path in planned:
+            raise
+        changed = workspace.change_since_read(path, data, patch.path)
+        raise _Misfit(f"{changed} {misfit}".strip()) from misfit
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     executable = None if patch.executable == bool((mode or 0) & stat.S_IXUSR) else patch.executable
     if not patch.target:
@@ -165,10 +171,24 @@ def _content(
         data = path.read_bytes()
     except OSError as error:
         raise _Misfit(f"{patch.path} cannot be read: {error.strerror}.") from error
-    refusal = workspace.seen.refusal(path, data, patch.path)
-    if refusal is not None and patch.kind != "add":
-        raise _Misfit(refusal.text)
+    if patch.kind == "add":
+        return data
+    if _quotes_file(patch):
+        refused = workspace.quoting_refusal(path, data, patch.path)
+    else:
+        refused = workspace.overwriting_refusal(path, data, patch.path)
+    if refused:
+        raise _Misfit(refused)
     return data
+
+
+def _quotes_file(patch: FilePatch) -> bool:
+    """Return whether each hunk quotes lines of the file, or nothing of it is changed: who can quote
+    it knows it.
+    """
+    if not patch.hunks:
+        return patch.kind != "delete"
+    return all(any(line.strip() for line in hunk.old) for hunk in patch.hunks)
 
 
 def _patched(file: repository_files.TextFile, patch: FilePatch) -> bytes:

@@ -1,7 +1,7 @@
 """edit: one piece of a file replaced by another.
 
-The piece must stand in the file exactly, or but for white space, and only once. A miss shows the
-nearest lines.
+The piece must stand in the file exactly, or but for white space, and only once; who can quote it
+knows the file, so that it need not have been read. A miss shows the nearest lines.
 """
 
 from __future__ import annotations
@@ -48,11 +48,16 @@ def _planned(given: EditArguments, workspace: Workspace) -> PlannedFile | ToolRe
                 text=f"{given.path} is {repository_files.describe_binary(data)}: not text.",
                 ok=False,
             )
-        if (refusal := workspace.seen.refusal(path, data, given.path)) is not None:
-            return refusal
     except OSError as error:
         return ToolResult(text=f"{given.path} cannot be changed: {error.strerror}.", ok=False)
-    return _replaced(path, data, given)
+    if refusal := workspace.quoting_refusal(path, data, given.path):
+        return ToolResult(text=refusal, ok=False)
+    planned = _replaced(path, data, given)
+    is_there = given.old in repository_files.decode_text(data).text
+    if isinstance(planned, ToolResult) and not is_there:
+        changed = workspace.change_since_read(path, data, given.path)
+        return planned.model_copy(update={"text": f"{changed} {planned.text}".strip()})
+    return planned
 
 
 def _replaced(path: Path, data: bytes, given: EditArguments) -> PlannedFile | ToolResult:

@@ -272,8 +272,8 @@ def _overwritten(
             f"edit for single places."
         )
         return ToolResult(text=text, ok=False)
-    if (refusal := workspace.seen.refusal(path, old, given.path)) is not None:
-        return refusal
+    if refusal := workspace.overwriting_refusal(path, old, given.path):
+        return ToolResult(text=refusal, ok=False)
     return PlannedFile(
         path,
         given.path,

@@ -2,8 +2,8 @@
 
 Every tool gets one, with its arguments, and nothing else. Inside a git repository the whole tree
 can be snapshotted and restored; outside one, the files fugu's own tools changed can. A file that
-was not read, or was changed since, is not overwritten. Knows no log, no agent and no permission:
-paths were judged before a tool runs.
+was not read, or was changed since, is not overwritten whole; a place in it that an agent quotes may
+be changed. Knows no log and no permission: paths were judged before a tool runs.
 """
 
 from __future__ import annotations
@@ -147,23 +147,19 @@ class ReadTracker:
         """`path` was read or written in this process."""
         return path in self._digests
 
-    def changed_outside(self, path: Path, data: bytes) -> bool:
-        """`path`, which now holds `data`, is not as it was last seen."""
+    def has_changed(self, path: Path, data: bytes) -> bool:
+        """Return whether `path`, which now holds `data`, is not as it was last seen."""
         return self.knows(path) and self._digests[path] != _digest(data)
 
-    def refusal(self, path: Path, data: bytes, name: str) -> ToolResult | None:
-        """Why `path`, which now holds `data`, must not be overwritten; None when it may. `name` is
-        how to call it.
-        """
-        if not self.knows(path):
-            return ToolResult(
-                text=f"{name} exists and was not read yet. Read it first, then change it.", ok=False
-            )
-        if self.changed_outside(path, data):
-            return ToolResult(
-                text=f"{name} {CHANGED_SINCE_READ}. Read it again, then change it.", ok=False
-            )
-        return None
+
+@dataclass(frozen=True)
+class FileWriter:
+    """Who wrote a file with a tool of fugu's, and what it held then. `agent`: "" where its name is
+    not known.
+    """
+
+    digest: bytes
+    agent: str
 
 
 def _digest(data: bytes) -> bytes:
@@ -242,6 +238,9 @@ class Workspace:
         self.seen = ReadTracker()
         self.history = FileHistory(self.root, store)
         self._written: list[FileChange] = []
+        self._agent = ""
+        self._writers: dict[Path, FileWriter] = {}
+        """By resolved path; one for all agents that work at the same time."""
         self.jobs = Jobs()
         self.reads_only = False
         """Commands cannot write the repository, where the sandbox holds."""
@@ -250,14 +249,44 @@ class Workspace:
         self.unread: Callable[[Path, Path], bool] | None = None
         """Return whether a search must leave out a file (resolved) of a working tree (its root)."""
 
-    def apart(self) -> Workspace:
-        """The same folder for an agent that works at the same time as others: what they saw, it has
-        not seen.
+    def apart(self, agent: str) -> Workspace:
+        """Return the same folder for an agent that works at the same time as others: what they saw,
+        it has not seen.
         """
         other = copy.copy(self)
         other.seen = ReadTracker()
         other._written = []
+        other._agent = agent
         return other
+
+    def quoting_refusal(self, path: Path, data: bytes, name: str) -> str:
+        """Return why a place in `path` must not be changed by quoting it; "" when it may. Where a
+        rule forbids to read the file, a wrong quote would show what is near it.
+        """
+        if self.unread is None or not self.unread(path, self.root):
+            return ""
+        return self.overwriting_refusal(path, data, name)
+
+    def overwriting_refusal(self, path: Path, data: bytes, name: str) -> str:
+        """Return why `path`, which now holds `data`, must not be overwritten whole; "" when it may.
+        `name` is how the agent calls it.
+        """
+        if not self.seen.knows(path):
+            return f"{name} exists and was not read yet. Read it first, then change it."
+        changed = self.change_since_read(path, data, name)
+        return f"{changed} Read it again, then change it." if changed else ""
+
+    def change_since_read(self, path: Path, data: bytes, name: str) -> str:
+        """Return a sentence that says who changed `path`, which now holds `data`, since it was
+        read; "" where nobody did.
+        """
+        if not self.seen.has_changed(path, data):
+            return ""
+        writer = self._writers.get(path)
+        author = "a command, or somebody outside of fugu"
+        if writer is not None and writer.digest == _digest(data):
+            author = f"the agent `{writer.agent}`" if writer.agent else "another agent"
+        return f"{name} {CHANGED_SINCE_READ}, by {author}."
 
     @property
     def in_git(self) -> bool:
@@ -341,6 +370,7 @@ class Workspace:
             self.box.expect(path)
         write_atomically(path, data, mode)
         self.seen.note(path, data)
+        self._writers[path] = FileWriter(_digest(data), self._agent)
         self._written.append(
             FileChange(path=_named(path, self.root), before=before, after=self.history.keep(data))
         )

@@ -528,8 +528,8 @@ def test_a_refusal_with_words_reaches_the_agent(root: Path) -> None:
             "calc.txt exists and was not read yet.",
         ),
         (
-            Call.make("1", "edit", path="calc.txt", old="a", new="b"),
-            "calc.txt exists and was not read yet.",
+            Call.make("1", "edit", path="calc.txt", old="x y z", new="b"),
+            "calc.txt: the old text was not found",
         ),
         (Call.make("1", "edit", path="gone.txt", old="a", new="b"), "There is no file gone.txt."),
         (Call.make("1", "apply_patch", patch="no patch"), "This is not a patch"),

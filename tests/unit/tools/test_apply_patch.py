@@ -200,12 +200,29 @@ def test_a_patch_that_does_not_fit_changes_nothing_and_says_why(
     assert texts(tree) == before
 
 
-def test_a_file_that_was_not_read_is_not_patched(plain: Build) -> None:
+def test_a_hunk_that_quotes_the_file_needs_no_reading_and_one_that_does_not_needs_it(
+    plain: Build,
+) -> None:
+    workspace = plain({"a.txt": "1\n", "b.txt": "1\n"})
+    head = "--- a/{0}\n+++ b/{0}\n"
+    quoting = head.format("a.txt") + "@@ -1 +1 @@\n-1\n+2\n"
+    assert use(workspace, "apply_patch", patch=quoting).text == "Changed a.txt."
+    adding = head.format("b.txt") + "@@ -1,0 +2 @@\n+2\n"
+    for patch in (adding, "*** Begin Patch\n*** Delete File: b.txt\n*** End Patch"):
+        told = use(workspace, "apply_patch", patch=patch)
+        assert told.text.startswith("b.txt exists and was not read yet. Read it first"), told.text
+    use(workspace, "read", path="b.txt")
+    assert use(workspace, "apply_patch", patch=adding).ok
+
+
+def test_a_hunk_that_fits_no_more_says_who_changed_the_file(plain: Build) -> None:
     workspace = plain({"a.txt": "1\n"})
-    told = use(workspace, "apply_patch", patch="--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-1\n+2\n")
-    assert (
-        told.text
-        == "a.txt exists and was not read yet. Read it first, then change it.\nNothing was changed."
+    use(workspace, "read", path="a.txt")
+    (workspace.root / "a.txt").write_text("by hand\n")
+    patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-1\n+2\n"
+    told = use(workspace, "apply_patch", patch=patch).text
+    assert told.startswith(
+        "a.txt was changed since it was read, by a command, or somebody outside of fugu. Hunk 1"
     )
 
 

@@ -150,6 +150,33 @@ def test_names_that_are_not_utf8_are_listed_found_and_read(repo: Build) -> None:
     assert (workspace.root / os.fsdecode(b"caf\xe9.txt")).read_text() == "new\n"
 
 
+def test_a_place_that_is_quoted_may_be_changed_in_a_file_that_was_not_read(plain: Build) -> None:
+    workspace = plain({"a.py": "a = 1\nb = 2\n"})
+    assert use(workspace, "edit", path="a.py", old="a = 1", new="a = 3").ok
+    lay(workspace.root, {"a.py": "a = 3\nb = 4\n"})
+    assert use(workspace, "edit", path="a.py", old="a = 3", new="a = 5").ok
+    assert (workspace.root / "a.py").read_text() == "a = 5\nb = 4\n"
+
+
+def test_a_place_that_another_agent_changed_is_missed_with_its_name(plain: Build) -> None:
+    workspace = plain({"a.py": "a = 1\nb = 2\n"})
+    mine, theirs = workspace.apart("cheap"), workspace.apart("strong")
+    use(mine, "read", path="a.py")
+    assert use(theirs, "edit", path="a.py", old="a = 1", new="a = 3").ok
+    told = use(mine, "edit", path="a.py", old="a = 1", new="a = 4").text
+    assert told.startswith("a.py was changed since it was read, by the agent `strong`. a.py: the")
+    assert use(mine, "edit", path="a.py", old="b = 2", new="b = 5").ok
+
+
+def test_a_file_that_a_rule_keeps_from_being_read_is_not_shown_by_a_wrong_quote(
+    plain: Build,
+) -> None:
+    workspace = plain({"a.py": "password = 1\n"})
+    workspace.unread = lambda path, root: path.name == "a.py"
+    told = use(workspace, "edit", path="a.py", old="password = 2", new="x")
+    assert (told.ok, "password" in told.text) == (False, False)
+
+
 def test_a_file_that_was_not_read_or_changed_since_is_not_overwritten(plain: Build) -> None:
     workspace = plain({"a.py": "1\n"})
     refused = use(workspace, "write", path="a.py", content="2\n")
@@ -163,10 +190,12 @@ def test_a_file_that_was_not_read_or_changed_since_is_not_overwritten(plain: Bui
     )
     assert use(workspace, "write", path="a.py", content="3\n").ok
     lay(workspace.root, {"a.py": "by hand\n"})
-    for tool, arguments in {"write": {"content": "4\n"}, "edit": {"old": "by", "new": "x"}}.items():
-        assert use(workspace, tool, path="a.py", **arguments) == ToolResult(
-            text="a.py was changed since it was read. Read it again, then change it.", ok=False
-        )
+    told = use(workspace, "write", path="a.py", content="4\n")
+    assert (told.ok, told.text) == (
+        False,
+        "a.py was changed since it was read, by a command, or somebody outside of fugu. Read it "
+        "again, then change it.",
+    )
     assert (workspace.root / "a.py").read_text() == "by hand\n"
 
 

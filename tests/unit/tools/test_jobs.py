@@ -239,7 +239,7 @@ def test_a_job_that_cannot_be_started_is_none(plain: Build) -> None:
 
 def test_jobs_of_a_folder_that_goes_are_ended(plain: Build) -> None:
     workspace = plain({"tree/a.txt": "x"})
-    other = workspace.apart()
+    other = workspace.apart("other")
     other.root = workspace.root / "tree"
 
     async def story() -> None:
