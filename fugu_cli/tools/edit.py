@@ -50,8 +50,8 @@ def _planned(given: EditArguments, workspace: Workspace) -> PlannedFile | ToolRe
             )
     except OSError as error:
         return ToolResult(text=f"{given.path} cannot be changed: {error.strerror}.", ok=False)
-    if refusal := workspace.quoting_refusal(path, data, given.path):
-        return ToolResult(text=refusal, ok=False)
+    if reason := workspace.quoting_refusal(path, data, given.path):
+        return ToolResult(text=reason, ok=False)
     planned = _replaced(path, data, given)
     is_there = given.old in repository_files.decode_text(data).text
     if isinstance(planned, ToolResult) and not is_there:
