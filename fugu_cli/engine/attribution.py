@@ -1,7 +1,7 @@
-"""Which changes are a call's own, and which only happened while it ran.
+"""Decides which changes a call made, and which only happened while it ran.
 
-fugu's own tools say what they write. Of a command, what its line names as written is its own; the
-rest may be the user's, who saved a file meanwhile, and is marked with the command that ran.
+fugu's own tools say what they write. A command's own changes are those that its line names; others
+may be the user's, who saved a file meanwhile, and are marked with the command that ran.
 """
 
 from __future__ import annotations

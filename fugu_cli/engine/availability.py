@@ -1,4 +1,4 @@
-"""Who can act now: agents that failed, must wait, or that no budget carries."""
+"""Decides which agents can act now: not those that failed, must wait, or exceed a budget."""
 
 from __future__ import annotations
 
@@ -185,8 +185,9 @@ def record_exclusions(
 
 
 OtherAgents = Literal["soon", "now", "none"]
-"""Who may take a turn from a call that waits: whoever is available before the pause ends, only who
-is available at once, or nobody."""
+"""Which agents may take a waiting turn: those available before the pause ends, those available at
+once, or none.
+"""
 
 
 class CallPauses:
@@ -244,7 +245,7 @@ def waiting_event(pause: Pause, turn: int, agent: str) -> Live:
 
 
 class BudgetReservations:
-    """What calls under way may still cost, by turn, in USD."""
+    """The estimated cost of running calls, by turn, in USD."""
 
     def __init__(self) -> None:
         self._held: dict[int, float] = {}
@@ -267,14 +268,14 @@ class BudgetReservations:
         return sum(self._held.values())
 
     def beside(self, turn: int) -> float:
-        """What is set aside for other turns."""
+        """Return the money reserved for other turns, in USD."""
         return self.held - self._held.get(turn, 0.0)
 
 
 async def may_call(
     log: Log, turn: int, who: tuple[Member, Prompt], budget: Limit, reserved: BudgetReservations
 ) -> bool:
-    """Whether the budget carries this call; the refusal is recorded as the agent's failure in
+    """Return whether the budget carries this call. A refusal is recorded as the agent's failure in
     `turn`.
     """
     (member, prompt), limits = who, spending.budgets_of(budget)

@@ -105,9 +105,7 @@ def attributed_edits(session: str, records: Sequence[Recorded]) -> list[Attribut
 
 
 def merged_edits(found: Iterable[AttributedEdit]) -> list[AttributedEdit]:
-    """Those of several sessions in the order of time; what a forked session repeats of its original
-    counts once.
-    """
+    """Return the edits of several sessions in order of time. Edits that a fork repeats count once."""
     once: dict[tuple[float, int], AttributedEdit] = {}
     for edit in found:
         once.setdefault((edit.at, edit.seq), edit)
@@ -115,7 +113,7 @@ def merged_edits(found: Iterable[AttributedEdit]) -> list[AttributedEdit]:
 
 
 class _Writers:
-    """Whose a request's changes are. What fugu ran itself, as evidence, is nobody's."""
+    """Maps a request's changes to their authors. Changes by fugu's own evidence runs have none."""
 
     def __init__(self, session: str, number: int, facts: Sequence[Event]) -> None:
         self._name = (session, number)
@@ -128,8 +126,10 @@ class _Writers:
         }
 
     def of(self, fact: Event, at: float) -> LineAuthor | None:
-        """Who made the changes of this fact; None where there are none. What was taken over from a
-        worktree is the work of the turn that was chosen."""
+        """Return the author of an event's changes, None without changes.
+
+        Work taken over from a worktree belongs to the turn that was chosen.
+        """
         if isinstance(fact, Merged):
             number, model = fact.chosen, self._newest.get(fact.chosen, "")
         elif isinstance(fact, ToolRan) and fact.call.id not in self._own:
@@ -336,8 +336,8 @@ class FileBlame:
 
 @dataclass(frozen=True)
 class FileDiff:
-    """What a session made of a file, as it left it. `was`: where it stood before. `later`: it is
-    not like that now.
+    """A session's changes to a file, as it left it. `was` is the earlier path. `later`: it has
+    changed since.
     """
 
     path: str
@@ -350,7 +350,7 @@ class FileDiff:
 
 @dataclass(frozen=True)
 class SessionBlame:
-    """What a session changed, with all its turns: those that wrote nothing were paid for, too."""
+    """A session's changes, and all its turns: those that wrote nothing cost money too."""
 
     session: str
     files: tuple[FileDiff, ...]
@@ -390,7 +390,7 @@ async def blame_path(
 
 
 def _deleted(name: str, every: Sequence[NamedSession]) -> str:
-    """Who deleted it, where that was an agent."""
+    """Describe which agent deleted the file, "" if none did."""
     found = merged_edits(edit for session in every for edit in attributed_edits(*session))
     newest = next(
         ((e.author, c) for e in reversed(found) for c in e.changes if c.path == name), None
@@ -453,7 +453,7 @@ async def _source(
 
 
 async def blame_session(workspace: Workspace, session: NamedSession) -> SessionBlame:
-    """What stands of what a session did, as it left it."""
+    """Return the part of a session's work that still stands."""
     found = attributed_edits(*session)
     changed = dict.fromkeys(change.path for edit in found for change in edit.changes)
     there = {path: data for path in changed if (data := _read(workspace, path)) is not None}

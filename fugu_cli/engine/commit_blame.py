@@ -1,9 +1,8 @@
-"""Who wrote the lines of a commit, and how that leaves this machine: as an Agent Trace record in a
-git note.
+"""Finds the authors of a commit's lines, and stores them as an Agent Trace record in a git note.
 
-The record is that of https://agent-trace.dev, version 0.1.0; what fugu knows beside it stands under
-`metadata.fugu`. A note is whoever's who may push to the repository: it is parsed, its names are cut
-and cleaned, and nothing of it is run.
+The record follows https://agent-trace.dev, version 0.1.0; fugu's additions stand under
+`metadata.fugu`. Anybody who may push can write a note, so it is parsed, its names are cut and
+cleaned, and nothing of it is run.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ async def blame_commit(
     contents: Mapping[str, bytes],
     every: Sequence[NamedSession],
 ) -> CommitBlame:
-    """Who wrote what these changes add, as the sessions here tell it."""
+    """Return the authors of the lines that these changes add, by the sessions here."""
     made = blame.merged_edits(
         edit for session in every for edit in blame.attributed_edits(*session)
     )
@@ -206,7 +205,7 @@ class _Span(NamedTuple):
 
 
 class AgentTrace(BaseModel):
-    """What is read of a record, be it fugu's or another tool's."""
+    """The fields that are read of a record, fugu's or another tool's."""
 
     files: list[_NotedFile] = []
     metadata: _NotedMetadata = _NotedMetadata()
@@ -219,7 +218,7 @@ class AgentTrace(BaseModel):
         return sorted(found, key=lambda span: span.start)
 
     def writer(self, commit: str, spoken: _NotedConversation) -> tuple[LineAuthor, TurnCost]:
-        """Who it was, and the turn's cost."""
+        """Return the author and the turn's cost."""
         model = _clean(spoken.contributor.model_id)
         turn = self.metadata.fugu.turns.get(spoken.url) or _NotedTurn(agent=model or "ai")
         session, agent = _clean(turn.session) or f"commit {commit[:12]}", _clean(turn.agent) or "ai"

@@ -51,8 +51,8 @@ SAID, RAN = 2000, 900
 
 @dataclass(frozen=True)
 class Summarizer:
-    """Who writes the summary. `check` raises AgentError where a call, after tries that cost so
-    much, is too dear.
+    """The agent that writes the summary. `check` raises AgentError if a call is too expensive after
+    attempts that cost so much.
     """
 
     member: Member
@@ -72,8 +72,8 @@ def is_due(events: Sequence[Event], prompt: Prompt, member: Member) -> bool:
 
 
 def is_possible(events: Sequence[Event], member: Member) -> bool:
-    """What was said can be left out of the prompt of the newest turn, and there is something to
-    leave out.
+    """Return whether the newest turn's prompt can be shortened, and there is something to leave
+    out.
     """
     turn = views.turns(events)[-1].assigned
     if turn.plan or turn.sees != "all":
@@ -216,7 +216,9 @@ def _fitting(text: str, room: int) -> str:
 
 
 def transcript(events: Sequence[Event], upto: int) -> str:
-    """What a summary is written from: the summary before it, and what happened since. Pure."""
+    """Return the text that a summary is written from: the summary before it, and the events since.
+    Pure.
+    """
     earlier = views.newest_compaction(events[: upto + 1])
     first = earlier.upto + 1 if earlier else 0
     lines = [f"The summary so far:\n{earlier.summary}"] if earlier else []

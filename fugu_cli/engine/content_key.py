@@ -132,7 +132,7 @@ class IgnoredContent:
 
 
 async def ignored_content(snapshots: Snapshots) -> IgnoredContent | None:
-    """What there is now; None where it cannot be told."""
+    """Return the ignored content that exists now, None if it cannot be listed."""
     listing = ("ls-files", "-z", "-o", "-i", "--directory", "--exclude-standard", "--", ".")
     found = split_names(await snapshots.git.run(*listing))
     entries = (await snapshots.git.run("ls-files", "-z", "-s", "--", ".")).split(b"\0")
@@ -242,7 +242,7 @@ def only_reads(workspace: Workspace, call: Call) -> bool:
 
 
 def _into_unread(tool: str, given: dict[str, object], command: str) -> bool:
-    """Whether the call looks, or may look, into files that a listing of the tree does not name."""
+    """Return whether the call may read files that a listing of the tree does not name."""
     if tool == "bash" and searches_recursively(command):
         return True
     named = [

@@ -1,8 +1,7 @@
-"""What fills an agent's next prompt, part by part, and what that costs: for `/context`.
+"""The parts of an agent's next prompt and their cost, for `/context`.
 
-Builds the prompt as a turn would, and measures it. Tokens are counted by what the agent's provider
-has counted for its newest call in this session; of an agent that was not called yet they are a
-guess.
+Builds the prompt as a turn would, and measures it. Tokens are scaled by what the agent's provider
+counted for its newest call in this session; without a call they are a guess.
 """
 
 from __future__ import annotations

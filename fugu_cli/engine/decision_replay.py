@@ -70,8 +70,11 @@ class ReplayedDecision:
 
 
 def decision_points(events: Sequence[Event]) -> tuple[list[RecordedDecision], int]:
-    """Where a coordinator decided turn by turn, and how many turns were steps of a workflow, which
-    nobody decides one by one. Subtasks are left out: they were decided by their own prompts."""
+    """Return the decisions that a coordinator made turn by turn, and the number of turns that were
+    steps of a workflow.
+
+    Subtasks are left out: they were decided by their own prompts.
+    """
     found: list[RecordedDecision] = []
     request = steps = 0
     planned = False

@@ -1,5 +1,5 @@
-"""Where turns are taken, by whom and under which rules: the values that wiring builds and the
-engine hands on.
+"""The circumstances of turns: folder, agents and rules. Wiring builds these values and the engine
+passes them on.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _changed(events: Sequence[Event]) -> bool:
 
 
 def _seconds(events: Sequence[Event]) -> float:
-    """How long the newest whole run of the session took; 0 where there was none."""
+    """Return the seconds of the session's newest whole run, 0 if there was none."""
     runs = (
         event
         for event in reversed(events)
@@ -154,7 +154,7 @@ def _seconds(events: Sequence[Event]) -> float:
 
 
 def tests_unknown_notice(events: Sequence[Event]) -> str:
-    """What a Verifier is told where no tests have run on the work as it is; "" where they have."""
+    """Return the note for a Verifier if no tests ran on the present work, else ""."""
     request, run = views.asked(events), views.tests(events)
     if request is None or (run is not None and not run.stale) or not views.changes(events):
         return ""
@@ -187,10 +187,11 @@ MAX_WAIT_SECONDS = 180.0
 
 @dataclass(frozen=True)
 class WaitLimit:
-    """How long a request waits at a stretch while no agent is available. Tests bring their sleep.
+    """The time that a request waits in one piece while no agent is available. Tests bring their own
+    sleep.
 
-    `seconds` None: where a server said how long, but `LONGEST` at most. A number: after any
-    failure, that long; 0: the request ends.
+    `seconds` None: if a server said how long, `MAX_WAIT_SECONDS` at most. A number: that long after
+    any failure; 0 ends the request.
     """
 
     seconds: float | None = None
@@ -204,8 +205,8 @@ class WaitLimit:
 
 @dataclass(frozen=True)
 class RequestLimits:
-    """What ends a request early. Money in USD, a request's where it is a number; `deadline` on the
-    monotonic clock.
+    """The limits of a request. Money is in USD, a number for the request alone; `deadline` is on
+    the monotonic clock.
     """
 
     budget: Limit = None
@@ -215,28 +216,26 @@ class RequestLimits:
 
 @dataclass(frozen=True)
 class Team:
-    """Who works: the members of the pool by name, each one's agent, and the coordinator that
-    chooses among them.
-    """
+    """The agents of a session: members of the pool by name, their agents, and the coordinator."""
 
     members: Mapping[str, Member]
     agents: Mapping[str, Agent]
     coordinator: Coordinator
     breaker: CircuitBreaker | None = None
-    """Who is unavailable after a failure; None where every failure stands until the request's
-    end.
+    """The unavailable agents after failures; None if every failure lasts until the request's end.
     """
     wait_limit: WaitLimit = field(default_factory=WaitLimit)
-    """How long a request waits when no agent is available."""
+    """The time that a request waits when no agent is available."""
     never: frozenset[str] = frozenset()
     """Members that the coordinator never chooses: opted out, excluded, or beside a pinned one."""
     harnesses: Mapping[str, Harness] = field(default_factory=dict)
-    """How agents take a turn, by name; an agent that is not here calls tools."""
+    """The harness of each agent by name; an agent without one calls tools."""
 
 
 class ClientChannel(Protocol):
-    """Whom turns speak to, where it is not the user of a repository: an endpoint's client. Plans
-    and summaries are no turns: nobody but fugu reads them."""
+    """The party that turns speak to if it is not the user of a repository: a client of `fugu
+    serve`. Plans and summaries are no turns, since only fugu reads them.
+    """
 
     def put(self, prompt: Prompt, events: Sequence[Event], now: views.Turn) -> Prompt:
         """The prompt of a turn's call as it is put to its agent."""
@@ -249,7 +248,7 @@ class ClientChannel(Protocol):
 
 @dataclass(frozen=True)
 class Environment:
-    """Where and under which rules they work."""
+    """The place and the rules of the work."""
 
     toolbox: Toolbox
     workspace: Workspace
@@ -260,8 +259,8 @@ class Environment:
     somebody_to_ask: bool = True
     """`ask` reaches somebody."""
     remembers: bool = False
-    """What a call depended on is recorded with its result: the tool memory of workflows needs
-    it.
+    """Whether a call's dependencies are recorded with its result. The tool memory of workflows
+    needs them.
     """
     denials: Denials | None = None
     """Files that are kept from some agents."""
@@ -272,11 +271,11 @@ class Environment:
     is shown any.
     """
     voice: ClientChannel | None = None
-    """Whom turns speak to; None: the user of the repository."""
+    """The party that turns speak to; None for the user of the repository."""
     tests: TestRules = field(default_factory=TestRules)
     """When fugu runs the test suite."""
     subagents: tuple[Subagent, ...] = ()
-    """Those that files describe; a general one is always there."""
+    """The subagents described in files. A general one always exists."""
     skip: TestRunCanceller = field(default_factory=TestRunCanceller)
     """With which the user ends a test run of fugu's."""
 
@@ -316,7 +315,7 @@ NextStep = GatherEvidence | RequestReply | RunCall | RollBackAttempt | TurnClose
 
 
 class Harness(Protocol):
-    """How models of one kind take a turn. `events` always end in the turn that is asked about."""
+    """Runs the turns of one kind of model. `events` always end in the turn in question."""
 
     @property
     def has_history(self) -> bool:
@@ -325,7 +324,7 @@ class Harness(Protocol):
     def next_step(
         self, events: Sequence[Event], member: Member, environment: Environment
     ) -> NextStep:
-        """What the turn needs next."""
+        """Return the next step of the turn."""
 
     def prompt(
         self, events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], instructions: str

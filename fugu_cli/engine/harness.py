@@ -1,10 +1,9 @@
-"""How an agent takes a turn: the protocol, and the harness for models that call tools. Also which
-tests and checks run next.
+"""How an agent takes a turn: the protocol `Harness`, and the one for models that call tools. Also
+decides which tests and checks run next.
 
-The loop asks the harness of a turn's agent what the turn needs next, what the agent is shown and
-which tools it has. `ToolCalling` is the default and all that a reader of the loop meets; wiring may
-choose another one for an agent. Every answer is a function of the log, so a turn that was killed
-goes on where it stood.
+The loop asks the harness of a turn's agent for the next step, the prompt and the tools.
+`ToolCalling` is the default and all that a reader of the loop meets; wiring may choose another one
+for an agent. Every answer is a function of the log, so a killed turn goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from fugu_cli.tools.toolbox import AnyTool
 SAME_CALL_LIMIT = 3
 """A turn that made the same call this often without success is closed."""
 MORE_ROOM = 2
-"""How often a reply that was cut before it said anything is asked for again with twice the room."""
+"""How many times a reply that was cut before any text is asked for again with twice the room."""
 
 
 class ToolCalling:
@@ -166,7 +165,7 @@ def told_instructions(turn: views.Turn, standing: str) -> str:
 
 
 def _not_shown(events: Sequence[Event], member: Member) -> shown_media.WhyNot:
-    """Which pictures and PDFs the agent is shown as text."""
+    """Return the pictures and PDFs that the agent sees only as text, with reasons."""
     refused = views.refused_media(events, member.name)
     return shown_media.why_not(vision=member.vision, documents=member.documents, refused=refused)
 
@@ -266,8 +265,9 @@ def agent_is_done(turn: views.Turn, replies: int) -> bool:
 
 
 def attempts_before(events: Sequence[Event], turn: views.Turn) -> int:
-    """How often this agent's model has answered in this role in this request. The same prompt must
-    not give the same answer."""
+    """Count the answers of this agent's model in this role in this request. The same prompt must
+    not give the same answer.
+    """
     pool = views.pool(events)
 
     def model(one: views.Turn) -> str:
@@ -284,8 +284,9 @@ def attempts_before(events: Sequence[Event], turn: views.Turn) -> int:
 
 
 def _told(events: Sequence[Event], turn: views.Turn) -> str:
-    """What the newest turn's agent is told besides: tests that ran in steps it does not see, as a
-    Verifier that no tests have run, and as a Worker who gave up before it."""
+    """Return additional notes for the newest turn: tests it did not see, for a Verifier that no
+    tests ran, for a Worker who gave up before it.
+    """
     parts = [tests_since(events, turn)]
     match turn.assigned.role:
         case "verifier":
@@ -312,7 +313,7 @@ def prompt_of(
 
 
 def chosen(team: Team, name: str) -> Harness:
-    """How the agent takes a turn. An agent without a harness of its own calls tools."""
+    """Return the agent's harness. An agent without one of its own calls tools."""
     return team.harnesses.get(name, TOOL_CALLING)
 
 

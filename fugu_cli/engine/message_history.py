@@ -1,4 +1,4 @@
-"""What an agent that calls tools reads: the whole neutral history, built from the log alone."""
+"""The messages of an agent that calls tools: the whole neutral history, built from the log alone."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ REDO_MESSAGE = "[The user brought back what was undone last: its changes to file
 
 
 def undo_messages(facts: Sequence[Event], turn: Assigned | None) -> list[FromUser]:
-    """What is said of it behind this turn of a request, `facts`; None: before the first one."""
+    """Return the notes about undos after this turn of a request; None: before its first turn."""
     said, newest = list[FromUser](), None
     for fact in facts:
         if isinstance(fact, Assigned) and fact.subtask is None:
@@ -82,7 +82,7 @@ EVIDENCE_HEADINGS = {
         "How the tests stood before is not known",
     ),
 }
-"""How fugu's own runs are introduced, where they are ok and where not."""
+"""Headings of fugu's own runs: passed and failed."""
 EVERY_RULE = "[The session when this request came:]"
 Rules = tuple[tuple[str, str], ...]
 MAX_EVIDENCE = 24_000

@@ -38,7 +38,7 @@ REMOVING = ".going"
 
 
 def worktree_folder(log: Log, workspace: Workspace, turn: views.Turn) -> Path:
-    """Where the turn's worktree is, or will be."""
+    """Return the folder of the turn's worktree, whether it exists yet or not."""
     return _home(log, workspace) / turn.assigned.worktree
 
 

@@ -1,8 +1,8 @@
-"""Where a session works and what it allows, as agents are told with each request.
+"""The place and rules of a session, as agents read them with each request.
 
-Recorded in `Asked.rules` when the request comes, so that a prompt is a function of the log. The git
-status, the files and the date are those of that moment. A later request is shown with what has
-changed (message_history.py).
+Recorded in `Asked.rules` when the request comes, so that a prompt is a function of the log. Git
+status, files and date are those of that moment. A later request shows only what has changed
+(message_history.py).
 """
 
 from __future__ import annotations

@@ -109,8 +109,8 @@ def wanted_schema(events: Sequence[Event], turn: views.Turn) -> str:
 
 
 def correction(turn: views.Turn, schema: str) -> str:
-    """What an agent must correct in its final text; "" where that follows the schema. It is asked
-    once a turn.
+    """Return the correction that an agent must make to its final text, "" if that follows the
+    schema. It is asked for once a turn.
     """
     last = next((reply for reply in turn.replies if not reply.calls), None)
     fault = answer_fault(schema, last.text) if schema and last is not None else ""
@@ -125,7 +125,7 @@ def correction_due(events: Sequence[Event], turn: views.Turn) -> bool:
 
 
 def request_end(events: Sequence[Event], end: Finished) -> Finished:
-    """How the request ends: unaccepted where the answer does not follow the schema."""
+    """Return the request's end: unaccepted if the answer does not follow the schema."""
     request = views.asked(events)
     if request is None or not request.answer_schema or end.reason not in ("accepted", "answered"):
         return end

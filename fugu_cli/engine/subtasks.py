@@ -77,8 +77,9 @@ async def run_tasks(place: TurnContext, number: int, first: Call, drive: DriveTu
 
 @dataclass(frozen=True)
 class _Wish:
-    """Who is wanted for a subtask: exactly one of `named`; one of `wished`, where one of them can
-    act; or nobody in particular. `note` says why a file's wish does not count."""
+    """The wanted agent of a subtask: one of `named`, else one of `wished` that can act, else any.
+    `note` says why a file's wish is ignored.
+    """
 
     named: tuple[str, ...] = ()
     wished: frozenset[str] = frozenset()
@@ -155,9 +156,7 @@ class _SubtaskGroup:
         )
 
     def _subtask(self, call: Call, given: TaskArguments, subagent: Subagent | None) -> Subtask:
-        """What is recorded of it. Where the file does not say how much to reason, the request
-        does.
-        """
+        """Return the record of the subtask. The request's effort applies if the file sets none."""
         asked, about = views.asked(self.place.log.events), " ".join(given.description.split())
         task = Subtask(
             turn=self.turn.number, call=call.id, about=about, effort=asked.effort if asked else ""
@@ -213,7 +212,7 @@ class _SubtaskGroup:
         )
 
     def _wish(self, subagent: Subagent | None) -> _Wish:
-        """What the file says of who does it."""
+        """Return the file's wish for an agent."""
         model, team = subagent.model if subagent is not None else "", self.place.team
         if subagent is None or not model:
             return _Wish()
@@ -233,8 +232,8 @@ class _SubtaskGroup:
         return _Wish(note=f"{subagent.file.name} names {model}, which cannot be chosen here")
 
     def _out(self, events: Sequence[Event], wish: _Wish) -> dict[str, Exclusion]:
-        """Who is not to do it: whoever cannot act, and all others where one that is wished for
-        can.
+        """Return the agents that must not do it: those that cannot act, and if a wished one can
+        act, all others.
         """
         out = views.failed_agents(events)
         if not wish.wished - out.keys():

@@ -62,11 +62,11 @@ _JOINTS = ("::", NAME_SEPARATOR, " ", ".", "#", "/")
 
 @dataclass(frozen=True)
 class EarlierResults:
-    """How tests that fail now stood before: by their names, in the order they were asked for.
+    """The earlier results of tests that fail now, in the order they were asked for.
 
-    `absent` did not exist, or were not run. `unknown` is the reason why nothing can be said of the
-    tests, "" where it can. Without `by_id` the runner names no tests: then the whole suite was run,
-    and `ok` and `report` say how it ended.
+    `absent` did not exist or were not run. `unknown` says why nothing is known, else "". Without
+    `by_id` the runner names no tests: then the whole suite was run, and `ok` and `report` say how
+    it ended.
     """
 
     failed: tuple[str, ...] = ()
@@ -115,7 +115,7 @@ class _Brought:
 
 @dataclass(frozen=True)
 class _Watch:
-    """What tells whether the copy was tested: `told` is written by the run. `left` as above."""
+    """Tells whether the copy was tested: the run writes `told`. `left` as above."""
 
     variables: dict[str, str]
     told: Path
@@ -188,8 +188,8 @@ def _packages(source: Path, target: Path, old: Path, new: Path) -> None:
 
 
 def _led(path: Path, old: Path, new: Path) -> Path:
-    """Where a link to `path` leads: into the copy, where `path` leads to the repository's own
-    code.
+    """Return the target of a link: in the copy if `path` leads to the repository's own code, else
+    as it is.
     """
     real = path.resolve()
     own = (

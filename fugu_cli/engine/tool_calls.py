@@ -163,16 +163,14 @@ async def run_call(
 
 
 def _with_subtask(log: Log, number: int, judgement: policy.Judgement) -> policy.Judgement:
-    """Where the turn is a subtask, people are told which one asks."""
+    """Return the judgement with the title of the subtask that asks, if the turn is one."""
     now = views.turn_of(log.events, number)
     subtask = now.assigned.subtask if now is not None else None
     return judgement if subtask is None else judgement.model_copy(update={"subtask": subtask.title})
 
 
 def _told(made: Call, run: Call, context: str) -> str:
-    """What the agent is told above the result: that a hook has changed its call, and what hooks
-    add.
-    """
+    """Return the lines above the result for the agent: a hook changed its call, or adds something."""
     change = f"[A hook changed the arguments: {run.arguments}]\n" if run != made else ""
     return change + (f"[A hook says: {context}]\n" if context else "")
 
@@ -190,8 +188,9 @@ def _alone(log: Log, environment: Environment, number: int) -> bool:
 def asks_about(
     log: Log, environment: Environment, number: int, call: Call
 ) -> policy.Judgement | None:
-    """What the user will be asked about this call of a reply, as far as is known before its turn
-    comes; None: nothing. Hooks are not asked."""
+    """Return the judgement that the user will be asked about for this call of a reply, None if none
+    is expected. Hooks are not asked.
+    """
     judgement = _judged(environment, call)
     if judgement.verdict != "ask" or _cannot_run(log, environment, number, call) is not None:
         return None
@@ -199,8 +198,11 @@ def asks_about(
 
 
 def _cannot_run(log: Log, environment: Environment, number: int, call: Call) -> ToolResult | None:
-    """What the call would answer, where that is known before it is run: a file was not read, a text
-    is not there. Only of files that the agent may look into without a question."""
+    """Return the error that the call would give, if it is known before it runs: a file was not
+    read, a text does not exist.
+
+    Only for files that the agent may read without a question.
+    """
     tool, arguments = environment.toolbox.parse(call)
     given = arguments_of(call)
     if (
@@ -247,7 +249,7 @@ def sandbox_holds(workspace: Workspace) -> bool:
 
 
 async def _hooked(environment: Environment, call: Call) -> HookVerdict:
-    """What hooks decide about the call. None is asked about one that nothing will come of."""
+    """Return the hooks' decision about the call. None is asked about a call that cannot run anyway."""
     if environment.hooks is None or isinstance(environment.toolbox.parse(call)[1], ToolResult):
         return HookVerdict(call)
     return await environment.hooks.judge("PreToolUse", call, environment.workspace)
@@ -259,8 +261,11 @@ async def _permission(
     made: RestoredCall,
     judged: tuple[HookVerdict, policy.Judgement],
 ) -> Permitted:
-    """Whether the call may run. A hook may forbid it, ask about it, or answer in the user's place;
-    what a rule denies or asks about, and what needs a yes every time, no hook allows."""
+    """Return whether the call may run.
+
+    A hook may forbid it, ask about it, or answer for the user. No hook allows what a rule denies or
+    asks about, or what needs a yes every time.
+    """
     (hooked, judgement), call = judged, made.call
 
     def say(allowed: bool, by: str, reason: str = judgement.reason) -> Permitted:
@@ -361,7 +366,7 @@ def _granted(log: Log, environment: Environment, call: Call, judgement: policy.J
 
 
 def _target(log: Log, environment: Environment, recorded: Call) -> str:
-    """What a recorded call was aimed at; "" where that is not known any more."""
+    """Return the target of a recorded call, "" if it is no longer known."""
     try:
         call = secret_restoration.restore_secrets(
             log, environment.toolbox, environment.workspace, recorded

@@ -43,9 +43,7 @@ _GONE = "it is not in the pool any more; another agent takes the turn"
 
 @dataclass(frozen=True)
 class TurnContext:
-    """Where a turn goes on: the log, who works, under which rules, and what calls under way may
-    cost.
-    """
+    """Everything a turn needs: log, team, rules, and money reserved by running calls."""
 
     log: Log
     team: Team
@@ -74,7 +72,7 @@ def turn_events(events: Sequence[Event], number: int) -> Sequence[Event]:
 
 
 def next_step(place: TurnContext, number: int) -> NextStep:
-    """What the turn needs next; Closed when it is over."""
+    """Return the next step of the turn, `Closed` when it is over."""
     events = turn_events(place.log.events, number)
     name = views.turns(events)[-1].assigned.agent
     member = place.team.members.get(name) or views.pool(events)[name]
@@ -300,8 +298,11 @@ class _UnderWay:
 
 
 def _others(events: Sequence[Event], now: views.Turn) -> availability.OtherAgents:
-    """Who may take the turn from a call that waits. A step of a workflow is given to another agent
-    only once, and a subtask to nobody but the agent that its file names."""
+    """Return which agents may take the turn from a waiting call.
+
+    A step of a workflow goes to another agent only once, and a subtask only to the agent that its
+    file names.
+    """
     plan, step = now.assigned.plan, now.assigned.step
     if now.assigned.by == views.BY_FILE:
         return "none"

@@ -51,8 +51,11 @@ async def roll_back_turn(
 
 
 def _made(turn: views.Turn) -> FileEffects:
-    """What the attempt did to files, in its order. What the user may have changed while a command
-    ran is left out, unless the attempt changed that file itself, or fugu's own run made it."""
+    """Return the attempt's changes to files, in order.
+
+    Changes that the user may have made while a command ran are left out, unless the attempt changed
+    that file itself or fugu's own run made them.
+    """
     runs = [(run.evidence, run.result.made) for run in turn.work if run.result is not None]
     changes = [(evidence, change) for evidence, made in runs for change in made.changes]
     attributes = [attribute for _, made in runs for attribute in made.attributes]
@@ -98,8 +101,8 @@ def _step(facts: Sequence[Event]) -> UndoableRequest:
 
 
 async def undo_preview(log: Log, workspace: Workspace) -> str:
-    """What `undo` would change, as a unified diff. Raises NothingToUndo, or UsageError where edits would
-    be lost.
+    """Return the change that `undo` would make, as a unified diff. Raises NothingToUndo, or
+    UsageError if edits would be lost.
     """
     found = await _undoable(log, workspace)
     return await _patch(workspace, found)
@@ -133,8 +136,8 @@ async def undo_request(log: Log, workspace: Workspace, keep: Collection[str] = (
 
 
 async def redo_preview(log: Log, workspace: Workspace) -> str:
-    """What `redo` would change, as a unified diff. Raises NothingToUndo, or UsageError where edits would
-    be lost.
+    """Return the change that `redo` would make, as a unified diff. Raises NothingToUndo, or
+    UsageError if edits would be lost.
     """
     found = await _redoable(log, workspace)
     return await _patch(workspace, found)
@@ -202,8 +205,9 @@ def find_point(events: Sequence[Event], name: str) -> RewindPoint:
 
 
 async def rewind_preview(log: Log, workspace: Workspace, point: RewindPoint) -> str:
-    """What `rewind_files` would change, as a unified diff, "" for nothing. Raises UsageError where
-    edits would be lost."""
+    """Return the change that `rewind_files` would make, as a unified diff, "" for none. Raises
+    UsageError if edits would be lost.
+    """
     await recovery.recover(log, workspace)
     return await _patch(workspace, _rewindable(log, workspace, point))
 
@@ -222,7 +226,7 @@ async def rewind_files(log: Log, workspace: Workspace, point: RewindPoint) -> li
 
 
 def _rewindable(log: Log, workspace: Workspace, point: RewindPoint) -> RestorePlan:
-    """What of all that was done since the point still stands."""
+    """Return which changes since the point still stand."""
     _refuse_elsewhere(log.events, point.asked, workspace)
     steps = _made_since(log.events, point)
     changes = tuple(one for made in steps for one in made.changes)
@@ -237,7 +241,7 @@ def _rewindable(log: Log, workspace: Workspace, point: RewindPoint) -> RestorePl
 
 
 def _made_since(events: Sequence[Event], point: RewindPoint) -> list[FileEffects]:
-    """What each request that stands did to files since the point, the oldest first."""
+    """Return the changes of each standing request since the point, the oldest first."""
     starts = [place for place, event in enumerate(events) if isinstance(event, Asked)]
     found = []
     for number in views.undo_history(events).requests:

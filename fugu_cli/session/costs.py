@@ -30,8 +30,9 @@ PaidEvent = Replied | Planned | Compacted | Failed | Interrupted | ToolRan
 has counted what they used, calls that were cut off, and tools that had a model do something. Those with an `agent` cost
 something."""
 CACHE_WRITE_FACTOR = 1.25
-"""What a token costs that is written to a prompt cache, in prices of one that is read: Anthropic's
-for five minutes, and OpenAI's from gpt-5.6 on."""
+"""The price of a token written to a prompt cache, relative to one read without cache. Anthropic's
+for five minutes, and OpenAI's from gpt-5.6 on.
+"""
 
 
 def usage(events: Sequence[Event]) -> dict[str, Usage]:
@@ -96,7 +97,7 @@ def is_estimated(events: Sequence[Event], members: Mapping[str, Member]) -> bool
 
 
 def has_assumed_price(member: Member | None) -> bool:
-    """Whether what the agent's calls cost is only assumed."""
+    """Return whether the cost of the agent's calls is assumed."""
     return member is not None and member.price is not None and member.assumed_price
 
 

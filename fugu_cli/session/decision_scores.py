@@ -1,4 +1,4 @@
-"""What a decision weighed: every option's logit and probability before and after the masks."""
+"""The options of a decision: each logit, and its probability before and after the masks."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class ScoredOption:
 
 @dataclass(frozen=True)
 class ScoreMargin:
-    """How far the chosen one's logit was above that of the next one that could act; below 0 where
-    drawn.
+    """The lead of the chosen option's logit over the next one that could act; below 0 if it was
+    drawn at random.
     """
 
     chosen: str
@@ -45,8 +45,8 @@ class DecisionScores:
 
 
 def decision_scores(assigned: Assigned, slot: str = "") -> DecisionScores | None:
-    """What `assigned` weighed; None for a decision by a rule. `slot` is the agent's, for a head
-    that chooses slots.
+    """Return the options that `assigned` weighed, None for a rule. `slot` is the agent's, for a
+    head that chooses slots.
     """
     scores = assigned.scores
     if scores is None:

@@ -28,7 +28,7 @@ result and is never run again."""
 
 
 class DecisionTimings(Value):
-    """Where a decision's time went."""
+    """The time of each part of a decision, in milliseconds."""
 
     format: float = 0.0
     tokenise: float = 0.0
@@ -58,10 +58,10 @@ class AgentEstimate(Value):
 
 
 class Scores(Value):
-    """What the coordinator computed. Logits are as the head gave them, before any mask.
+    """The coordinator's scores. Logits are the head's output before any mask.
 
-    `rows` names the agent rows in the head's order (slots or agents); the probabilities are after
-    the masks, in the same order; `masked` says why a row or role was out.
+    `rows` names the head's agent rows in order (slots or agents). Probabilities are after the
+    masks, in the same order. `masked` gives the reason for each excluded row or role.
     """
 
     rows: tuple[str, ...]
@@ -78,7 +78,7 @@ class Scores(Value):
     kinds: tuple[tuple[str, float], ...] = ()
     """Kinds of request with their probabilities; none where every kind has the same best agent."""
     kinds_from: str = ""
-    """Where the probabilities come from, in words."""
+    """The source of the probabilities, in words."""
     estimates: tuple[AgentEstimate, ...] = ()
     rule: str = ""
     """The agent that the cascade would have asked."""
@@ -215,15 +215,15 @@ class Member(Value):
     reasoning: Literal["", "within", "beside"] = ""
     """"" where it can be told nothing of how much to reason. `beside` stands in older logs."""
     effort: Effort = ""
-    """How much it reasons where the request does not say it."""
+    """Its reasoning effort if the request sets none."""
     description: str = ""
     """One line about it for a planner, which reads no names."""
     vision: bool = False
     """It is shown pictures."""
     vendor: str = ""
-    """Who made its model; "" where nobody knows."""
+    """The vendor of its model, "" if unknown."""
     skill: float | None = None
-    """How good its model is, on the scale of the public table; None: looked up there."""
+    """The skill of its model on the scale of the public table; None to look it up there."""
     documents: bool = False
     """It is sent PDFs as they are; others read their text."""
 
@@ -239,12 +239,11 @@ SHORTEST_ROOM = 8192
 
 
 class OutcomeCount(Value):
-    """What is known of an agent's own outcomes in one kind of request ("" where the kind is not
-    known).
+    """An agent's own outcomes in one kind of request, "" if the kind is unknown.
 
-    `trials` counts an attempt after others failed for less than a first one, and `successes` a
-    Verifier's word for less than a test's, so both may be fractions. `turns` and `mean_cost` (USD a
-    turn) count every turn the same.
+    In `trials` an attempt after failures of others counts less than a first one, and in `successes`
+    a Verifier's word counts less than a test's, so both may be fractions. `turns` and `mean_cost`
+    (USD a turn) count every turn the same.
     """
 
     agent: str
@@ -256,10 +255,10 @@ class OutcomeCount(Value):
 
 
 class OutcomesKnown(Value):
-    """What was known of the agents' own outcomes when a request was asked. Decisions of the request
-    read only this, so that resume and replay decide the same.
+    """The agents' own outcomes when a request was asked. Its decisions read only this, so that
+    resume and replay decide the same.
 
-    `kinds`: how many of the repository's requests so far were of each kind.
+    `kinds`: how many of the repository's earlier requests were of each kind.
     """
 
     type: Literal["outcomes_known"] = "outcomes_known"
@@ -333,12 +332,12 @@ class Asked(Value):
 
     @property
     def said(self) -> str:
-        """What the user wrote."""
+        """The text that the user typed."""
         return self.typed or self.text
 
     @property
     def whole(self) -> str:
-        """What agents are asked."""
+        """The request as agents read it."""
         piped = f"<stdin>\n{self.piped}\n</stdin>" if self.piped else ""
         hooks = f"[Hooks say:]\n{self.hooks}" if self.hooks else ""
         held = f"[The answer must be JSON alone, and follow this schema:]\n{self.answer_schema}"
@@ -350,12 +349,12 @@ class Asked(Value):
 
 
 class Subtask(Value):
-    """What a `task` call of an agent began: a turn with a context of its own, whose last words
-    answer the call.
+    """A `task` call of an agent: a turn with a context of its own, whose last words answer the
+    call.
 
-    `turn`, `call`: whose call it is. `name`: of the subagent that a file describes, "" for a
-    general one; `brief` is what that file says, `tools` those of fugu's that it may use (None: all
-    of them), `effort` how much it may reason. `about`: the task in a few words.
+    `turn` and `call` identify the call. `name` is the subagent's, "" for the general one. `brief`
+    is the text of its file, `tools` are those it may use (None: all), `effort` is its reasoning
+    effort. `about` is the task in a few words.
     """
 
     turn: int
@@ -391,7 +390,7 @@ class Assigned(Value):
     agent: str
     role: Role
     by: str
-    """Which rule decided: trinity, cascade, random, single, conductor; file: that of a subtask's
+    """The rule that decided: trinity, cascade, random, single, conductor; file: that of a subtask's
     subagent.
     """
     reason: str = ""
@@ -468,12 +467,11 @@ class Replied(Value):
     where it is a word, path:line+ where it is one more line behind that one; "" for any other
     reply."""
     aimed: str = ""
-    """What a small model was asked for, where failing tests lead to it: a file, or a function, to
-    be corrected or rewritten."""
-    logprob: float | None = None
-    """How sure the model was of it: the mean logarithm of its tokens' probabilities, where that is
-    known.
+    """The file or function that a small model was asked to correct or rewrite, if failing tests
+    lead to it.
     """
+    logprob: float | None = None
+    """The mean logarithm of its tokens' probabilities, None if unknown."""
     refused: tuple[str, ...] = ()
     """`sha` of media that its provider refused: the agent was, and is from then on, shown a line in
     their place.
@@ -499,7 +497,7 @@ class Permitted(Value):
     reads.
     """
     rule: str = ""
-    """What a user's yes for the session covers besides this very call, as a rule."""
+    """The rule that a yes for the session adds besides this very call."""
     waited: float = 0.0
     """Seconds that somebody was waited for to answer."""
     plan_mode: bool = False
@@ -521,13 +519,13 @@ _OLD_PLAN_MODE = "plan mode only reads: nothing is written and nothing is run"
 
 
 class TestReport(Value):
-    """What a run of the tests reported.
+    """The result of a test run.
 
-    `failing` and `passing`: ids as the runner names them, at most `MOST_FAILING`; `passing` only
-    where single tests were asked for. `by_id`: the runner named its tests, and `failing` is
-    complete; otherwise only the counts are known. `removed`: tests that the request took away.
-    `unable`: why the tests could not be run to their end, as a clause ("the tests could not be run:
-    go: not found"); "" where they were. Then they have neither passed nor failed.
+    `failing` and `passing` are the runner's ids, at most `MOST_FAILING`; `passing` only if single
+    tests were asked for. `by_id`: the runner named its tests and `failing` is complete; otherwise
+    only counts are known. `removed` are tests that the request removed. `unable` says why the tests
+    could not be run to their end, as a clause ("the tests could not be run: go: not found"), ""
+    otherwise. Then they have neither passed nor failed.
     """
 
     __test__ = False
@@ -564,11 +562,11 @@ class ToolRan(PaidValue):
     job: str = ""
     """The background job that the call started; "" where it started none."""
     attributes: tuple[FileAttribute, ...] = ()
-    """What the call changed of files and folders that no Change tells."""
+    """Other changes of files and folders, besides FileChange."""
     extras: bool = False
     """In older logs: permission bits or empty folders are others now."""
     tests: TestReport | None = None
-    """What a run of the tests reported; None for other tools, and where it reported nothing."""
+    """The result of a test run; None for other tools and without a report."""
     skipped: bool = False
     """The user ended it: it says nothing."""
     media: tuple[Media, ...] = ()
@@ -576,7 +574,7 @@ class ToolRan(PaidValue):
     found: tuple[str, ...] = ()
     """Names of tools that agents may call from now on: of find_tools."""
     traceback: str = ""
-    """Where an exception inside of the tool came from; agents are not shown it."""
+    """The traceback of an exception inside the tool. Agents do not see it."""
     restored: tuple[str, ...] = ()
     """Sentences on files that the sandbox put back or moved away."""
 
@@ -591,7 +589,7 @@ class ToolRan(PaidValue):
 
     @property
     def made(self) -> FileEffects:
-        """What it did to files."""
+        """Its changes to files."""
         return FileEffects(self.changes, self.attributes)
 
 

@@ -1,5 +1,6 @@
-"""What was done to files: contents, modes and other attributes, each as it was before and after;
-that one agent's work was taken over, and that it was taken back. Pure values."""
+"""Changes to files: contents, modes and attributes before and after, work taken over from a copy,
+and work taken back. Pure values.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class FileChange(Value):
     after: str | None
     mode: str = "100644"
     mode_before: str = ""
-    """Where it was another."""
+    """The mode before, if it was different."""
     beside: bool = False
     permissions: int = 0
     """Bits that a deleted file had, for one that no snapshot holds; 0 where nobody knows."""
@@ -43,9 +44,11 @@ class FileChange(Value):
 
 
 class FileAttribute(Value):
-    """What a git tree cannot hold of a path, before and after: permission bits, an empty folder, a
-    named pipe, a file too large to keep (`large BYTES TIME`), a nested repository (`repository
-    STATE`). "" for a file with the usual bits, and for nothing."""
+    """A state that a git tree cannot hold, before and after.
+
+    Permission bits, an empty folder, a named pipe, a file too large to keep (`large BYTES TIME`),
+    or a nested repository (`repository STATE`). "" for a file with the usual bits, and for nothing.
+    """
 
     path: str
     before: str
@@ -70,7 +73,7 @@ class FileAttribute(Value):
 
 
 class FileEffects(NamedTuple):
-    """What was done to files, in the order it was done."""
+    """Changes to files, in order."""
 
     changes: tuple[FileChange, ...] = ()
     attributes: tuple[FileAttribute, ...] = ()
@@ -92,7 +95,7 @@ class FileEffects(NamedTuple):
         return {path: while_ran for path, while_ran in marked.items() if while_ran}
 
     def without(self, paths: Collection[str]) -> FileEffects:
-        """What was done to all other paths."""
+        """Return the changes to all other paths."""
         return FileEffects(
             tuple(change for change in self.changes if change.path not in paths),
             tuple(attribute for attribute in self.attributes if attribute.path not in paths),
@@ -161,7 +164,7 @@ class Merged(Value):
 
     @property
     def made(self) -> FileEffects:
-        """What it did to files."""
+        """Its changes to files."""
         return FileEffects(self.changes)
 
 
@@ -180,12 +183,12 @@ class Undone(Value):
     """
     kind: Literal["undo", "redo", "rollback"] = "undo"
     turn: int = 0
-    """Whose attempt was rolled back; 0 for an undo or redo."""
+    """The turn whose attempt was rolled back; 0 for an undo or redo."""
     reason: str = ""
     """Why an attempt was rolled back."""
     paths: tuple[str, ...] = ()
     changes: tuple[FileChange, ...] = ()
-    """What was done to files. In older logs: to those that no snapshot holds."""
+    """The changes to files. In older logs only to files that no snapshot holds."""
     attributes: tuple[FileAttribute, ...] = ()
     left: tuple[str, ...] = ()
     """Files of the request that were left alone: changed since."""
@@ -234,7 +237,7 @@ class Undone(Value):
 
     @property
     def left_words(self) -> str:
-        """What was left alone, and why; "" where nothing was."""
+        """A clause about files that were left alone, and why; "" if none were."""
         since = (
             f"left alone, because they were changed since: {', '.join(self.left)}"
             if self.left
@@ -261,7 +264,7 @@ class Undone(Value):
 
     @property
     def exception(self) -> str:
-        """What was left alone, as a sentence for agents behind another one."""
+        """A sentence for agents about files that were left alone, to follow another one."""
         return f" But: {self.left_words}." if self.left_words else ""
 
 

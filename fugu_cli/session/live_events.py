@@ -1,6 +1,4 @@
-"""What is told while a session runs, and never written: text as it comes, output of tools, and
-waiting.
-"""
+"""Live messages that are never written: streamed text, output of tools, waiting."""
 
 from __future__ import annotations
 

@@ -47,17 +47,17 @@ class Redaction(Protocol):
         """The fact without secrets."""
 
     def live(self, live: Live, /) -> Sequence[Live]:
-        """What can be shown now. The end of a piece may be half of a secret; it waits."""
+        """Return what can be shown now. The end of a piece may be half of a secret, so it waits."""
 
     def rest(self, fact: Event, /) -> Sequence[Live]:
-        """What waited, of the live texts that end with this fact."""
+        """Return the held-back ends of live texts that this event completes."""
 
     def original(self, call: Call, /, *, others: bool = True) -> Call:
         """A recorded call as its agent made it, or as `others` made one with the same arguments."""
 
     def values(self, mark: str, near: Sequence[str], /, *, others: bool = True) -> Collection[str]:
-        """What a mark may stand for: secrets of the texts `near`, and `others` that this session
-        knows.
+        """Return the values that a mark may stand for: secrets of the texts in `near`, and with
+        `others` all that this session knows.
         """
 
 
@@ -121,7 +121,7 @@ class Log:
         self.path = path
         self._records = records
         self.state = SessionState(record.event for record in records)
-        """What follows from the facts so far."""
+        """The state that follows from the events so far."""
         self._clock = clock
         self._file: LineFile | None = None
         self._readers: list[Callable[[Recorded | Live | None], object]] = []
@@ -130,9 +130,7 @@ class Log:
         epoch.
         """
         self.mask: Redaction | None = None
-        """What everything goes through before it is written or told: secrets are taken out here and
-        nowhere else.
-        """
+        """Masks secrets in everything that is written or shown. Nothing else does."""
 
     @classmethod
     def create(cls, path: Path) -> Log:
@@ -308,16 +306,16 @@ def stored_media(path: Path | None, sha: str) -> bytes | None:
 
 
 def media_folder(path: Path) -> Path:
-    """Where the bytes of a session's pictures and PDFs lie, each in a file named by its `sha`:
-    beside its log.
+    """Return the folder beside the log that holds a session's pictures and PDFs, named by their
+    `sha`.
     """
     return path.with_suffix(".media")
 
 
 @contextmanager
 def locked_if_closed(path: Path) -> Iterator[bool]:
-    """Whether nobody has the session open for writing; where nobody has, nobody opens it until the
-    block is left.
+    """Yield whether nobody has the session open for writing. If so, nobody can open it inside the
+    block.
     """
     lock = FileLock(f"{path}.lock", timeout=0, mode=0o600, thread_local=False)
     try:
@@ -361,7 +359,7 @@ class LogFault:
     newer: str = ""
 
     def error(self, path: Path) -> StorageError:
-        """What to raise where the rest of the session is needed."""
+        """Return the error for a caller that needs the rest of the session."""
         if self.newer:
             return StorageError(
                 f"{path} was written by fugu {self.newer}; this is fugu {__version__}",
@@ -381,9 +379,7 @@ class LogFault:
 
 @dataclass(frozen=True)
 class LogContents:
-    """What can be read of a session: its lines before the first fault, and how many bytes of the
-    file they take.
-    """
+    """The readable part of a session: its records before the first fault, and their size in bytes."""
 
     records: list[Recorded]
     size: int
@@ -410,9 +406,10 @@ def read(path: Path) -> list[Recorded]:
 
 
 def read_lenient(path: Path) -> list[Recorded]:
-    """Those of a session's whole lines that can be read: for sums, from which one damaged line, or
-    one of a newer fugu, must not take the others. Raises StorageError where the file cannot be
-    read."""
+    """Return the readable records, skipping damaged lines and those of a newer fugu. For sums.
+
+    Raises StorageError if the file cannot be read.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -483,12 +480,12 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _key(path: Path) -> str:
-    """What a command calls the session: its id where it has one, else its file."""
+    """Return the session's name for commands: its id, or its file if it has none."""
     return path.stem if _ID.fullmatch(path.stem) else str(path)
 
 
 FIRST = b'{"seq":0,'
-"""How a session begins."""
+"""The first bytes of a session."""
 HEAD = 200
 """Bytes of a line within which its event's type and, of a session's first line, the version
 stand.

@@ -1,5 +1,6 @@
-"""What still stands: the todo list, background jobs, found tools, requests that are not undone, and
-what a compaction leaves in prompts."""
+"""Open work: the todo list, background jobs, found tools, requests that are not undone, and what a
+compaction leaves in prompts.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +86,7 @@ class RecordedJob:
 
 
 def describe_end(end: JobEnded) -> str:
-    """How a job ended, in words."""
+    """Describe how a job ended."""
     match end.by:
         case "itself" if end.code is not None and end.code < 0:
             return f"signal {-end.code}"
@@ -148,7 +149,7 @@ class UndoHistory:
 
 
 class UndoFold:
-    """What of a session can be undone and redone, as its events arrive."""
+    """Folds events into what can be undone and redone."""
 
     def __init__(self) -> None:
         self._standing: list[int] = []

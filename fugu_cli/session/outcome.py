@@ -53,7 +53,7 @@ class TestRun:
 
     @property
     def empty(self) -> bool:
-        """Whether it found no tests. Text is asked only where the runner reported nothing."""
+        """Whether it found no tests. The output is used only if the runner reported nothing."""
         if self.unable or (self.report is not None and (self.report.failed or self.report.passed)):
             return False
         return no_tests_found(self.output)
@@ -65,12 +65,12 @@ class TestRun:
 
     @property
     def fails(self) -> bool:
-        """Whether tests ran, and some failed."""
+        """Whether tests ran and some failed."""
         return not (self.ok or self.empty or self.unable)
 
     @property
     def failed(self) -> int | None:
-        """How many tests failed; None where nothing says so."""
+        """The number of failed tests, None if unknown."""
         if self.unable:
             return None
         if self.report is not None and (self.report.failed or self.report.passed):
@@ -80,11 +80,11 @@ class TestRun:
 
 @dataclass(frozen=True)
 class TestsBefore:
-    """How the tests that fail now stood before the request. `unknown`: why that is not known, ""
-    where it is.
+    """The state before the request of tests that fail now. `unknown` says why it is unknown, else
+    "".
 
-    `failed`, `passed`: ids. `count`: how many failed, where there are no ids. `ran`: ids that were
-    looked up.
+    `failed` and `passed` are ids. `count` is the number of failures if there are no ids.
+    `looked_up` are the ids that were run on the earlier state.
     """
 
     __test__ = False
@@ -119,10 +119,10 @@ def _ids(call: Call) -> tuple[str, ...]:
 
 
 class WorkFold:
-    """What a request did so far: its tests, its acceptance checks and the files it changed.
+    """Folds a request's events into its tests, acceptance checks and changed files.
 
-    Takes the events that the working tree is the result of (`EffectiveFold`), one by one. Where
-    events before are left out, a new fold takes those that are left.
+    Takes the events that the working tree is the result of (`EffectiveFold`), one by one. If events
+    are left out later, a new fold takes the others.
     """
 
     def __init__(self, until: Sequence[str] = ()) -> None:

@@ -31,12 +31,12 @@ def is_test(path: str) -> bool:
 
 
 def code_among(paths: Iterable[str]) -> list[str]:
-    """Those that are no tests: what a fix may change."""
+    """Return the paths that are not tests: a fix may change them."""
     return [path for path in paths if not is_test(path)]
 
 
 def tests_among(paths: Iterable[str]) -> list[str]:
-    """Those that are tests, or what tests share."""
+    """Return the paths of tests and of files that tests share."""
     return [path for path in paths if is_test(path)]
 
 
@@ -91,9 +91,9 @@ def no_tests_found(output: str) -> bool:
 
 
 def failed_count(output: str) -> int | None:
-    """How many tests a run's output says failed or broke; None where it does not say.
+    """Return how many tests failed or broke by a run's output, None if it does not say.
 
-    Read from the last line that counts them, so that a test's own chatter does not decide.
+    The last line that counts them is read, so that a test's own output does not decide.
     """
     if modules := SUREFIRE.findall(output):
         return sum(int(failed) + int(broken) for _, failed, broken, _ in modules)
@@ -106,7 +106,7 @@ def failed_count(output: str) -> int | None:
 
 
 def passed_count(output: str) -> int | None:
-    """How many tests a run's output says passed; None where it does not say."""
+    """Return how many tests passed by a run's output, None if it does not say."""
     if modules := SUREFIRE.findall(output):
         return sum(int(ran) - sum(map(int, others)) for ran, *others in modules)
     if crates := _CARGO.findall(
@@ -125,7 +125,7 @@ def passed_count(output: str) -> int | None:
 
 
 def skipped_count(output: str) -> int:
-    """How many tests a run's output says were skipped; 0 where it does not say."""
+    """Return how many tests were skipped by a run's output, 0 if it does not say."""
     if modules := SUREFIRE.findall(output):
         return sum(int(skipped) for *_, skipped in modules)
     if crates := _CARGO_IGNORED.findall(output):
@@ -184,8 +184,8 @@ PATTERNS = {
     for endings, patterns in _OF.items()
     for ending in endings.split()
 }
-"""What defines a test, by the ending of its file; the name is the group `name`, else the first that
-matched.
+"""Patterns of test definitions by file ending. The name is the group `name`, else the first group
+that matched.
 """
 _HASHES = (".rb", ".exs", ".ex")
 _COMMENT = re.compile(r"/\*.*?\*/|^\s*//[^\n]*$", re.DOTALL | re.MULTILINE)

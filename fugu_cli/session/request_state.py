@@ -95,7 +95,7 @@ class RequestState:
 
     @cached_property
     def finished(self) -> Finished | None:
-        """How the request ended; None while it runs, or where it was stopped and the session was
+        """The end of the request; None while it runs, or if it was stopped and the session was
         opened again.
         """
         opened_again = False
@@ -183,7 +183,7 @@ class RequestState:
 
     @cached_property
     def baseline(self) -> tuple[CallRecord, ...]:
-        """What fugu ran before the first turn: evidence, and what the request attaches."""
+        """The calls that fugu ran before the first turn: evidence, and attachments of the request."""
         begin = next(
             (index for index, event in enumerate(self.events) if isinstance(event, Assigned)),
             len(self.events),
@@ -275,7 +275,7 @@ class RequestState:
 
     @cached_property
     def probed_since_reply(self) -> bool:
-        """Whether an unavailable agent was tried, for want of others, since the newest reply."""
+        """Whether an unavailable agent was tried, for lack of others, since the newest reply."""
         for event in reversed(self.events):
             if isinstance(event, Opened | Replied):
                 return False
@@ -305,7 +305,7 @@ class RequestState:
 
     @cached_property
     def merges(self) -> tuple[Merged, ...]:
-        """What was taken over from worktrees."""
+        """The work taken over from worktrees."""
         return tuple(event for event in self.events if isinstance(event, Merged))
 
     @cached_property
@@ -353,7 +353,7 @@ class RequestState:
 
     @cached_property
     def file_effects(self) -> FileEffects:
-        """What the request did to files, as one change for each; what was rolled back is gone."""
+        """The request's changes to files, one for each, without those that were rolled back."""
         self._fold()
         return FileEffects(self.claimed_changes, tuple(self._work.attributes)).net
 
@@ -385,7 +385,7 @@ class RequestState:
 
     @cached_property
     def tests_before(self) -> TestsBefore:
-        """What is known of how the tests stood before the request."""
+        """The state of the tests before the request."""
         self._fold()
         return self._work.tests_before()
 
@@ -416,7 +416,7 @@ class RequestState:
 
     @cached_property
     def failing_unknown(self) -> bool:
-        """Whether tests fail after a change, and how they stood before could not be found out."""
+        """Whether tests fail after a change and their state before could not be found out."""
         run = self.tests
         if run is None or run.stale or not run.fails or not self.changes:
             return False

@@ -49,15 +49,17 @@ def budgets_of(limit: Limit) -> Budgets:
 
 
 class OtherSpending(Protocol):
-    """What was spent outside the session at hand, in USD; less what its own facts count that is of
-    another day, or of another project."""
+    """Money spent outside this session, in USD.
+
+    This session's own events may count payments of another day or project; these are subtracted.
+    """
 
     def day(self) -> float: ...
 
     def project(self) -> float: ...
 
     def held(self) -> float:
-        """What calls under way there may still cost, as far as that is known."""
+        """Return the estimated cost of running calls elsewhere."""
 
 
 class SharedAccount(OtherSpending, Protocol):
@@ -173,7 +175,7 @@ class Payment:
     estimated_dollars: float = 0.0
     """The part of `dollars` that no server counted."""
     is_estimated: bool = False
-    """Whether a part of `dollars` is, or the price is only assumed."""
+    """Whether a part of `dollars` is estimated, or the price assumed."""
 
     @property
     def day(self) -> date:
@@ -233,10 +235,10 @@ def _read(path: Path) -> list[Payment]:
 
 
 class Ledger:
-    """What was spent and is reserved outside one session: today, and in one project.
+    """The money spent and reserved outside one session, today and in one project.
 
-    `own` is that session, where it is not open here: its payments are taken off. `day` and
-    `project` are budgets that calls of this process must not exceed together with all others.
+    The payments of the session `own` are subtracted, unless it is open here. `day` and `project`
+    are budgets that this process and all others must not exceed together.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""What all sessions on this machine spent: a sum for each day and each project, in one small file.
+"""The spending of all sessions on this machine: a sum for each day and project, in one small file.
 
-Every payment is added when it is logged and stays when its log is deleted. Calls under way stand in
-the file as well: what they may cost is reserved for every process, and where their process was
-killed their estimate becomes spending. A lock is held while the file is changed; readers need none.
+Every payment is added when it is logged, and stays when its log is deleted. The file also reserves
+the estimated cost of running calls for every process; if a process is killed its estimate becomes
+spending. A lock is held while the file is changed; readers need none.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ _OF_A_TURN = (Assigned, Replied, Permitted, ToolRan, Failed, Interrupted)
 
 
 class _SessionFold:
-    """What follows from events of several requests, as they arrive."""
+    """Folds the events of several requests."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -123,7 +123,7 @@ class SessionState:
         """The newest request."""
         self._fold = _SessionFold()
         self._before_request = _SessionFold()
-        """What followed from the events before the newest request."""
+        """The fold of the events before the newest request."""
         self._parts: dict[int, SessionState] = {}
         self._compacted: tuple[Compacted, str] | None = None
         _BY_EVENTS[id(self.events)] = self
@@ -142,7 +142,7 @@ class SessionState:
 
     @cached_property
     def _now(self) -> _SessionFold:
-        """What follows from all events."""
+        """Return the fold of all events."""
         self._fold.take(self.events, len(self.events))
         return self._fold
 
@@ -155,8 +155,8 @@ class SessionState:
 
     @cached_property
     def served(self) -> bool:
-        """What agents are shown now is what a client of `fugu serve` sent: no prompt is made of the
-        events.
+        """Whether the session serves a client of `fugu serve`, whose messages agents see instead of
+        a prompt made from events.
         """
         return self.opened is not None and self.opened.served
 
@@ -217,9 +217,10 @@ class SessionState:
 
     @cached_property
     def still_open(self) -> str:
-        """What the newest summary stands for and is not over: the todo list, while something of it
-        is to be done, and background jobs. Not a part of the summary: what an agent may not see is
-        taken out of the events before.
+        """The open work at the newest summary: an unfinished todo list and background jobs.
+
+        It is no part of the summary, so that what an agent may not see can be removed from the
+        events first.
         """
         newest = self.newest_compaction
         if newest is None:

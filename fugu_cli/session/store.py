@@ -1,6 +1,6 @@
-"""Where sessions are kept: list, find, resume, fork and repair them.
+"""The stored sessions: list, find, resume, fork and repair them.
 
-Stands beside the log, which knows the file but not the place.
+Beside the log, which knows the file but not the folder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OUTPUT_FILES = (
     "summary.json",
     "prediction.jsonl",
 )
-"""What a run leaves in its `--output-dir`."""
+"""The files of an `--output-dir`."""
 OWNER = "session"
 """In the folder of a session's worktrees: where its log is."""
 DAMAGED, NEWER = "damaged", "newer fugu"
@@ -84,13 +84,15 @@ def session_folder(data: Path, root: Path) -> Path:
 
 
 def recorded_root(root: Path) -> str:
-    """How a session's facts name the folder it worked in."""
+    """Return the folder's name as events record it."""
     return log.as_written(str(root))
 
 
 def hide_from_git(data: Path, root: Path) -> None:
-    """Where fugu's own folder lies inside the repository, git ignores it, and so do snapshots: an
-    undo would put back the sessions themselves. Raises StorageError."""
+    """Make git ignore fugu's own folder inside the repository. Raises StorageError.
+
+    Otherwise snapshots would hold it, and an undo would restore the sessions themselves.
+    """
     ignore = data.absolute() / ".gitignore"
     if ignore.is_relative_to(root) and not ignore.exists():
         try:
@@ -187,8 +189,9 @@ def _asked_in(path: Path) -> bool:
 
 
 def session_summary(path: Path) -> SessionSummary | None:
-    """What a list shows of a session, of a damaged one up to its fault; None for one that holds
-    nothing yet, and for a file that cannot be read."""
+    """Return the summary of a session, of a damaged one up to its fault; None for an empty or
+    unreadable file.
+    """
     try:
         found = log.examine(path)
         written = path.stat().st_mtime
@@ -216,9 +219,10 @@ def session_summary(path: Path) -> SessionSummary | None:
 
 
 def session_summaries(files: Iterable[Path], *, archived: bool = False) -> list[SessionSummary]:
-    """What lists show of these sessions, under the titles the user gave them: of those that are
-    `archived`, or of the others. One in which nothing was asked is left out, unless it is damaged:
-    there is nothing to go on with."""
+    """Return the summaries of the `archived` sessions or of the others, under the user's titles.
+
+    A session without a request is left out unless it is damaged: there is nothing to continue.
+    """
     given: dict[Path, dict[str, str]] = {}
     away: dict[Path, list[str]] = {}
     found = []

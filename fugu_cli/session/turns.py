@@ -33,7 +33,7 @@ TASK = "task"
 own facts.
 """
 UNABLE = re.compile(r"\s*(\*\*|__|)UNABLE:\1\s*")
-"""How an answer begins in which an agent gives up what was asked."""
+"""The beginning of an answer in which an agent gives up."""
 BY_FILE = "file"
 """`Assigned.by` of a subtask whose subagent's file names the agent."""
 
@@ -107,7 +107,7 @@ class Turn:
 
     @cached_property
     def text(self) -> str:
-        """What the agent said last, "" before its first reply."""
+        """The agent's last words, "" before its first reply."""
         return self.replies[-1].text if self.replies else ""
 
     @cached_property

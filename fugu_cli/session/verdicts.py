@@ -1,4 +1,4 @@
-"""How a request ended, in a line for people and in fields for programs."""
+"""The end of a request, as a line for people and as fields for programs."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _done(
 
 
 def _tests(request: RequestState) -> tuple[str, bool]:
-    """How the tests stand, and whether that is a warning. Nothing where nothing was changed and
+    """Return the state of the tests and whether it is a warning. "" if nothing was changed and
     nothing ran.
     """
     run = request.tests

@@ -29,8 +29,8 @@ class Workflow:
 
 
 def final_text(turn: Turn) -> str:
-    """What a turn leaves for others: the agent's last words; where it only wrote files, which
-    ones.
+    """Return a turn's result for other turns: the agent's last words, or the names of the files it
+    wrote.
     """
     changed = ", ".join(sorted({change.path for change in turn.changes}))
     return turn.text.strip() or (f"Changed {changed}." if changed else "")
