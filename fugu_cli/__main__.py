@@ -61,9 +61,7 @@ def leave(code: int) -> NoReturn:
 
 
 def _fill_streams() -> None:
-    """What is opened later must not get the number of a standard stream that is closed, nor its
-    text another one.
-    """
+    """Open the missing standard streams, so that files opened later do not get their numbers."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -159,7 +157,7 @@ def _is_text(word: str) -> bool:
 
 
 def _command_line(arguments: Sequence[str]) -> typer.Typer:
-    """What reads `arguments`. `fugu` and `fugu run` start as quickly as they can."""
+    """Return the parser for `arguments`. Importing it is kept small for `fugu` and `fugu run`."""
     if (arguments and not _runs(arguments)) or "_FUGU_COMPLETE" in os.environ:
         from fugu_cli.cli import app
 
@@ -183,11 +181,11 @@ def _runs(arguments: Sequence[str]) -> bool:
 
 
 INTERRUPTED = 130
-"""What typer makes of Ctrl-C where no command caught it."""
+"""typer's exit code for a Ctrl-C that no command handled."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What is never a bug, whoever wrote to whatever."""
+"""Errors of a full disk and the like, which are never a bug."""
 SHORT = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
-"""What a process is given no more of: open files, processes, memory."""
+"""Errors of a process that gets no more files, processes or memory."""
 LIMITS = (
     "see `ulimit -a` (open files, processes, memory); what was recorded is kept: `fugu run "
     "--continue`"
@@ -196,7 +194,7 @@ ROOM = "make room on the disk, or send the output elsewhere"
 
 
 def complain(message: str, hint: str = "") -> None:
-    """What happened and why, then what to do next."""
+    """Print what happened and why, then what to do next."""
     say(f"fugu: {message}\n" + (f"      {hint}\n" if hint else ""))
 
 
@@ -211,7 +209,7 @@ def say(text: str) -> None:
 
 
 def _usage(error: Exception) -> None:
-    """What click found wrong, in its own words, with the way to the help."""
+    """Print what click found wrong in its own words, with the way to the help."""
     context = getattr(error, "ctx", None)
     words = getattr(error, "format_message", lambda: str(error))()
     words = words.replace(

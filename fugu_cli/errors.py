@@ -110,7 +110,7 @@ def note_usage(error: BaseException, usage: Usage) -> None:
 
 
 def noted_usage(error: BaseException) -> Usage | None:
-    """What a failed or cancelled call had used; None where that is not known."""
+    """Return the usage of a failed or cancelled call, None if unknown."""
     return getattr(error, "usage", None)
 
 

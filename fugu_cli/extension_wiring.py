@@ -72,7 +72,7 @@ def build_servers(
 
 
 def server_secrets(declared: DeclaredServers) -> dict[str, str]:
-    """What the entries of MCP servers and the logins at them hold that nobody is shown."""
+    """Return the secrets in entries of MCP servers and in logins at them."""
     if not declared.servers:
         return {}
     from fugu_cli.extensions.mcp_login import login_secrets
@@ -101,8 +101,8 @@ def build_hooks(
 
 
 def build_language_servers(loaded: LoadedConfig, sandbox: Sandbox | None) -> LanguageServers | str:
-    """Those that are installed, not started; a sentence where the user insists and there are
-    none.
+    """Return the installed language servers, not started; a sentence if the user insists and there
+    are none.
     """
     wanted, files_are_kept_back = loaded.config.diagnostics, loaded.config.deny_agents
     if wanted is False or files_are_kept_back or not (wanted or loaded.trusted):
@@ -124,7 +124,9 @@ SEARCHING = {
 def build_search(
     loaded: LoadedConfig, environ: Mapping[str, str], entries: Sequence[AgentEntry]
 ) -> SearchEngine | str:
-    """What `web_search` asks, where a rule names it; a sentence where there is nothing to ask."""
+    """Return the search engine for `web_search` if a rule names it; a sentence if there is none to
+    ask.
+    """
     config = loaded.config
     if not rule_matching.any_names((*config.allow, *config.ask), rule_matching.SEARCH):
         return ""

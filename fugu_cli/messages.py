@@ -1,8 +1,7 @@
-"""What an agent and fugu say to each other, in one neutral form that belongs to no provider.
+"""The messages between agents and fugu, in one neutral form that belongs to no provider.
 
-Stands beside events: events carry these values, views build them, agents render them for their wire
-and parse replies back into them. Values only: no ids of our own, no clock, no provider's field
-names.
+Beside events: events carry these values, views build them, agents convert them for their wire and
+parse replies back into them. Values only: no ids of our own, no clock, no provider's field names.
 """
 
 from __future__ import annotations
@@ -154,20 +153,20 @@ class Usage(Value):
 
 
 class PaidUse(Value):
-    """What a tool had a model do (a provider's own web search): `agent` is whose prices count."""
+    """A model call made by a tool (a provider's own web search). The prices of `agent` apply."""
 
     agent: str
     usage: Usage
 
 
 class PaidValue(Value):
-    """What a model may have been paid for."""
+    """An event that may include a paid model call."""
 
     paid: PaidUse | None = None
 
     @property
     def agent(self) -> str:
-        """Who was paid, "" where nobody was."""
+        """The agent whose prices apply, "" if none."""
         return self.paid.agent if self.paid is not None else ""
 
     @property
@@ -190,7 +189,7 @@ class Media(Value):
     height: int = 0
     pages: int = 0
     text: str = ""
-    """What a PDF says, for models that cannot read it as it is; cut like the text of a file."""
+    """The text of a PDF, for models that cannot read it, cut like the text of a file."""
     data: str = Field(default="", exclude=True, repr=False)
     """The bytes in base64. In memory alone."""
 
@@ -291,10 +290,10 @@ class InfillHole(Value):
 
     before: str
     after: str
-    """What is read on both sides of it."""
+    """The text after it."""
     start: int
     end: int
-    """Where it stands in the file's text, in characters."""
+    """Its end in the file's text, in characters."""
     place: str
     """The same for people: path:line, and :column where it is a word."""
 
@@ -314,7 +313,7 @@ class Prompt(Value):
     temperature: float | None = None
     seed: int | None = None
     effort: Effort = ""
-    """How much the agent may reason, instead of what its entry says."""
+    """The agent's reasoning effort, in place of its entry's."""
     reply_schema: str = ""
     """A JSON schema, as text, that the reply must follow; for servers that can hold a model to
     one.
@@ -358,11 +357,9 @@ class Prompt(Value):
     removes: bool = Field(default=False, exclude=True)
     """The request may take something away: what an answer leaves out of a file is gone."""
     metadata: dict[str, str] = Field(default_factory=dict, exclude=True)
-    """What a client of `fugu serve` tells the provider of its request; no part of what the model
-    reads.
-    """
+    """Metadata of a client of `fugu serve` for the provider. The model does not read it."""
     aimed: str = Field(default="", exclude=True)
-    """Which way to ask this is, for the log; no part of what the model reads."""
+    """The form of this question, for the log. The model does not read it."""
 
     @model_serializer(mode="wrap")
     def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
@@ -403,9 +400,7 @@ class Prompt(Value):
 
 
 class Reply(Value):
-    """What came back. `model` is the model that served, as the provider named it; `stop` why it
-    ended.
-    """
+    """A reply. `model` is the serving model by the provider's name; `stop` is why it ended."""
 
     text: str = ""
     thinking: tuple[Thinking, ...] = ()
@@ -416,6 +411,6 @@ class Reply(Value):
     refused: tuple[str, ...] = ()
     """`sha` of media in the prompt that its provider refused: a line stood in their place."""
     seconds: float = 0.0
-    """How long the call took when it was paid for, where a kept reply stands in for it; 0: as long
-    as now.
+    """The call's duration when it was paid for, if a stored reply stands in for it; 0: as long as
+    now.
     """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def folder() -> Path:
-    """Where the prompts are: inside the installed package, or beside it in a checkout."""
+    """Return the folder of the prompts: inside the installed package, or beside it in a checkout."""
     inside = Path(__file__).parent / "prompts"
     return inside if inside.is_dir() else Path(__file__).parent.parent / "prompts"
 

@@ -38,12 +38,12 @@ not; words do not either, and are told to the agent."""
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run is told beside its prompt; the configuration says the rest. The names are those of
-    `fugu run`'s flags.
+    """The options of a run besides its prompt, with the names of `fugu run`'s flags. The
+    configuration gives the rest.
 
-    `folder`: where the work is, the current folder where left out. `resume`: an id, or `latest`.
-    `json_schema`: what the answer must follow. `answer`: who is asked what policy asks; without
-    one, that is denied.
+    `folder` is the place of the work, by default the current folder. `resume` is an id or `latest`.
+    `json_schema` is the schema of the answer. `answer` answers what policy asks; without it that is
+    denied.
     """
 
     folder: Path | str | None = None

@@ -72,10 +72,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AgentResources:
-    """Where models are kept, and how many seconds an unused local one stays loaded.
+    """The folder of models, and the seconds that an unused local one stays loaded.
 
-    `breaker`: what all agents of a process share about failures and rate limits; None where each
-    call stands alone.
+    `breaker` is shared by all agents of a process; with None each call stands alone.
     """
 
     cache: Path
@@ -194,7 +193,7 @@ def build_circuit_breaker(
 
 
 def build_endpoint(entry: AgentEntry, environ: Mapping[str, str]) -> ModelEndpoint:
-    """How an entry is reached, with the key that is in the environment."""
+    """Return the endpoint of an entry, with the key from the environment."""
     from fugu_cli.providers.endpoint import ModelEndpoint
 
     variable = entry.api_key_env or ""
@@ -243,8 +242,8 @@ def _local(entry: AgentEntry, places: AgentResources) -> Agent:
 
 
 def _replies(events: Sequence[Event], name: str) -> int:
-    """How often the agent has replied, plans and summaries included: a script goes on there, also
-    after a kill.
+    """Count the agent's replies, plans and summaries included. A script goes on there, also after a
+    kill.
     """
     return sum(
         isinstance(event, Replied | Planned | Compacted) and event.agent == name for event in events
@@ -419,12 +418,12 @@ def _with_extensions(
 
 
 def pasted_folder(config: Config) -> Path:
-    """Where pictures from the clipboard are kept, as an agent's path to it is resolved."""
+    """Return the folder of pictures from the clipboard, resolved like an agent's path to it."""
     return (config.data / "interface" / mentions.PASTED).resolve()
 
 
 def build_harness(member: Member) -> Harness:
-    """How an agent takes a turn."""
+    """Return the agent's harness."""
     if member.protocol == "native":
         return TOOL_CALLING
     from fugu_cli.repair.harness import Repair
@@ -673,9 +672,7 @@ def build_environment(
 def build_coordinator(
     config: Config, members: tuple[Member, ...]
 ) -> tuple[Coordinator, str | None, Callable[[], None]]:
-    """What decides in a configuration's tier: the coordinator it names, in `ultra` behind the
-    Conductor.
-    """
+    """Return the coordinator of the configuration's tier; in `ultra` behind the Conductor."""
     planner = config.conductor
     idle = (
         (planner.agent,)
@@ -771,7 +768,7 @@ def build_kind_backlog(
 
 
 def _is_composed(config: Config) -> bool:
-    """Whether success rates and costs decide, and no checkpoint of the user's."""
+    """Return whether success rates and costs decide, without a checkpoint of the user's."""
     return config.coordinator == "trinity" and config.checkpoint is None
 
 

@@ -1,6 +1,7 @@
-"""What may happen next, for every coordinator: slots (which agents serve a row of the head), action
-masks (which agents and roles are out, and why), and termination (when the request is over, and as
-what). Pure.
+"""The action space of every coordinator. Pure.
+
+Slots: which agents serve a row of the head. Action masks: which agents and roles are excluded, and
+why. Termination: when the request is over, and as what.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def near_price(one: Member, other: Member) -> bool:
 
 
 def vendor_key(member: Member) -> str:
-    """What tells vendors apart. A model whose vendor nobody knows counts as one of its own."""
+    """Return a key that tells vendors apart. A model of an unknown vendor gets a key of its own."""
     return member.vendor or f"model {member.model}"
 
 
@@ -126,7 +127,7 @@ def agents_by_slot(
     out: Mapping[str, Exclusion],
     events: Sequence[Event],
 ) -> tuple[RowAgent, ...]:
-    """Who takes each row of a slot checkpoint: one of the slot's agents."""
+    """Return the agent for each row of a slot checkpoint: one of the slot's agents."""
     slots = [(row, [member for member in members if member.slot == row]) for row in rows]
     return tuple(
         _row_agent(row, candidates, out, events)
@@ -139,7 +140,7 @@ def agents_by_slot(
 def agents_by_name(
     rows: Sequence[str], members: Sequence[Member], out: Mapping[str, Exclusion]
 ) -> tuple[RowAgent, ...]:
-    """Who takes each row of a checkpoint for one pool: its namesake."""
+    """Return the agent for each row of a checkpoint for one pool: the agent with the row's name."""
     named = [(row, [member for member in members if member.name == row]) for row in rows]
     return tuple(
         _row_agent(row, candidates, out, ())
@@ -365,9 +366,11 @@ def verifier_due(events: Sequence[Event]) -> bool:
 
 
 def members_so_far(events: Sequence[Event], members: Iterable[Member]) -> list[Member]:
-    """Who worked on this request, the newest last, once for each turn: also where the turn came to
-    an abnormal end. Not an agent that failed before it said anything, nor one that the user
-    interrupted. `members`: as they are now."""
+    """Return the agents that worked on this request, once for each turn, the newest last.
+
+    Turns that ended abnormally count. Agents that failed before they said anything, or that the
+    user interrupted, do not. `members` is the present pool.
+    """
     known = {**views.pool(events), **{member.name: member for member in members}}
     turns = (turn for turn in views.turns(events) if turn.assigned.role == "worker" and turn.spent)
     names = [turn.assigned.agent for turn in turns if not turn.interrupted]
@@ -375,7 +378,7 @@ def members_so_far(events: Sequence[Event], members: Iterable[Member]) -> list[M
 
 
 def newest_worker(events: Sequence[Event]) -> str | None:
-    """Who worked last in this request."""
+    """Return the agent of this request's last Worker turn."""
     return next(
         (
             t.assigned.agent
@@ -442,8 +445,8 @@ def request_end(events: Sequence[Event], *, turns: int, verify_answers: bool) ->
 
 
 def _failures_stay_unknown(events: Sequence[Event]) -> bool:
-    """Whether tests fail of which nobody knows how they stood before, and the Worker that was told
-    of them has worked on them since.
+    """Return whether tests fail whose earlier state is unknown, and the Worker that was told of
+    them has already worked on them.
     """
     if not views.failing_unknown(events):
         return False

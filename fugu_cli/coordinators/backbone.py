@@ -82,8 +82,9 @@ class Backbone:
         self.count = functools.lru_cache(maxsize=REMEMBERED_COUNTS)(
             functools.partial(_count, tokenizer)
         )
-        """How many tokens a text has. It does not know the backbone, whose memory would else wait
-        for the garbage collector."""
+        """Counts the tokens of a text. It holds no reference to the backbone, whose memory would
+        otherwise wait for the garbage collector.
+        """
         names = inspect.signature(model.forward).parameters
         self._cache_name = (
             "cache" if "cache" in names else "past_key_values"
@@ -124,9 +125,10 @@ class Backbone:
         return HiddenState(last.numpy(), len(tokens), kept)
 
     def compute(self, what: str, work: Callable[[], T]) -> T:
-        """What `work` gives, without gradients. Raises MemoryError: no memory `what`.
+        """Return the result of `work`, computed without gradients. Raises MemoryError: no memory
+        `what`.
 
-        Always on one thread: torch gives every thread that computes helpers of its own, and with
+        All work runs on one thread: torch gives every computing thread helpers of its own, and with
         two such groups in a process each pass over few tokens takes a third longer.
         """
         import torch

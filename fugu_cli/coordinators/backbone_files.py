@@ -215,10 +215,10 @@ def chat_template_of(folder: Path) -> str:
 
 
 def backbone_identity(folder: Path, cache: Path | None = None) -> str:
-    """What a checkpoint names its backbone by: the sha256 its weights came from, else that of the
-    weights themselves.
+    """Return the name of a backbone in checkpoints: the sha256 of the file its weights came from,
+    else of the weights.
 
-    Hashing takes a second per gigabyte; with `cache`, a folder for small files, it is done once.
+    Hashing takes a second per gigabyte. With `cache`, a folder for small files, it is done once.
     """
     sidecar = folder / SIDECAR
     if sidecar.is_file():
@@ -273,7 +273,7 @@ NEEDED_BYTES = 1_200_000_000
 BLOCK = 16 << 20
 
 ReportConversion = Callable[[float, str], None]
-"""How far the conversion is (0 to 1) and what it is doing."""
+"""Report the progress of the conversion (0 to 1) and its present step."""
 
 _TOP = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
 _LAYER = {
@@ -291,8 +291,8 @@ _LAYER = {
 
 @dataclass(frozen=True, slots=True)
 class BackboneNote:
-    """What a converted folder says about itself. The source's `size` and `mtime_ns` spare hashing
-    it at every start.
+    """The description of a converted folder. The source's `size` and `mtime_ns` save hashing it at
+    every start.
     """
 
     source_sha256: str
@@ -342,7 +342,7 @@ def backbone_folder(
 
 
 def read_note(folder: Path) -> BackboneNote | None:
-    """What a backbone's folder says about itself, None when it is not one."""
+    """Return the description of a backbone's folder, None if it is not one."""
     try:
         return BackboneNote(**json.loads((folder / NOTE_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):

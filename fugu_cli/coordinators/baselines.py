@@ -33,14 +33,14 @@ from fugu_cli.session.events import (
 )
 
 WITH_AGENT = ("one-pass", "retry-same", "self-reflection", "prompted")
-"""Those that are about one agent: `retry-same:NAME`."""
+"""Baselines about one agent, as in `retry-same:NAME`."""
 WITHOUT_AGENT = ("mixture-of-agents", "panel-judge-merge")
 ROUNDS = 5
 """Of self-reflection."""
 
 
 def is_baseline(coordinator: str) -> bool:
-    """Whether these words name a baseline."""
+    """Return whether the coordinator is a baseline."""
     kind, _, name = coordinator.partition(":")
     return coordinator in WITHOUT_AGENT or (kind in WITH_AGENT and bool(name))
 

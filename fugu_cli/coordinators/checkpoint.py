@@ -43,7 +43,7 @@ _OTHER_CHECKPOINT = (
 
 
 class TrainingOrigin(Value):
-    """Where a checkpoint comes from, for people: how it was made, on what, and what it reached."""
+    """The origin of a checkpoint, for people: how it was made, on which data, with which result."""
 
     stage: str = ""
     data: str = ""
@@ -53,7 +53,7 @@ class TrainingOrigin(Value):
 
 
 class CheckpointMeta(Value):
-    """What the numbers are valid for."""
+    """The conditions under which the numbers are valid."""
 
     format_version: int = FORMAT_VERSION
     backbone: str

@@ -122,7 +122,7 @@ class ComposedHead:
         return self._members
 
     def kind_matters(self, known: OutcomesKnown) -> bool:
-        """Whether the first decision of a request depends on its kind."""
+        """Return whether the first decision of a request depends on its kind."""
         able = [member for member in self._members if member.name not in self._settings.opt_out]
         if len(able) < 2:
             return False
@@ -314,7 +314,9 @@ class _Decision:
         return "thinker" if self._thinker_is_due(able, kinds) else "worker"
 
     def _thinker_is_due(self, able: Sequence[Member], kinds: _Kinds) -> bool:
-        """Whether every agent that may be the best has worked in vain and another can think."""
+        """Return whether every agent that may be the best has worked without success and another
+        one can think.
+        """
         out = action_space.roles_out(self._events)
         left = self._settings.turns - action_space.turns_taken(self._events)
         worked = [

@@ -158,7 +158,7 @@ class BackboneKindReader:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether a request can be read without waiting."""
+        """Return whether a request can be read without waiting."""
         loading = self._loading
         return loading is not None and loading.done() and loading.exception() is None
 

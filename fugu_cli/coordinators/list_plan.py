@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 COST_WEIGHT = 0.1
-"""How many solved requests one run of the dearest agent is worth."""
+"""The value of one run of the dearest agent, in solved requests."""
 CHECK_PASSES_RIGHT = 0.925
 CHECK_PASSES_WRONG = 0.15
 """Shares of right and of wrong work that a check accepts: between 95/10 and 90/20, which recorded
@@ -43,8 +43,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class ListLimits:
-    """How many attempts are left, what they may cost (USD), and the cost of one run of the dearest
-    agent of the pool (USD), in which costs are measured.
+    """The limits of a list: attempts left, money left (USD), and the cost of one run of the pool's
+    dearest agent (USD), in which costs are measured.
     """
 
     attempts: int

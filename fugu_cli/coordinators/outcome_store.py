@@ -29,7 +29,7 @@ from fugu_cli.system import atomic_files
 
 CACHE = "outcomes.json"
 OTHER_REPOSITORY_SHARE = 0.5
-"""What an outcome of another repository counts here."""
+"""The weight of an outcome from another repository."""
 MOST_SESSIONS = 500
 """Of the newest sessions, how many count."""
 READ_BYTES = 8_000_000

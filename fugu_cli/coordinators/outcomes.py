@@ -32,7 +32,7 @@ VERDICT_WEIGHT = 0.5
 SCRIPTED = "scripted"
 """The provider whose agents follow a script: their outcomes say nothing."""
 LATER_TURN = 0.4
-"""What a turn counts after others worked on the request in vain."""
+"""The weight of a turn after others worked on the request without success."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class TurnPrice:
-    """What one turn cost (USD)."""
+    """The cost of one turn in USD."""
 
     agent: str
     kinds: Mapping[str, float]
@@ -66,7 +66,7 @@ class TurnPrice:
 
 @dataclass(frozen=True)
 class SessionOutcomes:
-    """What one session tells of its agents."""
+    """The outcomes of one session."""
 
     attempts: tuple[Attempt, ...] = ()
     prices: tuple[TurnPrice, ...] = ()

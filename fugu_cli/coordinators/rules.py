@@ -17,7 +17,7 @@ from fugu_cli.session import views
 from fugu_cli.session.events import ROLES, Assigned, Event, Finished, Member, Role
 
 FAR_PRICE = 10
-"""Where the next agent costs this many times as much, the same one tries once more first."""
+"""If the next agent costs this many times as much, the same one tries once more first."""
 
 
 class Cascade:

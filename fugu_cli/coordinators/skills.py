@@ -1,12 +1,12 @@
-"""How often each agent solves each kind of request, and what that costs.
+"""Success rates and costs of each agent for each kind of request.
 
-Two sources are joined. The prior is public: one skill per model and one line per kind,
-`logit p = intercept[kind] + slope[kind] * skill + effort`, from `data/skills.json`; it is worth at
-most `PRIOR_OUTCOMES` outcomes, fewer where it is uncertain. On top of it count the user's own
-outcomes. They are partly pooled: an agent's outcomes in other kinds move its rate in a kind, and
-outcomes of the kind itself count on top, so a kind speaks once it has evidence.
+Two sources are joined. The prior is public: one skill per model and one line per kind, `logit p =
+intercept[kind] + slope[kind] * skill + effort`, from `data/skills.json`. It counts as at most
+`PRIOR_OUTCOMES` outcomes, fewer if it is uncertain. The user's own outcomes come on top. They are
+partly pooled: an agent's outcomes in other kinds move its rate in a kind, and outcomes of the kind
+itself count more, so that a kind speaks once it has evidence.
 
-Nothing here reads a log or a disk but the table that ships: `OutcomeCount`s are handed in.
+Nothing here reads a log, or a file besides the shipped table: `OutcomeCount`s are passed in.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ KIND_WORDS: Mapping[Kind, str] = {
 }
 
 PRIOR_OUTCOMES = 6.0
-"""How many own outcomes a public figure is worth, where it is as certain as figures get."""
+"""The weight of a public figure, in own outcomes, if it is as certain as figures get."""
 KIND_PRIOR_OUTCOMES = 4.0
-"""How many outcomes of a kind weigh as much as all that is known from other kinds."""
+"""How many outcomes of a kind count as much as everything known from other kinds."""
 OTHER_KIND_SHARE = 0.5
-"""What an outcome of one kind tells of another kind, as a share of an outcome of its own."""
+"""The weight of an outcome for another kind, relative to its own."""
 BOARD_ERROR = 0.35
 """Logits by which a rate in another harness and on other tasks departs from a board's."""
 UNKNOWN_SKILL, UNKNOWN_SKILL_ERROR = 0.0, 0.6
@@ -209,7 +209,7 @@ def run_cost(
 
 
 def can_tell_apart(first: SuccessRate, second: SuccessRate) -> bool:
-    """Whether the difference of two rates is more than what is uncertain about it."""
+    """Return whether the difference of two rates is larger than its uncertainty."""
     return abs(first.rate - second.rate) > math.hypot(first.error, second.error)
 
 

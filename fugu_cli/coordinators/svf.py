@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 
 Vector = NDArray[np.float32]
 Tied = Literal["untied", "authors"]
-"""Which block moves the input embedding where it is one tensor with the LM head: the first, or, as
-in the authors' code where the later write wins, the ninth."""
+"""The block that moves the input embedding if it is one tensor with the LM head.
+
+The first, or the ninth as in the authors' code, where the later write wins.
+"""
 
 LAYER_BLOCKS = ("q", "k", "v", "o", "gate", "up", "down")
 BLOCKS = ("embedding", *LAYER_BLOCKS, "lm_head")

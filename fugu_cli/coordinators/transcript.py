@@ -122,7 +122,7 @@ class TranscriptMessage:
 
 
 class TranscriptLayout(Protocol):
-    """What a checkpoint says of how it reads; `budget` in tokens."""
+    """The reading settings of a checkpoint. `budget` is in tokens."""
 
     @property
     def format(self) -> TranscriptFormat: ...
@@ -133,7 +133,7 @@ class TranscriptLayout(Protocol):
 
 
 class TranscriptReader(Protocol):
-    """Who reads it."""
+    """Reads the transcript."""
 
     @property
     def template(self) -> str:
@@ -149,9 +149,11 @@ def transcript_text(
     events: Sequence[Event],
     labels: Mapping[str, str],
 ) -> str:
-    """What `reader` reads of these events, cut to the layout's budget, in its format. `labels`
-    names the agents as the checkpoint was trained to read them; an agent without one keeps its own
-    name."""
+    """Return the events as `reader` reads them, cut to the layout's budget, in its format.
+
+    `labels` names the agents as the checkpoint was trained to read them; an agent without one keeps
+    its own name.
+    """
     lines = transcript_messages(events, labels, workers_only=layout.workers_only)
     lines = fit_budget(lines, layout.budget, reader.count)
     return render_raw(lines) if layout.format == "raw" else render_chat(reader.template, lines)

@@ -83,7 +83,7 @@ def pick_row(chances: Sequence[float], draw: random.Random | None) -> int:
 
 
 def margin(scores: Sequence[float], out: Collection[int] = ()) -> float:
-    """How far the highest of those not in `out` is ahead of the second; infinite where there is no
+    """Return the lead of the highest score not in `out` over the second; infinite if there is no
     second.
     """
     ordered = sorted(
@@ -110,7 +110,7 @@ class ReadTranscript:
 
 
 def agent_labels(meta: CheckpointMeta, members: Sequence[Member]) -> Mapping[str, str]:
-    """How the transcript names the agents: by slot for a slot checkpoint, else by name."""
+    """Return the agents' names in the transcript: slots for a slot checkpoint, else names."""
     return {member.name: member.slot if meta.kind == "slots" else member.name for member in members}
 
 
@@ -236,8 +236,9 @@ LOGIT_NOISE = 0.1
 
 @dataclass(frozen=True)
 class TrinityFiles:
-    """Where the parts are: a checkpoint, a backbone's folder or hub id (the embedded one when None),
-    and the cache that holds models and what is computed once per backbone."""
+    """The places of the parts: a checkpoint, a backbone's folder or hub id (None: the embedded
+    one), and the cache for models and values computed once per backbone.
+    """
 
     checkpoint: Path
     backbone: str | None
@@ -291,7 +292,9 @@ class Trinity:
         return self._assign(events, await self._read(events, seats), seats)
 
     def _holder(self, events: Sequence[Event], out: Mapping[str, Exclusion]) -> str:
-        """Who was chosen for this request and can go on; "" where somebody is to be chosen."""
+        """Return the agent that was chosen for this request and can go on, "" if one must be
+        chosen.
+        """
         turns = views.turns(events)
         name = turns[-1].assigned.agent if turns and not turns[-1].assigned.plan else ""
         return (
@@ -433,8 +436,8 @@ def build_trinity(
 
 
 def reader_of(places: TrinityFiles) -> HeadReader:
-    """What reads with the checkpoint of these files. Raises CoordinatorUnavailable where there is
-    none.
+    """Return the reader for the checkpoint of these files. Raises CoordinatorUnavailable if there
+    is none.
     """
     from fugu_cli.coordinators import checkpoint as checkpoints
 
@@ -487,8 +490,9 @@ def load_parts(checkpoint: Path, folder: Path, cache: Path) -> tuple[Checkpoint,
 
 
 def reader_with(checkpoint: Checkpoint, backbone: Backbone) -> HeadReader:
-    """What reads with a backbone that carries the checkpoint's offsets already. Raises
-    CoordinatorUnavailable where the two do not fit."""
+    """Return the reader for a backbone that already carries the checkpoint's offsets. Raises
+    CoordinatorUnavailable if the two do not fit.
+    """
     checkpoint.check(backbone.identity, backbone.shape)
     return HeadReader(checkpoint.meta, lambda: (checkpoint, backbone))
 

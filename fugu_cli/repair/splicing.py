@@ -278,7 +278,7 @@ class _Splice:
     def imported(
         self, before: Sequence[Definition], after: Sequence[Definition], used: str | None = None
     ) -> Iterator[_Change]:
-        """What `after` imports and `before` does not, below the imports there are; of those only
+        """Yield the imports of `after` that `before` lacks, placed below its imports; of those only
         what is `used`.
         """
         known = {one.key for one in before}
@@ -299,8 +299,8 @@ class _Splice:
 
 
 def _same_as(one: Definition, before: Sequence[Definition]) -> Definition | None:
-    """What `one` is to take the place of: what has its name, of several what has its decorators as
-    well.
+    """Return the definition that `one` replaces: the one with its name, of several the one with its
+    decorators as well.
     """
     same = [
         was

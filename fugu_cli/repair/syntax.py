@@ -83,8 +83,8 @@ class Definition:
 
 @lru_cache(maxsize=64)
 def definitions(path: str, text: str) -> tuple[Definition, ...]:
-    """What stands in the file by itself, in order, classes with their members; () in an unknown
-    language.
+    """Return the top-level definitions of a file in order, classes with their members; () in an
+    unknown language.
     """
     root = _root(path, text)
     return () if root is None else _items(root)
@@ -125,7 +125,7 @@ def is_stub(path: str, text: str) -> bool:
 
 
 def comment_mark(path: str) -> str:
-    """What begins a comment in this file's language."""
+    """Return the start of a comment in this file's language."""
     return "#" if PurePosixPath(path).suffix in (".py", ".pyi", ".rb", ".sh") else "//"
 
 
@@ -194,7 +194,7 @@ def _definition(node: Node) -> Definition:
 
 
 def _core(node: Node) -> Node:
-    """What stands inside decorators, an export or a template."""
+    """Return the definition inside decorators, an export or a template."""
     while True:
         inner = node.child_by_field_name("definition") or node.child_by_field_name("declaration")
         if inner is None and node.type == "template_declaration":

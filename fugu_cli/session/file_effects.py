@@ -38,7 +38,7 @@ class FileChange(Value):
 
     @property
     def back(self) -> FileChange:
-        """What takes it back."""
+        """The reverse change."""
         modes = {"mode": self.mode_before, "mode_before": self.mode} if self.mode_before else {}
         return self.model_copy(update={"before": self.after, "after": self.before, **modes})
 
@@ -58,7 +58,7 @@ class FileAttribute(Value):
 
     @property
     def back(self) -> FileAttribute:
-        """What takes it back."""
+        """The reverse change."""
         return self.model_copy(update={"before": self.after, "after": self.before})
 
     @property
@@ -80,7 +80,7 @@ class FileEffects(NamedTuple):
 
     @property
     def back(self) -> FileEffects:
-        """What takes it back."""
+        """The reverse change."""
         changes, attributes = reversed(self.changes), reversed(self.attributes)
         return FileEffects(
             tuple(one.back for one in changes), tuple(one.back for one in attributes)

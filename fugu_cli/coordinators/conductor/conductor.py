@@ -172,14 +172,16 @@ def _carried_out(events: Sequence[Event]) -> str:
 PLAN_TRIES = 2
 """Replies of the planner for one workflow: the first, and one after it was told what is wrong."""
 UNPLANNED = "[no workflow:"
-"""What follows in a reason says why the turn-by-turn coordinator decides."""
+"""The start of a reason why the turn-by-turn coordinator decides instead of a workflow."""
 
 
 @dataclass(frozen=True)
 class ConductorSettings:
-    """What the user set: the planner's name ("" for the strongest agent), steps of a workflow,
-    rounds, how deep a planner may plan a step of its own, how many agents it is offered, and
-    whether it may be one of them."""
+    """The user's settings.
+
+    The planner's name ("" for the strongest agent), steps of a workflow, rounds, how deep a planner
+    may plan steps of its own, how many agents it is offered, and whether it may be one of them.
+    """
 
     agent: str = ""
     steps: int = 5
@@ -192,7 +194,7 @@ class ConductorSettings:
 def planning_agent(
     bounds: ConductorSettings, members: Sequence[Member], out: Mapping[str, Exclusion]
 ) -> Member | str:
-    """Who plans now, or why nobody does."""
+    """Return the agent that plans now, or why none does."""
     if bounds.agent in out:
         return f"the planner {bounds.agent} is out: {out[bounds.agent]}"
     able = [
@@ -222,7 +224,7 @@ def offered_agents(
 
 
 def _depth(events: Sequence[Event], within: tuple[int, int] | None) -> int:
-    """How many workflows this one is inside of."""
+    """Return the number of workflows around this one."""
     plans, depth = views.plans(events), 0
     while within is not None:
         depth += 1
@@ -327,7 +329,7 @@ class Conductor:
         )
 
     def _team(self, events: Sequence[Event]) -> AvailableAgents:
-        """Who may take a step."""
+        """Return the agents that may take a step."""
         apart = (
             {} if self._bounds.works else {self._bounds.agent: Exclusion(message="it only plans")}
         )
@@ -337,8 +339,8 @@ class Conductor:
         )
 
     def _advance(self, events: Sequence[Event], flow: views.Workflow) -> Decision | None:
-        """What a workflow needs next; None when it is over, or when one of its steps failed for
-        good.
+        """Return the next decision of a workflow, None if it is over or one of its steps has failed
+        for good.
         """
         team = self._team(events)
         merge = scheduling.merge_due(events, flow, team)
@@ -407,8 +409,11 @@ class Conductor:
 
 
 def _unable_to_plan(events: Sequence[Event], out: dict[str, Exclusion]) -> dict[str, Exclusion]:
-    """Who cannot plan. A plan is shorter than work: who is too dear to work may be asked for one,
-    until that is refused for its price."""
+    """Return the agents that cannot plan.
+
+    A plan is shorter than work: an agent that is too expensive to work may be asked for one, until
+    that is refused for its price.
+    """
     refused = {
         e.what for e in views.request(events) if isinstance(e, Failed) and e.kind == views.BUDGET
     }

@@ -1,11 +1,10 @@
-"""What the planner is asked, and how its reply becomes a workflow: the prompt with earlier results,
-the three lists parsed without evaluating anything, and the check that they are a workflow over the
-agents offered. A reply that cannot be used is an `InvalidPlan` that says why. Pure.
+"""The prompt of the planner, and the parser that turns its reply into a workflow. Pure.
 
-The parser tolerates fences, bullets, think blocks, labels with `:` or `=`, annotations, smart
-quotes, comments and JSON. A label counts outside the lists only, so nothing inside a subtask can
-pass for one. What earlier steps said is framed as data. An embedded planner is held to the form by
-a JSON schema as well.
+The prompt shows earlier results, framed as data. The reply's three lists are parsed without
+evaluating anything, and checked against the agents offered; an unusable reply is an `InvalidPlan`
+with the reason. The parser tolerates fences, bullets, think blocks, labels with `:` or `=`,
+annotations, smart quotes, comments and JSON. Labels count only outside the lists, so nothing inside
+a subtask can pass for one. An embedded planner is also held to the form by a JSON schema.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _MORE = re.compile(r"[ \t]*(?:\+|\*(?!\*)[ \t]*[\w(]|\[|(?<=\])\().{,30}")
-"""What makes an expression of a list. Other stars end emphasis, and a bracket apart begins a
-remark.
+"""Matches what turns a list into an expression. Other stars end emphasis, and a separate bracket
+begins a remark.
 """
 _THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.IGNORECASE | re.DOTALL)
 _OPENING = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
@@ -48,9 +47,9 @@ _TAG = re.compile(r"<(/?think(?:ing)?>)", re.IGNORECASE)
 _MARK = "<\x00"
 _BULLET = re.compile(r"^[ \t]*[-*•][ \t]+", re.MULTILINE)
 _NEXT = re.compile(r"\s*[,\]]")
-"""What follows the end of a string: ’ is an apostrophe elsewhere."""
+"""Matches what may follow the end of a string. Elsewhere ’ is an apostrophe."""
 _FORMATTED = re.compile(r"(?<!\w)[fF]\Z")
-"""What stands before a string with places to fill."""
+"""Matches the prefix of a formatted string."""
 _CLOSERS = {'"': '"', "'": "'", "“": "”", "‘": "’", "”": "”"}
 
 
@@ -238,9 +237,12 @@ AccessList = tuple[int, ...] | Literal["all"]
 
 @dataclass(frozen=True)
 class PlanLimits:
-    """What a workflow may be: the agents behind Model 0, 1, ..., how many steps, whether the
-    planner may name itself (as the number after the last agent), and whether three empty lists mean
-    something (they keep a result)."""
+    """The limits of a workflow.
+
+    `models` are the agents behind Model 0, 1, ...; `steps` is the most steps; `itself` lets the
+    planner name itself (as the number after the last agent); with `keeps` three empty lists mean
+    that a result is kept.
+    """
 
     models: tuple[str, ...]
     steps: int = 5
@@ -450,9 +452,11 @@ REFUSED_LIMIT = 1500
 
 @dataclass(frozen=True)
 class PlanTask:
-    """What a plan is asked for. `text` is the request, or the subtask of the step that is planned
-    in itself; `result` what was done so far, already framed as data; `refused` the reply that was
-    no workflow."""
+    """The task of a plan.
+
+    `text` is the request, or the subtask of the step to be planned. `result` is the work so far,
+    framed as data. `refused` is an earlier reply that was no workflow.
+    """
 
     text: str
     form: PlanLimits
@@ -517,7 +521,7 @@ def _before(events: Sequence[Event]) -> str:
 
 
 def _state(events: Sequence[Event]) -> str:
-    """How the tests stand, where they were run."""
+    """Return the state of the tests if they were run."""
     run, asked = views.tests(events), views.asked(events)
     if run is None or run.stale or asked is None:
         return ""
@@ -576,7 +580,7 @@ def _items(kinds: Sequence[dict[str, object]]) -> dict[str, object]:
 
 
 def _places(place: int, form: PlanLimits) -> dict[str, object]:
-    """What step `place` may read."""
+    """Return the schema of the steps that step `place` may read."""
     choices: list[object] = [[], ["all"]] if place or form.earlier else [[]]
     choices += [[earlier] for earlier in range(place)]
     return {"enum": choices}

@@ -1,6 +1,7 @@
-"""Which steps of a workflow may begin now, who does them, and whose work is merged where several
-did the same job. Steps that do not read one another begin together. A step that failed goes to
-another agent once. Pure.
+"""Decides which steps of a workflow may begin, which agents do them, and whose work is merged if
+several did the same job. Pure.
+
+Steps that do not read one another begin together. A failed step goes to another agent once.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ _CHOICE = re.compile(r"^\W*CHOOSE\W+(\d+)", re.IGNORECASE | re.MULTILINE)
 def group_merge(
     events: Sequence[Event], flow: views.Workflow, group: Sequence[views.Turn], *, lost: bool
 ) -> MergeTurns | None:
-    """What has to be done about the closed turns of a group; None when it is settled, or waits for
-    its merging step. `lost`: the workflow cannot go on, so that no other step will begin."""
+    """Return how to merge the closed turns of a group, None if that is done or waits for its
+    merging step.
+
+    `lost`: the workflow cannot go on, so no other step will begin.
+    """
     turns = tuple(turn.number for turn in group)
     made = [merge for merge in views.merges(events) if merge.turns == turns]
     if made and not made[-1].open:
@@ -261,7 +265,7 @@ def _agent_for(flow: views.Workflow, place: int, team: AvailableAgents) -> tuple
 
 
 def _same_jobs(events: Sequence[Event], flow: views.Workflow, places: Sequence[int]) -> set[int]:
-    """Those of the steps that share their job with another one."""
+    """Return the steps that share their job with another one."""
     request = views.asked(events)
     if request is None or request.snapshot is None:
         return set()

@@ -1,11 +1,12 @@
-"""What a step of a workflow may see, and nothing else: its agent's own turns, the outputs that its
-access list opens, and the tool memory of earlier workflows. Everything else is removed from the
-facts before a prompt is built. Pure.
+"""The view of a workflow's step: its agent's own turns, the outputs that its access list opens, and
+the tool memory of earlier workflows. Pure.
 
-    ctx(agent, W, t) = own history  U  { o_j : j in access_list }  U  tool memory(< W)
+Everything else is removed from the events before a prompt is built:
 
-The user's requests and the tests' state, which fugu takes itself, belong to the request. A memory
-entry is offered only while the content that it depended on is unchanged.
+ctx(agent, W, t) = own history U { o_j : j in access_list } U tool memory(< W)
+
+The user's requests and the state of the tests, which fugu runs itself, belong to the request. A
+memory entry is offered only while the content that it depended on is unchanged.
 """
 
 from __future__ import annotations
@@ -51,10 +52,12 @@ MEMORY_ENTRY_LIMIT = 2_000
 
 @dataclass(frozen=True)
 class StepManifest:
-    """What a step is shown, by turn and line numbers: its agent's own earlier turns in this
-    request, the outputs opened to it as (step, turn), the lines of the tool memory, and turns whose
-    diffs it chooses among. `hidden` are the turns of others, finished when it began, that it does
-    not see."""
+    """The view of a step, by turn and line numbers.
+
+    `own` are its agent's earlier turns in this request, `outputs` are opened to it as (step, turn),
+    `memory` are lines of the tool memory, `candidates` are turns whose diffs it chooses among.
+    `hidden` are finished turns of others that it does not see.
+    """
 
     own: tuple[int, ...]
     outputs: tuple[tuple[int, int], ...]
@@ -93,9 +96,11 @@ def visible_facts(events: Sequence[Event]) -> Sequence[Event]:
 
 
 def tests_since(events: Sequence[Event], turn: views.Turn) -> str:
-    """How the tests stood when a workflow's step began, where others ran them since its own turns:
-    those runs are hidden from it, and the one before the first step says how they stood then. ""
-    where it has seen the newest."""
+    """Return the state of the tests when a step began, if others ran them since its own turns; ""
+    if it saw the newest run.
+
+    Those runs are hidden from the step, and the run before its first step shows an older state.
+    """
     if not turn.assigned.plan:
         return ""
     before = views.events_before(events, turn)
@@ -143,8 +148,8 @@ def _own_turns(events: Sequence[Event], now: Assigned) -> set[int]:
 
 
 def step_instruction(events: Sequence[Event], now: Assigned) -> str:
-    """What a step is told: the memory, the outputs its access list opens, the changes it chooses
-    among, its part.
+    """Return the instruction of a step: memory, outputs that its access list opens, changes to
+    choose among, its part.
     """
     brief = _is_brief(events, now.agent)
     found = {turn.number: turn for turn in views.turns(events)}
@@ -248,7 +253,7 @@ def _is(event: Event, now: Assigned) -> bool:
 
 
 def step_manifest(events: Sequence[Event], number: int) -> StepManifest:
-    """What the step of turn `number` of the newest request was shown, and which turns it was
+    """Return what the step of turn `number` of the newest request was shown, and which turns it was
     not.
     """
     turns = views.turns(events)
@@ -371,9 +376,12 @@ def _by_fugu(events: Sequence[Event], line: int) -> bool:
 
 @dataclass(frozen=True)
 class MemorySavings:
-    """What the memory did for a step: entries offered, those of them called for again all the same,
-    and the tokens of the model calls that were not needed, less those the entries took in the
-    prompt (four characters a token)."""
+    """The effect of the memory on a step.
+
+    Entries offered, entries that were called for again all the same, and tokens saved: those of the
+    model calls that were not needed, less those of the entries in the prompt (four characters a
+    token).
+    """
 
     offered: int = 0
     repeated: int = 0
