@@ -68,7 +68,7 @@ TEST_PROGRAMS = re.compile(
 
 
 class Rules(Value):
-    """What the user set. Patterns are those of rule_matching.py; a malformed one is a ValueError
+    """The user's rules. Patterns are those of rule_matching.py; a malformed one is a ValueError
     that names it.
     """
 
@@ -86,8 +86,8 @@ class Rules(Value):
     user's own skills.
     """
     from_folder: tuple[str, ...] = ()
-    """Those of `allow` that the folder's own configuration brings: they open no file that others
-    run.
+    """The rules of `allow` that the folder's own configuration brings: they open no file that
+    others run.
     """
     trusted: bool = False
     """The user trusted the folder: its tests run where nobody can be asked."""
@@ -284,11 +284,12 @@ def _paths_case(
     else:
         call_class, reason = CallClass.EDIT, f"it {access.effect} inside the repository"
 
-    def matching(given: tuple[str, ...], *, forbids: bool) -> str:
+    def matching(candidates: tuple[str, ...], *, forbids: bool) -> str:
         quantify = any if forbids else all
         fits = partial(rule_matching.match_path, tool=tool, root=root, forbids=forbids)
         return _first(
-            given, lambda rule: bool(paths) and quantify(fits(rule, path=path) for path in paths)
+            candidates,
+            lambda rule: bool(paths) and quantify(fits(rule, path=path) for path in paths),
         )
 
     allowed = matching(rules.allow, forbids=False)
@@ -316,9 +317,7 @@ def _paths_case(
 
 
 def _protected_reason(path: Path, rules: Rules, root: Path, reads: bool) -> str:
-    """As paths.protected_reason; what may be read beside the repository is judged as if it were
-    one.
-    """
+    """Like `paths.protected_reason`, for which folders that the user added count as repositories."""
     more = (*rules.folders, *(rules.readable if reads else ()))
     base = next((folder for folder in more if inside(path, folder)), root)
     return protected_reason(path, base, writes=not reads)
@@ -364,9 +363,8 @@ def _command_case(text: str, rules: Rules, root: Path, sandbox_holds: bool) -> P
     call_class, reason, every_time = _class_of_line(text, line, rules, root, sandbox_holds)
     own = [rule for rule in rules.allow if rule_matching.split_pattern(rule)[0] == "bash"]
     exact = _first(tuple(own), lambda rule: rule_matching.means_exactly(rule, "bash", text))
-    denied, asked = (
-        command_rules.forbidding_rule(given, text, root) for given in (rules.deny, rules.ask)
-    )
+    denying = command_rules.forbidding_rule(rules.deny, text, root)
+    asking = command_rules.forbidding_rule(rules.ask, text, root)
     allowed = command_rules.allowing_rule(
         rules.allow, line, root, writes=rules.mode in {"edit", "auto"}
     )
@@ -375,8 +373,8 @@ def _command_case(text: str, rules: Rules, root: Path, sandbox_holds: bool) -> P
         call_class=call_class,
         reason=reason,
         every_time=every_time,
-        denied=denied.reason if denied is not None else "",
-        asked=asked.rule if asked is not None else "",
+        denied=denying.reason if denying is not None else "",
+        asked=asking.rule if asking is not None else "",
         allowed=exact or allowed,
         exact=bool(exact),
         way_out=_command_way_out(text, call_class, rules),

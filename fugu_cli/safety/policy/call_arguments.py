@@ -26,7 +26,7 @@ class MalformedArguments(Value):
 
 
 _PATH = dict.fromkeys(("file_path", "filePath", "filepath", "filename", "file"), "path")
-_OTHERS: Mapping[str, Mapping[str, str]] = {
+_FOREIGN_NAMES: Mapping[str, Mapping[str, str]] = {
     "read": _PATH,
     "write": {**_PATH, "contents": "content", "file_text": "content", "text": "content"},
     "edit": {
@@ -49,30 +49,32 @@ _OTHERS: Mapping[str, Mapping[str, str]] = {
     "todo": {"todos": "items"},
     "task": {"subagent_type": "agent"},
 }
-"""What other tools call the arguments of each of fugu's."""
+"""By tool of fugu's, the names that other agents have for its arguments."""
 
 
 def arguments_of(call: Call) -> dict[str, object] | MalformedArguments:
-    """The arguments of a call, by fugu's names. An empty text counts as no arguments, a null as an
-    argument left out. The same object several times in a row, as some servers send it, counts
-    once."""
+    """Return the arguments of a call by fugu's names. An empty text counts as no arguments, a null
+    as an argument left out. The same object several times in a row, as some servers send it, counts
+    once.
+    """
     if not call.arguments.strip():
         return {}
     try:
-        found = _parse_repeated(call.arguments)
+        arguments = _parse_repeated(call.arguments)
     except NestedTooDeeply as error:
         return MalformedArguments(text=f"the arguments cannot be used: {error}")
     except ValueError as error:
         return MalformedArguments(text=f"the arguments are not valid JSON: {error}")
-    if not isinstance(found, dict):
+    if not isinstance(arguments, dict):
         return MalformedArguments(
-            text=f"the arguments must be a JSON object, not {type(found).__name__}"
+            text=f"the arguments must be a JSON object, not {type(arguments).__name__}"
         )
     try:
-        json.dumps(found, ensure_ascii=False).encode()
+        json.dumps(arguments, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return MalformedArguments(text="the arguments hold half a character (a lone surrogate)")
-    return _named(call.tool, {name: value for name, value in found.items() if value is not None})
+    given = {name: value for name, value in arguments.items() if value is not None}
+    return _by_own_names(call.tool, given)
 
 
 def _parse_repeated(text: str) -> object:
@@ -105,24 +107,23 @@ def _repeats(text: str, position: int, value: object) -> bool:
     return True
 
 
-def _named(tool: str, given: dict[str, object]) -> dict[str, object]:
-    """By fugu's names; one that is there already stands. A command given in words is a line."""
-    for other, own in _OTHERS.get(tool, {}).items():
-        if other in given and own not in given:
-            given[own] = given.pop(other)
-    command = given.get("command")
-    if (
-        tool == "bash"
-        and isinstance(command, list)
-        and all(isinstance(word, str) for word in command)
-    ):
-        shell = (
-            len(command) == 3
-            and command[0].rpartition("/")[2] in {"bash", "sh"}
-            and command[1] in {"-c", "-lc"}
-        )
-        given["command"] = command[2] if shell else shlex.join(command)
-    return given
+def _by_own_names(tool: str, arguments: dict[str, object]) -> dict[str, object]:
+    """Rename arguments that have a foreign name, unless the right one is there. A command that is a
+    list of words becomes a line.
+    """
+    for foreign, own in _FOREIGN_NAMES.get(tool, {}).items():
+        if foreign in arguments and own not in arguments:
+            arguments[own] = arguments.pop(foreign)
+    command = arguments.get("command")
+    if tool != "bash" or not isinstance(command, list):
+        return arguments
+    if all(isinstance(word, str) for word in command):
+        match command:
+            case [shell, "-c" | "-lc", line] if shell.rpartition("/")[2] in {"bash", "sh"}:
+                arguments["command"] = line
+            case _:
+                arguments["command"] = shlex.join(command)
+    return arguments
 
 
 _HEADER = re.compile(
@@ -138,13 +139,13 @@ _PREFIX = re.compile(r'^("?)[ab]/')
 
 
 def unprefixed(name: str) -> str:
-    """A name in a patch without git's a/ or b/, be it in git's quotes."""
+    """Return a name in a patch without git's a/ or b/, be it in git's quotes."""
     return _PREFIX.sub(r"\1", name)
 
 
 def path_of_git_header(header: str) -> str:
-    """The file of what follows `diff --git`, `a/NAME b/NAME`; "" where that is not one name
-    twice.
+    """Return the file that the words behind `diff --git` name, `a/NAME b/NAME`; "" where these are
+    two names.
     """
     half = len(header) // 2
     name = unprefixed(header[:half])
@@ -152,23 +153,23 @@ def path_of_git_header(header: str) -> str:
 
 
 def patched_paths(patch: str) -> tuple[str, ...]:
-    """Every path a patch may touch, in either form, a/ and b/ taken off; rather one too many than
-    one too few.
+    """Return every path a patch may touch, with and without a/ and b/; rather one too many than one
+    too few.
     """
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     for match in _HEADER.finditer(patch):
         if (path := match.group("diff")) is not None:
             path = path.strip()
             if path == "/dev/null":
                 continue
-            found[path] = None
-            found[unprefixed(path)] = None
+            paths[path] = None
+            paths[unprefixed(path)] = None
         elif (header := match.group("git")) is not None:
             if name := path_of_git_header(header.strip()):
-                found[name] = None
+                paths[name] = None
         else:
-            found[(match.group("moved") or match.group("named")).strip()] = None
-    return tuple(found)
+            paths[(match.group("moved") or match.group("named")).strip()] = None
+    return tuple(paths)
 
 
 Effect = Literal["reads", "writes", "runs"]
@@ -190,30 +191,27 @@ class ToolAccess(Value):
 
     @property
     def writes_files(self) -> bool:
-        """It may write the files it names; a program that is given files counts as one that writes
-        them.
-        """
+        """Return whether it may write the files it names, as a program that is given files may."""
         return self.effect != "reads" and bool(self.paths or self.patch)
 
     def named(self, arguments: dict[str, object]) -> list[str]:
-        """What the arguments of `paths` say, be it several names in a list, or a list that came as
-        text.
-        """
-        usual = "." if self.effect == "reads" else ""
-        return [name for field in self.paths for name in names_in(arguments.get(field, usual))]
+        """Return the names in the arguments of `paths`, be it several in a list."""
+        default = "." if self.effect == "reads" else ""
+        return [name for field in self.paths for name in names_in(arguments.get(field, default))]
 
 
-def names_in(given: object) -> list[str]:
-    """The names that an argument holds. A text that is a JSON list may be taken for either, so it
-    counts as both.
+def names_in(argument: object) -> list[str]:
+    """Return the names that an argument holds. A text that is a JSON list may be taken for either,
+    so it counts as both.
     """
-    if isinstance(given, list):
-        return [str(one) for one in given]
-    text, found = str(given), None
+    if isinstance(argument, list):
+        return [str(name) for name in argument]
+    text = str(argument)
+    names: object = None
     if text.lstrip().startswith("["):
         with contextlib.suppress(ValueError):
-            found = parse_json(text)
-    return [text, *map(str, found)] if isinstance(found, list) else [text]
+            names = parse_json(text)
+    return [text, *map(str, names)] if isinstance(names, list) else [text]
 
 
 _READS = ToolAccess(effect="reads", paths=("path",))
@@ -241,10 +239,10 @@ def declare(name: str, access: ToolAccess) -> None:
 
 
 def access_of(name: str) -> ToolAccess:
-    """What a tool has declared; UNKNOWN for one that has declared nothing."""
+    """Return the declaration of a tool; UNKNOWN for one that has declared nothing."""
     return BUILT_IN.get(name) or _declared.get(name) or UNKNOWN
 
 
 def declared_names() -> frozenset[str]:
-    """Tools that policy knows by their declarations."""
+    """Return the tools that policy knows by their declarations."""
     return frozenset({*BUILT_IN, *_declared})

@@ -1,4 +1,4 @@
-"""Which of the user's rules covers a command line, the commands in it and the files they name.
+"""The user's rules for a command line, for the commands in it and for the files they name.
 
 A rule that forbids counts however the command is written, and a line in which the shell itself
 could make up a command is refused while there is such a rule. A rule that allows counts for plain

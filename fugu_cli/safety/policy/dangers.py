@@ -1,4 +1,4 @@
-"""What stands in the table's last column, and what undo cannot bring back, by a command's words.
+"""Commands of the table's last column, and those that undo cannot take back, by their words.
 
 A warning, not a wall: where the sandbox holds it keeps commands from the network, from what lies
 outside and from git's folder whatever their words are. Stands above readers.py.
@@ -115,7 +115,7 @@ _STREAMS = names_of("/dev/null /dev/stdin /dev/stdout /dev/stderr /dev/tty")
 
 @dataclass(frozen=True)
 class _Surroundings:
-    """Where a line runs. `private_tmp`: /tmp is the command's own."""
+    """The folders that a line may run in. `private_tmp`: /tmp is the command's own."""
 
     folders: tuple[Path, ...]
     root: Path
@@ -323,8 +323,8 @@ def _deletes_everything(word: Word, surroundings: _Surroundings) -> bool:
         )
     pattern = word.text.removeprefix("./").rstrip("/").replace("[^", "[!")
     pattern = re.sub(r"\[\[:\w+:\]\]", "?", pattern)
-    seen = [path.name for path in surroundings.root.iterdir() if not path.name.startswith(".")]
-    matches_all = len(seen) > 1 and all(fnmatchcase(name, pattern) for name in seen)
+    names = [path.name for path in surroundings.root.iterdir() if not path.name.startswith(".")]
+    matches_all = len(names) > 1 and all(fnmatchcase(name, pattern) for name in names)
     return matches_all or fnmatchcase(".git", pattern)
 
 

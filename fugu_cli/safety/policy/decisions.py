@@ -9,7 +9,7 @@ Mode = Literal["plan", "ask", "edit", "auto", "yolo"]
 
 
 class CallClass(Enum):
-    """What a call is, for the table."""
+    """The class of a call, a column of the table."""
 
     READ = auto()
     """It only reads, inside the repository."""
@@ -34,7 +34,7 @@ class CallClass(Enum):
 
 
 class Decision(Enum):
-    """What happens to a call."""
+    """The answer of the table."""
 
     RUN = auto()
     ASK = auto()
@@ -44,7 +44,7 @@ class Decision(Enum):
 def decide(
     mode: Mode, call_class: CallClass, *, sandbox_holds: bool, somebody_to_ask: bool
 ) -> Decision:
-    """Return what happens to a call that no rule speaks about."""
+    """Return the decision on a call that no rule speaks about."""
     decision = _by_table(mode, call_class, sandbox_holds)
     if decision is Decision.ASK and not somebody_to_ask:
         return Decision.REFUSE

@@ -1,4 +1,4 @@
-"""What a git command does: which only read, which write history, lose work, publish or destroy.
+"""git commands by their effect: they read, write history, lose work, publish or destroy.
 
 Stands above shell_line.py. A word that is no git command is looked up as an alias in the files
 that git would read; git itself is never asked. Other settings or another repository can run

@@ -49,24 +49,12 @@ class NotARead(Exception):
 
 @dataclass(frozen=True)
 class ReadingProgram:
-    """The options that keep a program a reader, and what its words are.
-
-    `flags`, `texts` and `files` are letters: without a value, with a text, with a file that is
-    read. `long` are options in full: `name` alone, `name=` with a text, `name@` with a file,
-    `name?` with a text in the same word at most.
+    """A row of the table. `operands` are `files`, `texts`, `none`, `file` (one at most), or
+    `pattern`: a text and then files, unless an option brings the text.
     """
 
-    flags: str = ""
-    texts: str = ""
-    files: str = ""
-    long: str = ""
-    operands: str = "files"
-    """`files`, `texts`, or `pattern`: a text and then files, unless an option brings the text."""
-    operands_at_most: int = 1000
-    numbered: bool = False
-    """Whether `-5` is an option."""
-    check: Callable[[ParsedArguments], str] | None = None
-    """Returns why the arguments do more than read, "" where they do not."""
+    operands: str
+    options: frozenset[str]
 
 
 @dataclass
@@ -128,165 +116,120 @@ def _check_date(parsed: ParsedArguments) -> str:
     return "" if shows else "`date` sets the clock"
 
 
-_GREP = ReadingProgram(
-    flags="bcEFGHhiIlLnoPqrsTUvVwxyzZ",
-    texts="ABCDdem",
-    files="f",
-    long="after-context= basic-regexp before-context= byte-offset color? colour? context= count "
-    "exclude= exclude-dir= extended-regexp files-with-matches files-without-match fixed-strings "
-    "file@ ignore-case include= invert-match line-number line-regexp max-count= no-filename "
-    "no-messages null only-matching perl-regexp quiet recursive regexp= text with-filename "
-    "word-regexp help version",
-    operands="pattern",
-    numbered=True,
-)
-_CHECKSUM = ReadingProgram(flags="btz", long="binary tag text zero help version")
-_AWK = ReadingProgram(texts="Fv", operands="pattern", check=_check_awk)
-
-READERS: dict[str, ReadingProgram] = {
-    "ls": ReadingProgram(
-        flags="1aAbBcCdDfFgGhHiklmnNopqQrRsStuUvxXZ",
-        texts="ITw",
-        long="all almost-all author color? directory full-time group-directories-first "
-        "human-readable inode numeric-uid-gid recursive reverse si size sort= time= help version",
-    ),
-    "cat": ReadingProgram(
-        flags="AbeEnstTuv", long="number number-nonblank show-all squeeze-blank version"
-    ),
-    "head": ReadingProgram(
-        flags="qvz", texts="cn", long="bytes= lines= quiet verbose", numbered=True
-    ),
-    "tail": ReadingProgram(
-        flags="qrvz", texts="cns", long="bytes= lines= quiet verbose", numbered=True
-    ),
-    "wc": ReadingProgram(flags="clLmw", long="bytes chars lines max-line-length words"),
-    "pwd": ReadingProgram(flags="LP"),
-    "echo": ReadingProgram(operands="texts", flags="neE"),
-    "printf": ReadingProgram(operands="texts", check=_check_printf),
-    **dict.fromkeys(
-        ("true", "false", "whoami", "nproc", "tty", "groups"), ReadingProgram(operands="none")
-    ),
-    "uname": ReadingProgram(flags="asnrvmpio", operands="none"),
-    **dict.fromkeys(("grep", "egrep", "fgrep"), _GREP),
-    "rg": ReadingProgram(
-        flags="abcFhHiIlnNopPqsSuUvVwx0.",
-        texts="ABCdEegjmMrtT",
-        files="f",
-        long="after-context= before-context= case-sensitive color= column context= count "
-        "count-matches crlf debug encoding= file@ files files-with-matches files-without-match "
-        "fixed-strings glob= heading hidden iglob= ignore-case invert-match json line-number "
-        "line-regexp max-columns= max-count= max-depth= max-filesize= multiline multiline-dotall "
-        "no-config no-filename no-heading no-ignore no-ignore-vcs no-line-number no-messages null "
-        "only-matching pcre2 pretty quiet regexp= replace= smart-case sort= sortr= stats text "
-        "threads= trim type= type-list type-not= vimgrep with-filename word-regexp version",
-        operands="pattern",
-        numbered=True,
-    ),
-    "fd": ReadingProgram(
-        flags="HIusigaFp01q",
-        texts="dEeScjt",
-        long="hidden no-ignore no-ignore-vcs case-sensitive ignore-case glob regex fixed-strings "
-        "absolute-path full-path print0 max-depth= min-depth= exact-depth= exclude= type= "
-        "extension= size= changed-within= changed-before= max-results= quiet color= version",
-        operands="pattern",
-    ),
-    "tree": ReadingProgram(
-        flags="adfxqQNpugshDFivtcrnCS",
-        texts="LPI",
-        long="du si prune gitignore noreport dirsfirst filelimit= sort= matchdirs ignore-case",
-    ),
-    "file": ReadingProgram(
-        flags="bEhiklnNrsvz0", long="brief mime mime-type mime-encoding version"
-    ),
-    "stat": ReadingProgram(
-        flags="Ltqrsxn", texts="c", long="dereference format= printf= terse version"
-    ),
-    "du": ReadingProgram(
-        flags="0abcghHklmsSx",
-        texts="dBt",
-        long="all apparent-size bytes total max-depth= human-readable summarize exclude= version",
-    ),
-    "df": ReadingProgram(
-        flags="ahHiklmPT", texts="Btx", long="human-readable inodes total type= version"
-    ),
-    **dict.fromkeys(("which", "type"), ReadingProgram(flags="asptP", operands="texts")),
-    "command": ReadingProgram(flags="vV", operands="texts"),
-    "id": ReadingProgram(flags="Ggnru", operands="texts"),
-    "date": ReadingProgram(
-        flags="uR", texts="d", long="date= utc iso-8601?", operands="texts", check=_check_date
-    ),
-    **dict.fromkeys(
-        ("basename", "dirname"), ReadingProgram(flags="az", texts="s", operands="texts")
-    ),
-    **dict.fromkeys(
-        ("realpath", "readlink"),
-        ReadingProgram(
-            flags="eEfLmnPqsvz",
-            long="canonicalize canonicalize-existing canonicalize-missing no-newline "
-            "relative-to@ relative-base@ strip no-symlinks",
-        ),
-    ),
-    "sort": ReadingProgram(
-        flags="bcCdfghiMmnrRsuVz",
-        texts="kt",
-        long="check? dictionary-order field-separator= general-numeric-sort human-numeric-sort "
-        "ignore-case key= numeric-sort reverse stable unique version-sort zero-terminated",
-    ),
-    "uniq": ReadingProgram(
-        flags="cdDiuz",
-        texts="fsw",
-        long="count repeated ignore-case skip-fields= skip-chars= check-chars= unique",
-        operands_at_most=1,
-    ),
-    "cut": ReadingProgram(
-        flags="nsz",
-        texts="bcdf",
-        long="bytes= characters= complement delimiter= fields= only-delimited output-delimiter=",
-    ),
-    "tr": ReadingProgram(flags="cCdst", long="complement delete squeeze-repeats", operands="texts"),
-    "nl": ReadingProgram(flags="p", texts="bdfhilnsvw", long="body-numbering= number-width="),
-    **dict.fromkeys(("rev", "tac"), ReadingProgram()),
-    "paste": ReadingProgram(flags="sz", texts="d", long="delimiters= serial"),
-    "fold": ReadingProgram(flags="bs", texts="w", long="spaces width="),
-    "column": ReadingProgram(flags="tx", texts="csoN", long="table separator= output-separator="),
-    "comm": ReadingProgram(flags="123z", long="nocheck-order output-delimiter= total"),
-    "cmp": ReadingProgram(flags="bls", texts="in", long="bytes= print-bytes quiet silent verbose"),
-    "diff": ReadingProgram(
-        flags="abBcdeEinNpqstTuwyZ",
-        texts="CUIW",
-        long="brief color? ignore-all-space ignore-blank-lines ignore-case ignore-space-change "
-        "label= minimal new-file side-by-side strip-trailing-cr suppress-common-lines text "
-        "unified? width=",
-        numbered=True,
-    ),
-    **dict.fromkeys(
-        ("md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "b2sum"),
-        _CHECKSUM,
-    ),
-    "cksum": ReadingProgram(flags="z", texts="a", long="algorithm= untagged zero"),
-    "seq": ReadingProgram(flags="w", texts="fs", operands="texts", numbered=True),
-    "jq": ReadingProgram(
-        flags="nrscCMSaej",
-        long="null-input raw-output raw-input slurp compact-output color-output "
-        "monochrome-output sort-keys ascii-output exit-status join-output tab indent=",
-        operands="pattern",
-        check=_check_jq,
-    ),
-    "sleep": ReadingProgram(operands="texts"),
-    "sed": ReadingProgram(
-        flags="nErsuz",
-        texts="e",
-        long="quiet silent expression= regexp-extended null-data separate posix sandbox",
-        operands="pattern",
-        check=_check_sed,
-    ),
-    **dict.fromkeys(("awk", "gawk", "mawk"), _AWK),
-    "hexdump": ReadingProgram(flags="bcCdovx", texts="ens"),
-    "od": ReadingProgram(flags="abcdfilosvx", texts="AjNtSw"),
-    "strings": ReadingProgram(flags="afo", texts="net"),
-    "base64": ReadingProgram(flags="di", texts="w", long="decode wrap="),
+_CHECKS: dict[str, Callable[[ParsedArguments], str]] = {
+    "sed": _check_sed,
+    **dict.fromkeys(("awk", "gawk", "mawk"), _check_awk),
+    "jq": _check_jq,
+    "printf": _check_printf,
+    "date": _check_date,
 }
-"""Every program that may stand in a read, beside cd, test, find, xargs and git."""
+"""Functions that return why a program's arguments do more than read, "" where they do not."""
+
+_TABLE = """
+ls: -1aAbBcCdDfFgGhHiklmnNopqQrRsStuUvxXZ -ITw= --all --almost-all --author --color? --directory
+    --full-time --group-directories-first --human-readable --inode --numeric-uid-gid --recursive
+    --reverse --si --size --sort= --time= --help --version
+cat: -AbeEnstTuv --number --number-nonblank --show-all --squeeze-blank --version
+head: -NUMBER -qvz -cn= --bytes= --lines= --quiet --verbose
+tail: -NUMBER -qrvz -cns= --bytes= --lines= --quiet --verbose
+wc: -clLmw --bytes --chars --lines --max-line-length --words
+pwd: -LP
+echo: TEXTS -neE
+printf sleep: TEXTS
+true false whoami nproc tty groups: NONE
+uname: NONE -asnrvmpio
+grep egrep fgrep: PATTERN -NUMBER -bcEFGHhiIlLnoPqrsTUvVwxyzZ -ABCDdem= -f@ --after-context=
+    --basic-regexp --before-context= --byte-offset --color? --colour? --context= --count
+    --exclude= --exclude-dir= --extended-regexp --files-with-matches --files-without-match
+    --fixed-strings --file@ --ignore-case --include= --invert-match --line-number --line-regexp
+    --max-count= --no-filename --no-messages --null --only-matching --perl-regexp --quiet
+    --recursive --regexp= --text --with-filename --word-regexp --help --version
+rg: PATTERN -NUMBER -abcFhHiIlnNopPqsSuUvVwx0. -ABCdEegjmMrtT= -f@ --after-context=
+    --before-context= --case-sensitive --color= --column --context= --count --count-matches --crlf
+    --debug --encoding= --file@ --files --files-with-matches --files-without-match --fixed-strings
+    --glob= --heading --hidden --iglob= --ignore-case --invert-match --json --line-number
+    --line-regexp --max-columns= --max-count= --max-depth= --max-filesize= --multiline
+    --multiline-dotall --no-config --no-filename --no-heading --no-ignore --no-ignore-vcs
+    --no-line-number --no-messages --null --only-matching --pcre2 --pretty --quiet --regexp=
+    --replace= --smart-case --sort= --sortr= --stats --text --threads= --trim --type= --type-list
+    --type-not= --vimgrep --with-filename --word-regexp --version
+fd: PATTERN -HIusigaFp01q -dEeScjt= --hidden --no-ignore --no-ignore-vcs --case-sensitive
+    --ignore-case --glob --regex --fixed-strings --absolute-path --full-path --print0 --max-depth=
+    --min-depth= --exact-depth= --exclude= --type= --extension= --size= --changed-within=
+    --changed-before= --max-results= --quiet --color= --version
+tree: -adfxqQNpugshDFivtcrnCS -LPI= --du --si --prune --gitignore --noreport --dirsfirst
+    --filelimit= --sort= --matchdirs --ignore-case
+file: -bEhiklnNrsvz0 --brief --mime --mime-type --mime-encoding --version
+stat: -Ltqrsxn -c= --dereference --format= --printf= --terse --version
+du: -0abcghHklmsSx -dBt= --all --apparent-size --bytes --total --max-depth= --human-readable
+    --summarize --exclude= --version
+df: -ahHiklmPT -Btx= --human-readable --inodes --total --type= --version
+which type: TEXTS -asptP
+command: TEXTS -vV
+id: TEXTS -Ggnru
+date: TEXTS -uR -d= --date= --utc --iso-8601?
+basename dirname: TEXTS -az -s=
+realpath readlink: -eEfLmnPqsvz --canonicalize --canonicalize-existing --canonicalize-missing
+    --no-newline --relative-to@ --relative-base@ --strip --no-symlinks
+sort: -bcCdfghiMmnrRsuVz -kt= --check? --dictionary-order --field-separator=
+    --general-numeric-sort --human-numeric-sort --ignore-case --key= --numeric-sort --reverse
+    --stable --unique --version-sort --zero-terminated
+uniq: FILE -cdDiuz -fsw= --count --repeated --ignore-case --skip-fields= --skip-chars=
+    --check-chars= --unique
+cut: -nsz -bcdf= --bytes= --characters= --complement --delimiter= --fields= --only-delimited
+    --output-delimiter=
+tr: TEXTS -cCdst --complement --delete --squeeze-repeats
+nl: -p -bdfhilnsvw= --body-numbering= --number-width=
+rev tac:
+paste: -sz -d= --delimiters= --serial
+fold: -bs -w= --spaces --width=
+column: -tx -csoN= --table --separator= --output-separator=
+comm: -123z --nocheck-order --output-delimiter= --total
+cmp: -bls -in= --bytes= --print-bytes --quiet --silent --verbose
+diff: -NUMBER -abBcdeEinNpqstTuwyZ -CUIW= --brief --color? --ignore-all-space --ignore-blank-lines
+    --ignore-case --ignore-space-change --label= --minimal --new-file --side-by-side
+    --strip-trailing-cr --suppress-common-lines --text --unified? --width=
+md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum: -btz --binary --tag --text --zero
+    --help --version
+cksum: -z -a= --algorithm= --untagged --zero
+seq: TEXTS -NUMBER -w -fs=
+jq: PATTERN -nrscCMSaej --null-input --raw-output --raw-input --slurp --compact-output
+    --color-output --monochrome-output --sort-keys --ascii-output --exit-status --join-output
+    --tab --indent=
+sed: PATTERN -nErsuz -e= --quiet --silent --expression= --regexp-extended --null-data --separate
+    --posix --sandbox
+awk gawk mawk: PATTERN -Fv=
+hexdump: -bcCdovx -ens=
+od: -abcdfilosvx -AjNtSw=
+strings: -afo -net=
+base64: -di -w= --decode --wrap=
+"""
+"""Every program that may stand in a read, beside cd, test, find, xargs and git, with the options
+that keep it a reader. Its words are files unless TEXTS, NONE, FILE or PATTERN says otherwise.
+`-abc` are letters, each an option, and `-NUMBER` is one like `-5`. Behind an option `=` stands for
+a text, `@` for a file that is read, `?` for a text in the same word at most.
+"""
+
+
+def _parse_table(table: str) -> dict[str, ReadingProgram]:
+    programs: dict[str, ReadingProgram] = {}
+    for row in re.sub(r"\n +", " ", table.strip()).split("\n"):
+        names, _, text = row.partition(":")
+        operands, options = "files", set[str]()
+        for word in text.split():
+            if not word.startswith("-"):
+                operands = word.lower()
+            elif word.startswith("--") or word == "-NUMBER":
+                options.add(word)
+            else:
+                value = word[-1] if word[-1] in "=@" else ""
+                options |= {f"-{letter}{value}" for letter in word[1:].rstrip("=@")}
+        program = ReadingProgram(operands, frozenset(options))
+        programs |= dict.fromkeys(names.split(), program)
+    return programs
+
+
+READERS = _parse_table(_TABLE)
 _PATTERN_OPTIONS = names_of("-e -f --regexp --file --expression --files --type-list")
 _NAME_READERS = frozenset({"echo", "basename", "dirname"})
 """Programs for which a name that find or xargs hands over is but a text."""
@@ -431,15 +374,15 @@ def _check_location(name: str, root: Path) -> None:
 
 
 def _check_arguments(name: str, words: Sequence[Word], context: ReadContext) -> None:
-    reader = READERS[name]
-    parsed = _parse_arguments(name, reader, words)
+    operands = READERS[name].operands
+    parsed = _parse_arguments(name, words)
     brings_pattern = name != "fd" and any(
         option in _PATTERN_OPTIONS for option in (*dict(parsed.texts), *parsed.flags)
     )
     texts: Sequence[Word]
     files: Sequence[Word]
-    match reader.operands:
-        case "files":
+    match operands:
+        case "files" | "file":
             texts, files = [], parsed.operands
         case "pattern" if brings_pattern:
             texts, files = [], parsed.operands
@@ -447,27 +390,28 @@ def _check_arguments(name: str, words: Sequence[Word], context: ReadContext) -> 
             texts, files = parsed.operands[:1], parsed.operands[1:]
         case _:
             texts, files = parsed.operands, []
-    if reader.operands == "none" and parsed.operands:
+    if operands == "none" and parsed.operands:
         raise NotARead(f"`{name}` with arguments")
     if name == "command" and not (words and words[0].text in {"-v", "-V"}):
         raise NotARead("it runs another command")
-    if len(parsed.operands) > reader.operands_at_most:
+    if operands == "file" and len(parsed.operands) > 1:
         raise NotARead(f"`{name}` writes to a second file", "a second file")
     for word in texts:
         if not word.plain or (word is _GIVEN and name not in _NAME_READERS):
             raise NotARead(f"what `{word.text}` is, the shell decides")
     for word in [*files, *parsed.files]:
-        if reader.operands_at_most < 1000 and (word is _GIVEN or not word.plain):
+        if operands == "file" and (word is _GIVEN or not word.plain):
             raise NotARead(f"`{name}` writes to a second file", "a second file")
         _check_file(word, context)
         if name == "diff" and any(is_folder(folder / word.text) for folder in context.folders):
             raise NotARead("`diff` follows links in folders")
-    if reader.check is not None and (fault := reader.check(parsed)):
+    fault = _CHECKS[name](parsed) if name in _CHECKS else ""
+    if fault:
         raise NotARead(fault)
 
 
-def _parse_arguments(name: str, reader: ReadingProgram, words: Sequence[Word]) -> ParsedArguments:
-    parsed, rest = ParsedArguments(), list(words)
+def _parse_arguments(name: str, words: Sequence[Word]) -> ParsedArguments:
+    parsed, rest, options = ParsedArguments(), list(words), READERS[name].options
     while rest:
         word = rest.pop(0)
         if not word.text.startswith("-") or word.text == "-":
@@ -481,52 +425,41 @@ def _parse_arguments(name: str, reader: ReadingProgram, words: Sequence[Word]) -
             parsed.operands += rest
             break
         elif word.text.startswith("--"):
-            _take_long(name, reader, word.text[2:], rest, parsed)
-        elif not (reader.numbered and word.text[1:].isdigit()):
-            _take_letters(name, reader, word.text[1:], rest, parsed)
+            option, equals, value = word.text.partition("=")
+            _take_option(name, option, Word(value) if equals else None, rest, parsed)
+        elif not ("-NUMBER" in options and word.text[1:].isdigit()):
+            letters = word.text[1:]
+            for index, letter in enumerate(letters):
+                has_value = not {f"-{letter}=", f"-{letter}@"}.isdisjoint(options)
+                behind = letters[index + 1 :] if has_value else ""
+                _take_option(name, f"-{letter}", Word(behind) if behind else None, rest, parsed)
+                if has_value:
+                    break
     return parsed
 
 
-def _take_long(
-    name: str, reader: ReadingProgram, written: str, rest: list[Word], parsed: ParsedArguments
+def _take_option(
+    name: str, option: str, value: Word | None, rest: list[Word], parsed: ParsedArguments
 ) -> None:
-    option, equals, value = written.partition("=")
-    forms = reader.long.split()
-    if f"{option}?" in forms or (option in forms and not equals):
-        parsed.flags.append(f"--{option}")
-    elif f"{option}=" in forms or f"{option}@" in forms:
-        word = Word(value) if equals else _next_word(name, f"--{option}", rest)
-        _take_value(f"--{option}", word, f"{option}@" in forms, parsed)
-    else:
-        raise NotARead(f"with `--{option}` `{name}` may do more than read", f"--{option}")
-
-
-def _take_letters(
-    name: str, reader: ReadingProgram, letters: str, rest: list[Word], parsed: ParsedArguments
-) -> None:
-    for index, letter in enumerate(letters):
-        if letter in reader.texts or letter in reader.files:
-            behind = letters[index + 1 :]
-            word = Word(behind) if behind else _next_word(name, f"-{letter}", rest)
-            _take_value(f"-{letter}", word, letter in reader.files, parsed)
-            return
-        if letter not in reader.flags:
-            raise NotARead(f"with `-{letter}` `{name}` may do more than read", f"-{letter}")
-        parsed.flags.append(f"-{letter}")
+    """Take an option with its value, which may be the next word of `rest`."""
+    options = READERS[name].options
+    if f"{option}?" in options or (option in options and value is None):
+        parsed.flags.append(option)
+        return
+    if f"{option}=" not in options and f"{option}@" not in options:
+        raise NotARead(f"with `{option}` `{name}` may do more than read", option)
+    word = value or _next_word(name, option, rest)
+    if not word.plain:
+        raise NotARead(f"what `{word.text}` is, the shell decides")
+    parsed.texts.append((option, word.text))
+    if f"{option}@" in options:
+        parsed.files.append(word)
 
 
 def _next_word(name: str, option: str, rest: list[Word]) -> Word:
     if not rest:
         raise NotARead(f"`{name} {option}` has no value")
     return rest.pop(0)
-
-
-def _take_value(option: str, word: Word, names_file: bool, parsed: ParsedArguments) -> None:
-    if not word.plain:
-        raise NotARead(f"what `{word.text}` is, the shell decides")
-    parsed.texts.append((option, word.text))
-    if names_file:
-        parsed.files.append(word)
 
 
 def _check_file(word: Word, context: ReadContext) -> None:

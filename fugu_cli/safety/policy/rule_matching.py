@@ -1,4 +1,4 @@
-"""The user's rules: their language, and which of them covers a path, a web address or a whole
+"""The language of the user's rules, and whether a rule covers a path, a web address or a whole
 command line.
 """
 
@@ -21,7 +21,7 @@ from fugu_cli.safety.policy.call_arguments import BUILT_IN, access_of, declared_
 READING = frozenset(name for name, access in BUILT_IN.items() if access.reads_files)
 WRITING = frozenset(name for name, access in BUILT_IN.items() if access.writes_files)
 MCP = "mcp__"
-"""What the names of MCP servers' tools begin with: `mcp__SERVER__TOOL`."""
+"""The beginning of the names of MCP servers' tools: `mcp__SERVER__TOOL`."""
 
 FETCH = "web_fetch"
 """The tool whose rules go by hosts."""
@@ -54,11 +54,11 @@ _GLOBBED = re.compile(r"[*?\[{]")
 
 
 def pattern_fault(pattern: str) -> str:
-    """What is wrong with a pattern, "" when nothing is."""
-    found = _FORM.fullmatch(pattern)
-    if found is None:
+    """Return what is wrong with a pattern, "" when nothing is."""
+    form = _FORM.fullmatch(pattern)
+    if form is None:
         return f"`{pattern}` is not a rule; write a tool's name, or name(pattern), like bash(git *)"
-    name, argument = _canonical(found.group(1)), (found.group(2) or "").strip()
+    name, argument = _canonical(form.group(1)), (form.group(2) or "").strip()
     if not _is_known(name):
         return f"`{pattern}` fits no tool: {unknown_tool(name)}"
     if name == FETCH and _NO_HOST.search(argument):
@@ -76,25 +76,22 @@ def pattern_fault(pattern: str) -> str:
 
 
 def unknown_tool(name: str) -> str:
-    """That there is no such tool, and which one is meant."""
+    """Say that there is no such tool, and which one may be meant."""
     near = difflib.get_close_matches(name.lower(), known_tools(), n=1, cutoff=0.7)
-    known = (
-        f"did you mean {near[0]}?"
-        if near
-        else f"there are {', '.join(sorted(known_tools()))} and mcp__SERVER__TOOL"
-    )
-    return f"there is none called `{name}`; {known}"
-
-
-@cache
-def _described() -> frozenset[str]:
-    """Tools that have a prompt."""
-    return frozenset(file.stem for file in (prompts.folder() / "tools").glob("*.md"))
+    advice = f"there are {', '.join(sorted(known_tools()))} and mcp__SERVER__TOOL"
+    if near:
+        advice = f"did you mean {near[0]}?"
+    return f"there is none called `{name}`; {advice}"
 
 
 def known_tools() -> frozenset[str]:
-    """Tools that a rule may name."""
-    return TOOLS | declared_names() | _described()
+    """Return the tools that a rule may name."""
+    return TOOLS | declared_names() | _tools_with_a_prompt()
+
+
+@cache
+def _tools_with_a_prompt() -> frozenset[str]:
+    return frozenset(file.stem for file in (prompts.folder() / "tools").glob("*.md"))
 
 
 def _canonical(name: str) -> str:
@@ -103,7 +100,7 @@ def _canonical(name: str) -> str:
 
 
 def _is_known(name: str) -> bool:
-    """Some tool can have this name; which ones servers offer is not known here."""
+    """Return whether some tool can have this name, be it one that a server may offer."""
     head, star, _ = name.partition("*")
     if not star:
         return name in known_tools() or name.startswith(MCP)
@@ -116,16 +113,18 @@ def _is_known(name: str) -> bool:
 
 @cache
 def split_pattern(pattern: str) -> tuple[str, str]:
-    """(tool name, argument pattern or ""). Raises ValueError for what `fault` names."""
-    found = _FORM.fullmatch(pattern)
-    if found is None or pattern_fault(pattern):
+    """Return the name of the tool, and the pattern for its argument or "". Raises ValueError with
+    what `pattern_fault` returns.
+    """
+    form = _FORM.fullmatch(pattern)
+    if form is None or pattern_fault(pattern):
         raise ValueError(pattern_fault(pattern))
-    return _canonical(found.group(1)), (found.group(2) or "").strip()
+    return _canonical(form.group(1)), (form.group(2) or "").strip()
 
 
 def escape_argument(tool: str, argument: str) -> str:
-    """`argument` as a pattern that means these very characters: each that stands for others alone
-    in a set.
+    """Return `argument` as a pattern that means these very characters: those that would stand for
+    others are put into a set of their own.
     """
     if tool == FETCH:
         return argument  # a host: nothing in it stands for others
@@ -137,12 +136,12 @@ def _literal_path(path: str) -> str:
 
 
 def means_exactly(pattern: str, tool: str, argument: str) -> bool:
-    """The pattern is for this argument alone, written as it is or escaped."""
+    """Return whether the pattern is for this argument alone, written as it is or escaped."""
     return split_pattern(pattern)[1] in {argument, escape_argument(tool, argument)}
 
 
 def means_path_exactly(pattern: str, path: Path, root: Path) -> bool:
-    """The same for a path, which is resolved; the pattern is a whole path, which may begin in the
+    """Like `means_exactly`, for a resolved path. The pattern is a whole path, which may begin in the
     home.
     """
     argument = split_pattern(pattern)[1]
@@ -153,7 +152,7 @@ def means_path_exactly(pattern: str, path: Path, root: Path) -> bool:
 
 
 def covers_tool(name: str, tool: str) -> bool:
-    """A rule's name covers this tool."""
+    """Return whether the name in a rule covers this tool."""
     if name == "read":
         return access_of(tool).reads_files
     if name in {"edit", "write"}:
@@ -163,7 +162,8 @@ def covers_tool(name: str, tool: str) -> bool:
 
 
 def match_path(pattern: str, tool: str, path: Path, root: Path, *, forbids: bool) -> bool:
-    """`path` is resolved. Patterns are relative to `root` unless they begin with `/` or `~`.
+    """Return whether a rule covers what the tool does to a resolved path. Patterns are relative to
+    `root` unless they begin with `/` or `~`.
 
     What forbids follows every link. What allows follows none in the repository: whoever may write
     there could let a link lead anywhere.
@@ -173,40 +173,41 @@ def match_path(pattern: str, tool: str, path: Path, root: Path, *, forbids: bool
         return False
     if argument in EVERYTHING:
         return True
-    form = _anchored(argument, root, follow=forbids)
-    forms = [form, form.removesuffix("/**")]
+    pattern = _anchored(argument, root, follow=forbids)
+    globs = [pattern, pattern.removesuffix("/**")]
     if forbids or not argument.startswith("/"):
-        forms.append(f"{form}/**")
-    return any(glob_regex(one).fullmatch(path.as_posix()) for one in forms)
+        globs.append(f"{pattern}/**")
+    return any(glob_regex(glob).fullmatch(path.as_posix()) for glob in globs)
 
 
 def forbids_path(rule: str, path: Path, root: Path, written: bool = False) -> bool:
-    """The rule keeps a file (resolved) from being read, or from being written."""
+    """Return whether the rule keeps a resolved path from being read, or from being written."""
     return match_path(rule, "edit" if written else "read", path, root, forbids=True)
 
 
 def read_denial(rules: Sequence[str]) -> Callable[[Path, Path], bool]:
-    """Whether one of these rules, which forbid, keeps a file (resolved) below a root from being
-    read.
+    """Return a function that tells whether one of these rules, which forbid, keeps a resolved path
+    below a root from being read.
     """
     return lambda path, root: any(forbids_path(rule, path, root) for rule in rules)
 
 
 def _anchored(argument: str, root: Path, *, follow: bool) -> str:
-    """The pattern with `root` or the home before it and its links followed, up to the first part
-    that is a glob.
+    """Return the pattern with `root` or the home before it and its links followed, up to the first
+    part that is a glob.
     """
     parts = [part for part in argument.split("/") if part not in {"", "."}]
-    fixed = next((at for at, part in enumerate(parts) if _GLOBBED.search(part)), len(parts))
-    place = Path("/") if argument.startswith("/") else root
-    for part in parts[:fixed]:
-        if part == "~" and part is parts[0] and not argument.startswith("/"):
-            place = real_path(Path.home())
-        elif follow or not inside(place, root):
-            place = real_path(place / part)
+    globs = [index for index, part in enumerate(parts) if _GLOBBED.search(part)]
+    fixed = globs[0] if globs else len(parts)
+    folder = Path("/") if argument.startswith("/") else root
+    for index, part in enumerate(parts[:fixed]):
+        if part == "~" and index == 0 and not argument.startswith("/"):
+            folder = real_path(Path.home())
+        elif follow or not inside(folder, root):
+            folder = real_path(folder / part)
         else:
-            place = place.parent if part == ".." else place / part
-    return "/".join([_literal_path(place.as_posix()).rstrip("/"), *parts[fixed:]])
+            folder = folder.parent if part == ".." else folder / part
+    return "/".join([_literal_path(folder.as_posix()).rstrip("/"), *parts[fixed:]])
 
 
 def match_command(pattern: str, tool: str, command: str) -> bool:
@@ -226,8 +227,8 @@ def match_command(pattern: str, tool: str, command: str) -> bool:
 
 @cache
 def glob_regex(pattern: str) -> re.Pattern[str]:
-    """A path glob as a regular expression for whole posix paths: `*`, `?`, `[a-z]`, `{a,b}`, `**`
-    over folders.
+    """Return a path glob as a regular expression for whole posix paths. It knows `*`, `?`, `[a-z]`,
+    `{a,b}`, and `**` over folders.
     """
     pattern = pattern.removeprefix("./")
     try:
@@ -242,29 +243,26 @@ _TOKEN = re.compile(
 
 
 def _translate(pattern: str) -> str:
-    out, at = "", 0
+    regex, end = "", 0
     for token in _TOKEN.finditer(pattern):
-        out += re.escape(pattern[at : token.start()])
-        at = token.end()
+        regex += re.escape(pattern[end : token.start()])
+        end = token.end()
         match token.lastgroup:
             case "deep":
-                out += "(?:.*/)?"
+                regex += "(?:.*/)?"
             case "all":
-                out += ".*"
+                regex += ".*"
             case "star":
-                out += "[^/]*"
+                regex += "[^/]*"
             case "one":
-                out += "[^/]"
+                regex += "[^/]"
             case "set":
                 inner = token.group()[1:-1].replace("\\", "\\\\").replace("[", "\\[")
-                out += f"[{'^' + inner[1:] if inner.startswith('!') else inner}]"
+                regex += f"[{'^' + inner[1:] if inner.startswith('!') else inner}]"
             case _:
-                out += (
-                    "(?:"
-                    + "|".join(_translate(part) for part in token.group()[1:-1].split(","))
-                    + ")"
-                )
-    return out + re.escape(pattern[at:])
+                choices = token.group()[1:-1].split(",")
+                regex += f"(?:{'|'.join(map(_translate, choices))})"
+    return regex + re.escape(pattern[end:])
 
 
 PORTS = {"http": 80, "https": 443}
@@ -272,8 +270,8 @@ PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True)
 class WebAddress:
-    """Where an address leads: the host in small letters and without a dot at its end, as it is
-    asked for in DNS.
+    """The server an address leads to. The host is in small letters and without a dot at its end, as
+    DNS is asked for it.
     """
 
     scheme: str
@@ -288,7 +286,7 @@ class WebAddress:
 
 
 def web_address(url: str) -> WebAddress | str:
-    """Where `url` leads, or what is wrong with it, for an agent."""
+    """Return the server that `url` leads to, or what is wrong with it, for an agent."""
     if any(ord(letter) <= 32 or letter == "\\" for letter in url):
         return "it holds spaces, control characters or a backslash"
     try:
@@ -306,41 +304,37 @@ def web_address(url: str) -> WebAddress | str:
     return WebAddress(parts.scheme, host.lower(), PORTS[parts.scheme] if port is None else port)
 
 
-def matches_address(pattern: str, place: WebAddress) -> bool:
-    """The rule covers fetching from `place`."""
+def matches_address(pattern: str, address: WebAddress) -> bool:
+    """Return whether the rule covers fetching from this address."""
     name, argument = split_pattern(pattern)
     if not covers_tool(name, FETCH):
         return False
-    return argument in EVERYTHING or _host_matches(argument, place)
+    return argument in EVERYTHING or _host_matches(argument, address)
 
 
-def _host_matches(argument: str, place: WebAddress) -> bool:
-    bare = f"[{place.host}]" if ":" in place.host else place.host
-    wanted = _literal_host(_asked_for(argument))
-    return any(fnmatchcase(form, wanted) for form in (place.host, bare, f"{bare}:{place.port}"))
-
-
-def _asked_for(host: str) -> str:
-    """As `place_of` writes it: in small letters, other alphabets as DNS knows them, no dot at its
-    end.
-    """
+def _host_matches(pattern: str, address: WebAddress) -> bool:
     with contextlib.suppress(UnicodeError):
-        host = host if host.isascii() else host.encode("idna").decode("ascii")
-    return host.lower().removesuffix(".")
-
-
-def _literal_host(argument: str) -> str:
-    """Brackets are those of an IPv6 address and no set."""
-    return argument.replace("[", "[[]")
+        pattern = pattern if pattern.isascii() else pattern.encode("idna").decode("ascii")
+    pattern = pattern.lower().removesuffix(".").replace("[", "[[]")  # of an IPv6 address, no set
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    forms = (address.host, host, f"{host}:{address.port}")
+    return any(fnmatchcase(form, pattern) for form in forms)
 
 
 def any_names(rules: Iterable[str], tool: str) -> bool:
-    """Some rule names the tool itself. Agents see a tool that leaves the machine only then."""
+    """Return whether a rule names the tool itself. Agents see a tool that leaves the machine only
+    then.
+    """
     return any(split_pattern(rule)[0] == tool for rule in rules)
 
 
-def any_names_host(rules: Iterable[str], place: WebAddress) -> bool:
-    """Some rule names this very host: then it may be one of this machine or its network."""
-    own = (split_pattern(rule) for rule in rules)
-    return any(name == FETCH and argument and "*" not in argument and "?" not in argument
-               and _host_matches(argument, place) for name, argument in own)  # fmt: skip
+def any_names_host(rules: Iterable[str], address: WebAddress) -> bool:
+    """Return whether a rule names this very host: then it may be one of this machine or its
+    network.
+    """
+    for rule in rules:
+        name, pattern = split_pattern(rule)
+        is_exact = bool(pattern) and not {"*", "?"} & set(pattern)
+        if name == FETCH and is_exact and _host_matches(pattern, address):
+            return True
+    return False
