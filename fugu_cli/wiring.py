@@ -46,7 +46,7 @@ from fugu_cli.safety.sandbox.command_limits import GIGABYTE
 from fugu_cli.safety.sandbox.command_sandbox import Sandbox
 from fugu_cli.safety.sandbox.command_sandbox import SandboxSettings as BoxRules
 from fugu_cli.safety.self_running_files import RunBy, self_running_file
-from fugu_cli.session import log, views
+from fugu_cli.session import log
 from fugu_cli.session import store as session_store
 from fugu_cli.session.events import Compacted, Event, Interrupted, Member, Opened, Planned, Replied
 from fugu_cli.session.live_events import Waiting
@@ -321,7 +321,7 @@ def build_session(
     environment = replace(environment, rules=environment.rules.model_copy(update=of_folder))
     extras = build_extras(loaded, environ, entries, journal, workspace.box)
     extras = replace(extras, recovered=recovered)
-    workspace.jobs.attach(journal.events, journal.append)
+    workspace.jobs.attach(journal.state, journal.append)
     outcomes = build_outcomes(loaded) if learns and _is_composed(config) else None
     kinds = None
     if outcomes is not None and not scripted:
@@ -454,7 +454,7 @@ def _journal(
         coordinator=rule,
         checkpoint=checkpoint,
     )
-    if views.opened(journal.events) != opened:
+    if journal.state.opened != opened:
         journal.append(opened)
     return journal
 

@@ -28,6 +28,7 @@ from fugu_cli.engine import undo
 from fugu_cli.errors import FuguError, InfrastructureError, UsageError
 from fugu_cli.extensions.skill_library import parse_headless_request
 from fugu_cli.session import views
+from fugu_cli.session.state import SessionState
 from fugu_cli.ui.json_output import result_object, run_ending
 
 if TYPE_CHECKING:
@@ -276,7 +277,7 @@ def _response(client: ClientSession, first_record: int) -> PromptResponse:
     """Return how the request ended, and its usage. Raises InfrastructureError if it failed."""
     records = client.session.log.records
     events = [record.event for record in records]
-    end = run_ending(events)
+    end = run_ending(SessionState(events))
     if end.reason == "failed":
         raise InfrastructureError(f"the request failed: {end.message}")
     total = sum(views.usage(events[first_record:]).values(), messages.Usage())

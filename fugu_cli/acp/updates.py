@@ -53,6 +53,7 @@ from fugu_cli.session.live_events import (
     TextStreamed,
     ThoughtStreamed,
 )
+from fugu_cli.session.state import SessionState
 from fugu_cli.ui import workflow_text
 from fugu_cli.ui.json_output import arguments_object, routing_object
 
@@ -206,7 +207,7 @@ class LogUpdates:
         """`events` are already known to the editor and send no updates."""
         self.calls = ShownCalls(session.environment.workspace.root)
         self._workspace = session.environment.workspace
-        self._events = list(events)
+        self._state = SessionState(events)
         self._open_replies: dict[int, OpenReply] = {}
         self._roles: dict[int, str] = {}
         self._ids = (f"message-{number}" for number in itertools.count(1))
@@ -227,7 +228,7 @@ class LogUpdates:
                 self._open_replies.pop(item.turn, None)
                 return [thought(event_text.retry_text(item))]
             case Recorded(event=event):
-                self._events.append(event)
+                self._state.add(event)
                 updates = await self._event_updates(event)
                 if replayed and isinstance(event, Asked):
                     text = text_block(sanitize(event.said))
@@ -252,7 +253,7 @@ class LogUpdates:
                 return self._finished(event)
             case Asked():
                 self._roles.clear()
-                if any(isinstance(earlier, Asked) for earlier in self._events[:-1]):
+                if len(self._state.requests) > 1:
                     return []
                 title = first_line(event.said, TITLE)  # a session's title is its first request
                 return [SessionInfoUpdate(session_update="session_info_update", title=title)]
@@ -264,7 +265,7 @@ class LogUpdates:
         match event:
             case Assigned():
                 self._roles[event.turn] = _role_of(event)
-                reason = event_text.decision_reason(event, self._events[:-1])
+                reason = event_text.decision_reason(event, self._state.events[:-1])
                 explanation = event_text.decision_why(event, reason)
                 line = f"turn {event.turn}  {event.agent} as {event.role}  {explanation}"
                 return [thought(line, routing=routing_object(event))]
@@ -278,7 +279,7 @@ class LogUpdates:
 
     def _role(self, turn: int) -> str:
         if turn not in self._roles:
-            view = views.turn_of(self._events, turn)
+            view = self._state.request.turn(turn)
             self._roles[turn] = _role_of(view.assigned) if view is not None else "worker"
         return self._roles[turn]
 
@@ -307,7 +308,7 @@ class LogUpdates:
         if rest.strip():
             updates.append(thought(rest) if event.filled else _text_chunk(role, rest, id))
         updates += [self.calls.begin(event.turn, call) for call in event.calls]
-        return [*updates, *_usage(self._events, event, role)]
+        return [*updates, *_usage(self._state, event, role)]
 
     def _permitted(self, event: Permitted) -> list[Update]:
         shown, updates = self.calls.find_or_begin(event.turn, event.call)
@@ -348,12 +349,12 @@ class LogUpdates:
 
     def _finished(self, event: Finished) -> list[Update]:
         updates: list[Update] = []
-        turn = views.answered_by(self._events)
+        turn = self._state.request.answered_by
         is_answered = event.reason in ("accepted", "answered")
         if is_answered and turn is not None and turn.assigned.role != "worker":
-            updates.append(message(views.answer(self._events), next(self._ids)))
+            updates.append(message(self._state.request.answer, next(self._ids)))
         updates += self._end_calls("not run")
-        line = event_text.end_text(self._events, event)
+        line = event_text.end_text(self._state.request, event)
         updates.append(thought(line, end=event.model_dump(exclude={"type"})))
         return updates
 
@@ -381,19 +382,19 @@ def _block_text(event: Event) -> str:
     return "\n".join(lines).strip()
 
 
-def _usage(events: Sequence[Event], event: Replied, role: str) -> list[Update]:
+def _usage(state: SessionState, event: Replied, role: str) -> list[Update]:
     """Return how much of its context the agent's newest reply took, and the session's cost so far."""
-    members = views.pool(events)
+    members = state.pool
     if (member := members.get(event.agent)) is None:
         return []
-    cost = Cost(amount=views.cost(events, members), currency="USD")
+    cost = Cost(amount=views.cost(state.events, members), currency="USD")
     fields = {"agent": event.agent, "role": role, "model": event.model}
     return [
         UsageUpdate(
             session_update="usage_update",
             used=event.usage.input + event.usage.output,
             size=member.context,
-            cost=None if views.unpriced(events, members) else cost,
+            cost=None if views.unpriced(state.events, members) else cost,
             field_meta=meta({**fields, "cost_usd": views.price(event, member)}),
         )
     ]

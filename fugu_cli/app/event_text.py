@@ -38,7 +38,7 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.live_events import Live, Retried, Waiting
-from fugu_cli.session.state import state_of
+from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.verdicts import end_line
 from fugu_cli.system.bounded_json import parse_json
 
@@ -90,9 +90,9 @@ def changed_nothing(event: Replied) -> bool:
     return bool(event.filled) and not event.calls
 
 
-def end_text(events: Sequence[Event], end: Finished) -> str:
-    """The end of the newest of `events`' requests in one line; why, where it was stopped."""
-    said = end_line(state_of(events).request, end)
+def end_text(request: RequestState, end: Finished) -> str:
+    """Return the end of a request in one line, and why where it was stopped."""
+    said = end_line(request, end)
     return said.text + (
         f": {first_line(end.message, 300)}" if end.message and said.tone == "bad" else ""
     )

@@ -154,11 +154,11 @@ class Session:
         """Return whether there is a request to finish. Reopens one that a limit or a failure
         stopped.
         """
-        end, opened = views.finished(self.log.events), views.opened(self.log.events)
+        end, opened = self.log.state.request.finished, self.log.state.opened
         if end is not None and end.reason in views.STOPPED and opened is not None:
             availability.wake(self.team, self.team.members)
             self.log.append(opened)
-        return views.asked(self.log.events) is not None and views.finished(self.log.events) is None
+        return self.log.state.request.asked is not None and self.log.state.request.finished is None
 
     def notes(self) -> tuple[str, ...]:
         """Sentences about what is missing here."""
@@ -275,8 +275,8 @@ class Session:
         The agent of the newest turn writes the summary, unless it was left out since; then another
         one.
         """
-        events = self.log.events
-        _, kept = views.after_compaction(events)
+        state = self.log.state
+        _, kept = views.after_compaction(state.events)
         if not any(isinstance(event, Replied) for event in kept):
             raise UsageError("there is nothing to shorten yet", hint="ask something first")
         hooks = self.environment.hooks
@@ -287,7 +287,7 @@ class Session:
         out = self.excluded.union(self.config.opt_out)
         names = [
             self.pinned,
-            *(turn.assigned.agent for turn in reversed(views.turns(events))),
+            *(turn.assigned.agent for turn in reversed(state.request.turns)),
             *self.team.members,
         ]
         chosen = [
@@ -298,7 +298,7 @@ class Session:
             for name in chosen
             if name
         ]
-        await compaction.compact(self.log, scribes[:2], len(events) - 1)
+        await compaction.compact(self.log, scribes[:2], len(state.events) - 1)
 
     async def close(self) -> None:
         """Give back connections, leases and the log's lock; end background jobs and MCP servers."""
@@ -387,7 +387,7 @@ async def _left_to_do(session: Session, end: Finished, tried: int) -> str:
     said = {
         "reason": end.reason,
         "message": end.message,
-        "last_assistant_message": views.answer(session.log.events),
+        "last_assistant_message": session.log.state.request.answer,
     }
     left = await session.environment.hooks.ended(
         said, session.environment.workspace, again=tried > 0
@@ -414,4 +414,4 @@ def _chosen_team(session: Session) -> Team:
 
 def _source(log: Log) -> str:
     """Return whether the session is new or resumed, in the words of hooks."""
-    return "startup" if views.asked(log.events) is None else "resume"
+    return "startup" if log.state.request.asked is None else "resume"

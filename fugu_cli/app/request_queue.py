@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from fugu_cli.app.approval_questions import ApprovalQuestions
 from fugu_cli.errors import FuguError, UsageError
-from fugu_cli.session import views
 from fugu_cli.session.events import Recorded
 from fugu_cli.session.live_events import Live
 
@@ -72,7 +71,7 @@ class QueuedRequest:
 
 def is_unfinished(session: DrivenSession) -> bool:
     """The newest request has no end."""
-    return bool(views.request(session.log.events)) and views.finished(session.log.events) is None
+    return bool(session.log.state.request.events) and session.log.state.request.finished is None
 
 
 async def _record(session: DrivenSession, typed: QueuedRequest, text: str) -> None:
@@ -98,7 +97,7 @@ async def _run_request(
     """One request with the tier and the agent that are its own, to its end; then the one that is
     `pinned` is again.
     """
-    tier, cut = session.tier, views.asked(session.log.events)
+    tier, cut = session.tier, session.log.state.request.asked
     wanted = typed.tier if typed is not None else cut.tier if cut is not None else ""
     if wanted and wanted != tier:
         session.set_tier(wanted)  # first: one that cannot be had refuses the request

@@ -23,6 +23,7 @@ from fugu_cli.engine.decision_replay import decision_points, replay_decisions
 from fugu_cli.errors import UsageError
 from fugu_cli.session import store, views
 from fugu_cli.session.events import Member, Opened, Recorded
+from fugu_cli.session.state import SessionState
 from fugu_cli.ui import replay as shown
 
 
@@ -70,7 +71,7 @@ def replay(flags: ReplayFlags) -> int:
     if flags.as_json:
         print(json.dumps(shown.replay_object(events, report), indent=2))
     else:
-        print_lines(shown.replay_lines(events, report))
+        print_lines(shown.replay_lines(SessionState(events), report))
     return 0
 
 

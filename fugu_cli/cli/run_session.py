@@ -26,6 +26,7 @@ from fugu_cli.extensions import skill_library
 from fugu_cli.extensions.skill_library import TypedRequest
 from fugu_cli.session import log, store, views
 from fugu_cli.session.events import Asked
+from fugu_cli.session.state import SessionState
 from fugu_cli.system import signals
 from fugu_cli.system.reader_watch import call_when_reader_leaves
 from fugu_cli.ui import headless, json_output
@@ -150,7 +151,7 @@ class RequestRun:
         heard, events = self._heard(session), session.log.events
         if not heard:
             end, events = NOT_RECORDED if end is INTERRUPTED else end, events[self._since :]
-        ending = run_ending(events, end)
+        ending = run_ending(SessionState(events), end)
         return RunEnd(session.log, self._since, ending, heard, session.ignored)
 
     def _heard(self, session: Session) -> bool:
@@ -304,7 +305,7 @@ async def _patch(session: Session, screen: TerminalOutput) -> bytes:
     from fugu_cli.tools.diff import request_patch
 
     try:
-        return await request_patch(session.environment.workspace, session.log.events)
+        return await request_patch(session.environment.workspace, session.log.state)
     except StorageError as error:
         screen.show(f"fugu: the diff cannot be made: {error}")
         return b""

@@ -17,6 +17,7 @@ from fugu_cli.cli.session_opening import FolderSessions
 from fugu_cli.errors import FuguError
 from fugu_cli.session.events import Asked, Event, Recorded
 from fugu_cli.session.live_events import TextStreamed, ThoughtStreamed
+from fugu_cli.session.state import SessionState
 from fugu_cli.ui import headless, json_output
 from fugu_cli.ui.json_output import Object, RunEnding
 
@@ -107,7 +108,7 @@ class SessionStream:
             failure = self._failure or FuguError("interrupted before the request was recorded")
             reason = "failed" if self._failure is not None else "interrupted"
             return json_output.refused_object(failure, reason, milliseconds, self.id)
-        end = json_output.run_ending([record.event for record in records], CUT)
+        end = json_output.run_ending(SessionState([record.event for record in records]), CUT)
         log = str(self.session.log.path)
         ignored = self.session.ignored
         report = headless.RunReport(self.id, log, since, milliseconds, ignored=ignored)

@@ -24,7 +24,7 @@ from fugu_cli.cli.flags import InterfaceFlags, RunFlags
 from fugu_cli.config import trust
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.formatting import plural
-from fugu_cli.session import store, views
+from fugu_cli.session import store
 from fugu_cli.session.log import Log
 from fugu_cli.tools import commits
 from fugu_cli.tools.commits import UserGit
@@ -238,7 +238,7 @@ def _move_sessions(found: OpenWorktree) -> list[Path]:
         all_moved.append(moved)
         log = Log.open(moved)
         try:
-            if (opened := views.opened(log.events)) is not None:
+            if (opened := log.state.opened) is not None:
                 log.append(opened.model_copy(update={"repo": str(found.here.top)}))
         finally:
             log.close()

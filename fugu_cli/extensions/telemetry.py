@@ -111,7 +111,7 @@ class Telemetry:
         self._link = link
         self._conversation: Attributes = {"gen_ai.conversation.id": id}
         self._above = TraceContextTextMapPropagator().extract({"traceparent": above})
-        self._members = views.pool(log.events)
+        self._members = log.state.pool
         self._request: trace.Span | None = None
         self._spent = 0.0
         self._turns: dict[int, trace.Span] = {}
@@ -301,7 +301,7 @@ class Telemetry:
         self._end_turns(set(self._turns), self._newest_time)
         self._request.set_attributes({"fugu.end": reason, "fugu.cost_usd": self._spent})
         if self._link.content:
-            answer: list[object] = [{"type": "text", "content": views.answer(self._log.events)}]
+            answer: list[object] = [{"type": "text", "content": self._log.state.request.answer}]
             self._request.set_attribute("gen_ai.output.messages", _message("assistant", answer))
         if reason == "failed":
             self._request.set_attribute("error.type", reason)

@@ -83,7 +83,7 @@ async def answer_with_full_loop(
     if unable_reason is not None:
         answer = reply.model_copy(update={"text": unable_reason})
     voice.send_held_back(answer)
-    return traces.answer_with_usage(log.events, first_new, answer, reply, note)
+    return traces.answer_with_usage(log.state, first_new, answer, reply, note)
 
 
 def _newest_answer(events: Sequence[Event], first_new: int) -> Replied | None:

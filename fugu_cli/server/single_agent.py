@@ -202,8 +202,8 @@ async def answer_with_one_agent(request: ActiveRequest, pinned: str | None) -> S
         reply = await _reply(request, messages, assignment, pinned=pinned is not None)
         if reply is not None:
             log.append(ANSWERED)
-            recorded = views.turns(log.events)[-1].replies[-1]
-            return traces.answer_with_usage(log.events, first_new, reply, recorded)
+            recorded = log.state.request.turns[-1].replies[-1]
+            return traces.answer_with_usage(log.state, first_new, reply, recorded)
         if pinned is not None:
             raise _end_with_newest_failure(request)
 
@@ -328,11 +328,11 @@ def _switch_reason(
     request: ActiveRequest, messages: tuple[Message, ...], author: CallAuthor
 ) -> str:
     """Return why the author of the newest calls cannot continue; "" if it can."""
-    excluded = views.failed_agents(request.log.events)
+    excluded = request.log.state.request.failed_agents
     if author.agent in excluded:
         return str(excluded[author.agent])
     member = request.settings.members[author.agent]
-    if not member.vision and views.has_picture(request.log.events):
+    if not member.vision and request.log.state.request.has_picture:
         unavailable = {*excluded, *request.client_request.options.opt_out}
         for name, candidate in request.settings.offered.items():
             if candidate.vision and name not in unavailable:
@@ -369,7 +369,7 @@ async def _assign(
         )
     if request.client_request.in_tool_loop and len(request.log.events) == first_new:
         author = _newest_author(request.client_request.messages, request.find_author)
-        available = request.settings.offered.keys() - views.failed_agents(request.log.events)
+        available = request.settings.offered.keys() - request.log.state.request.failed_agents
         if author is not None and author.agent in available:
             reason = (
                 f"its calls brought results, and its prompt cache is warm (trace {author.trace})"
@@ -591,7 +591,7 @@ def answering_agents(request: ActiveRequest) -> dict[str, Agent]:
 
 
 def _next_turn(log: Log) -> int:
-    turns = views.turns(log.events)
+    turns = log.state.request.turns
     return turns[-1].number + 1 if turns else 1
 
 

@@ -34,6 +34,7 @@ from fugu_cli.session.events import (
     ToolRan,
 )
 from fugu_cli.session.log import Log, Redaction
+from fugu_cli.session.state import SessionState
 
 UNKNOWN = "earlier"
 """The author of a reply that did not come from this endpoint."""
@@ -188,13 +189,13 @@ class _EventBuilder:
 
 
 def answer_with_usage(
-    events: Sequence[Event], first_new: int, reply: Replied, recorded: Replied, note: str = ""
+    state: SessionState, first_new: int, reply: Replied, recorded: Replied, note: str = ""
 ) -> ServedAnswer:
     """Return the answer made of `reply`, with the costs of all events from index `first_new` on.
 
     `recorded` is the same reply as the log holds it, with secrets redacted.
     """
-    new_events = events[first_new:]
+    new_events = state.events[first_new:]
     return ServedAnswer(
         text=reply.text,
         calls=reply.calls,
@@ -203,7 +204,7 @@ def answer_with_usage(
         orchestration=orchestration_usage(new_events, recorded),
         agent=reply.agent,
         served=reply.model,
-        cost=views.cost(new_events, views.pool(events)),
+        cost=views.cost(new_events, state.pool),
         reasoning="\n\n".join(block.text for block in reply.thinking if block.text),
         note=note,
     )

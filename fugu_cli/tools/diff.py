@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from fugu_cli.errors import StorageError
-from fugu_cli.session import views
-from fugu_cli.session.events import Event, FileChange
+from fugu_cli.session.events import FileChange
+from fugu_cli.session.state import SessionState
 from fugu_cli.snapshots import git_repositories
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult, truncate
@@ -71,16 +71,16 @@ def _still(workspace: Workspace, path: str, name: str) -> bytes | None:
     return data if git_repositories.blob_id(data, workspace.history.hash_name) == name else None
 
 
-async def request_patch(workspace: Workspace, events: Sequence[Event]) -> bytes:
+async def request_patch(workspace: Workspace, state: SessionState) -> bytes:
     """Return the changes of the newest request as a diff, including files that fugu wrote and
     snapshots do not hold.
     """
-    began = views.start_snapshot(events)
+    began = state.request.start_snapshot
     now = await workspace.history.snapshot() if began else None
     patch = await workspace.patch(began, now, whole=True) if began and now else b""
     inside = [
         change
-        for path, change in views.unsnapshotted_changes(events).items()
+        for path, change in state.request.unsnapshotted_changes.items()
         if not path.startswith("/")
     ]
     return patch + "".join((await change_diffs(workspace, inside)).values()).encode(

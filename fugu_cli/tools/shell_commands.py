@@ -20,7 +20,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -37,7 +37,8 @@ from fugu_cli.safety.sandbox.command_limits import (
 )
 from fugu_cli.safety.sandbox.command_sandbox import Launch, Sandbox
 from fugu_cli.session import views
-from fugu_cli.session.events import Event, JobEnded
+from fugu_cli.session.events import JobEnded
+from fugu_cli.session.state import SessionState
 from fugu_cli.tools.result import Say, plain_text
 
 KEPT = 400_000
@@ -433,10 +434,10 @@ class Jobs:
         self._gone: dict[str, JobEnded | None] = {}
         self._told: Callable[[JobEnded], object] = _ignore_end
 
-    def attach(self, events: Sequence[Event], told: Callable[[JobEnded], object]) -> None:
+    def attach(self, state: SessionState, told: Callable[[JobEnded], object]) -> None:
         """Take a session up: names in `events` are not given again. `told` is called with every
         end; it may raise StorageError."""
-        self._gone = {job.name: job.end for job in views.jobs(events).values()}
+        self._gone = {job.name: job.end for job in state.jobs.values()}
         self._told = told
 
     def find(self, name: str) -> BackgroundJob | None:

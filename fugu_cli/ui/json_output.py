@@ -34,7 +34,7 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.live_events import Live, Retried, TextStreamed, ThoughtStreamed, Waiting
-from fugu_cli.session.state import state_of
+from fugu_cli.session.state import SessionState
 from fugu_cli.session.verdicts import end_line, test_summary
 from fugu_cli.system.bounded_json import parse_json
 
@@ -77,9 +77,9 @@ class RunEnding:
     message: str = ""
 
 
-def run_ending(events: Sequence[Event], fallback: RunEnding | None = None) -> RunEnding:
+def run_ending(state: SessionState, fallback: RunEnding | None = None) -> RunEnding:
     """The newest request's end; `fallback` (a crash, Ctrl-C) where it is not finished."""
-    end = views.finished(events)
+    end = state.request.finished
     if end is not None:
         return RunEnding(end.reason, end.message)
     return fallback or RunEnding(
@@ -138,7 +138,7 @@ def result_object(
             if isinstance(event, Permitted) and not event.allowed
         ],
         "fugu": {
-            **_own(every, end),
+            **_own(SessionState(every), end),
             "unpriced": list(views.unpriced(mine, members)),
             "ignored": list(ignored),
         },
@@ -210,16 +210,16 @@ def _orchestration(used: Usage) -> dict[str, int]:
     }
 
 
-def _own(events: Sequence[Event], end: RunEnding) -> dict[str, object]:
+def _own(state: SessionState, end: RunEnding) -> dict[str, object]:
     return {
         "reason": end.reason,
         "message": end.message,
-        "end": end_line(state_of(events).request).text,
-        "tests": test_summary(state_of(events).request),
-        "changed": sorted(views.changes(events)),
-        "failed_agents": {name: str(why) for name, why in views.failed_agents(events).items()},
-        "orchestration": _orchestration(views.orchestration_usage(views.request(events))),
-        "routing": [routing_object(turn.assigned) for turn in views.turns(events)],
+        "end": end_line(state.request).text,
+        "tests": test_summary(state.request),
+        "changed": sorted(state.request.changes),
+        "failed_agents": {name: str(why) for name, why in state.request.failed_agents.items()},
+        "orchestration": _orchestration(views.orchestration_usage(state.request.events)),
+        "routing": [routing_object(turn.assigned) for turn in state.request.turns],
     }
 
 

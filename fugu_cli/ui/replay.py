@@ -17,6 +17,7 @@ from fugu_cli.formatting import (
 from fugu_cli.session import views
 from fugu_cli.session.decision_scores import decision_scores
 from fugu_cli.session.events import Assigned, Event, Finished, Member
+from fugu_cli.session.state import SessionState
 from fugu_cli.ui.json_output import routing_object
 
 UNKNOWN = "each decision is made on the session as it was recorded; what would have followed another one is unknown"
@@ -34,7 +35,7 @@ class ReplayReport:
     steps: int = 0
 
 
-def replay_lines(events: Sequence[Event], report: ReplayReport) -> list[Text]:
+def replay_lines(state: SessionState, report: ReplayReport) -> list[Text]:
     """A table for each request, then how often the two agree."""
     made = [
         Text(
@@ -43,13 +44,12 @@ def replay_lines(events: Sequence[Event], report: ReplayReport) -> list[Text]:
         ),
         Text(UNKNOWN, "dim"),
     ]
-    requests = views.requests(events)
     for number in dict.fromkeys(one.place.request for one in report.compared):
-        asked = views.asked(requests[number - 1])
+        asked = state.requests[number - 1].asked
         assert asked is not None
         made += [Text(""), Text(f"request {number}: {first_line(asked.text, 200)}")]
         made += _decision_table(
-            [_row(one, events) for one in report.compared if one.place.request == number]
+            [_row(one, state.events) for one in report.compared if one.place.request == number]
         )
     made.append(Text(""))
     if report.steps:

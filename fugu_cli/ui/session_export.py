@@ -15,6 +15,7 @@ from fugu_cli.app import patches
 from fugu_cli.app.event_text import describe_call
 from fugu_cli.errors import UsageError
 from fugu_cli.session.events import Asked, Recorded, ToolRan
+from fugu_cli.session.state import SessionState
 from fugu_cli.ui.block_drawing import transcript_fragments
 from fugu_cli.ui.blocks import Block, EndBlock, NoteBlock, ReplyBlock, RequestBlock, ToolBlock
 from fugu_cli.ui.drawing import LIGHT
@@ -87,7 +88,7 @@ def session_json(records: Sequence[Recorded], session: str) -> str:
         "session_id": session,
         "requests": [event.said for event in events if isinstance(event, Asked)],
         "events": [one for one in shown if one is not None],
-        "result": result_object(records, session, run_ending(events)),
+        "result": result_object(records, session, run_ending(SessionState(events))),
     }
     return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
 

@@ -30,6 +30,7 @@ from fugu_cli.formatting import (
 from fugu_cli.session import views
 from fugu_cli.session.decision_scores import decision_scores
 from fugu_cli.session.events import Assigned, Event, Opened, Planned, Recorded, ToolRan
+from fugu_cli.session.state import SessionState
 from fugu_cli.ui import workflow_text
 from fugu_cli.ui.json_output import routing_object
 from fugu_cli.ui.trace_rows import (
@@ -41,10 +42,10 @@ from fugu_cli.ui.trace_rows import (
 )
 
 
-def workflow_lines(events: Sequence[Event], rows: Sequence[DecisionRow], width: int) -> list[str]:
+def workflow_lines(state: SessionState, rows: Sequence[DecisionRow], width: int) -> list[str]:
     """The workflows of the newest request of `events`: who plans, each step with its edges, what it
     was shown and what not, what it took, its outcome, and what the planning itself took."""
-    plans = views.plans(events)
+    plans = state.request.plans
     if not plans:
         return []
     lines: list[str] = []
@@ -63,25 +64,25 @@ def workflow_lines(events: Sequence[Event], rows: Sequence[DecisionRow], width: 
             lines.append(
                 shorten(f"  step {place + 1}  {workflow_text.step_agent(step)}  {said}", width)
             )
-            lines += _step_turns(events, rows, (number, place), width)
-    for merge in views.merges(events):
+            lines += _step_turns(state, rows, (number, place), width)
+    for merge in state.request.merges:
         lines.append(shorten("  " + workflow_text.merge_text(merge), width))
         lines += [
             line
             for turn, diff in merge.diffs
             for line in _indented(f"turn {turn}: {_changed(diff)}", width)
         ]
-    return [*lines, *_indented(_planning_totals(events), width, 2)]
+    return [*lines, *_indented(_planning_totals(state), width, 2)]
 
 
 def _step_turns(
-    events: Sequence[Event], rows: Sequence[DecisionRow], place: tuple[int, int], width: int
+    state: SessionState, rows: Sequence[DecisionRow], place: tuple[int, int], width: int
 ) -> list[str]:
     """The turns that were spent on a step (its plan's number, its place), or the plan it became."""
     own = [row for row in rows if (row.turn.assigned.plan, row.turn.assigned.step) == place]
-    lines = [line for row in own for line in _indented(_step_turn(events, row), width)]
+    lines = [line for row in own for line in _indented(_step_turn(state, row), width)]
     inside = [
-        number for number, plan in enumerate(views.plans(events), start=1) if plan.within == place
+        number for number, plan in enumerate(state.request.plans, start=1) if plan.within == place
     ]
     if inside:
         return [
@@ -97,21 +98,23 @@ def _indented(text: str, width: int, indent: int = 4) -> list[str]:
     )
 
 
-def _step_turn(events: Sequence[Event], row: DecisionRow) -> str:
+def _step_turn(session: SessionState, row: DecisionRow) -> str:
     """`turn 3 (a): saw the request, its own turn 1, the output of step 1 (turn 2); not turn 4. 90
     in, 9 out, $0`.
     """
     turn = row.turn
-    seen = step_manifest(events, turn.number)
+    seen = step_manifest(session.events, turn.number)
     parts = ["the request"]
     parts += [f"its own turn {number}" for number in seen.own]
-    parts += [f"the output of {_step(events, step, number, turn)}" for step, number in seen.outputs]
+    parts += [
+        f"the output of {_step(session, step, number, turn)}" for step, number in seen.outputs
+    ]
     parts += (
         [f"the changes of turns {', '.join(map(str, seen.candidates))}"] if seen.candidates else []
     )
-    kept = step_context.memory_savings(events, turn)
+    kept = step_context.memory_savings(session.events, turn)
     parts += (
-        [f"{plural(kept.offered, 'call')} remembered ({_remembered(events, seen.memory)})"]
+        [f"{plural(kept.offered, 'call')} remembered ({_remembered(session.events, seen.memory)})"]
         if kept.offered
         else []
     )
@@ -121,30 +124,30 @@ def _step_turn(events: Sequence[Event], row: DecisionRow) -> str:
         f"{compact_number(row.usage.input)} in, {compact_number(row.usage.output)} out, {row.paid}"
     )
     apart = ", in a worktree" if turn.assigned.worktree else ""
-    state = "" if views.is_done(turn) else f"; {_state(events, turn)}"
+    state = "" if views.is_done(turn) else f"; {_state(session, turn)}"
     return (
         f"turn {turn.number} ({turn.assigned.agent}{apart}): saw {', '.join(parts)}{hidden}. "
         f"{spent}{saved}{state}"
     )
 
 
-def _state(events: Sequence[Event], turn: views.Turn) -> str:
+def _state(state: SessionState, turn: views.Turn) -> str:
     """Return the state of a turn that left no result. The turns that began together last may still
     be running.
     """
     if turn.failed or turn.interrupted:
         return "failed" if turn.failed else "cut"
-    begun = [place for place, event in enumerate(events) if isinstance(event, Assigned)]
+    begun = [place for place, event in enumerate(state.events) if isinstance(event, Assigned)]
     together = [
         place for index, place in enumerate(begun) if place - begun[-1] == index + 1 - len(begun)
     ]
-    newest = any(events[place] is turn.assigned for place in together)
-    return "not at its end" if newest and views.finished(events) is None else "nothing came of it"
+    newest = any(state.events[place] is turn.assigned for place in together)
+    return "not at its end" if newest and state.request.finished is None else "nothing came of it"
 
 
-def _step(events: Sequence[Event], step: int, number: int, reader: views.Turn) -> str:
+def _step(state: SessionState, step: int, number: int, reader: views.Turn) -> str:
     """`step 1 (turn 2)`; of an earlier workflow, or of one inside, with its plan."""
-    plan = next(turn.assigned.plan for turn in views.turns(events) if turn.number == number)
+    plan = next(turn.assigned.plan for turn in state.request.turns if turn.number == number)
     return (
         f"step {step + 1}{f' of plan {plan}' if plan != reader.assigned.plan else ''} (turn "
         f"{number})"
@@ -179,25 +182,25 @@ def _changed(diff: str) -> str:
     return f"+{added} -{removed} lines"
 
 
-def _planning_totals(events: Sequence[Event]) -> str:
+def _planning_totals(state: SessionState) -> str:
     """Return the cost of planning, and after the request the turns that its answer does not use."""
-    request = views.request(events)
+    request = state.request.events
     spent = views.orchestration_usage(request)
     every = sum((usage.input + usage.output for usage in views.usage(request).values()), 0)
     plans = [event for event in request if isinstance(event, Planned)]
-    cost = sum(views.price(plan, views.pool(events).get(plan.agent)) for plan in plans)
+    cost = sum(views.price(plan, state.pool.get(plan.agent)) for plan in plans)
     share = f", {100 * (spent.input + spent.output) / every:.0f} % of all tokens" if every else ""
     said = (
         f"planning: orchestration_input_tokens {spent.input} ({spent.cached} cached), "
         f"orchestration_output_tokens "
         f"{spent.output}, {money(cost)}{share}."
     )
-    if views.finished(events) is None:
+    if state.request.finished is None:
         return said
-    kept = _kept(events)
+    kept = _kept(state)
     thrown = [
         turn.number
-        for turn in views.turns(events)
+        for turn in state.request.turns
         if turn.assigned.plan and turn.number not in kept
     ]
     left = f"; thrown away: {_turns(thrown)}" if thrown else ""
@@ -208,17 +211,17 @@ def _turns(numbers: Sequence[int]) -> str:
     return f"turn{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
-def _kept(events: Sequence[Event]) -> set[int]:
+def _kept(state: SessionState) -> set[int]:
     """Turns the result rests on: the answer's, all that those read, and those whose changes
     stand.
     """
-    turns = {turn.number: turn for turn in views.turns(events)}
-    answer = views.answering_turn(events)
+    turns = {turn.number: turn for turn in state.request.turns}
+    answer = state.request.answering_turn
     waiting = [answer.number] if answer else []
     waiting += [
         turn.number for turn in turns.values() if turn.changes and not turn.assigned.worktree
     ]
-    waiting += [merge.chosen for merge in views.merges(events) if merge.chosen]
+    waiting += [merge.chosen for merge in state.request.merges if merge.chosen]
     kept: set[int] = set()
     while waiting:
         number = waiting.pop()
@@ -227,7 +230,7 @@ def _kept(events: Sequence[Event]) -> set[int]:
             sees = turns[number].assigned.sees
             apart = {
                 turn
-                for merge in views.merges(events)
+                for merge in state.request.merges
                 for turn in merge.turns
                 if turn != merge.chosen
             }
@@ -237,11 +240,11 @@ def _kept(events: Sequence[Event]) -> set[int]:
     return kept
 
 
-def plan_objects(events: Sequence[Event]) -> list[dict[str, object]]:
+def plan_objects(state: SessionState) -> list[dict[str, object]]:
     """The plans of the newest request of `events`, each step with the turns spent on it and what
     they were shown.
     """
-    every = views.turns(events)
+    every = state.request.turns
     return [
         {
             **workflow_text.workflow_object(plan),
@@ -252,14 +255,14 @@ def plan_objects(events: Sequence[Event]) -> list[dict[str, object]]:
                     "turn": turn.number,
                     "agent": turn.assigned.agent,
                     "came_to_something": views.is_done(turn),
-                    "shown": asdict(step_manifest(events, turn.number)),
-                    "saved": asdict(step_context.memory_savings(events, turn)),
+                    "shown": asdict(step_manifest(state.events, turn.number)),
+                    "saved": asdict(step_context.memory_savings(state.events, turn)),
                 }
                 for turn in every
                 if turn.assigned.plan == number
             ],
         }
-        for number, plan in enumerate(views.plans(events), start=1)
+        for number, plan in enumerate(state.request.plans, start=1)
     ]
 
 
@@ -273,7 +276,7 @@ def trace_text(records: Sequence[Recorded], session: str, width: int = 100) -> s
     for request in traced_requests(records):
         lines += ["", *_request(request, width)]
         lines += workflow_lines(
-            [record.event for record in records[: request.upto]], request.rows, width
+            SessionState([record.event for record in records[: request.upto]]), request.rows, width
         )
     if len(lines) == len(_head(records, session, width)):
         lines += ["", "nothing was asked in this session"]
@@ -473,7 +476,9 @@ def trace_json(records: Sequence[Recorded], session: str) -> str:
                         for event in request.undone
                     ],
                     "decisions": [_decision(row) for row in request.rows],
-                    "plans": plan_objects([record.event for record in records[: request.upto]]),
+                    "plans": plan_objects(
+                        SessionState([record.event for record in records[: request.upto]])
+                    ),
                 }
                 for request in traced_requests(records)
             ],

@@ -33,7 +33,7 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.live_events import Live, TextStreamed
-from fugu_cli.session.state import state_of
+from fugu_cli.session.state import SessionState, state_of
 from fugu_cli.session.verdicts import end_line
 
 
@@ -205,15 +205,15 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Dec
         if ran
         else None,
         checked=tuple(found for event in mine if (found := _checked(event)) is not None),
-        rows=_agent_cells(turn.assigned, events),
+        rows=_agent_cells(turn.assigned, SessionState(events)),
         roles=_role_cells(turn.assigned),
-        effort=_effort(turn.assigned.agent, events),
+        effort=_effort(turn.assigned.agent, SessionState(events)),
     )
 
 
-def _effort(agent: str, events: Sequence[Event]) -> str:
-    member = views.pool(events).get(agent)
-    return (views.asked_effort(events, member) or member.effort) if member is not None else ""
+def _effort(agent: str, state: SessionState) -> str:
+    member = state.pool.get(agent)
+    return (state.request.effort_for(member) or member.effort) if member is not None else ""
 
 
 def waited_for_user(events: Iterable[Event]) -> float:
@@ -239,12 +239,12 @@ def _checked(event: Event) -> bool | None:
     )
 
 
-def _agent_cells(event: Assigned, events: Sequence[Event]) -> tuple[ScoreCell, ...]:
+def _agent_cells(event: Assigned, state: SessionState) -> tuple[ScoreCell, ...]:
     scores = event.scores
     if scores is None:
         return ()
     masked = dict(scores.masked)
-    member = views.pool(events).get(event.agent)
+    member = state.pool.get(event.agent)
     own = {event.agent, member.slot if member else event.agent}
     return tuple(
         _cell(

@@ -38,7 +38,7 @@ from fugu_cli.session.live_events import (
     ThoughtStreamed,
     Waiting,
 )
-from fugu_cli.session.state import state_of
+from fugu_cli.session.state import SessionState, state_of
 from fugu_cli.session.verdicts import end_line
 from fugu_cli.ui import workflow_text
 from fugu_cli.ui.blocks import (
@@ -493,7 +493,7 @@ def event_block(event: Event, facts: Sequence[Event]) -> Block | None:
     """
     match event:
         case Planned():
-            return PlanBlock(event, workflow_text.round_reason(event, facts[:-1]))
+            return PlanBlock(event, workflow_text.round_reason(event, SessionState(facts[:-1])))
         case Failed():
             short, whole = (
                 first_line(event.message, FAILURE_CHARACTERS),

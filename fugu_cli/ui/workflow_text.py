@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fugu_cli.formatting import first_line
-from fugu_cli.session import views
-from fugu_cli.session.events import Event, Failed, Merged, Planned, WorkflowStep
+from fugu_cli.session.events import Failed, Merged, Planned, WorkflowStep
+from fugu_cli.session.state import SessionState
 
 
 def plan_title(event: Planned) -> str:
@@ -24,18 +24,18 @@ def plan_title(event: Planned) -> str:
     )
 
 
-def round_reason(event: Planned, before: Sequence[Event]) -> str:
+def round_reason(event: Planned, state: SessionState) -> str:
     """Why a workflow is planned again, from the facts before it; "" for the first one."""
     if event.round < 2 or event.within is not None:
         return ""
-    failed = [fact for fact in before if isinstance(fact, Failed)]
+    failed = [fact for fact in state.events if isinstance(fact, Failed)]
     judged = [
         verdict
-        for turn in views.turns(before)
-        if (verdict := views.verdict(before, turn)) is not None
+        for turn in state.request.turns
+        if (verdict := state.request.verdict(turn)) is not None
     ]
-    run = views.tests(before)
-    if blocker := views.acceptance_blocker(before):
+    run = state.request.tests
+    if blocker := state.request.acceptance_blocker:
         return blocker
     if run is not None and not run.passes:
         return "the tests fail"

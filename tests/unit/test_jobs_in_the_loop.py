@@ -19,6 +19,7 @@ from fugu_cli.session import views
 from fugu_cli.session.events import Asked, JobEnded, Member, Permitted, Role, ToolRan, Undone
 from fugu_cli.session.log import Log
 from fugu_cli.session.open_work import TodoItem
+from fugu_cli.session.state import SessionState
 from fugu_cli.tools.shell_commands import CommandContext
 from fugu_cli.wiring import build_harness, build_toolbox
 from tests.facts import CODER, SMALL, STRONG, asked, assigned, opened
@@ -79,7 +80,7 @@ def staged(root: Path, react: React, **more: object) -> tuple[Stage, Environment
     )  # type: ignore[arg-type]
     log = Log.memory()
     environment = stage.environment()
-    environment.workspace.jobs.attach(log.events, log.append)
+    environment.workspace.jobs.attach(log.state, log.append)
     return stage, environment, log
 
 
@@ -144,7 +145,7 @@ def test_a_draw_that_is_rolled_back_takes_its_jobs_with_it(tmp_path: Path) -> No
     )
     stage = replace(stage, coordinator=Cascade((several,), CoordinatorSettings(turns=1)))
     log, environment = Log.memory(), stage.environment()
-    environment.workspace.jobs.attach(log.events, log.append)
+    environment.workspace.jobs.attach(log.state, log.append)
 
     async def story() -> None:
         await stage.begin(log)
@@ -214,7 +215,7 @@ def _watched(found: Play) -> list[JobEnded]:
     """The ends of jobs up to the end of the request, of which none runs then."""
     told: list[JobEnded] = []
     environment = found.environment()
-    environment.workspace.jobs.attach((), told.append)
+    environment.workspace.jobs.attach(SessionState(), told.append)
 
     async def story() -> None:
         stage = found.stage()

@@ -147,7 +147,7 @@ def test_what_no_snapshot_holds_is_shown_undone_and_redone(project: Path) -> Non
         after = tree(project)
         assert (
             b"--- a/local.cfg\n+++ b/local.cfg\n@@ -1 +1 @@\n-keep\n+lost\n"
-            in await request_patch(environment.workspace, log.events)
+            in await request_patch(environment.workspace, log.state)
         )
         assert "-lost\n+keep\n" in await undo.undo_preview(log, environment.workspace)
         done = await undo.undo_request(log, environment.workspace)

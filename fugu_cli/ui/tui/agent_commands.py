@@ -22,12 +22,12 @@ from fugu_cli.formatting import (
 )
 from fugu_cli.messages import EFFORTS
 from fugu_cli.session import views
+from fugu_cli.session.state import SessionState
 from fugu_cli.ui.tui.screen_protocol import Choice
 from fugu_cli.ui.tui.session_commands import confirm_and_undo
 
 if TYPE_CHECKING:
     from fugu_cli.engine.context_use import ContextUse
-    from fugu_cli.session.events import Event
     from fugu_cli.tools.shell_commands import BackgroundJob
     from fugu_cli.ui.tui.session_controller import SessionController
 
@@ -98,12 +98,12 @@ async def retry_request(controller: SessionController, argument: str) -> None:
     """Take the newest request's changes back and ask it again, of one agent where it is named."""
     if controller.work.running:
         raise UsageError("a request is being worked on", hint="Esc stops it; then ask again")
-    asked = views.asked(controller.session.log.events)
+    asked = controller.session.log.state.request.asked
     if asked is None:
         raise UsageError("nothing was asked yet")
     if argument:
         _require_agent(controller, argument)
-    if views.changes(controller.session.log.events):
+    if controller.session.log.state.request.changes:
         question = "Take back what was done, and ask again?"
         if not await confirm_and_undo(controller, question):
             return
@@ -182,7 +182,7 @@ async def show_context(controller: SessionController, argument: str) -> None:
     uses = await asyncio.to_thread(
         context_use, session.log.events, session.team, session.environment
     )
-    last = next((turn.assigned.agent for turn in reversed(_turns(session.log.events))), "")
+    last = next((turn.assigned.agent for turn in reversed(_turns(session.log.state))), "")
     chosen = next((use for use in uses if use.agent == (argument or last)), uses[0])
     share = f" ({chosen.tokens / chosen.window:.0%})" if chosen.window else ""
     head = (
@@ -199,8 +199,8 @@ async def show_context(controller: SessionController, argument: str) -> None:
     )
 
 
-def _turns(events: Sequence[Event]) -> Sequence[views.Turn]:
-    return views.turns(events) if views.asked(events) is not None else ()
+def _turns(state: SessionState) -> Sequence[views.Turn]:
+    return state.request.turns if state.request.asked is not None else ()
 
 
 def _next_call(use: ContextUse) -> str:
@@ -342,7 +342,7 @@ async def _keep_key(controller: SessionController, provider: str) -> None:
         return
     where = await asyncio.to_thread(controller.opener.setup.keep_key, provider, key)
     session = controller.work.session
-    if session is None or (views.asked(session.log.events) is None and not controller.work.running):
+    if session is None or (session.log.state.request.asked is None and not controller.work.running):
         await controller.open(controller.opener.begin)
         controller.say(f"the key of {provider} is kept in {where}", "good")
     else:

@@ -14,7 +14,6 @@ from fugu_cli.app.event_text import call_target, describe_call
 from fugu_cli.app.modes import MODE_HELP, all_modes
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.extensions.skill_library import MCP_PROMPT, refuse_left_out
-from fugu_cli.session import views
 from fugu_cli.session.events import Replied, ToolRan
 from fugu_cli.ui.block_drawing import chunk_fragment
 from fugu_cli.ui.blocks import NoteBlock
@@ -194,8 +193,8 @@ async def show_permissions(controller: SessionController, argument: str) -> None
         lines += [f"{name}: {pattern}" for pattern in patterns]
     granted = [
         run.permitted.call
-        for facts in _requests(controller)
-        for turn in views.turns(facts)
+        for request in controller.session.log.state.requests
+        for turn in request.turns
         for run in turn.work
         if run.permitted.by == "session"
     ]
@@ -203,11 +202,6 @@ async def show_permissions(controller: SessionController, argument: str) -> None
     place = controller.session.permissions_file
     lines.append(f"Always-allowed rules are stored in {place}; remove a line there to revoke one.")
     controller.say("permissions", "plain", "\n".join(lines))
-
-
-def _requests(controller: SessionController) -> Sequence[Sequence[Event]]:
-    events = controller.session.log.events
-    return views.requests(events) if views.asked(events) else ()
 
 
 async def run_doctor(controller: SessionController, argument: str) -> None:
@@ -222,7 +216,7 @@ async def copy_answer(controller: SessionController, argument: str) -> None:
     if argument == "diff":
         text = await diff_of_request(controller)
     else:
-        text = views.answer(controller.session.log.events)
+        text = controller.session.log.state.request.answer
     if not text.strip():
         controller.say("there is nothing to copy yet")
         return

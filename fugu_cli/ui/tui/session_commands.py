@@ -24,7 +24,7 @@ from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.extensions.instruction_files import memory_file
 from fugu_cli.formatting import flatten, plural
 from fugu_cli.safety.redaction import LogRedactor
-from fugu_cli.session import log, store, views
+from fugu_cli.session import log, store
 from fugu_cli.session.events import FileEffects
 from fugu_cli.system import temp_dirs
 from fugu_cli.tools.diff import change_diffs
@@ -186,17 +186,13 @@ async def diff_of_request(controller: SessionController, *, all: bool = False) -
     Outside git only files that fugu's own tools changed are included, and only changes that still
     exist.
     """
-    workspace, requests = (
-        controller.session.environment.workspace,
-        views.requests(controller.session.log.events),
-    )
+    workspace = controller.session.environment.workspace
+    requests = controller.session.log.state.requests
     shown = requests if all else requests[-1:]
-    began = next((tree for facts in shown if (tree := views.start_snapshot(facts))), "")
+    began = next((request.start_snapshot for request in shown if request.start_snapshot), "")
     now = await workspace.history.snapshot() if began else None
     patch = (await workspace.patch(began, now)).decode("utf-8", "replace") if now else ""
-    beside = tuple(
-        change for facts in shown for change in views.unsnapshotted_changes(facts).values()
-    )
+    beside = tuple(change for request in shown for change in request.unsnapshotted_changes.values())
     more = workspace.history.standing(FileEffects(beside)).made.changes
     return patch + "".join((await change_diffs(workspace, more)).values())
 
@@ -241,7 +237,7 @@ BLAME_FRAGMENT_LINES = 40
 
 def changed_paths(controller: SessionController) -> Sequence[str]:
     """Files that the newest request changed."""
-    return tuple(views.changes(controller.session.log.events)) if controller.work.session else ()
+    return tuple(controller.session.log.state.request.changes) if controller.work.session else ()
 
 
 async def show_blame(controller: SessionController, argument: str) -> None:
@@ -491,7 +487,7 @@ async def trust_folder(controller: SessionController, argument: str) -> None:
         controller.say(folder_trust.ignored_note(opener), "warn")
     else:
         id = _session_id(controller)
-        if views.asked(controller.session.log.events) is None:
+        if controller.session.log.state.request.asked is None:
             await controller.open(opener.begin)
         else:
             await controller.work.close()

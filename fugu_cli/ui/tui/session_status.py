@@ -113,7 +113,7 @@ def _unavailable(work: RequestQueue) -> tuple[tuple[str, float], ...]:
 def parting_words(controller: StatusSources) -> str:
     """Return the exit message with the session's id, "" if nothing was asked."""
     session = controller.work.session
-    if session is None or session.log.path is None or views.asked(session.log.events) is None:
+    if session is None or session.log.path is None or session.log.state.request.asked is None:
         return ""
     id = session.log.path.stem
     return (

@@ -11,6 +11,7 @@ import pytest
 
 from fugu_cli.messages import Call
 from fugu_cli.session.events import JobEnded, ToolRan
+from fugu_cli.session.state import SessionState
 from fugu_cli.tools.bash import BASH
 from fugu_cli.tools.job_tools import JOB_OUTPUT, JOB_STOP
 from fugu_cli.tools.result import ToolResult
@@ -78,7 +79,7 @@ def test_a_job_answers_at_once_and_says_what_it_printed_since_it_was_asked_last(
 def test_a_stopped_job_ends_with_all_it_has_started(plain: Build) -> None:
     workspace = plain({})
     told: list[JobEnded] = []
-    workspace.jobs.attach((), told.append)
+    workspace.jobs.attach(SessionState(), told.append)
 
     async def story(use: Use) -> None:
         away = "(setsid nohup sleep 600 >/dev/null 2>&1 &)"
@@ -112,7 +113,7 @@ def test_a_stopped_job_ends_with_all_it_has_started(plain: Build) -> None:
 def test_no_job_outlives_its_session(plain: Build, way: str) -> None:
     workspace = plain({})
     told: list[JobEnded] = []
-    workspace.jobs.attach((), told.append)
+    workspace.jobs.attach(SessionState(), told.append)
 
     async def story(use: Use) -> None:
         await use("bash", command="sleep 600 & setsid sleep 600", background=True)
@@ -194,7 +195,7 @@ def test_a_job_of_a_session_taken_up_again_reads_ended_with_it(plain: Build) -> 
         ToolRan(turn=1, call=call, output="", ok=True, job="job2"),
         JobEnded(job="job2", command="serve", code=7),
     ]
-    workspace.jobs.attach(facts, lambda end: None)
+    workspace.jobs.attach(SessionState(facts), lambda end: None)
 
     async def story(use: Use) -> None:
         gone = ToolResult(text="[job1: ended with the session. Its output is not kept.]")

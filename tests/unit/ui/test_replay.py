@@ -4,6 +4,7 @@ from rich.text import Text
 
 from fugu_cli.engine.decision_replay import RecordedDecision, ReplayedDecision
 from fugu_cli.session.events import Assigned, Event, Finished, Scores
+from fugu_cli.session.state import SessionState
 from fugu_cli.ui.replay import ReplayReport, replay_lines, replay_object
 from tests.facts import POOL, asked, assigned, opened, replied
 
@@ -41,7 +42,7 @@ def plain(made: list[Text]) -> list[str]:
 
 
 def test_probabilities_margins_and_what_the_recorded_agent_was_given_stand_side_by_side() -> None:
-    assert plain(replay_lines(FACTS, report()))[3:] == [
+    assert plain(replay_lines(SessionState(FACTS), report()))[3:] == [
         "request 1: fix it",
         "turn  recorded      p    margin  again           p    margin  of recorded  same",
         "1     coder worker  .50  +0.500  strong worker   .70  +1.500  .20          role",
@@ -76,5 +77,9 @@ def test_programs_get_the_same() -> None:
 
 
 def test_a_session_without_decisions_says_so() -> None:
-    made = plain(replay_lines([opened(), asked()], ReplayReport("id", "trinity", "cascade", ())))
+    made = plain(
+        replay_lines(
+            SessionState([opened(), asked()]), ReplayReport("id", "trinity", "cascade", ())
+        )
+    )
     assert made[-1] == "there is no decision to compare"

@@ -19,6 +19,7 @@ from fugu_cli.session.events import (
     Recorded,
     Replied,
 )
+from fugu_cli.session.state import SessionState
 from fugu_cli.ui.json_output import (
     EXIT_CODES,
     SUBTYPES,
@@ -169,9 +170,13 @@ def test_nothing_but_success_is_success() -> None:
 
 
 def test_a_request_that_is_not_finished_ended_as_the_caller_says() -> None:
-    assert run_ending(example.events(), RunEnding("failed", "x")) == RunEnding("accepted", "")
-    assert run_ending(example.opening(), RunEnding("failed", "x")) == RunEnding("failed", "x")
-    assert run_ending(example.opening()).reason == "interrupted"
+    assert run_ending(SessionState(example.events()), RunEnding("failed", "x")) == RunEnding(
+        "accepted", ""
+    )
+    assert run_ending(SessionState(example.opening()), RunEnding("failed", "x")) == RunEnding(
+        "failed", "x"
+    )
+    assert run_ending(SessionState(example.opening())).reason == "interrupted"
 
 
 def test_results_of_tests_that_are_older_than_a_change_are_not_claimed() -> None:

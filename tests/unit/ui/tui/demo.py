@@ -176,7 +176,7 @@ class DemoSessionOpener:
             )
         agents = {name: _agent(name, text, log) for name, text in self.scripts.items()}
         workspace = Workspace(self.root, self.data / "snapshots" / self.root.name)
-        workspace.jobs.attach(log.events, log.append)
+        workspace.jobs.attach(log.state, log.append)
         config = Config(coordinator="cascade", data_dir=self.data)
 
         def decide(config: Config) -> Coordinator:
