@@ -146,8 +146,8 @@ def _torch() -> Finding:
     lacking = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
     if lacking:
         advice = (
-            f"the rule `cascade` decides instead; {installing(*lacking)} gives the learned "
-            f"coordinator"
+            f"success rates and costs decide without it, the kind of a request is not read; "
+            f"{installing(*lacking)} reads it"
         )
         return Finding("note", "torch", f"{' and '.join(lacking)} not installed", advice)
     return Finding("ok", "torch", f"{importlib.metadata.version('torch')}")

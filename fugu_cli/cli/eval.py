@@ -13,6 +13,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from fugu_cli.coordinators import Coordinator
     from fugu_cli.coordinators.backbone import Backbone
     from fugu_cli.coordinators.checkpoint import Checkpoint
+    from fugu_cli.coordinators.skills import SkillTable
 
 
 def load_problems(
@@ -286,42 +288,100 @@ SMALLEST_POOL, LARGEST_POOL = 2, 5
 
 
 def _play_outcomes(flags: EvalFlags) -> int:
-    """Print the comparison: exit code 0, or 3 where the checkpoint was played and does not pass the
-    gate. Raises UsageError, and ConfigError for a file that holds no outcomes of these models."""
-    from fugu_cli.config.known_models import vendor_of
-    from fugu_cli.coordinators.composed import ComposedHead
-    from fugu_cli.coordinators.trinity import Trinity
-    from fugu_cli.training.evaluation import outcome_replay
-
-    suites, models, arms = flags.suites or (), flags.models or (), flags.arms or ()
-    if len(suites) != 1 or not suites[0].startswith(OUTCOMES_PREFIX):
+    """Play recorded outcomes: with the named models as the pool, else the gate on drawn pools."""
+    suites = flags.suites or ()
+    files = [Path(word.removeprefix(OUTCOMES_PREFIX)) for word in suites]
+    if not all(word.startswith(OUTCOMES_PREFIX) for word in suites):
         raise UsageError(
-            "recorded outcomes are played alone, one file at a time", hint="fugu eval outcomes:FILE"
+            "recorded outcomes are played alone, without other tasks",
+            hint="fugu eval outcomes:FILE",
         )
-    if not SMALLEST_POOL <= len(set(models)) <= LARGEST_POOL:
-        raise UsageError(
-            f"a pool of {SMALLEST_POOL} to {LARGEST_POOL} models is needed",
-            hint=f"fugu eval {suites[0]} --model NAME --model NAME",
-        )
-    if set(arms) - {LEARNED_ARM}:
+    if set(flags.arms or ()) - {LEARNED_ARM}:
         raise UsageError(
             f"on recorded outcomes the rules are always played, and only {LEARNED_ARM} can be "
             f"added",
             hint=f"--arm {LEARNED_ARM}",
         )
-    tasks = outcome_replay.read_outcomes(Path(suites[0].removeprefix(OUTCOMES_PREFIX)), models)
+    return _play_pool(flags, files) if flags.models else _play_gate(flags, files)
+
+
+def _play_pool(flags: EvalFlags, files: Sequence[Path]) -> int:
+    """Print what each way solves and spends with one pool. Raises UsageError, and ConfigError for a
+    file that holds no outcomes of these models.
+    """
+    from fugu_cli.config.known_models import vendor_of
+    from fugu_cli.coordinators.composed import ComposedHead
+    from fugu_cli.coordinators.trinity import Trinity
+    from fugu_cli.training.evaluation import outcome_replay
+
+    models = flags.models or ()
+    if len(files) != 1:
+        raise UsageError(
+            "a pool is played on one file at a time", hint=f"fugu eval outcomes:{files[0]}"
+        )
+    if not SMALLEST_POOL <= len(set(models)) <= LARGEST_POOL:
+        raise UsageError(
+            f"a pool of {SMALLEST_POOL} to {LARGEST_POOL} models is needed",
+            hint=f"fugu eval outcomes:{files[0]} --model NAME --model NAME",
+        )
+    tasks = outcome_replay.read_outcomes(files[0], models)
     members = outcome_replay.members_of(tasks, {name: vendor_of(name) for name in models})
     learned: Coordinator | None = None
     config = current_config().config
-    if arms and config.checkpoint is None:
-        learned = ComposedHead(members, outcome_replay.SETTINGS)
-    elif arms:
+    if flags.arms and config.checkpoint is None:
+        learned = ComposedHead(members, outcome_replay.SETTINGS, table=_skills(flags))
+    elif flags.arms:
         parts = load_learned(config, members, f"leave out --arm {LEARNED_ARM}")
         reader = outcome_replay.ReadingOnce(parts[0].meta, lambda: parts)
         learned = Trinity(reader, members, outcome_replay.SETTINGS)
     cells = outcome_replay.play_tasks(members, tasks, learned)
     print(outcome_replay.report(members, tasks, cells), end="")
-    return NOT_PASSED if learned and outcome_replay.gate_failures(LEARNED_ARM, cells) else 0
+    return 0
+
+
+def _play_gate(flags: EvalFlags, files: Sequence[Path]) -> int:
+    """Print whether the coordinator passes that decides without a checkpoint: exit code 0, or 3
+    where it does not. Raises UsageError and ConfigError.
+    """
+    from fugu_cli.coordinators.composed import ComposedHead
+    from fugu_cli.training.evaluation import default_gate
+    from fugu_cli.training.evaluation.outcome_replay import SETTINGS
+
+    if current_config().config.checkpoint is not None:
+        raise UsageError(
+            "the gate draws pools, and a checkpoint is made for one pool",
+            hint=f"name that pool's models: --model NAME --model NAME --arm {LEARNED_ARM}; or leave "
+            f"the checkpoint out",
+        )
+    table = _skills(flags)
+    recorded_sets = [default_gate.read_recorded_set(path) for path in files]
+    plays = {}
+    for recorded in recorded_sets:
+        pools = default_gate.draw_pools(recorded, default_gate.POOLS, flags.pool_seed)
+        plays_of = []
+        for number, pool in enumerate(pools, start=1):
+            say_progress(f"{recorded.name}: pool {number} of {len(pools)}: {', '.join(pool)}")
+            build = partial(ComposedHead, settings=SETTINGS, table=table)
+            plays_of.append(default_gate.play_pool(recorded, pool, {LEARNED_ARM: build}))
+        plays[recorded.name] = plays_of
+    result = default_gate.judge(plays, LEARNED_ARM)
+    print(default_gate.gate_text(result), end="")
+    return 0 if result.passes else NOT_PASSED
+
+
+def _skills(flags: EvalFlags) -> SkillTable | None:
+    """Return the table of skills that was named, None for the one that ships."""
+    from fugu_cli.coordinators.skills import read_table
+
+    if flags.skills is None:
+        return None
+    try:
+        return read_table(flags.skills)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{flags.skills}: not a table of skills: {error!r}",
+            hint="tests/benchmarks/skills_fit.py writes one",
+        ) from error
 
 
 def _eval_settings(flags: EvalFlags) -> dict[str, Any]:

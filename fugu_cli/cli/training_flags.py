@@ -102,6 +102,13 @@ class EvalFlags(RolloutFlags):
         list[str] | None,
         option("--model", help="with outcomes:FILE: whom the pool has; repeatable", metavar="NAME"),
     ] = None
+    skills: Annotated[
+        Path | None,
+        option("--skills", help="with outcomes:FILE: skills, not those that ship", metavar="FILE"),
+    ] = None
+    pool_seed: Annotated[
+        str, option("--pool-seed", help="with outcomes:FILE: draws the pools (gate)", metavar="S")
+    ] = "gate"
     seeds: Annotated[
         int, option("--seeds", help="repetitions of every task (1)", metavar="N", least=1)
     ] = 1

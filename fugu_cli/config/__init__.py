@@ -100,12 +100,10 @@ class Config(ConfigTable):
     fugu finds it.
     """
 
-    coordinator: str = "cascade"
-    """who decides: cascade, trinity (where a checkpoint or backbone is named), random or
-    single:NAME
-    """
+    coordinator: str = "trinity"
+    """who decides: trinity (success rates and costs), cascade, random or single:NAME"""
     checkpoint: ConfigPath | None = None
-    """a coordinator checkpoint; the shipped one when left out"""
+    """a coordinator checkpoint; without one success rates and costs decide"""
     backbone: ConfigPathOrId | None = None
     """a folder or hub id of the coordinator's backbone; the embedded one when left out"""
     roles: bool = True

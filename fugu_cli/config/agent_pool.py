@@ -115,29 +115,25 @@ SERVICES = (
         "deepseek",
         "DEEPSEEK_API_KEY",
         "https://api.deepseek.com/v1",
-        (("cheap", "deepseek-v4-flash"), ("strong", "deepseek-v4-pro")),
+        (("cheap", "deepseek-v4-flash"),),
     ),
     KnownService(
         "mistral",
         "MISTRAL_API_KEY",
         "https://api.mistral.ai/v1",
-        (
-            ("cheap", "mistral-small-latest"),
-            ("middle", "mistral-large-4"),
-            ("strong", "mistral-medium-latest"),
-        ),
+        (("cheap", "mistral-small-latest"), ("strong", "mistral-large-4")),
     ),
     KnownService(
         "xai",
         "XAI_API_KEY",
         "https://api.x.ai/v1",
-        (("cheap", "grok-4-1-fast-reasoning"), ("middle", "grok-4.3"), ("strong", "grok-4.7")),
+        (("cheap", "grok-4.3"), ("strong", "grok-4.7")),
     ),
     KnownService(
         "moonshot",
         "MOONSHOT_API_KEY",
         "https://api.moonshot.ai/v1",
-        (("cheap", "kimi-k2.5"), ("middle", "kimi-k2.7-code"), ("strong", "kimi-k3.1-pro")),
+        (("cheap", "kimi-k2.7-code"), ("strong", "kimi-k3.1-pro")),
     ),
     KnownService(
         "zai",
@@ -176,7 +172,6 @@ SERVICES = (
         "https://api.together.xyz/v1",
         (
             ("cheap", "deepseek-ai/DeepSeek-V4.1-Flash"),
-            ("middle", "deepseek-ai/DeepSeek-V4-Pro-0813"),
             ("strong", "moonshotai/Kimi-K3.1-Pro"),
         ),
         prefixed=True,
@@ -187,7 +182,6 @@ SERVICES = (
         "https://api.fireworks.ai/inference/v1",
         (
             ("cheap", "accounts/fireworks/models/deepseek-v4-flash"),
-            ("middle", "accounts/fireworks/models/glm-5p2"),
             ("strong", "accounts/fireworks/models/kimi-k3"),
         ),
         prefixed=True,
@@ -196,7 +190,7 @@ SERVICES = (
         "cerebras",
         "CEREBRAS_API_KEY",
         "https://api.cerebras.ai/v1",
-        (("cheap", "gpt-oss-120b"), ("middle", "qwen-3.8-27b"), ("strong", "zai-glm-4.7")),
+        (("cheap", "gpt-oss-120b"), ("strong", "qwen-3.8-27b")),
         prefixed=True,
     ),
     KnownService(

@@ -48,13 +48,15 @@ FAMILIES = {
     "moonshot": r"kimi|moonshot",
     "zai": r"\bglm",
     "alibaba": r"qwen|qwq|qvq",
-    "meta": r"llama",
+    "meta": r"llama|\bmuse-",
     "minimax": r"minimax",
     "microsoft": r"\bphi-?\d",
     "amazon": r"\bnova-(?:micro|lite|pro|premier)",
     "cohere": r"\bcommand-",
     "nvidia": r"nemotron",
     "ibm": r"granite",
+    "xiaomi": r"\bmimo",
+    "stepfun": r"\bstep-\d",
 }
 """Vendors, and how their models are called."""
 _FAMILY = re.compile(
@@ -120,6 +122,18 @@ def context_of(provider: str, model: str, base_url: str = "") -> int | None:
 
     found = _calculation(Usage(input_tokens=PROBE, output_tokens=0), provider, model, base_url)
     return found.model.context_window if found is not None else None
+
+
+def is_deprecated(provider: str, model: str, base_url: str = "") -> bool:
+    """Return whether the list says that a model is deprecated where it is served; False where it
+    does not know the model. The arguments are those of `price_of`.
+    """
+    if not _may_be_listed(provider, model, base_url):
+        return False
+    from genai_prices import Usage
+
+    found = _calculation(Usage(input_tokens=PROBE, output_tokens=0), provider, model, base_url)
+    return found is not None and bool(found.model.deprecated)
 
 
 def is_assumed(provider: str, model: str, base_url: str) -> bool:

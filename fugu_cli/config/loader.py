@@ -52,16 +52,12 @@ class ConfigLayer:
 
 
 def merge_layers(layers: Sequence[ConfigLayer]) -> Config:
-    """The layers laid over one another, the last on top. Who names a checkpoint or a backbone means
-    trinity.
-    """
+    """Return the layers laid over one another, the last on top."""
     values: dict[str, object] = {}
     for layer in layers:
         for key in layer.config.model_fields_set:
             value = getattr(layer.config, key)
             values[key] = _over(values.get(key), value) if key in ADDING else value
-    if values.get("checkpoint") or values.get("backbone"):
-        values.setdefault("coordinator", "trinity")
     return Config().model_copy(update=values)
 
 

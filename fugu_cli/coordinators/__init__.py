@@ -1,7 +1,9 @@
-"""Coordinators: given the log, what happens next? Holds the `Coordinator` protocol, the decisions
-there are, and the settings that all coordinators share. `trinity.py` is the default (a learned
-head); `rules.py` needs no model; `conductor/` plans whole workflows. A coordinator is a function of
-the log: it has no memory and runs nothing itself.
+"""Coordinators: given the log, what happens next?
+
+Holds the `Coordinator` protocol, the decisions there are, and the settings that all coordinators
+share. `composed.py` is the default (success rates, costs and the kind of a request); `trinity.py`
+decides with a checkpoint; `rules.py` needs no model; `conductor/` plans whole workflows. A
+coordinator is a function of the log: it has no memory and runs nothing itself.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ read there afterwards. Where it cannot be asked, the kinds of earlier requests s
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -45,6 +46,7 @@ from fugu_cli.session import views
 from fugu_cli.session.events import (
     AgentEstimate,
     Assigned,
+    BudgetLeft,
     DecisionTimings,
     Event,
     Exclusion,
@@ -62,8 +64,12 @@ TEMPERATURE = 0.05
 USUAL_RUN_TOKENS = 80_000
 """Tokens of one turn at the blended price, where an agent has no turns of its own: USD 0.28 for
 GPT-5 and 0.72 for Claude Opus 4.5, as on SWE-bench Verified."""
+TWO_TO_ONE = 0.43
+"""Standard errors from which the odds are two to one that a difference has its sign."""
 ABOUT_ONE_PRICE = 1.25
 """Costs within this factor are about the same."""
+NOT_CARRIED = -1.0
+"""Value of an agent whose run costs more than the budget leaves: far below what any list is worth."""
 VERIFIER_TURNS = 1
 """Turns of the limit that are kept for a Verifier."""
 
@@ -210,7 +216,7 @@ class _Decision:
         candidates = [member for member in able if member.name not in barred]
         scores = {
             member.name: sum(
-                weight * values[kind].get(member.name, -1.0)
+                weight * values[kind].get(member.name, NOT_CARRIED)
                 for kind, weight in kinds.weights.items()
             )
             for member in self._members
@@ -250,8 +256,11 @@ class _Decision:
         failed = [
             member.name for member in action_space.members_so_far(self._events, self._members)
         ]
+        # an agent that may still act is worth asking though its usual run costs more than is left
+        cheapest = min(self._costs[member.name] for member in able)
         limits = ListLimits(
             attempts=max(self._settings.turns - VERIFIER_TURNS, 1),
+            budget=max(budget_left(self._events), cheapest),
             dearest_run=max(self._costs.values()),
         )
         return {
@@ -365,24 +374,60 @@ class _Decision:
         if role == "thinker":
             return max(candidates, key=lambda member: self._rate(member, kinds))
         best = max(candidates, key=lambda member: scores[member.name])
-        # a difference that nobody can see is worth no money, and who is little known is tried
         worked = action_space.members_so_far(self._events, self._members)
-        if best in worked:
+        fresh = [
+            member
+            for member in candidates
+            if member not in worked and is_carried(scores[member.name])
+        ]
+        if best not in fresh:
             return best
+        cheaper = self._cheapest_alike(best, fresh, scores, kinds)
+        return self._least_known_alike(cheaper, fresh, scores, kinds)
+
+    def _cheapest_alike(
+        self,
+        best: Member,
+        fresh: Sequence[Member],
+        scores: Mapping[str, float],
+        kinds: _Kinds,
+    ) -> Member:
+        """Return `best`, or a cheaper agent where the odds that `best` is right more often are
+        less than two to one. Of several at about the lowest price the most valuable one is taken.
+        """
         best_rate = self._typical_rate(best, kinds)
         alike = [
             member
-            for member in candidates
-            if member not in worked
-            and not can_tell_apart(self._typical_rate(member, kinds), best_rate)
-            and self._costs[member.name] <= self._costs[best.name] * ABOUT_ONE_PRICE
+            for member in fresh
+            if self._costs[member.name] <= self._costs[best.name]
+            and not can_tell_apart(self._typical_rate(member, kinds), best_rate, TWO_TO_ONE)
         ]
-        cheapest = min(self._costs[member.name] for member in alike)
-        near = [
-            member for member in alike if self._costs[member.name] <= cheapest * ABOUT_ONE_PRICE
+        lowest = min(self._costs[member.name] for member in alike)
+        near = [member for member in alike if self._costs[member.name] <= lowest * ABOUT_ONE_PRICE]
+        return max(near, key=lambda member: scores[member.name])
+
+    def _least_known_alike(
+        self,
+        chosen: Member,
+        fresh: Sequence[Member],
+        scores: Mapping[str, float],
+        kinds: _Kinds,
+    ) -> Member:
+        """Return `chosen`, or an agent of about its price with fewer outcomes that may be as good:
+        trying it costs little and tells much. Where nobody has outcomes this changes nothing.
+        """
+        rate, cost = self._typical_rate(chosen, kinds), self._costs[chosen.name]
+        known = round(self._own_outcomes(chosen))
+        alike = [
+            member
+            for member in fresh
+            if round(self._own_outcomes(member)) < known
+            and cost / ABOUT_ONE_PRICE <= self._costs[member.name] <= cost * ABOUT_ONE_PRICE
+            and not can_tell_apart(self._typical_rate(member, kinds), rate)
         ]
         return min(
-            near, key=lambda member: (round(self._own_outcomes(member)), -scores[member.name])
+            alike or [chosen],
+            key=lambda member: (round(self._own_outcomes(member)), -scores[member.name]),
         )
 
     def _choose_verifier(self, candidates: Sequence[Member], kinds: _Kinds) -> Member:
@@ -412,13 +457,14 @@ class _Decision:
         scores: Mapping[str, float],
         able: Sequence[Member],
     ) -> AgentEstimate:
+        value = scores[member.name]
         return AgentEstimate(
             agent=member.name,
             success_rate=round(self._rate(member, kinds), 3),
             own_outcomes=round(self._own_outcomes(member), 1),
             source=self._typical_rate(member, kinds).source,
             run_cost=None if member.price is None else round(self._costs[member.name], 4),
-            value=round(scores[member.name], 4) if member in able else None,
+            value=round(value, 4) if member in able and is_carried(value) else None,
         )
 
     def _reason(
@@ -454,6 +500,21 @@ def recorded_kinds(events: Sequence[Event]) -> dict[Kind, float] | None:
         if isinstance(event, Assigned) and event.scores and event.scores.kinds:
             return _by_kind(event.scores.kinds)
     return None
+
+
+def is_carried(value: float) -> bool:
+    """Return whether a value is one of an agent that the budget carries."""
+    return value > NOT_CARRIED / 2
+
+
+def budget_left(events: Sequence[Event]) -> float:
+    """Return what the newest request's budgets left before this decision (USD), infinite without
+    a budget.
+    """
+    for event in reversed(views.request(events)):
+        if isinstance(event, BudgetLeft):
+            return event.dollars
+    return math.inf
 
 
 def kind_shares(known: OutcomesKnown) -> dict[Kind, float]:

@@ -43,8 +43,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class ListLimits:
-    """The limits of a list: attempts left, money left (USD), and the cost of one run of the pool's
-    dearest agent (USD), in which costs are measured.
+    """The limits of a list: attempts of the request in all, money left (USD), and the cost of one run
+    of the pool's dearest agent (USD), in which costs are measured.
     """
 
     attempts: int
@@ -119,17 +119,17 @@ class _Search:
         """Return the value of the best list that goes on with `name`."""
         rates = self.rates(name, failed)
         solved = sum(weight * rate for weight, rate in zip(weights, rates, strict=True))
-        refused = [weight * _refused(rate) for weight, rate in zip(weights, rates, strict=True)]
-        refusal = sum(refused)
         value = solved * CHECK_PASSES_RIGHT - COST_WEIGHT * self._costs[name] / self._unit
-        if attempts_made + 1 < self._limits.attempts:
-            value += refusal * self._best_value(
-                tuple(sorted((*failed, name))),
-                attempts_made + 1,
-                _normalised(refused),
-                budget - self._costs[name],
-            )
-        return value
+        if attempts_made + 1 >= self._limits.attempts:
+            return value
+        refused = [weight * _refused(rate) for weight, rate in zip(weights, rates, strict=True)]
+        going_on = self._best_value(
+            tuple(sorted((*failed, name))),
+            attempts_made + 1,
+            _normalised(refused),
+            budget - self._costs[name],
+        )
+        return value + sum(refused) * going_on
 
     def _best_value(
         self, failed: tuple[str, ...], attempts_made: int, weights: Sequence[float], budget: float

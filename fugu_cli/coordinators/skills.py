@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from fugu_cli.session.events import Member, OutcomeCount
 
@@ -72,6 +72,10 @@ EFFORT = re.compile(
     r"(?:max|xhigh|high|medium|low|minimal)(?:[- ](?:effort|\d+k))?)(?: mode)?\)?$",
     re.IGNORECASE,
 )
+REGION_AND_VENDOR = re.compile(r"^(?:global|us|eu|apac)\.[a-z]+\.")
+"""What Amazon Bedrock writes before a model's name."""
+VERSION_POINT = re.compile(r"(?<=\d)p(?=\d)")
+"""Fireworks writes `5p2` for 5.2."""
 RELEASE_WORDS = re.compile(r"-(?:preview|instruct|base|chat|latest|exp|it|fp8|api)(?=-|$)")
 
 
@@ -147,8 +151,16 @@ class SkillTable:
 @functools.cache
 def shipped_table() -> SkillTable:
     """Read the table beside this module."""
-    text = (Path(__file__).parent / "data" / "skills.json").read_text(encoding="utf-8")
-    data = json.loads(text)
+    return read_table(Path(__file__).parent / "data" / "skills.json")
+
+
+def read_table(path: Path) -> SkillTable:
+    """Read a table that `tests/benchmarks/skills_fit.py` has written."""
+    return table_from(json.loads(path.read_text(encoding="utf-8")))
+
+
+def table_from(data: Mapping[str, Any]) -> SkillTable:
+    """Return a table from its JSON."""
     return SkillTable(
         models={name: tuple(row) for name, row in data["models"].items()},
         vendors={name: tuple(row) for name, row in data["vendors"].items()},
@@ -186,7 +198,8 @@ def success_rate(
     posterior = (weight * rate + successes) / (weight + trials)
     spread = max(posterior * (1 - posterior), 0.01)
     own_trials = sum(count.trials for count in own)
-    error = math.sqrt(spread / (spread / prior.error**2 + own_trials))
+    # the error of a mean of the prior and own outcomes, weighted as the rate weights them
+    error = math.hypot(weight * prior.error, math.sqrt(own_trials * spread)) / (weight + own_trials)
     return SuccessRate(posterior, weight + trials, own_trials, prior.source, error)
 
 
@@ -208,9 +221,9 @@ def run_cost(
     return (usual + spent) / (1 + turns)
 
 
-def can_tell_apart(first: SuccessRate, second: SuccessRate) -> bool:
-    """Return whether the difference of two rates is larger than its uncertainty."""
-    return abs(first.rate - second.rate) > math.hypot(first.error, second.error)
+def can_tell_apart(first: SuccessRate, second: SuccessRate, errors: float = 1.0) -> bool:
+    """Return whether two rates differ by more than so many standard errors of their difference."""
+    return abs(first.rate - second.rate) > errors * math.hypot(first.error, second.error)
 
 
 def canonical_model(name: str) -> tuple[str, str | None]:
@@ -230,7 +243,8 @@ def canonical_model(name: str) -> tuple[str, str | None]:
                 effort = named.group() if named else effort
             text = text[: match.start()]
         text = DATE.sub("", text)
-    text = text.replace(".", "-")
+    text = REGION_AND_VENDOR.sub("", text)
+    text = VERSION_POINT.sub("-", text.replace(".", "-"))
     text = re.sub(r"-\(.*\)$", "", text)
     text = RELEASE_WORDS.sub("", text)
     text = re.sub(r"^claude-(\d+(?:-\d)?)-(opus|sonnet|haiku)", r"claude-\2-\1", text)

@@ -14,7 +14,15 @@ from fugu_cli.messages import Prompt
 from fugu_cli.providers import Pause
 from fugu_cli.providers.circuit_breaker import COOLDOWN_SECONDS, SHORT_WAIT, CircuitBreaker
 from fugu_cli.session import spending, views
-from fugu_cli.session.events import Event, Exclusion, Failed, Finished, Masked, Member
+from fugu_cli.session.events import (
+    BudgetLeft,
+    Event,
+    Exclusion,
+    Failed,
+    Finished,
+    Masked,
+    Member,
+)
 from fugu_cli.session.live_events import Live, Retried, Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Limit
@@ -182,6 +190,17 @@ def record_exclusions(
     probed = next_try.agent if next_try is not None and next_try.probe else ""
     if probed or exclusions.keys() != excluded.keys():
         log.append(Masked(agents=tuple(sorted(exclusions.items())), probed=probed))
+
+
+def record_budget(log: Log, limit: Limit) -> None:
+    """Write down what the tightest budget leaves, where that has changed in the request."""
+    remaining = spending.remaining_budget(log.events, spending.budgets_of(limit))
+    if remaining is None:
+        return
+    left = BudgetLeft(dollars=round(max(remaining[0], 0.0), 6))
+    recorded = [event for event in views.request(log.events) if isinstance(event, BudgetLeft)]
+    if recorded[-1:] != [left]:
+        log.append(left)
 
 
 OtherAgents = Literal["soon", "now", "none"]

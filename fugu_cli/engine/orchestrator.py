@@ -153,6 +153,7 @@ def _due_attachment(place: TurnContext) -> Call | None:
 async def _decided(place: TurnContext) -> None:
     """Ask the coordinator and do what it decides."""
     log, environment = place.log, place.environment
+    availability.record_budget(log, environment.limits.budget)
     decision: Decision = await availability.decide(log, place.team, over_budget_agents(place))
     match decision:
         case Finished():

@@ -266,6 +266,15 @@ class OutcomesKnown(Value):
     kinds: tuple[tuple[str, float], ...] = ()
 
 
+class BudgetLeft(Value):
+    """What the tightest budget leaves (USD), written before a decision where a budget is set and
+    the amount has changed.
+    """
+
+    type: Literal["budget_left"] = "budget_left"
+    dollars: float
+
+
 class KindRead(Value):
     """The kind of a request, read from its words after it was decided without.
 
@@ -688,6 +697,7 @@ Event = Annotated[
     | Merged
     | Masked
     | OutcomesKnown
+    | BudgetLeft
     | KindRead
     | Failed
     | Compacted

@@ -109,7 +109,7 @@ def test_a_kept_key_is_forgotten(place: Place) -> None:
 def test_a_kept_key_brings_its_providers_agents(place: Place) -> None:
     keep(place)
     names = [line.split()[0] for line in place.fugu("pool").out.splitlines()]
-    assert names[:4] == ["name", "grok-4-1-fast-reasoning", "grok-4.3", "grok-4.7"]
+    assert names[:3] == ["name", "grok-4.3", "grok-4.7"]
 
 
 @pytest.mark.parametrize(

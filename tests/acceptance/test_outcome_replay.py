@@ -90,7 +90,7 @@ def test_the_same_command_says_the_same(place: Place, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["outcomes:{file}"], "a pool of 2 to 5 models is needed"),
+        (["outcomes:{file}"], "2 models were run on 98% of its tasks, 5 are needed"),
         (
             ["outcomes:{file}", "--model", CHEAP, "--model", CHEAP],
             "a pool of 2 to 5 models is needed",
@@ -99,8 +99,9 @@ def test_the_same_command_says_the_same(place: Place, tmp_path: Path) -> None:
             ["outcomes:{file}", "--model", CHEAP, "--model", "o9"],
             "no outcomes of o9; there are claude-large, gpt-mini",
         ),
-        (["outcomes:{file}", "tasks", "--model", CHEAP], "one file at a time"),
-        (["tasks", "--model", CHEAP], "one file at a time"),
+        (["outcomes:{file}", "tasks", "--model", CHEAP], "without other tasks"),
+        (["tasks", "--model", CHEAP], "without other tasks"),
+        (["outcomes:{file}", "outcomes:{bad}", "--model", CHEAP], "on one file at a time"),
         (["outcomes:{file}x", "--model", CHEAP, "--model", DEAR], "the outcomes cannot be read"),
         (
             ["outcomes:{bad}", "--model", CHEAP, "--model", DEAR],

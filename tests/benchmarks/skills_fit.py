@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fugu_cli.config.known_models import vendor_of
 from fugu_cli.coordinators.skills import canonical_model
 
 EFFORT_LOGITS = {
@@ -194,40 +195,7 @@ FAIR_BOARDS = {
 MIXED_ERROR = 0.35
 """Logits by which a kind's difficulty is uncertain where it has boards of its own."""
 UNBOARDED_ERROR = 0.8
-VENDOR_WORDS = {
-    "claude": "anthropic",
-    "gpt": "openai",
-    "o1": "openai",
-    "o3": "openai",
-    "o4": "openai",
-    "codex": "openai",
-    "gemini": "google",
-    "gemma": "google",
-    "grok": "xai",
-    "deepseek": "deepseek",
-    "qwen": "qwen",
-    "qwq": "qwen",
-    "kimi": "moonshot",
-    "glm": "zai",
-    "llama": "meta",
-    "muse": "meta",
-    "mistral": "mistral",
-    "devstral": "mistral",
-    "codestral": "mistral",
-    "magistral": "mistral",
-    "minimax": "minimax",
-    "command": "cohere",
-    "nova": "amazon",
-    "phi": "microsoft",
-    "nemotron": "nvidia",
-    "mimo": "xiaomi",
-    "step": "stepfun",
-}
-
-
-def vendor_of(model: str) -> str:
-    """Return the vendor that a model's name tells, "" where it tells none."""
-    return next((vendor for word, vendor in VENDOR_WORDS.items() if model.startswith(word)), "")
+"""The same where it has none."""
 
 
 def derived_table(figures: Sequence[Figure], least: int = 2) -> dict[str, object]:

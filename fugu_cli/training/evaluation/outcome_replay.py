@@ -1,5 +1,5 @@
 """Coordinators on recorded outcomes: whom they would have asked, what that would have cost and
-solved. No agent is called. `gate_failures` says what a learned coordinator must reach.
+solved. No agent is called. `default_gate.py` judges by this which coordinator decides by default.
 
 Stands beside `runner.py`, which measures real sessions. The cascade and a checkpoint decide as they
 do in a session: from a log, in which every Worker's turn that the check refused has failed. They
@@ -14,25 +14,29 @@ import asyncio
 import functools
 import gzip
 import json
+import math
 import random
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
 from fugu_cli.coordinators import Coordinator, CoordinatorSettings, action_space
+from fugu_cli.coordinators.composed import USUAL_RUN_TOKENS, ComposedHead, expected_costs
 from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.coordinators.trinity import HeadReader, ReadTranscript
 from fugu_cli.errors import ConfigError
-from fugu_cli.messages import Call
+from fugu_cli.messages import EFFORTS, Call
 from fugu_cli.session.events import (
     BUDGET,
     EVIDENCE,
     Asked,
     Assigned,
+    BudgetLeft,
     Event,
     Exclusion,
     FileChange,
@@ -76,8 +80,31 @@ class OutcomeTask:
 
 
 def read_outcomes(path: Path, models: Sequence[str]) -> list[OutcomeTask]:
-    """The tasks of a file (JSONL, perhaps gzipped) on which all `models` were run. A line's
-    `outcomes` hold for a model one run, or `runs`. Raises ConfigError."""
+    """Return the tasks of a file on which all `models` were run, with their runs alone. Raises
+    ConfigError.
+    """
+    tasks = read_all_outcomes(path)
+    recorded = {name for task in tasks for name in task.runs}
+    if missing := [name for name in models if name not in recorded]:
+        raise ConfigError(
+            f"{path}: no outcomes of {missing[0]}; there are {', '.join(sorted(recorded))}"
+        )
+    chosen = [
+        OutcomeTask(task.id, {name: task.runs[name] for name in models}, task.text)
+        for task in tasks
+        if all(name in task.runs for name in models)
+    ]
+    if len(chosen) < FOLDS:
+        raise ConfigError(
+            f"{path}: {len(chosen)} tasks have outcomes of all of these models, {FOLDS} are needed"
+        )
+    return chosen
+
+
+def read_all_outcomes(path: Path) -> list[OutcomeTask]:
+    """Return the tasks of a file (JSONL, perhaps gzipped). A line's `outcomes` hold for a model one
+    run, or `runs`. Raises ConfigError.
+    """
     try:
         data = path.read_bytes()
         lines = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode().splitlines()
@@ -85,26 +112,15 @@ def read_outcomes(path: Path, models: Sequence[str]) -> list[OutcomeTask]:
         why = getattr(error, "strerror", None) or str(error)
         hint = "`fugu help outcomes` says what such a file holds"
         raise ConfigError(f"{path}: the outcomes cannot be read: {why}", hint=hint) from error
-    tasks, known = [], set()
+    tasks = []
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
-            known |= row["outcomes"].keys()
-            found = {
-                name: _runs(row["outcomes"][name]) for name in models if name in row["outcomes"]
-            }
-            if all(found.get(name) for name in models):
-                tasks.append(OutcomeTask(row["id"], found, row.get("text") or ""))
+            runs = {name: _runs(recorded) for name, recorded in row["outcomes"].items()}
+            text = row.get("text") or ""
+            tasks.append(OutcomeTask(row["id"], {n: own for n, own in runs.items() if own}, text))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{path}:{number}: not a line of outcomes: {error!r}") from error
-    if missing := [name for name in models if name not in known]:
-        raise ConfigError(
-            f"{path}: no outcomes of {missing[0]}; there are {', '.join(sorted(known))}"
-        )
-    if len(tasks) < FOLDS:
-        raise ConfigError(
-            f"{path}: {len(tasks)} tasks have outcomes of all of these models, {FOLDS} are needed"
-        )
     return tasks
 
 
@@ -118,33 +134,42 @@ def _runs(told: Mapping[str, Any]) -> tuple[OutcomeRun, ...]:
 
 
 def members_of(tasks: Sequence[OutcomeTask], vendors: Mapping[str, str]) -> tuple[Member, ...]:
-    """The pool: each model at the mean cost of its runs, with the slot that has."""
-    costs = {name: mean(run.cost for task in tasks for run in task.runs[name]) for name in vendors}
-    prices = {name: Price(input=cost, output=cost) for name, cost in costs.items()}
+    """Return the pool: each model at a price by which a usual run costs the mean of its runs, with
+    the slot that has. A name may end with `@EFFORT`.
+    """
+    prices = {}
+    for name in vendors:
+        cost = mean(run.cost for task in tasks for run in task.runs[name])
+        per_million = cost / USUAL_RUN_TOKENS * 1e6
+        prices[name] = Price(input=per_million, output=per_million)
     slots = action_space.assign_slots(prices)
-    return tuple(
-        Member(
-            name=name,
-            provider="openai",
-            model=name,
-            slot=slots[name],
-            price=prices[name],
-            vendor=vendor,
+    members = []
+    for name, vendor in vendors.items():
+        model, _, effort = name.partition("@")
+        members.append(
+            Member(
+                name=name,
+                provider="openai",
+                model=model,
+                effort=next((known for known in EFFORTS if known == effort), ""),
+                slot=slots[name],
+                price=prices[name],
+                vendor=vendor,
+            )
         )
-        for name, vendor in vendors.items()
-    )
+    return tuple(members)
 
 
-NextModel = Callable[[tuple[str, ...], frozenset[str]], str | None]
-"""Return the model to ask after these failed, without those that are too expensive now; None to
-stop.
+NextModel = Callable[[tuple[str, ...], frozenset[str], float], str | None]
+"""Return the model to ask after these failed, without those that are too expensive now, with so
+many dollars left; None to stop.
 """
 
 
 def in_order(models: Sequence[str]) -> NextModel:
     """One after the other, without those that are too dear when it is their turn."""
 
-    def following(failed: tuple[str, ...], too_dear: frozenset[str]) -> str | None:
+    def following(failed: tuple[str, ...], too_dear: frozenset[str], _dollars: float) -> str | None:
         left = list(models)
         for name in failed:
             del left[: left.index(name) + 1]
@@ -154,30 +179,49 @@ def in_order(models: Sequence[str]) -> NextModel:
 
 
 class DecidedByLog:
-    """A coordinator as it ships, on logs. The same failures give the same decision, so each is
-    asked for once.
+    """A coordinator as it ships, on logs. The same failures, and money for the same further runs,
+    give the same decision, so each is asked for once.
     """
 
     def __init__(self, coordinator: Coordinator, members: Sequence[Member]) -> None:
         self._coordinator = coordinator
         self._members = tuple(members)
-        self._known: dict[tuple[str, tuple[str, ...], frozenset[str]], str | None] = {}
+        self._plans = isinstance(coordinator, ComposedHead)
+        self._decisions: dict[tuple[str, tuple[str, ...], frozenset[str], float], str | None] = {}
+        costs = expected_costs(members, ()).values()
+        self._sums = [
+            sorted(sum(runs) for runs in _up_to(attempts, costs)) for attempts in range(TURNS + 1)
+        ]
 
     def on(self, draw: TaskDraw) -> NextModel:
         """Return how it decides on this task's request."""
 
-        def following(failed: tuple[str, ...], too_dear: frozenset[str]) -> str | None:
-            key = draw.text, failed, too_dear
-            if key not in self._known:
-                self._known[key] = self._decide(*key)
-            return self._known[key]
+        def following(
+            failed: tuple[str, ...], too_dear: frozenset[str], dollars: float
+        ) -> str | None:
+            reach = self._reach(dollars, TURNS - len(failed)) if self._plans else math.inf
+            key = draw.text, failed, too_dear, reach
+            if key not in self._decisions:
+                self._decisions[key] = self._decide(*key)
+            return self._decisions[key]
 
         return following
 
-    def _decide(self, text: str, failed: tuple[str, ...], too_dear: frozenset[str]) -> str | None:
+    def _reach(self, dollars: float, attempts: int) -> float:
+        """Return the dearest list of so many runs that the money pays: any amount between two of
+        them pays for the same lists.
+        """
+        sums = self._sums[attempts]
+        return math.inf if dollars >= sums[-1] else sums[max(bisect_right(sums, dollars) - 1, 0)]
+
+    def _decide(
+        self, text: str, failed: tuple[str, ...], too_dear: frozenset[str], dollars: float
+    ) -> str | None:
         events = [*failed_log(self._members, failed, text)]
         out = tuple((name, Exclusion(kind=BUDGET, message="too dear")) for name in sorted(too_dear))
         events.append(Masked(agents=out))
+        if math.isfinite(dollars):
+            events.append(BudgetLeft(dollars=dollars + ROUNDING))
         while True:
             decision = asyncio.run(self._coordinator.decide(events))
             if not isinstance(decision, Assigned):
@@ -188,6 +232,16 @@ class DecidedByLog:
                 decision,
                 Replied(turn=decision.turn, agent=decision.agent, text="Look again."),
             ]
+
+
+ROUNDING = 1e-9
+"""USD that a sum of costs may be off."""
+
+
+def _up_to(attempts: int, costs: Collection[float]) -> Iterator[tuple[float, ...]]:
+    """Yield the costs of every list of at most so many runs, the empty one included."""
+    for count in range(attempts + 1):
+        yield from combinations_with_replacement(costs, count)
 
 
 class ReadingOnce(HeadReader):
@@ -287,7 +341,9 @@ def play(draw: TaskDraw, following: NextModel, limits: OutcomeLimits) -> Attempt
     while not work.passed and len(work.failed) < TURNS:
         left = limits.budget - work.spent
         name = following(
-            work.failed, frozenset(name for name, cost in limits.costs.items() if cost > left)
+            work.failed,
+            frozenset(name for name, cost in limits.costs.items() if cost > left),
+            left,
         )
         if name is None:
             break
@@ -383,8 +439,6 @@ PRICE_OF_COST = 0.1
 """The value of a run of the dearest model, in solved tasks. The gate adds solved tasks and money up
 with it.
 """
-NOTHING = 0.001
-"""A difference that is no difference."""
 SETTINGS = CoordinatorSettings(turns=TURNS + 1)
 
 
@@ -411,9 +465,7 @@ class OutcomeComparison:
     ) -> None:
         self._pool = {member.name: member for member in members}
         self._tasks = tasks
-        self._costs = {
-            name: action_space.blended_price(member.price) for name, member in self._pool.items()
-        }
+        self._costs = expected_costs(members, ())
         unknown = [member.model_copy(update={"vendor": ""}) for member in members]
         self._deciding = {
             "cascade": DecidedByLog(Cascade(members, SETTINGS), members),
@@ -442,30 +494,7 @@ class OutcomeComparison:
         )
 
 
-def gate_failures(name: str, cells: Sequence[CellResult]) -> list[str]:
-    """Return where an arm misses what a learned coordinator must reach to become the default.
-
-    It must not be behind the list tuned for reward by more than one paired standard error, and at
-    the middle budget it must be ahead of random order by two. Cells whose budget pays for no run
-    are left out.
-    """
-    found = []
-    for cell in cells:
-        mine = _reward(cell.arms[name], cell.unit)
-        if not any(mine):
-            continue
-        best = tuned("", cell.lists, PRICE_OF_COST / cell.unit)
-        where = _where(cell)
-        gap = paired_difference(mine, _reward(best, cell.unit))
-        if gap.mean < -max(gap.error, NOTHING):
-            found.append(f"{where}: {gap.in_points} against the tuned list")
-        gap = paired_difference(mine, _reward(cell.arms["random order"], cell.unit))
-        if cell.budget == BUDGETS[1] and gap.mean < 2 * gap.error:
-            found.append(f"{where}: {gap.in_points} against random order")
-    return found
-
-
-def _reward(arm: ArmResult, unit: float) -> list[float]:
+def reward(arm: ArmResult, unit: float) -> list[float]:
     return [
         solved - PRICE_OF_COST * cost / unit
         for solved, cost in zip(arm.solved, arm.cost, strict=True)
@@ -507,29 +536,27 @@ def report(
                 )
             )
         parts.append("\n".join(lines))
-    parts.append("\n".join(["## The gate", "", *_gate_lines(cells)]))
+    parts.append("\n".join(["## In reward, less the cascade", "", *_reward_lines(cells)]))
     return "\n\n".join(parts) + "\n"
 
 
-def _gate_lines(cells: Sequence[CellResult]) -> list[str]:
+def _reward_lines(cells: Sequence[CellResult]) -> list[str]:
+    """Return what each arm's reward is beside the cascade's, as a Markdown table."""
+    arms = [name for name in cells[0].arms if name != "cascade"]
     lines = [
-        f"Reward is solved, less {PRICE_OF_COST:g} for what a run of the dearest model costs. "
-        f"Shown are points and "
-        "standard errors of paired differences.",
+        f"Reward is solved, less {PRICE_OF_COST:g} for what a run of the dearest model costs. Shown "
+        "are points and standard errors of paired differences.",
         "",
+        f"| check, budget | {' | '.join(arms)} |",
+        "|---" * (1 + len(arms)) + "|",
     ]
-    for name in ("cascade", "trinity"):
-        if name in cells[0].arms:
-            failures = gate_failures(name, cells)
-            lines.append(
-                f"- {name}: " + (f"fails in {len(failures)} places" if failures else "passes")
-            )
-            lines += [f"  - {failure}" for failure in failures]
-    if "trinity" in cells[0].arms:
-        lines += ["", "trinity against the cascade, in reward:", ""]
-        for cell in cells:
-            mine, theirs = (_reward(cell.arms[name], cell.unit) for name in ("trinity", "cascade"))
-            lines.append(f"- {_where(cell)}: {paired_difference(mine, theirs).in_points}")
+    for cell in cells:
+        cascade = reward(cell.arms["cascade"], cell.unit)
+        gaps = [
+            paired_difference(reward(cell.arms[name], cell.unit), cascade).in_points
+            for name in arms
+        ]
+        lines.append(f"| {_where(cell)} | {' | '.join(gaps)} |")
     return lines
 
 
@@ -544,12 +571,12 @@ def _pool_table(members: Sequence[Member], tasks: Sequence[OutcomeTask]) -> str:
         "| model | vendor | slot | USD a run | solved alone |",
         "|---|---|---|---|---|",
     ]
+    costs = expected_costs(members, ())
     for member in members:
         alone = bootstrap([[float(run.ok) for run in task.runs[member.name]] for task in tasks])
-        cost = action_space.blended_price(member.price)
         lines.append(
-            f"| {member.name} | {member.vendor or '?'} | {member.slot} | {cost:.3f} | "
-            f"{_percent(alone)} |"
+            f"| {member.name} | {member.vendor or '?'} | {member.slot} | "
+            f"{costs[member.name]:.3f} | {_percent(alone)} |"
         )
     return "\n".join(lines)
 

@@ -18,8 +18,10 @@ from fugu_cli.config.agent_pool import (
     unusable_entries,
     usable_pool,
 )
+from fugu_cli.config.known_models import is_deprecated
 from fugu_cli.config.loader import parse_layer
 from fugu_cli.config.schema import AgentEntry
+from fugu_cli.coordinators.skills import canonical_model, shipped_table
 from fugu_cli.errors import ConfigError
 from fugu_cli.session.events import Member, Price
 
@@ -53,6 +55,25 @@ def test_the_models_chosen_for_each_service_have_a_known_price_that_rises_with_t
         costs = [(a.price.input * 3 + a.price.output) if a.price else None for a in agents]
         known = [cost for cost in costs if cost is not None]
         assert len(known) == len(costs) and known == sorted(known), (service.variable, costs)
+
+
+def test_no_model_that_a_service_brings_is_deprecated() -> None:
+    deprecated = {
+        (service.name, model)
+        for service in SERVICES
+        for _, model in service.models
+        if is_deprecated(service.provider, model, service.base_url)
+    }
+    assert deprecated == set()
+    assert is_deprecated("openai", "kimi-k2.5", "https://api.moonshot.ai/v1")
+
+
+def test_a_dearer_model_of_a_service_is_not_known_to_be_weaker() -> None:
+    skills = shipped_table().models
+    for service in SERVICES:
+        models = [canonical_model(model)[0] for _, model in service.models]
+        known = [skills[model][0] for model in models if model in skills]
+        assert known == sorted(known), (service.name, models)
 
 
 def test_names_stay_unique_with_every_key_set() -> None:

@@ -11,6 +11,7 @@ from fugu_cli.coordinators.skills import KINDS, Kind
 from fugu_cli.errors import CoordinatorUnavailable
 from fugu_cli.session.events import (
     Assigned,
+    BudgetLeft,
     DecisionTimings,
     Event,
     Failed,
@@ -193,6 +194,35 @@ def test_of_agents_that_nobody_can_tell_apart_the_least_known_goes_first() -> No
 def test_a_dearer_agent_is_not_preferred_for_a_difference_that_cannot_be_seen() -> None:
     pool = (member("plain", 1, 0.50), member("dear", 1.2, 0.51))
     assert decide(start(pool), pool).agent == "plain"
+
+
+def test_a_dearer_agent_that_is_more_likely_the_better_one_is_preferred_for_more_than_its_cost() -> (
+    None
+):
+    pool = (member("plain", 1, 0.30), member("better", 1.2, 0.55), member("dearest", 9, -0.9))
+    assert decide(start(pool), pool).agent == "better"
+
+
+def test_a_few_outcomes_do_not_keep_an_equal_agent_unknown() -> None:
+    lucky = OutcomeCount(agent="a", kind="", successes=2, trials=2)
+    assert decide(start(EQUALS, lucky), EQUALS).agent != "a"
+    proven = OutcomeCount(agent="a", kind="", successes=38, trials=40)
+    assert decide(start(EQUALS, proven), EQUALS).agent == "a"
+
+
+def test_an_agent_whose_run_costs_more_than_the_budget_leaves_is_not_planned_with() -> None:
+    pool = (member("weak", 0.2, 0.3), member("good", 4, 0.9))
+    assert decide(start(pool), pool).agent == "good"
+    enough, too_little = BudgetLeft(dollars=0.33), BudgetLeft(dollars=0.2)
+    assert decide([*start(pool), enough], pool).agent == "good"
+    decision = decide([*start(pool), enough, too_little], pool)
+    assert decision.agent == "weak"
+    assert decision.scores is not None
+    assert [estimate.value is None for estimate in decision.scores.estimates] == [False, True]
+
+
+def test_an_agent_that_may_act_is_asked_though_its_usual_run_costs_more_than_is_left() -> None:
+    assert decide([*start(), BudgetLeft(dollars=0.001)]).agent == "cheap"
 
 
 def test_an_agent_that_failed_or_gave_up_is_left_out_with_the_reason() -> None:

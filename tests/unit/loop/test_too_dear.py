@@ -17,6 +17,7 @@ from fugu_cli.messages import Call, Prompt, Reply, Usage
 from fugu_cli.providers import Say, Wait
 from fugu_cli.session.events import (
     Assigned,
+    BudgetLeft,
     Event,
     Failed,
     Finished,
@@ -52,6 +53,14 @@ def play(tmp: Path, coordinator: Coordinator, budget: float, **reacts: React) ->
     }
     root = repository(tmp / "repo")
     return Play(Stage(root, tmp / "store", POOL, agents, coordinator, RequestLimits(budget)))
+
+
+def test_what_the_budget_leaves_is_recorded_before_each_decision(tmp_path: Path) -> None:
+    found = play(tmp_path, MADE["cascade"](), 0.02, cheap=says("ACCEPT"))
+    found.run("what is in calc.txt?", judged=False)
+    left = [event.dollars for event in found.of(BudgetLeft) if isinstance(event, BudgetLeft)]
+    assert left[0] == 0.02
+    assert left == sorted(left, reverse=True) and len(left) == len(set(left)) > 1
 
 
 def actors(found: Play) -> list[str]:
