@@ -343,6 +343,7 @@ def _play_gate(flags: EvalFlags, files: Sequence[Path]) -> int:
     """Print whether the coordinator passes that decides without a checkpoint: exit code 0, or 3
     where it does not. Raises UsageError and ConfigError.
     """
+    from fugu_cli.config.known_models import vendor_of
     from fugu_cli.coordinators.composed import ComposedHead
     from fugu_cli.training.evaluation import default_gate
     from fugu_cli.training.evaluation.outcome_replay import SETTINGS
@@ -354,7 +355,7 @@ def _play_gate(flags: EvalFlags, files: Sequence[Path]) -> int:
             f"the checkpoint out",
         )
     table = _skills(flags)
-    recorded_sets = [default_gate.read_recorded_set(path) for path in files]
+    recorded_sets = [default_gate.read_recorded_set(path, vendor_of) for path in files]
     plays = {}
     for recorded in recorded_sets:
         pools = default_gate.draw_pools(recorded, default_gate.POOLS, flags.pool_seed)

@@ -101,7 +101,7 @@ def main() -> None:
     with ProcessPoolExecutor(options.processes) as executor:
         for judged in SETS:
             path = options.outcomes / judged.file.format(half=options.half)
-            recorded = replace(read_recorded_set(path), name=judged.name)
+            recorded = replace(read_recorded_set(path, vendor_of), name=judged.name)
             figures = read_figures(options.results, [judged.boards])
             table, unknown = table_for(recorded, figures, judged.year)
             drawn = draw_pools(recorded, options.pools, options.seed)

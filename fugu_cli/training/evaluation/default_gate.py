@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu_cli.config.known_models import vendor_of
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.coordinators.composed import expected_costs
 from fugu_cli.coordinators.rules import Cascade
@@ -81,6 +80,8 @@ class RecordedSet:
     name: str
     tasks: Sequence[OutcomeTask]
     models: tuple[str, ...]
+    vendors: Mapping[str, str]
+    """Of each model, by its name."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class PoolRewards:
         return 100 * (self.rewards[candidate] - self.rewards[measure])
 
 
-def read_recorded_set(path: Path) -> RecordedSet:
+def read_recorded_set(path: Path, vendor_of: Callable[[str], str]) -> RecordedSet:
     """Read a file of outcomes. Raises ConfigError."""
     tasks = read_all_outcomes(path)
     counts: dict[str, int] = {}
@@ -111,7 +112,8 @@ def read_recorded_set(path: Path) -> RecordedSet:
             f"{LARGEST_POOL} are needed to draw pools from",
             hint="name the models of one pool: --model NAME --model NAME",
         )
-    return RecordedSet(path.name.partition(".")[0], tasks, models)
+    vendors = {name: vendor_of(name) for name in models}
+    return RecordedSet(path.name.partition(".")[0], tasks, models, vendors)
 
 
 def recorded_model(name: str) -> str:
@@ -162,7 +164,7 @@ def play_pool(
     tuning = _ListTuning(pool, len(CELLS))
     for fold in range(FOLDS):
         others = [task for task in tasks.values() if fold_of(task.id) != fold]
-        members = members_of(others, {name: vendor_of(name) for name in pool})
+        members = members_of(others, {name: recorded.vendors[name] for name in pool})
         costs = expected_costs(members, ())
         arms: dict[str, Arm] = {
             name: DecidedByLog(build(members), members).on for name, build in builders.items()

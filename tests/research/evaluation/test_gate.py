@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fugu_cli.__main__ import called
+from fugu_cli.config.known_models import vendor_of
 from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.training.evaluation import default_gate
 from fugu_cli.training.evaluation.default_gate import (
@@ -105,7 +106,7 @@ def test_later_looks_must_be_surer() -> None:
 
 
 def test_pools_are_the_same_for_a_seed_and_have_no_model_twice(recorded: Path) -> None:
-    read = read_recorded_set(recorded)
+    read = read_recorded_set(recorded, vendor_of)
     pools = draw_pools(read, 50, "s")
     assert pools == draw_pools(read, 50, "s") != draw_pools(read, 50, "t")
     assert all(len({recorded_model(name) for name in pool}) == len(pool) for pool in pools)
@@ -118,11 +119,11 @@ def test_a_model_that_few_tasks_were_run_on_is_not_drawn(recorded: Path) -> None
     for row in lines[:2]:
         del row["outcomes"]["gpt-5@low"]
     recorded.write_text("\n".join(json.dumps(row) for row in lines))
-    assert "gpt-5@low" not in read_recorded_set(recorded).models
+    assert "gpt-5@low" not in read_recorded_set(recorded, vendor_of).models
 
 
 def test_the_cascade_is_level_with_itself_and_the_tuned_list_is_no_worse(recorded: Path) -> None:
-    read = read_recorded_set(recorded)
+    read = read_recorded_set(recorded, vendor_of)
     assert isinstance(read, RecordedSet)
     played = play_pool(
         read,
