@@ -65,7 +65,7 @@ class _Gutter:
 
 
 def file_blame_lines(blame: FileBlame, mask: Mask) -> list[Text]:
-    """The file, then who wrote how much of it."""
+    """Return the lines of a file with their authors, then how much each author wrote."""
     gutter = _Gutter(blame.turns, mask)
     width = len(str(len(blame.lines)))
     lines = [
@@ -92,7 +92,7 @@ def file_blame_lines(blame: FileBlame, mask: Mask) -> list[Text]:
 
 
 def session_blame_lines(blame: SessionBlame, mask: Mask) -> list[Text]:
-    """The diff, then the turns of the whole session."""
+    """Return the session's diff with its authors, then its turns."""
     gutter = _Gutter(blame.turns, mask)
     lines = [Text(f"session {blame.session}", "bold"), Text("")]
     for file in blame.files:
@@ -141,8 +141,8 @@ def _writing(turns: Sequence[TurnShare]) -> list[TurnShare]:
 
 
 def _turns(shares: Sequence[TurnShare]) -> list[Text]:
-    """One line a turn, numbered as in the lines above; those that wrote none of these have no
-    number.
+    """Return one line for each turn, numbered as in the lines above. Turns that wrote none of them
+    have no number.
     """
     header = [
         "",
@@ -183,7 +183,7 @@ def _share(dollars: float) -> str:
 
 
 def _agents(shares: Sequence[TurnShare], nobody: int, every: int) -> list[Text]:
-    """One line an agent, one for what nobody recorded wrote, and the sum."""
+    """Return one line for each agent, one for lines of unknown authors, and the sum."""
     groups: dict[str, list[TurnShare]] = {}
     for share in shares:
         groups.setdefault(share.cost.agent, []).append(share)

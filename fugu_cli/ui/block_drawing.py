@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 
 @cache
 def _document(palette: Palette) -> type[Markdown]:
-    """The class that draws; made once for a palette."""
+    """Return the Markdown class for a palette, made once."""
     from rich import markdown
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.rule import Rule
@@ -144,9 +144,7 @@ _TASK = re.compile(r"^(\s*(?:[-*+]|\d{1,9}[.)])\s+)\[([ xX])\] ", re.MULTILINE)
 
 
 def markdown_lines(chunk: MarkdownChunk, width: int, palette: Palette) -> list[StyledLine]:
-    """The chunk's lines, and a blank one after it unless the next chunk belongs to the same
-    block.
-    """
+    """Return the chunk's lines, and a blank one unless the next chunk belongs to the same block."""
     text = sanitize_for_screen(chunk.text)
     if "[" in text and not text.lstrip().startswith(("```", "~~~")):
         text = _TASK.sub(lambda found: f"{found[1]}{'☐' if found[2] == ' ' else '☑'} ", text)
@@ -162,7 +160,7 @@ def markdown_lines(chunk: MarkdownChunk, width: int, palette: Palette) -> list[S
 def reply_lines(
     chunk: MarkdownChunk, width: int, palette: Palette, judged: Judged = ""
 ) -> list[StyledLine]:
-    """A piece of a reply; of a Verifier's with its verdict as a mark and without the word."""
+    """Return a chunk of a reply. A Verifier's verdict is drawn as a mark in place of the word."""
     found = views.find_verdict(chunk.text, leading=judged == "first") if judged else None
     if found is None:
         return markdown_lines(chunk, width, palette)
@@ -217,7 +215,7 @@ def request_lines(
 
 
 def decision_lines(block: DecisionBlock, width: int, palette: Palette) -> list[StyledLine]:
-    """`● worker coder · middle .62, then cheap .30 · 310 ms` on a line."""
+    """Return a line like `● worker coder · middle .62, then cheap .30 · 310 ms`."""
     assigned = block.assigned
     left: list[StyledPart] = [
         ("● ", palette.role(assigned.role)),
@@ -236,7 +234,7 @@ def decision_lines(block: DecisionBlock, width: int, palette: Palette) -> list[S
 def thinking_lines(
     block: ThinkingBlock, width: int, palette: Palette, unfolded: bool
 ) -> list[StyledLine]:
-    """A line that says how much was thought, or all of it."""
+    """Return the number of lines that were thought, or if `unfolded` all of them."""
     text = sanitize_for_screen(block.text).strip()
     if not unfolded:
         head = [
@@ -253,8 +251,8 @@ def thinking_lines(
 def tool_lines(
     block: ToolBlock, width: int, palette: Palette, unfolded: bool, terminal: int = 0
 ) -> list[StyledLine]:
-    """One line for the call; below it a change's diff, a running tool's newest output, or,
-    unfolded, the result.
+    """Return one line for the call, and below it a change's diff, a running tool's newest output,
+    or if `unfolded` the result.
     """
     lines = [justified_line(*_tool_head(block, palette), width)]
     target = escape_for_approval(call_target(block.call))
@@ -374,7 +372,7 @@ def _below(
 
 
 def _todo(block: ToolBlock, width: int, palette: Palette) -> list[StyledLine]:
-    """The list, each item with a sign of its own."""
+    """Return the todo list, each item with the sign of its state."""
     signs = {
         "pending": ("☐", palette.text),
         "in_progress": ("◐", palette.accent),
@@ -404,7 +402,7 @@ def _set_off(text: str, width: int, palette: Palette) -> list[StyledLine]:
 def note_lines(
     block: NoteBlock, width: int, palette: Palette, unfolded: bool = True
 ) -> list[StyledLine]:
-    """A line of fugu's own."""
+    """Return a note of fugu's own."""
     tone = {
         "plain": palette.text,
         "dim": palette.dim,
@@ -445,7 +443,7 @@ def _hanging(text: str, width: int) -> int:
 
 
 def plan_lines(block: PlanBlock, width: int, palette: Palette) -> list[StyledLine]:
-    """A workflow as a graph: a line for each step, with the edges of what it may read."""
+    """Return a workflow as a graph: a line for each step, with the edges of what it may read."""
     planned = block.planned
     head: list[StyledPart] = [
         ("● ", palette.accent),
@@ -532,7 +530,7 @@ _FinishedBlock = (
 
 
 def chunk_fragment(chunk: MarkdownChunk, judged: Judged = "") -> Fragment:
-    """A piece of Markdown."""
+    """Return a fragment that draws a chunk of Markdown."""
     return Fragment(lambda width, palette: reply_lines(chunk, width, palette, judged), chunk.text)
 
 
@@ -541,7 +539,7 @@ GAP = Fragment(lambda width, palette: [BLANK], exact=1)
 
 
 def has_gap_before(blocks: Sequence[Block], index: int) -> bool:
-    """There is a gap before this block: what follows a row of tool calls is set off from them."""
+    """Return whether a blank line precedes this block. Text after a row of tool calls is set apart."""
     block = blocks[index]
     if isinstance(block, ToolBlock | RequestBlock) or _empty(block):
         return False
@@ -550,7 +548,7 @@ def has_gap_before(blocks: Sequence[Block], index: int) -> bool:
 
 
 def _empty(block: Block) -> bool:
-    """Nothing was said in it (a reply that was only calls), or thought."""
+    """Return whether the block shows nothing, like a reply that was only calls."""
     if isinstance(block, ThinkingBlock):
         return not block.text
     return isinstance(block, ReplyBlock) and not block.chunker.done and block.chunker.tail is None
@@ -620,7 +618,7 @@ class ReplyFragments:
         self._tail: Fragment | None = None
 
     def pieces(self) -> list[Fragment]:
-        """All of them, as the Speech is now."""
+        """Return the fragments of the present reply."""
         known = len(self._done)
         new = [
             chunk_fragment(chunk, self._speech.judged(known + at))
@@ -641,7 +639,7 @@ class ReplyFragments:
 
 
 def transcript_fragments(every: Sequence[Block], *, unfolded: bool) -> list[Fragment]:
-    """All pieces of a finished text."""
+    """Return the fragments of finished blocks."""
     pieces: list[Fragment] = []
     for index, block in enumerate(every):
         pieces += [GAP] if has_gap_before(every, index) else []
@@ -650,7 +648,7 @@ def transcript_fragments(every: Sequence[Block], *, unfolded: bool) -> list[Frag
 
 
 def foldable(block: Block) -> bool:
-    """There is more to see when it is unfolded."""
+    """Return whether unfolding the block shows more."""
     if isinstance(block, NoteBlock):
         return bool(block.folded)
     if isinstance(block, RequestBlock):

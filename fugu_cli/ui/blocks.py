@@ -55,7 +55,7 @@ class ReplyBlock:
         return "" if not self.verifies else "later" if chunk else "first"
 
     def add(self, text: str) -> None:
-        """More of it."""
+        """Add more text."""
         self.said.append(text)
         self.chunker.feed(text)
 
@@ -82,7 +82,7 @@ class ToolBlock:
 
     @property
     def evidence(self) -> bool:
-        """Made by fugu itself."""
+        """Whether fugu itself made the call."""
         return self.permitted.by == EVIDENCE
 
     @property

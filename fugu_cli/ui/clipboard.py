@@ -25,8 +25,8 @@ KEPT = 50
 
 
 def paste_picture(folder: Path, root: Path) -> Path | None:
-    """The clipboard's picture as a file in `folder`; None where there is none, or no program for
-    it. For a thread.
+    """Save the clipboard's picture in `folder` and return its path, None without a picture or a
+    program for it. Runs in a thread.
     """
     data = _read(root)
     if not data.startswith(b"\x89PNG"):

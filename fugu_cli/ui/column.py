@@ -40,13 +40,13 @@ class Fragment:
         self.lines: list[StyledLine] | None = None
 
     def resemble(self, other: Fragment) -> None:
-        """This is `other`, grown: lines that are equal are taken from it, so that what was made of
-        them is kept.
+        """Take over equal lines of `other`, of which this is a longer version, so that their
+        drawings are kept.
         """
         self._before = other.lines or []
 
     def height(self, width: int) -> int:
-        """Its number of lines: known when it was painted for this width, else a guess."""
+        """Return the number of lines: exact if it was painted for this width, else a guess."""
         if self._measured[0] == width:
             return self._measured[1]
         if self._exact is not None:
@@ -54,7 +54,7 @@ class Fragment:
         return self._breaks + self._characters // max(width, 1) + 2
 
     def painted(self, width: int, palette: Palette) -> list[StyledLine]:
-        """Its lines, painted once for a width and a palette."""
+        """Return its lines, painted once for a width and palette."""
         if self.lines is None or self._for != (width, palette):
             self.lines = self._paint(width, palette)
             for index, (before, now) in enumerate(zip(self._before, self.lines, strict=False)):
@@ -89,7 +89,7 @@ class FragmentStack:
 
     @property
     def total(self) -> int:
-        """All lines; partly guessed."""
+        """The number of all lines, partly guessed."""
         return self.top(len(self.pieces))
 
     def splice(self, start: int, end: int, pieces: Sequence[Fragment]) -> None:
@@ -98,8 +98,8 @@ class FragmentStack:
         self._stale(start)
 
     def fit(self, width: int, palette: Palette, y: int = 0) -> int:
-        """Another width or palette: everything is painted again when it is seen. Returns where line
-        `y` is now.
+        """Change width or palette; pieces are repainted when they are seen. Return the new index of
+        line `y`.
         """
         if (width, palette) == (self.width, self.palette):
             return y
@@ -117,7 +117,9 @@ class FragmentStack:
         )
 
     def place(self, y: int) -> tuple[int, int]:
-        """The piece at line `y` and the line in it. There must be one."""
+        """Return the index of the piece at line `y`, and the line in it. The stack must not be
+        empty.
+        """
         self._add_up()
         index = min(bisect_right(self._tops, max(y, 0)) - 1, len(self.pieces) - 1)
         while index > 0 and self._tops[index + 1] == self._tops[index]:
@@ -125,12 +127,12 @@ class FragmentStack:
         return index, y - self._tops[index]
 
     def top(self, index: int) -> int:
-        """The first line of a piece."""
+        """Return the first line of a piece."""
         self._add_up()
         return self._tops[index]
 
     def paint(self, index: int) -> list[StyledLine]:
-        """The lines of a piece."""
+        """Return the lines of a piece."""
         piece = self.pieces[index]
         guessed = piece.height(self.width)
         lines = piece.painted(self.width, self.palette)
@@ -143,7 +145,7 @@ class FragmentStack:
         return lines
 
     def take_changed(self) -> int:
-        """The first line that is not what it was when this was asked last."""
+        """Return the first line that changed since the last call."""
         changed, self._changed = self._changed, len(self.pieces)
         return self.top(min(changed, len(self.pieces)))
 
@@ -152,7 +154,7 @@ class FragmentStack:
         self._changed = min(self._changed, index)
 
     def _add_up(self) -> None:
-        """Tops of the pieces after the last one that is known."""
+        """Compute the tops of the remaining pieces."""
         y = self._tops[-1]
         for piece in self.pieces[len(self._tops) - 1 :]:
             y += piece.height(self.width)
@@ -198,7 +200,7 @@ class Column:
             del self._owners[start:], self._starts[block:]
 
     def block_at(self, y: int) -> int | None:
-        """The block at line `y`."""
+        """Return the block at line `y`."""
         return (
             self._owners[self.stack.place(y)[0]]
             if self._owners and 0 <= y < self.stack.total
@@ -225,8 +227,8 @@ class Column:
         return self.stack.top(anchor) + min(within, max(len(self.stack.paint(anchor)) - 1, 0))
 
     def move(self, y: int, by: int) -> int:
-        """`y` moved by some lines, upwards over what was painted first: the text moves by just as
-        many.
+        """Return `y` moved by some lines. Moving up paints the pieces on the way first, so that the
+        text moves by exactly as many.
         """
         if not self._owners or by >= 0:
             return y + by
@@ -246,11 +248,11 @@ class Column:
         return self.last_top(height)
 
     def last_top(self, height: int) -> int:
-        """The greatest top of a window of this height."""
+        """Return the largest top line for a window of this height."""
         return max(self.stack.total - height, 0)
 
     def line(self, y: int) -> StyledLine | None:
-        """Line `y`, None beyond the end. Paints its piece where that was not done."""
+        """Return line `y`, None beyond the end. Paints its piece if necessary."""
         if not self._owners or not 0 <= y < self.stack.total:
             return None
         index, within = self.stack.place(y)

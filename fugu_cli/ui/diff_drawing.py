@@ -66,10 +66,10 @@ class PatchRow:
 def patch_lines(
     patch: str, width: int, palette: Palette, most: int | None = None, shape: Shape = "whole"
 ) -> list[StyledLine]:
-    """A patch in colours; of more than `most` lines the first, and how many more there are.
+    """Draw a patch in colours. Of more than `most` lines, draw the first ones and the number of the
+    others.
 
-    People say yes to it: every character that does not show is shown, and where a long line is cut
-    it says so.
+    People approve it, so invisible characters are shown, and cut lines say that they are cut.
     """
     longest = LONGEST_LINE_ON_PAGE if most is None else LONGEST_LINE
     patch = shorten_patch(patch.replace("\r\n", "\n"), longest)
@@ -89,8 +89,10 @@ def patch_lines(
 def indented_patch(
     patch: str, width: int, palette: Palette, most: int | None = None, terminal: int = 0
 ) -> list[StyledLine]:
-    """A patch set off from the left, for the conversation, where the line above it names its file.
-    `terminal`: its columns, where something else stands beside the conversation."""
+    """Draw an indented patch for the conversation, where the line above names its file.
+
+    `terminal` is the terminal's width if something stands beside the conversation.
+    """
     shape: Shape = "beside" if terminal >= SIDE_BY_SIDE and width >= LEAST_BESIDE else "untitled"
     return indent_lines(patch_lines(patch, width - 4, palette, most, shape), ("    ", ""))
 
@@ -99,7 +101,7 @@ KINDS: dict[str, Kind] = {"+": "new", "-": "old", " ": "same", "": "same"}
 
 
 def patch_rows(patch: str) -> Iterator[PatchRow]:
-    """The lines of a unified diff; those that are none (of a patch without numbers) as they are."""
+    """Yield the rows of a unified diff. Lines of a patch without numbers stay as they are."""
     old = new = left_old = left_new = 0
     path = told = ""
     first = True
@@ -132,7 +134,7 @@ def patch_rows(patch: str) -> Iterator[PatchRow]:
 
 
 def _marked(rows: Sequence[PatchRow]) -> list[PatchRow]:
-    """With marks on the words that differ between lines that stand for each other."""
+    """Return the rows with marks on the words that differ between corresponding lines."""
     made = list(rows)
     at = 0
     while at < len(made):
@@ -207,7 +209,7 @@ def _drawn(
 
 
 def _plain(text: str, width: int, palette: Palette) -> list[StyledLine]:
-    """A line without a number: of a patch as models write it, or a word about the file."""
+    """Draw a line without a number: of a patch as models write it, or about the file."""
     if text.startswith(("*** ", "diff ")):
         return wrap_lines(text, width, f"bold {palette.text}", "  ")
     if text.startswith("@@"):
@@ -225,14 +227,14 @@ def _plain(text: str, width: int, palette: Palette) -> list[StyledLine]:
 
 @cache
 def _ground(words: str) -> str:
-    """The background of a style, as a style."""
+    """Return the background of a style as a style."""
     return f"on {words.rpartition(' on ')[2]}" if " on " in words else ""
 
 
 def _one(
     row: PatchRow, sizes: tuple[int, int], palette: Palette, coloured: bool
 ) -> list[StyledLine]:
-    """A line with its number and its sign; what does not fit goes on below its text."""
+    """Draw a line with its number and sign. Text that does not fit continues below."""
     width, numbers = sizes
     number = row.old if row.kind == "old" else row.new
     sign = {"old": "-", "new": "+"}.get(row.kind, " ")
@@ -255,7 +257,7 @@ def _pair(
     palette: Palette,
     coloured: bool,
 ) -> list[StyledLine]:
-    """The old on the left, the new on the right."""
+    """Draw the old line on the left and the new one on the right."""
     width, numbers = sizes
     half = (width - 3) // 2
     sides = [
@@ -276,7 +278,7 @@ def _pair(
 
 
 def _code(row: PatchRow, palette: Palette, coloured: bool) -> Text:
-    """The text of a line in its language's colours, with its marks."""
+    """Return a line in its language's colours, with its marks."""
     plain = {"old": palette.removed, "new": palette.added}.get(row.kind, palette.text)
     lexer = _lexer(row.path.rpartition("/")[2], palette.code) if coloured and row.path else None
     if lexer is None:
@@ -294,7 +296,7 @@ def _code(row: PatchRow, palette: Palette, coloured: bool) -> Text:
 
 @cache
 def _foreground(words: str | Style) -> Style:
-    """A token's style without its background: a line has its own."""
+    """Return a token's style without background, since the line has its own."""
     style = parse_style(words) if isinstance(words, str) else words
     return Style(color=style.color, bold=style.bold, italic=style.italic, underline=style.underline)
 

@@ -42,8 +42,8 @@ def approval_lines(
     palette: Palette,
     hint: str = "",
 ) -> list[StyledLine]:
-    """The question: the tool, what it would touch (`approval_target_lines`), and why policy
-    asks.
+    """Draw the question: the tool, what it would touch (`approval_target_lines`), and policy's
+    reason.
     """
     call, judgement = asked
     head: list[StyledPart] = [
@@ -61,8 +61,8 @@ def approval_lines(
 
 
 def pending_lines(pending: Pending, width: int, palette: Palette, most: int) -> list[StyledLine]:
-    """The calls that will be asked about next, each on its own lines; of more than `most` how many
-    more there are.
+    """Draw the calls that will be asked about next. Of more than `most`, draw the number of the
+    others.
     """
     from fugu_cli.app.event_text import describe_call
 
@@ -88,8 +88,8 @@ def option_lines(
     at: int | None = None,
     short: bool = False,
 ) -> list[StyledLine]:
-    """The answers, each on its own lines, or side by side in a word; `at` is marked. What one
-    covers is never cut.
+    """Draw the answers, each on its own lines or if `short` side by side. `at` is marked. The range
+    of an answer is never cut.
     """
     lines: list[StyledLine] = []
     for index, one in enumerate(options):
@@ -111,5 +111,5 @@ def option_lines(
 
 
 def _line_width(line: StyledLine) -> int:
-    """In cells."""
+    """Return the width of a line in cells."""
     return sum(segment.cell_length for segment in line)

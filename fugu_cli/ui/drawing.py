@@ -56,7 +56,7 @@ class Palette:
         return f"on {self.grounds[2]}" if self.grounds[2] else ""
 
     def role(self, role: str) -> str:
-        """The colour of a role."""
+        """Return the colour of a role."""
         return {"worker": self.accent, "thinker": self.user, "verifier": self.warn}.get(
             role, self.text
         )
@@ -149,7 +149,7 @@ BLANK: StyledLine = []
 
 @cache
 def parse_style(words: str) -> Style:
-    """A style from its words, parsed once."""
+    """Parse a style, once for the same words."""
     return Style.parse(words) if words else Style.null()
 
 
@@ -192,7 +192,7 @@ def _markdown_styles(palette: Palette) -> dict[str, str]:
 def render_rich(
     renderable: RenderableType, width: int, palette: Palette = DARK
 ) -> list[StyledLine]:
-    """Any rich object as lines of at most `width` cells."""
+    """Draw any rich object in lines of at most `width` cells."""
     console = _console(palette)
     options = console.options.update(width=max(width, 1))
     return [
@@ -202,9 +202,7 @@ def render_rich(
 
 
 def _without_default_background(line: StyledLine) -> StyledLine:
-    """On the ground of whatever it is drawn on: `default` would be the terminal's, not the
-    theme's.
-    """
+    """Remove the default background, which would be the terminal's and not the theme's."""
     return [
         Segment(text, _without_background(words)) for text, words, control in line if not control
     ]
@@ -222,16 +220,14 @@ def _without_background(words: Style | None) -> Style:
 
 
 def _trimmed(line: StyledLine) -> StyledLine:
-    """Without the spaces that only fill the line."""
+    """Remove trailing spaces that only fill the line."""
     while line and not line[-1].text.strip() and not (line[-1].style and line[-1].style.bgcolor):
         line = line[:-1]
     return line
 
 
 def wrap_lines(text: str, width: int, words: str = "", indent: str = "") -> list[StyledLine]:
-    """Safe text, folded at words; the first line has the whole width, those after it begin with
-    `indent`.
-    """
+    """Wrap safe text at words. Lines after the first begin with `indent`."""
     narrow = max(width - cell_len(indent), 4)
     lines: list[StyledLine] = []
     for paragraph in text.split("\n"):
@@ -249,14 +245,14 @@ def wrap_lines(text: str, width: int, words: str = "", indent: str = "") -> list
 
 
 def fold_text(text: Text, width: int) -> list[StyledLine]:
-    """A text in styles of its own as lines, folded at words."""
+    """Wrap a styled text at words."""
     console = _console(DARK)
     lines = [text] if text.cell_len <= width else text.wrap(console, width, overflow="fold")
     return [[segment for segment in line.render(console) if segment.text != "\n"] for line in lines]
 
 
 def styled_line(parts: Iterable[StyledPart], width: int) -> StyledLine:
-    """Parts one after the other on one line, cut with an ellipsis where there is no more room."""
+    """Join the parts in one line, cut with an ellipsis if it is too long."""
     made: StyledLine = []
     room = width
     for text, words in parts:
@@ -273,7 +269,7 @@ def styled_line(parts: Iterable[StyledPart], width: int) -> StyledLine:
 def justified_line(
     left: Sequence[StyledPart], right: Sequence[StyledPart], width: int
 ) -> StyledLine:
-    """`left` and `right` on one line, pushed apart; `right` goes where both do not fit."""
+    """Draw `left` and `right` at the ends of one line. If both do not fit, `right` is left out."""
     needs = sum(cell_len(text) for text, _ in right)
     room = width - needs - 1
     if needs == 0 or room < 8:
@@ -284,13 +280,13 @@ def justified_line(
 
 
 def indent_lines(lines: Iterable[StyledLine], lead: StyledPart) -> list[StyledLine]:
-    """Every line after `lead`."""
+    """Put `lead` before every line."""
     first = Segment(lead[0], parse_style(lead[1]))
     return [[first, *rest] for rest in lines]
 
 
 def on_ground(lines: Iterable[StyledLine], width: int, ground: str) -> list[StyledLine]:
-    """Lines on a background of their own, filled to `width`; as they are where there is none."""
+    """Fill the lines to `width` with the background `ground`; return them unchanged without one."""
     if not ground:
         return list(lines)
     under = parse_style(ground)
@@ -303,7 +299,7 @@ def on_ground(lines: Iterable[StyledLine], width: int, ground: str) -> list[Styl
 
 
 def plain_text(made: StyledLine) -> str:
-    """The text of a line."""
+    """Return the text of a line."""
     return "".join(segment.text for segment in made).rstrip()
 
 
@@ -324,9 +320,7 @@ def terminal_colours() -> ColorSystem | None:
 
 
 def ansi_text(lines: Iterable[StyledLine], system: ColorSystem | None) -> str:
-    """Lines, each with its newline. Without colours the words stay bold or italic in nothing: plain
-    text.
-    """
+    """Return the lines with escape sequences and newlines; plain text without colours."""
     return "".join(_ansi_line(line, system) + "\n" for line in lines)
 
 
@@ -351,7 +345,7 @@ COMMANDS = {
 
 
 def with_commands(text: str, palette: Palette) -> str:
-    """A sentence that the log or an error holds, with the interface's own commands; as it is in the
+    """Replace shell commands in a sentence by the interface's own, unless it is printed in the
     shell.
     """
     for shell, own in COMMANDS.items() if palette is not TERMINAL else ():

@@ -61,7 +61,7 @@ AskApproval = Callable[[Call, "Judgement"], Awaitable["Permission"]]
 
 
 async def deny_headless(call: Call, judgement: Judgement) -> Permission:
-    """Without a terminal: what would be asked is denied."""
+    """Deny the call, for runs without a terminal."""
     del call, judgement
     return "headless"
 
@@ -69,8 +69,8 @@ async def deny_headless(call: Call, judgement: Judgement) -> Permission:
 def ask_on_terminal(
     screen: TerminalOutput, read: Callable[[], Awaitable[str]], root: Path
 ) -> AskApproval:
-    """Asks on `screen` about a call in `root`; `read` gives the next line the user types, "" at its
-    end (no).
+    """Return a function that asks on `screen` about a call in `root`. `read` returns the next typed
+    line, "" at the end (no).
     """
 
     one_at_a_time = asyncio.Lock()
@@ -97,7 +97,7 @@ def ask_on_terminal(
 def ask_line_on_terminal(
     screen: TerminalOutput, read: Callable[[], Awaitable[str]]
 ) -> Callable[[str], Awaitable[str | None]]:
-    """Asks on `screen` for a line, under a heading; `read` gives it, "" at the end of input
+    """Return a function that asks on `screen` for a line. `read` returns it, "" at the end of input
     (None).
     """
 
@@ -134,7 +134,7 @@ async def _typed_answer(
 
 
 async def read_typed_line(stream: TextIO | None = None) -> str:
-    """The next line of standard input, without a thread, so that Ctrl-C ends the waiting at
+    """Read the next line of standard input without a thread, so that Ctrl-C ends the waiting at
     once.
     """
     source = sys.stdin if stream is None else stream
@@ -262,7 +262,7 @@ async def follow_stream_json(
 
 
 async def follow_quietly(log: Log) -> None:
-    """`json`: nothing until the end."""
+    """Follow the log without output, for the format `json`."""
     async for _ in log.follow():
         pass
 
@@ -270,8 +270,8 @@ async def follow_quietly(log: Log) -> None:
 def print_end(
     records: Sequence[Recorded], screen: TerminalOutput, report: RunReport, end: RunEnding
 ) -> None:
-    """The end of a run for people: diff, tests, the answer (to standard output), tokens and money,
-    the log.
+    """Print the end of a run for people: diff, tests, tokens, money and log; the answer goes to
+    standard output.
     """
     events = [record.event for record in records]
     if views.finished(events) is None:
@@ -291,14 +291,14 @@ def print_end(
 def print_result_object(
     records: Sequence[Recorded], screen: TerminalOutput, report: RunReport, end: RunEnding
 ) -> None:
-    """The final object, for `json` and as the last line of `stream-json`."""
+    """Print the final object of `json`, which is also the last line of `stream-json`."""
     screen.data(json_output.json_line(final_object(records, report, end)))
 
 
 def final_object(
     records: Sequence[Recorded], report: RunReport, end: RunEnding
 ) -> json_output.Object:
-    """The final object, with where the log lies."""
+    """Return the final object, with the path of the log."""
     final = result_object(
         records,
         report.session,

@@ -34,11 +34,11 @@ class FilePlace:
 
     @property
     def link(self) -> str:
-        """As an address that a terminal opens."""
+        """The address that a terminal opens."""
         return self.path.as_uri() + (f"#{self.line}" if self.line else "")
 
     def shown(self, root: Path) -> str:
-        """As people write it, from `root`."""
+        """Return the path relative to `root`, with its line."""
         inside = self.path.is_relative_to(root.resolve())
         name = str(self.path.relative_to(root.resolve())) if inside else with_tilde(str(self.path))
         return f"{name}:{self.line}" if self.line else name
@@ -51,8 +51,10 @@ class LinkFinder:
         self._root = root
 
     def linked(self, line: StyledLine, width: int) -> StyledLine:
-        """The line with its links; the line itself where there are none. What fills it to its
-        `width` may go on below: that is no link."""
+        """Add links to the line; return it unchanged without any.
+
+        A name that fills the line to its `width` may continue below, so it becomes no link.
+        """
         text = "".join(segment.text for segment in line)
         if "/" not in text and "." not in text:
             return line
@@ -63,7 +65,7 @@ class LinkFinder:
         return _with_links(line, found) if found else line
 
     def places(self, text: str) -> Iterator[FilePlace]:
-        """The files that a text names and that are there."""
+        """Yield the existing files that a text names."""
         for found in _LINK.finditer(text):
             if (
                 found["path"]
@@ -88,7 +90,7 @@ class LinkFinder:
                 yield found.start(), found.end(), FilePlace(path, int(found["line"] or 0)).link
 
     def _file(self, name: str) -> Path | None:
-        """The file of this name, where there is one."""
+        """Return the file with this name, None if there is none."""
         name = name.removeprefix("@")
         try:
             path = Path(name).expanduser() if name.startswith("~/") else self._root / name

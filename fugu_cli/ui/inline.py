@@ -125,9 +125,7 @@ def build_prompt(
     texts: Iterable[str],
     options: InterfaceOptions,
 ) -> PromptSession[str]:
-    """A prompt with fugu's keys, and with vi's. `texts` is what was typed before, the newest
-    last.
-    """
+    """Build a prompt with fugu's keys and vi's. `texts` were typed before, the newest last."""
     history = PromptHistory(acts.masked)
     for text in texts:
         history.append_string(text)
@@ -206,7 +204,7 @@ class PromptTerminal:
         return self._wanted is not None and not self._wanted.done()
 
     def width(self) -> int:
-        """Columns for text: in the last one some terminals begin a new line."""
+        """Return the columns for text. In the last one some terminals begin a new line."""
         return shutil.get_terminal_size().columns - 1
 
     def redraw(self) -> None:
@@ -215,7 +213,7 @@ class PromptTerminal:
             self.prompt.app.invalidate()
 
     def print(self, text: str) -> None:
-        """Lines, now or as soon as the terminal is ours again."""
+        """Print lines, now or as soon as the terminal is ours again."""
         app = self.session.app
         self._late += text
         if app._running_in_terminal:  # prompt-toolkit has no public word for it
@@ -231,12 +229,12 @@ class PromptTerminal:
             app.invalidate()
 
     def send(self, sequence: str) -> None:
-        """A sequence as it is."""
+        """Send a sequence unchanged."""
         self.session.app.output.write_raw(sequence)
         self.session.app.output.flush()
 
     async def typed(self, secret: bool) -> str:
-        """The next line that is typed, masked where it is `secret`."""
+        """Return the next typed line, masked if `secret`."""
         self._wanted, self.masked = asyncio.get_running_loop().create_future(), secret
         self.redraw()
         try:
@@ -246,7 +244,7 @@ class PromptTerminal:
             self.redraw()
 
     def give(self, text: str) -> None:
-        """This is the line that is waited for."""
+        """Deliver the line that `typed` waits for."""
         if self._wanted is not None and not self._wanted.done():
             self._wanted.set_result(text)
 
@@ -265,7 +263,7 @@ class PromptTerminal:
         await run_in_terminal(lambda: start_program(words), in_executor=True)
 
     def end(self) -> None:
-        """No more prompts."""
+        """End the prompt loop."""
         self.session.app.exit(exception=EOFError)
 
 
@@ -294,7 +292,9 @@ def _keys(acts: KeyActions) -> KeyBindings:
 
 
 def _bind_text_keys(keys: KeyBindings, asked: Condition, acts: KeyActions) -> None:
-    """Keys that change the text. While the history is searched, all keys are prompt-toolkit's."""
+    """Bind the keys that change the text. While the history is searched, all keys are
+    prompt-toolkit's.
+    """
 
     @keys.add("enter", filter=~asked & ~is_searching)
     def _(event: KeyPressEvent) -> None:
@@ -333,7 +333,7 @@ def _bind_text_keys(keys: KeyBindings, asked: Condition, acts: KeyActions) -> No
 
 
 def _bind_action_keys(keys: KeyBindings, asked: Condition, acts: KeyActions) -> None:
-    """Keys that do something."""
+    """Bind the keys that run actions."""
 
     @keys.add("escape", filter=~asked & ~is_searching & (~vi_mode | vi_navigation_mode))
     def _(event: KeyPressEvent) -> None:
@@ -382,7 +382,9 @@ class PromptLines:
         self._view, self._terminal, self._controller = view, terminal, controller
 
     def above(self) -> str:
-        """The lines of what is under way, then the mark; while something is asked, its answers."""
+        """Return the lines of the current activity and the prompt mark; while a question is open,
+        its answers.
+        """
         system, palette = drawing.terminal_colours(), self._view.printer.palette
         lines = [
             styled_line([(f"  {text}", palette.dim)], self._terminal.width())
@@ -399,7 +401,7 @@ class PromptLines:
         ).rstrip("\n")
 
     def below(self) -> str:
-        """The status line, and the lines of the user's own command."""
+        """Return the status line and the lines of the user's own command."""
         standing = self._view.standing
         if (
             self._controller.asking.question is not None
@@ -418,7 +420,7 @@ class PromptLines:
         )
 
     def asked(self) -> bool:
-        """A question waits, and nobody is typing: half a word must not be an answer."""
+        """Return whether a question waits and nobody is typing: half a word must not be an answer."""
         asked = (
             self._controller.asking.question is not None
             and not self._terminal.session.default_buffer.text
@@ -469,7 +471,7 @@ class InlineApp:
         self._leaving = SecondPress()
 
     async def run(self) -> None:
-        """Until the user leaves."""
+        """Run until the user leaves."""
         asyncio.get_running_loop().set_exception_handler(self._end_with_error)
         self._spawn(self._start())
         ticking = asyncio.create_task(self._tick())
@@ -483,7 +485,7 @@ class InlineApp:
             await self.controller.close()
 
     def enter(self, text: str) -> None:
-        """A typed line: what a question waits for, or what `run_input` makes of it once there is a
+        """Handle a typed line: the answer to a question, or input for `run_input` once there is a
         session.
         """
         if self._terminal.waits:
@@ -504,7 +506,7 @@ class InlineApp:
             self.enter(text)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        """In the background; a bug in it ends the mode instead of being lost."""
+        """Run work in the background. A bug in it ends the mode instead of being lost."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -523,7 +525,7 @@ class InlineApp:
             loop.default_exception_handler(context)
 
     async def _tick(self) -> None:
-        """The clock of the status line; it redraws only while something is under way."""
+        """Update the status line every second. Redraws only while something is running."""
         while True:
             await asyncio.sleep(1.0)
             self.controller.show()
@@ -537,13 +539,13 @@ class InlineApp:
             self.controller.interrupt()
 
     def _mode(self) -> None:
-        """The next permission mode, and what it means."""
+        """Switch to the next permission mode and show its meaning."""
         if said := choose_mode(self.controller):
             self.view.standing = replace(self.view.standing, remark=said)
             self._terminal.redraw()
 
     def _twice(self) -> bool:
-        """Ctrl-C on an empty prompt: stop what runs; pressed twice, leave."""
+        """Handle Ctrl-C on an empty prompt: interrupt, or if pressed twice return True to leave."""
         if self._leaving.again():
             return True
         self.controller.interrupt()
@@ -562,7 +564,7 @@ class InlineApp:
 
 
 def run_inline(opener: SessionOpener, options: InterfaceOptions) -> int:
-    """The inline mode in this terminal, until the user leaves. Raises UsageError without a
+    """Run the inline mode in this terminal until the user leaves. Raises UsageError without a
     terminal.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):

@@ -69,18 +69,18 @@ class LinePrinter:
         self._system = drawing.terminal_colours()
 
     def print(self, lines: Sequence[StyledLine]) -> None:
-        """Lines, now."""
+        """Print the lines."""
         self.printed += len(lines)
         width = self.width()
         linked = [self.links.linked(line, width) for line in lines] if self.links else lines
         self._write(drawing.ansi_text(linked, self._system))
 
     def pieces(self, pieces: Sequence[Fragment]) -> None:
-        """The lines of these."""
+        """Print the lines of the fragments."""
         self.print([line for piece in pieces for line in piece.painted(self.width(), self.palette)])
 
     def take_back(self, lines: int) -> None:
-        """The newest lines go, as far as they are still seen."""
+        """Erase the newest lines, as far as they are still visible."""
         rows = min(lines, max(shutil.get_terminal_size().lines - PROMPT_LINES, 0))
         self._write(f"\x1b[{rows}A\x1b[J" if rows else "")
 
@@ -110,7 +110,7 @@ class Scrollback:
         self._unknown: list[ToolRan] = []
 
     def replay(self, records: Sequence[Recorded]) -> None:
-        """An earlier session: its end is printed."""
+        """Open an earlier session and print its end."""
         self.folded = FoldedSession(records)
         self._blocks = self.folded.transcript.blocks
         self._told.clear()
@@ -123,7 +123,7 @@ class Scrollback:
         self._print()
 
     def take(self, item: Recorded | Live) -> None:
-        """One more item of the log."""
+        """Handle one more item of the log."""
         self.folded.take(item, time.time())
         if isinstance(item, Retried):
             self._take_back(self.folded.transcript.placed.retries[item.turn])
@@ -133,9 +133,7 @@ class Scrollback:
         self.printer.changed()
 
     def say(self, note: NoteBlock) -> UpdateNote:
-        """A note that is in no log. As it grows, what was added is printed; before its turn nothing
-        is.
-        """
+        """Add a note that is in no log. When it grows, the new part is printed, in order."""
         transcript, shown = self.folded.transcript, [note]
         transcript.say(note)
         self._print()
@@ -165,20 +163,19 @@ class Scrollback:
         self.printer.print(made[:-1] if note.live else made)
 
     def totals_changed(self) -> None:
-        """Totals are printed only when they are asked for."""
+        """Do nothing: totals are printed only on request."""
 
     def patched(self, ran: ToolRan, patch: str) -> None:
-        """The diff of what a call changed. Of an earlier session it comes too late: what is printed
-        is printed.
-        """
+        """Print the diff of a call's changes. For an earlier session it comes too late."""
         if self.folded.transcript.patched(ran, patch) is not None and ran in self._unknown:
             self._unknown.remove(ran)
             self._print()
             self.printer.changed()
 
     def _take_back(self, note: int) -> None:
-        """A call is made again: what it printed goes, as far as it still stands right above the
-        prompt; the block `note` says so."""
+        """Erase the output of a call that is repeated, as far as it still stands above the prompt.
+        The block `note` says that it is repeated.
+        """
         self._chunks = 0
         self._chunker = None
         if self._taken is not None and self._counted == self.printer.printed:
@@ -190,7 +187,7 @@ class Scrollback:
             self.printer.pieces(block_fragments(self._blocks[note], unfolded=False))
 
     def tail(self, height: int) -> list[str]:
-        """The last lines of what is under way, as plain text."""
+        """Return the last lines of the current activity as plain text."""
         pieces: list[Fragment] = []
         for place, block in enumerate(self._blocks[self._next :]):
             if isinstance(block, ReplyBlock):
@@ -205,7 +202,7 @@ class Scrollback:
         return lines[-height:]
 
     def _print(self) -> None:
-        """Everything that has become final, in order. What tells of a call under way is counted."""
+        """Print everything that has become final, in order. Lines of a running call are counted."""
         placed = self.folded.transcript.placed
         while self._next < min(len(self._blocks), placed.settled):
             block = self._blocks[self._next]
@@ -263,7 +260,7 @@ class Scrollback:
 
 
 def _tells_of_call(block: Block) -> bool:
-    """It tells of a call under way: what was printed of it may have to be taken back."""
+    """Return whether the block shows a running call, whose output may have to be erased."""
     return (
         block.live
         if isinstance(block, ReplyBlock)
@@ -281,16 +278,16 @@ class InlineTerminal(Protocol):
     """The terminal as the inline view needs it."""
 
     def width(self) -> int:
-        """Columns for text."""
+        """Return the columns for text."""
 
     def redraw(self) -> None:
         """Redraw the lines around the prompt."""
 
     def send(self, sequence: str) -> None:
-        """A sequence as it is."""
+        """Send a sequence unchanged."""
 
     async def typed(self, secret: bool) -> str:
-        """The next line that is typed, masked where it is `secret`."""
+        """Return the next typed line, masked if `secret`."""
 
     def insert(self, text: str) -> bool:
         """Put a text into the prompt. False: something is typed there, which stays."""
@@ -299,7 +296,7 @@ class InlineTerminal(Protocol):
         """Give the terminal to a program until it ends."""
 
     def end(self) -> None:
-        """No more prompts."""
+        """End the prompt loop."""
 
 
 class InlineDialogs:
@@ -379,7 +376,7 @@ class InlineDialogs:
         return parse_choice(await self._terminal.typed(False), choices, keys or {})
 
     async def edit_file(self, place: FilePlace) -> None:
-        """A file in the user's editor."""
+        """Open a file in the user's editor."""
         await self._terminal.run(place_command(place))
 
 
@@ -394,7 +391,7 @@ class InlineScreen:
         *,
         auto: bool,
     ) -> None:
-        """`auto`: the colours follow the terminal's background."""
+        """Create the screen. `auto`: the colours follow the terminal's background."""
         self.feed = feed
         self._auto = auto
         self.printer = feed.printer
@@ -406,7 +403,7 @@ class InlineScreen:
         self._question: ApprovalQuestion | None = None
 
     def stand(self, standing: StatusLine) -> None:
-        """The status line."""
+        """Show the status line."""
         key = "esc denies" if self._question is not None else standing.key
         self.standing = replace(standing, hint=KEY_HINT, key=key)
         self._terminal.redraw()
@@ -426,10 +423,10 @@ class InlineScreen:
         self._terminal.redraw()
 
     def show_queue(self, texts: Sequence[str]) -> None:
-        """The status line says how many wait."""
+        """Do nothing: the status line says how many wait."""
 
     def noticed(self, item: Recorded | Live) -> None:
-        """The bell, where it is wanted and a request took long."""
+        """Ring the bell, if the user wants that and a request took long."""
         ended = item.at if isinstance(item, Recorded) and isinstance(item.event, Finished) else None
         if (
             self.preferences.left.notify
@@ -439,11 +436,11 @@ class InlineScreen:
             self._terminal.send("\a")
 
     def type(self, text: str) -> bool:
-        """Into the prompt. False: something is typed there."""
+        """Insert text into the prompt. Return False if it already holds text."""
         return self._terminal.insert(text)
 
     def wear(self, theme: str) -> None:
-        """Other colours from here on."""
+        """Change the colours from here on."""
         found = themes.find_palette(theme)
         self._auto = found is None
         self.printer.palette = found or themes.guess_palette()
@@ -456,7 +453,7 @@ class InlineScreen:
             self._terminal.send(themes.ASK_BACKGROUND)
 
     def follow_background(self, dark: bool) -> None:
-        """The terminal said that its background is dark, or light."""
+        """Follow the terminal's background, dark or light."""
         if self._auto and dark != self.printer.palette.dark:
             self.printer.palette = themes.palette_of_ground(dark=dark)
             self._terminal.redraw()
@@ -476,7 +473,7 @@ class InlineScreen:
         self.printer.print([*lines, *totals])
 
     def copy(self, text: str) -> None:
-        """OSC 52: the terminal's own clipboard, over ssh too."""
+        """Copy to the terminal's clipboard by OSC 52, which also works over ssh."""
         self._terminal.send(
             f"\x1b]52;c;{base64.b64encode(text.encode('utf-8', 'replace')).decode()}\x07"
         )

@@ -78,7 +78,7 @@ class RunEnding:
 
 
 def run_ending(state: SessionState, fallback: RunEnding | None = None) -> RunEnding:
-    """The newest request's end; `fallback` (a crash, Ctrl-C) where it is not finished."""
+    """Return the newest request's end, `fallback` (a crash, Ctrl-C) if it is not finished."""
     end = state.request.finished
     if end is not None:
         return RunEnding(end.reason, end.message)
@@ -88,7 +88,7 @@ def run_ending(state: SessionState, fallback: RunEnding | None = None) -> RunEnd
 
 
 def exit_code(reason: str) -> int:
-    """The process's exit code for a Finished reason."""
+    """Return the process's exit code for a reason of Finished."""
     return EXIT_CODES[reason]
 
 
@@ -101,10 +101,10 @@ def result_object(
     milliseconds: int | None = None,
     ignored: Sequence[str] = (),
 ) -> dict[str, object]:
-    """The final object. Counts what happened from line `since` on: this run, not the whole session.
+    """Return the final object of this run, which began at line `since` of the log.
 
-    `milliseconds` is the run's own duration; without it the lines' times say it. `ignored` are
-    files that do not count, since the user does not trust the folder.
+    `milliseconds` is the run's duration; without it the times of the lines are used. `ignored` are
+    files that were not read because the user does not trust the folder.
     """
     every = [record.event for record in records]
     members = views.pool(every)
@@ -146,7 +146,9 @@ def result_object(
 
 
 def usage_object(used: Usage) -> dict[str, int]:
-    """Tokens in the names of the Messages API: `input_tokens` counts what no cache held."""
+    """Return tokens under the names of the Messages API. `input_tokens` are those that no cache
+    held.
+    """
     return {
         "input_tokens": max(used.input - used.cached - used.written, 0),
         "cache_creation_input_tokens": used.written,
@@ -156,8 +158,11 @@ def usage_object(used: Usage) -> dict[str, int]:
 
 
 def _by_model(events: Sequence[Event], members: dict[str, Member]) -> dict[str, dict[str, object]]:
-    """Every call that was paid for, by the model that served; where a fact names none, by the one
-    its agent has answered with, or is to. The costs add up to `total_cost_usd`."""
+    """Return the paid calls by serving model. They add up to `total_cost_usd`.
+
+    If an event names no model, the one of its agent's other replies counts, else the agent's
+    configured model.
+    """
     served: dict[str, str] = {}
     for event in events:
         if isinstance(event, Replied | Planned):
@@ -193,7 +198,7 @@ def _denial(call: Call) -> dict[str, object]:
 
 
 def arguments_object(call: Call) -> dict[str, object]:
-    """A call's arguments as an object; what does not parse as one is kept as text under `text`."""
+    """Return a call's arguments as an object. Other text is kept under `text`."""
     try:
         parsed = parse_json(call.arguments)
     except ValueError:
@@ -224,9 +229,7 @@ def _own(state: SessionState, end: RunEnding) -> dict[str, object]:
 
 
 def routing_object(event: Assigned) -> dict[str, object]:
-    """A decision as an object: who, in which role, by which rule, against whom, in how many
-    milliseconds.
-    """
+    """Return a decision as an object: agent, role, rule, alternatives, milliseconds."""
     scores = event.scores
     return {
         "turn": event.turn,
@@ -280,7 +283,7 @@ class StreamInit:
 
 
 def init_object(setting: StreamInit) -> Object:
-    """The first line."""
+    """Return the first line."""
     return {
         "type": "system",
         "subtype": "init",
@@ -305,8 +308,8 @@ def init_object(setting: StreamInit) -> Object:
 
 
 def event_object(record: Recorded, before: Sequence[Event], session: str) -> Object | None:
-    """One fact's line, None for facts that have none (Opened, Asked, a permission that was given,
-    Finished).
+    """Return the line of an event, None for events without one (Opened, Asked, a granted
+    permission, Finished).
     """
     event = record.event
     body = _body(event, before, session, record.seq)
@@ -412,7 +415,7 @@ def _tool_result(call: Call, text: str, *, ok: bool) -> Object:
 
 
 def _evidence(event: ToolRan) -> Object:
-    """A run of fugu's own: no agent asked for it, so it must not look like the answer to a call."""
+    """Return a run of fugu's own, which must not look like the result of an agent's call."""
     return {
         "type": "system",
         "subtype": "evidence",
@@ -426,9 +429,7 @@ def _evidence(event: ToolRan) -> Object:
 
 
 def live_object(event: Live, session: str) -> Object | None:
-    """A line for what is not a fact: why nothing moves. Pieces of text have none; the whole reply
-    follows.
-    """
+    """Return a line for a live event that explains a delay, None for pieces of text."""
     match event:
         case Waiting():
             said: Object = {"subtype": "status", "status": event.why, "seconds": event.seconds}
@@ -449,7 +450,7 @@ def live_object(event: Live, session: str) -> Object | None:
 
 
 def text_object(event: TextStreamed | ThoughtStreamed, session: str) -> Object:
-    """A piece of a reply, for a reader that wants them (`--include-partial-messages`)."""
+    """Return a piece of a reply, for `--include-partial-messages`."""
     what = (
         ("thinking_delta", "thinking")
         if isinstance(event, ThoughtStreamed)
@@ -472,7 +473,9 @@ def text_object(event: TextStreamed | ThoughtStreamed, session: str) -> Object:
 
 
 def refused_object(error: FuguError, reason: str, milliseconds: int, session: str = "") -> Object:
-    """The final object of a request that was not carried out; `reason` is a Finished reason."""
+    """Return the final object of a request that was not carried out. `reason` is a reason of
+    Finished.
+    """
     return {
         "type": "result",
         "subtype": SUBTYPES[reason],
@@ -488,9 +491,7 @@ def refused_object(error: FuguError, reason: str, milliseconds: int, session: st
 
 
 def json_line(value: Object) -> str:
-    """One JSON line in ASCII: it reads the same whatever the terminal's or the pipe's encoding
-    is.
-    """
+    """Return a JSON line in ASCII, which reads the same in every encoding."""
     return json.dumps(value)
 
 

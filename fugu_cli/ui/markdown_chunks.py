@@ -46,7 +46,7 @@ class MarkdownChunker:
         return MarkdownChunk(text) if text.strip() else None
 
     def feed(self, text: str) -> None:
-        """More of the text."""
+        """Add text."""
         *whole, rest = (
             (self._partial + text).split("\n") if "\n" in text else [self._partial + text]
         )
@@ -57,11 +57,11 @@ class MarkdownChunker:
             self._cut_long()
 
     def chunks(self) -> list[MarkdownChunk]:
-        """All of it, the tail included."""
+        """Return all chunks, the unfinished one included."""
         return [*self.done, self.tail] if self.tail else list(self.done)
 
     def _cut_long(self) -> None:
-        """A line without an end: cut it at a space, or anywhere."""
+        """Cut a very long line at a space, or anywhere."""
         at = self._partial.rfind(" ", CHUNK_CHARACTERS // 2, CHUNK_CHARACTERS)
         at = at if at > 0 else CHUNK_CHARACTERS
         rest = self._partial[at:]
@@ -112,7 +112,7 @@ class MarkdownChunker:
             self._close(joined=True)
 
     def _starts(self, line: str) -> bool:
-        """This line begins something that can be drawn apart from what is before it."""
+        """Return whether the line begins something that can be drawn on its own."""
         if _HEADING.match(line):
             return True
         indented = line[0] in " \t"
@@ -138,7 +138,7 @@ class MarkdownChunker:
 
 
 def split_markdown(text: str) -> list[MarkdownChunk]:
-    """A whole text's chunks."""
+    """Split a whole text into chunks."""
     chunker = MarkdownChunker()
     chunker.feed(text)
     return chunker.chunks()

@@ -26,7 +26,7 @@ class OutputStream:
 
     @property
     def terminal(self) -> bool:
-        """Somebody may be watching: the stream is a terminal."""
+        """Whether the stream is a terminal that still works."""
         return self._stream is not None and not self.broken and self._stream.isatty()
 
     def descriptor(self) -> int | None:
@@ -37,11 +37,11 @@ class OutputStream:
             return None
 
     def line(self, text: str) -> None:
-        """One line, or several."""
+        """Write one or more lines."""
         self.raw(text + "\n")
 
     def raw(self, text: str) -> None:
-        """Just this, without a newline."""
+        """Write text without a newline."""
         if self._stream is None or self.broken:
             return
         try:
@@ -60,8 +60,8 @@ class OutputStream:
             self.broken = True
 
     def _give_up(self) -> None:
-        """Nobody reads any more. What is still buffered goes nowhere, so that the interpreter's
-        last flush is quiet.
+        """Stop writing. Buffered text goes to the null device, so that the interpreter's last flush
+        is quiet.
         """
         self.broken = True
         assert self._stream is not None

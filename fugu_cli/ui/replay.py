@@ -36,7 +36,7 @@ class ReplayReport:
 
 
 def replay_lines(state: SessionState, report: ReplayReport) -> list[Text]:
-    """A table for each request, then how often the two agree."""
+    """Return a table for each request, then how often the two agree."""
     made = [
         Text(
             f"session {report.session}: decided by {report.before}, again by {report.now}; nothing is called",
@@ -121,7 +121,7 @@ class _Confidence:
         return _probability(self.probability), "" if self.margin is None else f"{self.margin:+.3f}"
 
     def of(self, recorded: Assigned, pool: Sequence[Member]) -> float | None:
-        """The probability that was given to the recorded agent's row."""
+        """Return the probability of the recorded agent's row."""
         names = (recorded.agent, _slot(recorded.agent, pool))
         return next((value for name, value in self.rows if name in names), None)
 
@@ -147,7 +147,7 @@ def _probability(value: float | None) -> str:
 
 
 def _decision_table(body: Sequence[Sequence[str]]) -> list[Text]:
-    """Columns that hold nothing are left out."""
+    """Return the table without its empty columns."""
     kept = [i for i in range(len(HEADER)) if any(row[i] for row in body)]
     rows = [[row[i] for i in kept] for row in (HEADER, *body)]
     differs = [row[-1] not in ("yes", HEADER[-1]) for row in rows]
@@ -158,7 +158,7 @@ def _decision_table(body: Sequence[Sequence[str]]) -> list[Text]:
 
 
 def replay_object(events: Sequence[Event], report: ReplayReport) -> dict[str, object]:
-    """The same for programs."""
+    """Return the comparison for programs."""
     compared = report.compared
     return {
         "session_id": report.session,

@@ -60,7 +60,7 @@ class Review:
 
 
 def review_text(review: Review) -> str:
-    """For people, and in the form `FILE:LINE: ` that editors jump to."""
+    """Return the findings for people, in the form `FILE:LINE: ` that editors jump to."""
     lines: list[str] = []
     for finding in review.findings:
         lines += [
@@ -88,7 +88,7 @@ def _summary(review: Review) -> list[str]:
 
 
 def review_object(review: Review) -> dict[str, object]:
-    """For programs."""
+    """Return the review for programs."""
     return {
         "findings": [finding.model_dump() for finding in review.findings],
         "reported": review.found,
@@ -101,7 +101,9 @@ def review_object(review: Review) -> dict[str, object]:
 
 
 def review_sarif(review: Review) -> dict[str, object]:
-    """For code scanning: one run of one tool, whose rules are the kinds of findings."""
+    """Return the review for code scanning: one run of one tool, whose rules are the kinds of
+    findings.
+    """
     named = list(CATEGORIES)
     return {
         "$schema": SARIF_SCHEMA,
@@ -163,5 +165,5 @@ def _result(finding: ReviewFinding, named: Sequence[Category]) -> dict[str, obje
 
 
 def worst_first(findings: Sequence[ReviewFinding]) -> tuple[ReviewFinding, ...]:
-    """By severity, then by place."""
+    """Sort findings by severity, then by place."""
     return tuple(sorted(findings, key=lambda one: (LEVELS.index(one.severity), one.file, one.line)))

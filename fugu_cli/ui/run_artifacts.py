@@ -41,7 +41,7 @@ Object = dict[str, object]
 
 
 def atif_trajectory(records: Sequence[Recorded], session: str) -> Object:
-    """The whole document; every session with an Opened line has at least one step."""
+    """Return the whole document. Every session with an Opened event has at least one step."""
     events = [record.event for record in records]
     opened = views.opened(events)
     members = views.pool(events)
@@ -154,7 +154,7 @@ def _reply(event: Replied, events: Sequence[Event], member: Member | None) -> Ob
 
 
 def _results(event: Replied, events: Sequence[Event]) -> list[Object]:
-    """One result a call; a call that was refused or never came back says so."""
+    """Return one result for each call, also for calls that were refused or never returned."""
     start = next(index for index, fact in enumerate(events) if fact is event)
     after = events[start:]
     found: list[Object] = []
@@ -180,11 +180,10 @@ SESSION, PATCH, TRAJECTORY, SUMMARY, PREDICTION = OUTPUT_FILES
 
 
 def prepare_output_dir(folder: Path) -> Path:
-    """The folder, made and writable before the run begins. Raises UsageError: better now than after
-    the work.
+    """Create the folder and check that it is writable, before any work. Raises UsageError.
 
-    One that is made inside a repository is hidden from git: for undo its files would be edits of
-    the user's own.
+    A new folder inside a repository is hidden from git, because undo would take its files for the
+    user's edits.
     """
     try:
         made = not folder.exists()
@@ -209,7 +208,7 @@ def write_artifacts(
     summary: dict[str, object],
     patch: bytes,
 ) -> list[str]:
-    """All files. Returns a sentence for each that could not be written."""
+    """Write all files. Return a sentence for each that could not be written."""
     contents = {
         SESSION: b"".join(RECORDED.dump_json(record) + b"\n" for record in records),
         PATCH: patch,
@@ -221,7 +220,7 @@ def write_artifacts(
 
 
 def _prediction(instance: str, patch: bytes) -> Object:
-    """The diff as SWE-bench takes it; the instance is called as the folder is."""
+    """Return the diff as SWE-bench takes it. The instance is named like the folder."""
     diff = patch.decode("utf-8", "replace")
     return {
         "instance_id": instance,
@@ -231,9 +230,7 @@ def _prediction(instance: str, patch: bytes) -> Object:
 
 
 def write_media(folder: Path, session: Path | None) -> list[str]:
-    """The session's pictures and PDFs, beside its copy there. Returns a sentence where they could
-    not be written.
-    """
+    """Copy the session's pictures and PDFs beside its log. Return a sentence if that failed."""
     try:
         if session is not None:
             copy_media(session, folder / SESSION)

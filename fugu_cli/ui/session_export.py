@@ -28,7 +28,7 @@ WIDTH = 120
 
 
 def session_markdown(records: Sequence[Recorded], session: str) -> str:
-    """Requests, replies with who gave them, tools and diffs."""
+    """Return requests, replies with their agents, tools and diffs."""
     del session  # a reader of the text needs no id
     return (
         "\n\n".join(
@@ -60,9 +60,7 @@ def _block_markdown(block: Block) -> str:
 
 
 def session_html(records: Sequence[Recorded], session: str) -> str:
-    """The trace, then the conversation with every fold open, in one page that needs nothing
-    else.
-    """
+    """Return the trace and the unfolded conversation as one page that needs nothing else."""
     from rich.console import Console
     from rich.segment import Segments
     from rich.terminal_theme import DEFAULT_TERMINAL_THEME
@@ -81,7 +79,7 @@ def session_html(records: Sequence[Recorded], session: str) -> str:
 
 
 def session_json(records: Sequence[Recorded], session: str) -> str:
-    """`events`: the objects of `stream-json`; `result`: the last one."""
+    """Return `events`, the objects of `stream-json`, and `result`, the last one."""
     events = [record.event for record in records]
     shown = [event_object(record, events[:place], session) for place, record in enumerate(records)]
     document = {
@@ -102,7 +100,7 @@ FORMATS: dict[str, Callable[[Sequence[Recorded], str], str]] = {
 
 
 def export_format(path: Path) -> str:
-    """The format of a file by its name. Raises UsageError."""
+    """Return the format of a file by its name. Raises UsageError."""
     found = path.suffix.lower().removeprefix(".")
     if found == "markdown" or not found:
         return "md"

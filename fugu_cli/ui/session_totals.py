@@ -67,7 +67,7 @@ class Activity:
         self._cheap: dict[str, None] = {}
 
     def take(self, item: Recorded | Live, now: float) -> None:
-        """One item of the log; `now` is the time a live one was heard."""
+        """Handle an item of the log. `now` is the time at which a live one came."""
         match item:
             case Recorded():
                 self._fact(item.event, item.at)
@@ -162,14 +162,12 @@ class SessionTotals:
 
     @property
     def tokens(self) -> Usage:
-        """All tokens of the session."""
+        """The tokens of the session."""
         return sum((usage for usage, _ in self.by_agent.values()), Usage())
 
     @property
     def estimated(self) -> list[str]:
-        """Agents of whose calls the cost is estimated: tokens nobody counted, or a price that is
-        assumed.
-        """
+        """Agents whose cost is estimated: tokens nobody counted, or an assumed price."""
         return [
             name
             for name, (usage, _) in self.by_agent.items()
@@ -178,7 +176,7 @@ class SessionTotals:
 
     @property
     def unpriced(self) -> list[str]:
-        """Agents that were called and whose price nobody knows."""
+        """Agents that were called and have no known price."""
         return [
             name
             for name in self.by_agent
@@ -187,11 +185,11 @@ class SessionTotals:
 
     @property
     def writing(self) -> int:
-        """Tokens that agents wrote for the newest request, those of a reply under way guessed."""
+        """Tokens written for the newest request; those of a running reply are guessed."""
         return self._written + round(sum(self._said.values()) / views.BYTES)
 
     def take(self, item: Recorded | Live) -> None:
-        """One item of the log."""
+        """Handle an item of the log."""
         if isinstance(item, TextStreamed):
             self._said[item.turn] = self._said.get(item.turn, 0) + len(item.text)
         elif isinstance(item, Retried):
@@ -263,8 +261,8 @@ class FoldedSession:
         )
 
     def take(self, item: Recorded | Live, now: float) -> tuple[int | None, int | None]:
-        """One item of the log, heard `now`. Returns the first block and the first row that
-        changed.
+        """Handle an item of the log that came at `now`. Return the first block and the first row
+        that changed.
         """
         self.totals.take(item)
         self.activity.take(item, now)

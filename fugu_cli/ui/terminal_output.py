@@ -58,20 +58,20 @@ class TerminalOutput:
 
     @property
     def width(self) -> int:
-        """Columns of the terminal; where there is none so many that little is cut."""
+        """The columns of the terminal, LOG_WIDTH without one."""
         try:
             return os.get_terminal_size(sys.stderr.fileno()).columns or LOG_WIDTH
         except (OSError, ValueError, AttributeError):
             return LOG_WIDTH
 
     def show(self, text: Text | str) -> None:
-        """A line for people, above the waiting line."""
+        """Show people a line, above the waiting line."""
         self._erase()
         self.err.line(rich_to_ansi(text) if isinstance(text, Text) and self.colour else str(text))
         self._draw()
 
     def lines(self, lines: Sequence[StyledLine]) -> None:
-        """Styled lines for people."""
+        """Show people styled lines."""
         if lines:
             self.show(
                 ansi_text(lines, COLOUR_SYSTEMS["standard"] if self.colour else None).removesuffix(
@@ -110,7 +110,7 @@ class TerminalOutput:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """No waiting line while a question is open."""
+        """Hide the waiting line while a question is open."""
         self._erase()
         self._held = True
         try:
@@ -143,7 +143,7 @@ class TerminalOutput:
 
 
 def rich_to_ansi(text: Text) -> str:
-    """A styled text with the terminal's escape sequences, its lines left as long as they are."""
+    """Return a styled text with escape sequences, without wrapping its lines."""
     from rich.console import Console
 
     buffer = io.StringIO()

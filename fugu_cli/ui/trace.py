@@ -43,8 +43,11 @@ from fugu_cli.ui.trace_rows import (
 
 
 def workflow_lines(state: SessionState, rows: Sequence[DecisionRow], width: int) -> list[str]:
-    """The workflows of the newest request of `events`: who plans, each step with its edges, what it
-    was shown and what not, what it took, its outcome, and what the planning itself took."""
+    """Return the workflows of the newest request.
+
+    Each with its planner, its steps and their edges, what each step was shown and not shown, its
+    cost and outcome, and the cost of planning.
+    """
     plans = state.request.plans
     if not plans:
         return []
@@ -78,7 +81,7 @@ def workflow_lines(state: SessionState, rows: Sequence[DecisionRow], width: int)
 def _step_turns(
     state: SessionState, rows: Sequence[DecisionRow], place: tuple[int, int], width: int
 ) -> list[str]:
-    """The turns that were spent on a step (its plan's number, its place), or the plan it became."""
+    """Return the turns of a step (its plan's number, its place), or the plan that it became."""
     own = [row for row in rows if (row.turn.assigned.plan, row.turn.assigned.step) == place]
     lines = [line for row in own for line in _indented(_step_turn(state, row), width)]
     inside = [
@@ -99,8 +102,8 @@ def _indented(text: str, width: int, indent: int = 4) -> list[str]:
 
 
 def _step_turn(session: SessionState, row: DecisionRow) -> str:
-    """`turn 3 (a): saw the request, its own turn 1, the output of step 1 (turn 2); not turn 4. 90
-    in, 9 out, $0`.
+    """Return a line like `turn 3 (a): saw the request, its own turn 1, the output of step 1 (turn
+    2); not turn 4. 90 in, 9 out, $0`.
     """
     turn = row.turn
     seen = step_manifest(session.events, turn.number)
@@ -146,7 +149,7 @@ def _state(state: SessionState, turn: views.Turn) -> str:
 
 
 def _step(state: SessionState, step: int, number: int, reader: views.Turn) -> str:
-    """`step 1 (turn 2)`; of an earlier workflow, or of one inside, with its plan."""
+    """Return `step 1 (turn 2)`, with the plan if it is another one."""
     plan = next(turn.assigned.plan for turn in state.request.turns if turn.number == number)
     return (
         f"step {step + 1}{f' of plan {plan}' if plan != reader.assigned.plan else ''} (turn "
@@ -167,7 +170,7 @@ def _remembered(events: Sequence[Event], lines: Sequence[int]) -> str:
 
 
 def _saved(kept: step_context.MemorySavings) -> str:
-    """Calls that were not made again, and what that was worth."""
+    """Return how many calls the memory saved, and their tokens."""
     said = (
         f"some {compact_number(kept.tokens)} tokens"
         if kept.tokens >= 0
@@ -177,7 +180,7 @@ def _saved(kept: step_context.MemorySavings) -> str:
 
 
 def _changed(diff: str) -> str:
-    """Lines added and taken away."""
+    """Return how many lines were added and removed."""
     added, removed = patch_size(diff)
     return f"+{added} -{removed} lines"
 
@@ -212,8 +215,8 @@ def _turns(numbers: Sequence[int]) -> str:
 
 
 def _kept(state: SessionState) -> set[int]:
-    """Turns the result rests on: the answer's, all that those read, and those whose changes
-    stand.
+    """Return the turns that the result uses: the answer's, all that those read, and those whose
+    changes stand.
     """
     turns = {turn.number: turn for turn in state.request.turns}
     answer = state.request.answering_turn
@@ -241,9 +244,7 @@ def _kept(state: SessionState) -> set[int]:
 
 
 def plan_objects(state: SessionState) -> list[dict[str, object]]:
-    """The plans of the newest request of `events`, each step with the turns spent on it and what
-    they were shown.
-    """
+    """Return the plans of the newest request, each step with its turns and what they were shown."""
     every = state.request.turns
     return [
         {
@@ -271,7 +272,7 @@ RESULT_WIDTH = 28
 
 
 def trace_text(records: Sequence[Recorded], session: str, width: int = 100) -> str:
-    """The whole session in lines of at most `width` columns."""
+    """Return the whole session in lines of at most `width` columns."""
     lines = [*_head(records, session, width)]
     for request in traced_requests(records):
         lines += ["", *_request(request, width)]
@@ -302,7 +303,7 @@ def _head(records: Sequence[Recorded], session: str, width: int) -> list[str]:
 
 
 def wrapped_items(label: str, items: Sequence[str], width: int) -> list[str]:
-    """`label: a, b, c` over as many lines as it takes, indented under the first."""
+    """Return `label: a, b, c` in as many lines as it takes, indented below the first."""
     lines, line = [], f"{label}: "
     indent = " " * len(line)
     for index, item in enumerate(items):
@@ -340,9 +341,9 @@ def _request(request: TracedRequest, width: int) -> list[str]:
 
 
 def _table(rows: Sequence[DecisionRow], width: int) -> list[str]:
-    """Header and one line a row, columns aligned; nothing where the width does not do.
+    """Return a header and one line for each row, [] if they do not fit.
 
-    A decision has nothing under a row that its head did not have.
+    A decision leaves the column of a row empty that its head did not have.
     """
     names = list(dict.fromkeys(cell.name for row in rows for cell in row.rows))
     roles = list(dict.fromkeys(cell.name for row in rows for cell in row.roles))
@@ -389,7 +390,7 @@ def _shown(cells: Sequence[ScoreCell], name: str) -> str:
 
 
 def score_text(cell: ScoreCell) -> str:
-    """`*.61` chosen, `.22` not, `--` masked."""
+    """Return `*.61` for the chosen option, `.22` for others, `--` for masked ones."""
     value = "--" if cell.probability is None else probability(cell.probability)
     return f"*{value}" if cell.chosen else value
 
@@ -421,7 +422,7 @@ def _notes(row: DecisionRow) -> list[str]:
 
 
 def _stacked(row: DecisionRow, width: int) -> list[str]:
-    """A decision in short lines, for narrow terminals."""
+    """Return a decision in short lines, for narrow terminals."""
     assigned = row.turn.assigned
     kind = f"subtask of turn {assigned.subtask.turn}" if assigned.subtask else assigned.role
     lines = [f"turn {row.turn.number}: {assigned.agent} as {kind}"]
@@ -462,7 +463,7 @@ def _totals(records: Sequence[Recorded], width: int) -> str:
 
 
 def trace_json(records: Sequence[Recorded], session: str) -> str:
-    """The decisions of every request, with logits and masks, as one JSON document."""
+    """Return the decisions of every request with logits and masks, as one JSON document."""
     return json.dumps(
         {
             "session_id": session,

@@ -38,7 +38,7 @@ WORKING_SIGN = "◐"
 
 
 def trace_row_lines(item: TraceRow, width: int, palette: Palette) -> list[StyledLine]:
-    """A request's line, or a turn's."""
+    """Draw the row of a request, a workflow or a turn."""
     match item:
         case RequestRow():
             return _request(item, width, palette)
@@ -70,7 +70,7 @@ def _request(item: RequestRow, width: int, palette: Palette) -> list[StyledLine]
 
 
 def _plan(item: PlanRow, width: int, palette: Palette) -> list[StyledLine]:
-    """The workflow as a graph, with what became of each step and what it took."""
+    """Draw the workflow as a graph, with the outcome and cost of each step."""
     planned = item.planned
     head: list[StyledPart] = [
         ("   ", ""),
@@ -136,7 +136,7 @@ def _step(
 
 
 def _turn(item: TurnRow, width: int, palette: Palette) -> list[StyledLine]:
-    """The turn on a line; where it has no room for whole words, its numbers on a second one."""
+    """Draw the turn on one line, with its numbers on a second one if there is no room."""
     assigned = item.assigned
     sign, tone = _sign(item, palette)
     task = assigned.subtask
@@ -189,7 +189,7 @@ def _sign(item: TurnRow, palette: Palette) -> tuple[str, str]:
 
 
 def _outcome(item: TurnRow, palette: Palette) -> StyledPart:
-    """A Verifier's verdict, else how the tests stood, else how the turn ended."""
+    """Return a Verifier's verdict, else the state of the tests, else the end of the turn."""
     if item.verdict:
         good = item.verdict == "ACCEPT"
         said, tone = ("accepted", palette.good) if good else ("revise", palette.warn)
@@ -209,8 +209,8 @@ def totals_lines(
     width: int,
     palette: Palette,
 ) -> list[StyledLine]:
-    """Tokens and money by agent; nobody knows the prices of `unpriced`, and the money of
-    `estimated` is marked so.
+    """Draw tokens and money by agent. Prices of `unpriced` are unknown, and the money of
+    `estimated` is marked.
     """
     if not by_agent:
         return []
@@ -253,7 +253,7 @@ def _headed_list(
     sizes: tuple[int, int],
     palette: Palette,
 ) -> list[StyledLine]:
-    """A blank line, a heading, and a line for each row, of more than `sizes[1]` the first."""
+    """Draw a blank line, a heading, and the first `sizes[1]` rows."""
     width, most = sizes
     if not rows:
         return []

@@ -80,12 +80,12 @@ class DecisionRow:
 
     @property
     def paid(self) -> str:
-        """`cost` in words, `unknown` where nobody knows the price."""
+        """The cost in words, `unknown` without a price."""
         return known_cost(self.cost, unpriced=self.unpriced, estimated=self.estimated)
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """Paths the turn changed, each once."""
+        """The paths that the turn changed, each once."""
         return tuple(dict.fromkeys(change.path for change in self.turn.changes))
 
 
@@ -107,7 +107,7 @@ class TracedRequest:
 
 
 def traced_requests(records: Sequence[Recorded]) -> tuple[TracedRequest, ...]:
-    """Every request of a session, oldest first."""
+    """Return every request of a session, oldest first."""
     events = [record.event for record in records]
     starts = [index for index, event in enumerate(events) if isinstance(event, Asked)]
     ends = [*starts[1:], len(events)] if starts else []
@@ -144,8 +144,9 @@ def _request(records: Sequence[Recorded], number: int, start: int, end: int) -> 
 
 
 def _stop(events: Sequence[Event], begin: int, stop: int) -> int:
-    """The place after a turn's last fact. Steps of a workflow and subtasks are interleaved with
-    others that are open with them."""
+    """Return the index after a turn's last event. Steps of a workflow and subtasks are interleaved
+    with others.
+    """
     if not _is_interleaved(events, begin):
         return stop
     assigned = events[begin]
@@ -156,7 +157,7 @@ def _stop(events: Sequence[Event], begin: int, stop: int) -> int:
 
 
 def _is_interleaved(events: Sequence[Event], begin: int) -> bool:
-    """Others are open while the turn is that begins here: it is a step of a workflow or a subtask,
+    """Return whether other turns are open during this one: it is a step of a workflow or a subtask,
     or has subtasks.
     """
     assigned, after = events[begin], events[begin + 1 :]
@@ -217,18 +218,20 @@ def _effort(agent: str, state: SessionState) -> str:
 
 
 def waited_for_user(events: Iterable[Event]) -> float:
-    """Seconds in which the user was waited for: nobody worked."""
+    """Return the seconds spent waiting for the user."""
     return sum(event.waited for event in events if isinstance(event, Permitted))
 
 
 def _after_turn(event: Event) -> bool:
-    """It is no part of a turn: the request's end, the user's undo, the session opened again."""
+    """Return whether the event belongs to no turn: the request's end, the user's undo, a reopened
+    session.
+    """
     return isinstance(event, Finished | Opened) or (isinstance(event, Undone) and not event.turn)
 
 
 def _checked(event: Event) -> bool | None:
-    """An acceptance check was run and passed; None for any other fact. Setting one counts as a run
-    where it failed.
+    """Return whether an acceptance check passed, None for other events. Setting one counts as a
+    failed run.
     """
     if isinstance(event, ToolRan) and event.call.tool in views.CHECK_RUNNERS:
         return event.ok
@@ -354,7 +357,7 @@ class TurnRow:
 
     @property
     def probability(self) -> float | None:
-        """Of the row the head chose; None where nothing was computed."""
+        """The probability of the chosen row, None if nothing was computed."""
         scores = self.assigned.scores
         return max(scores.row_probabilities) if scores and scores.row_probabilities else None
 
@@ -378,7 +381,7 @@ class TraceRows:
         self._opened: Opened | None = None
 
     def take(self, item: Recorded | Live) -> int | None:
-        """One item of the log. Returns the first row that changed."""
+        """Handle an item of the log. Return the first row that changed."""
         if not isinstance(item, Recorded):
             return self._writing(item) if isinstance(item, TextStreamed) else None
         event = item.event
@@ -420,7 +423,7 @@ class TraceRows:
         return self._first_open(len(self.rows) - 1) if turn.writing % REDRAWN_EVERY == 1 else None
 
     def _first_open(self, default: int) -> int:
-        """The first row that an open turn is drawn in: its own, or its workflow's."""
+        """Return the first row that shows an open turn: its own, or its workflow's."""
         shown = [
             row.index
             for row in self._plans
@@ -498,7 +501,7 @@ class TraceRows:
                 return
 
     def _close(self, numbers: Iterable[int]) -> None:
-        """These turns are over: now their verdicts are known."""
+        """Close these turns. Their verdicts are known now."""
         for number in list(numbers):
             turn = self._open.pop(number)
             if turn.state == "open":
@@ -530,7 +533,7 @@ def find_turn(rows: Sequence[TraceRow], number: int, request: int | None = None)
 
 
 def turn_result(row: DecisionRow) -> str:
-    """The result of a turn, in a few words."""
+    """Return the result of a turn in a few words."""
     turn = row.turn
     parts = []
     if turn.failed is not None:

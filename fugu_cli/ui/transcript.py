@@ -93,8 +93,9 @@ class PlacedBlocks:
         return next(i for i in range(len(self.blocks) - 1, -1, -1) if self.blocks[i] is block)
 
     def put(self, turn: int, *blocks: Block) -> int:
-        """Blocks of a turn: below its heading, where it is a step under way, else at the end.
-        Returns the first's place."""
+        """Add blocks of a turn below its heading if it is a running step, else at the end. Return
+        the first index.
+        """
         at = self.ends.get(turn, len(self.blocks))
         if at < len(self.blocks):
             self.inserted += range(at, at + len(blocks))
@@ -110,7 +111,7 @@ class PlacedBlocks:
         return at
 
     def change_call(self, call: str, **changes: object) -> int | None:
-        """Another state of a call. Returns its block; None where there is none."""
+        """Change the state of a call. Return the index of its block, None if there is none."""
         index = self.calls.get(call)
         if index is not None:
             block = self.blocks[index]
@@ -137,7 +138,7 @@ class Replies:
         self._growing: dict[int, ReplyBlock] = {}
 
     def grow(self, item: TextStreamed) -> int:
-        """More is said. Returns the first block that changed."""
+        """Add text to a reply. Return the first block that changed."""
         first = len(self._placed.blocks)
         reply = self._growing.get(item.turn)
         if reply is None:
@@ -151,7 +152,7 @@ class Replies:
         return min(first, self._placed.index(reply), *self._placed.inserted)
 
     def retried(self, event: Retried) -> int:
-        """A call is made again: one line stands where its text was."""
+        """Replace the text of a repeated call by one line."""
         before, said = self._placed.retries.get(event.turn), self._unsaid(event.turn)
         if before is None and said is None:
             self._placed.name_turn(event.turn, event.agent)
@@ -172,9 +173,7 @@ class Replies:
         return place
 
     def settle(self, event: Event) -> int | None:
-        """A call came to its end: nothing says any more that it was made again. Returns the block
-        that changed.
-        """
+        """Remove the notice about a repeated call once it has ended. Return the block that changed."""
         note = (
             self._placed.retries.pop(event.turn, None)
             if isinstance(event, Replied | Failed | Interrupted)
@@ -185,7 +184,7 @@ class Replies:
         return note
 
     def hush(self) -> None:
-        """Nobody goes on with what was being said."""
+        """End all unfinished replies."""
         for reply in self._growing.values():
             reply.live = False
         self._growing.clear()
@@ -237,7 +236,7 @@ class Transcript:
         """The turn whose newest reply is a line as it stood: nothing is put back after it."""
 
     def take(self, item: Recorded | Live) -> int | None:
-        """One item of the log. Returns the first block that changed, None when none did."""
+        """Handle an item of the log. Return the first block that changed, None if none did."""
         before = len(self.blocks)
         self.placed.inserted.clear()
         if not isinstance(item, Recorded):
@@ -256,7 +255,7 @@ class Transcript:
         return min((index for index in (gone, changed, grown) if index is not None), default=None)
 
     def patched(self, ran: ToolRan, patch: str) -> int | None:
-        """The diff of what a call changed has become known. Returns its block."""
+        """Set the diff of a call's changes. Return its block."""
         for index in range(len(self.blocks) - 1, -1, -1):
             block = self.blocks[index]
             if isinstance(block, ToolBlock) and block.result is ran:
@@ -265,7 +264,7 @@ class Transcript:
         return None
 
     def say(self, note: NoteBlock) -> int:
-        """A note of the screen's own. Returns its index."""
+        """Add a note of the screen's own. Return its index."""
         self.blocks.append(note)
         return len(self.blocks) - 1
 
@@ -295,8 +294,8 @@ class Transcript:
                 return len(self.blocks) - 1
 
     def _grouped(self, event: Event) -> int | None:
-        """A fact of a subtask goes into the block of the call that began it. Returns that; None for
-        all others.
+        """Show a subtask's event in the block of the call that began it. Return that block, None
+        for other events.
         """
         if (
             isinstance(event, Assigned)
@@ -371,13 +370,13 @@ class Transcript:
             self.placed.ends[event.turn] = len(self.blocks)
 
     def _is_retractable(self, turn: int) -> bool:
-        """Nothing came of this turn yet. A planner's (0) has no heading that would say so."""
+        """Return whether the turn has shown nothing yet. A planner's (0) has no heading."""
         if turn == 0 and self.placed.retractable is None:
             self.placed.retractable = len(self.blocks)
         return self.placed.retractable is not None
 
     def _unreachable_host(self, event: Failed) -> int | None:
-        """One line about the host stands in the place of the turn's heading."""
+        """Replace the turn's heading by one line about the host."""
         headings = [
             block
             for block in self.blocks[self.placed.retractable :]
@@ -453,7 +452,7 @@ class Transcript:
 
 
 def _leaves_turn_empty(item: Event | Live) -> bool:
-    """Nothing of what a turn says or does comes with this item."""
+    """Return whether the item shows nothing of what a turn says or does."""
     match item:
         case Assigned() | Masked() | Finished():
             return True
@@ -468,8 +467,8 @@ def _leaves_turn_empty(item: Event | Live) -> bool:
 
 
 def _end_block(event: Finished, facts: Sequence[Event], seconds: float) -> EndBlock:
-    """`facts`: of its request, up to it. `seconds`: what it took, those in which the user was
-    waited for included.
+    """Return the block for the end. `facts` are the request's events up to it; `seconds` include
+    the wait for the user.
     """
     turns = sum(isinstance(fact, Assigned) and fact.subtask is None for fact in facts)
     tokens = sum(
@@ -519,7 +518,7 @@ def event_block(event: Event, facts: Sequence[Event]) -> Block | None:
 
 
 def _moved(place: int, at: int, by: int) -> int:
-    """A place, after something was put in at `at`."""
+    """Return an index after `by` blocks were inserted at `at`."""
     return place + by if place >= at else place
 
 
@@ -534,7 +533,7 @@ def _masked_note(event: Masked) -> NoteBlock | None:
 
 
 def transcript_blocks(items: Sequence[Recorded | Live]) -> list[Block]:
-    """The blocks of a finished session."""
+    """Return the blocks of a finished session."""
     transcript = Transcript()
     for item in items:
         transcript.take(item)

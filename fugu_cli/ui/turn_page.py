@@ -72,7 +72,7 @@ PatchOf = Callable[[ToolRan], str]
 
 
 def patch_of_arguments(ran: ToolRan) -> str:
-    """The diff as the call itself says, where the contents are not at hand."""
+    """Return the diff by the call's arguments, without the file's contents."""
     return patches.patch_of_call(ran.call)
 
 
@@ -81,7 +81,7 @@ PromptOf = Callable[[Sequence[Event], Member], Prompt]
 
 
 def tool_calling_prompt(events: Sequence[Event], member: Member) -> Prompt:
-    """The prompt of an agent that calls tools, without standing instructions."""
+    """Return the prompt of an agent that calls tools, without standing instructions."""
     return TOOL_CALLING.prompt(events, member, (), "")
 
 
@@ -99,7 +99,7 @@ DEFAULT_SOURCES = TurnSources()
 def turn_sections(
     records: Sequence[Recorded], row: TurnRow, sources: TurnSources = DEFAULT_SOURCES
 ) -> list[Section]:
-    """Everything the log says of a turn. `records` are the session's lines."""
+    """Return the sections about a turn. `records` are the session's lines."""
     mine = _own(records, row)
     agent = flatten(row.assigned.agent)
     decision, read, *raw = decision_sections(records, row)
@@ -156,13 +156,13 @@ def decision_sections(records: Sequence[Recorded], row: TurnRow) -> list[Section
 
 
 def turn_text(records: Sequence[Recorded], row: TurnRow, sources: TurnSources, width: int) -> str:
-    """The page of a turn as plain text."""
+    """Return the page of a turn as plain text."""
     found = turn_pages([row], row, records, sources)(0)
     return sections_text(*found, width) if found is not None else ""
 
 
 def sections_text(title: str, sections: Sequence[Section], width: int) -> str:
-    """A page as plain text."""
+    """Return a page as plain text."""
     pieces = [piece for one in sections for piece in (section_title(one.title), *one.pieces)]
     lines = [plain_text(line) for piece in pieces for line in piece.painted(width, TERMINAL)]
     return "\n".join([title, "", *lines]).rstrip("\n")
@@ -178,8 +178,8 @@ def turn_pages(
     records: Sequence[Recorded],
     sources: TurnSources = DEFAULT_SOURCES,
 ) -> PageAt:
-    """Beginning with `row`. A turn that still runs is shown as far as it has come when its page is
-    turned to.
+    """Return the pages of turns, beginning with `row`. A running turn is shown in its state when
+    its page is opened.
     """
     every = [known for known in rows if isinstance(known, TurnRow)]
     at = next((index for index, known in enumerate(every) if known is row), len(every) - 1)
@@ -198,7 +198,7 @@ def turn_pages(
 
 
 def section_title(text: str) -> Fragment:
-    """A section's heading."""
+    """Return a section's heading."""
 
     def paint(width: int, palette: Palette) -> list[StyledLine]:
         head = f"── {text} "
@@ -213,14 +213,14 @@ def section_title(text: str) -> Fragment:
 
 
 def _own(records: Sequence[Recorded], row: TurnRow) -> list[Recorded]:
-    """The turn's own lines: others may have been open at the same time."""
+    """Return the turn's own lines. Other turns may have been open at the same time."""
     number = row.assigned.turn
     between = records[row.first : row.last + 1]
     return [record for record in between if getattr(record.event, "turn", number) == number]
 
 
 def _cells(records: Sequence[Recorded], row: TurnRow) -> plain_rows.DecisionRow | None:
-    """The turn's probabilities, read from its request alone: the session may be long."""
+    """Return the turn's probabilities, read from its request alone, since the session may be long."""
     opened = [record for record in records[: row.first] if isinstance(record.event, Opened)]
     own = [*opened, *records[row.request.first : row.last + 1]]
     found = plain_rows.traced_requests(own)
@@ -371,8 +371,11 @@ def _read(assigned: Assigned) -> str:
 def _shown(
     records: Sequence[Recorded], row: TurnRow, prompt_of: PromptOf
 ) -> tuple[Prompt, Sequence[Recorded], list[Fragment]] | None:
-    """The prompt of the turn's first model call, the lines before it, and what was new at each
-    later call; None where the log does not say it."""
+    """Return the prompt of the turn's first model call, the lines before it, and the new messages
+    of each later call.
+
+    None if the log does not say.
+    """
     ends = [r.seq for r in _own(records, row) if isinstance(r.event, Replied | Failed)] or [
         row.last + 1
     ]
@@ -442,7 +445,7 @@ def _headed(head: str, text: str) -> tuple[Fragment, ...]:
 
 
 def _text(text: str) -> tuple[Fragment, ...]:
-    """Plain text in pieces, so that a long one is painted only where it is seen."""
+    """Return plain text in pieces, so that only visible parts of a long one are painted."""
     lines = sanitize_for_screen(text).rstrip("\n").split("\n")
     parts = [
         "\n".join(lines[start : start + FRAGMENT_LINES])
@@ -459,8 +462,8 @@ def _plain(part: str) -> Fragment:
 
 
 def left_out(records: Sequence[Recorded], prompt: Prompt, agent: str) -> list[str]:
-    """Facts before the call that stand nowhere in its prompt, one line each. An agent reads no
-    other one's thinking.
+    """Return one line for each event before the call that its prompt does not contain. Agents never
+    read each other's thinking.
     """
     own = [m for m in prompt.messages if isinstance(m, FromAgent) and m.agent == agent]
     thoughts = [block.text for message in own for block in message.thinking]

@@ -12,7 +12,7 @@ from fugu_cli.session.state import SessionState
 
 
 def plan_title(event: Planned) -> str:
-    """`workflow of 3 steps`, `the result is kept`, `no workflow`."""
+    """Return a title like `workflow of 3 steps`, `the result is kept`, `no workflow`."""
     within = f" inside step {event.within[1] + 1} of plan {event.within[0]}" if event.within else ""
     later = f", round {event.round}" if event.round > 1 else ""
     if event.fault:
@@ -25,7 +25,7 @@ def plan_title(event: Planned) -> str:
 
 
 def round_reason(event: Planned, state: SessionState) -> str:
-    """Why a workflow is planned again, from the facts before it; "" for the first one."""
+    """Return why a workflow is planned again, from the events before it; "" for the first one."""
     if event.round < 2 or event.within is not None:
         return ""
     failed = [fact for fact in state.events if isinstance(fact, Failed)]
@@ -47,12 +47,12 @@ def round_reason(event: Planned, state: SessionState) -> str:
 
 
 def step_agent(step: WorkflowStep) -> str:
-    """The agent, or the planner with a workflow of its own."""
+    """Return the agent, or that a planner plans the step."""
     return f"{step.agent} (plans it)" if step.plans else step.agent
 
 
 def step_access(step: WorkflowStep) -> str:
-    """The access edges of a step in words."""
+    """Describe what a step may read."""
     if step.access == "all":
         return "all steps before"
     return (
@@ -78,7 +78,7 @@ def merge_text(event: Merged) -> str:
 
 
 def workflow_object(event: Planned | Merged) -> dict[str, object]:
-    """A line of stream-json."""
+    """Return a line of stream-json."""
     if isinstance(event, Merged):
         said = event.model_dump(mode="json", exclude={"type", "changes"})
         return {"type": "system", "subtype": "merged", "turn": event.chosen or None, **said}
@@ -102,9 +102,7 @@ ARROW = "▸"
 
 
 def step_edges(steps: Sequence[WorkflowStep]) -> list[tuple[int, ...]]:
-    """For every step, the places of the steps it reads. What an access list names that is not there
-    is left out.
-    """
+    """Return the steps that each step reads. Missing steps in an access list are left out."""
     return [
         tuple(range(place))
         if step.access == "all"
@@ -114,7 +112,7 @@ def step_edges(steps: Sequence[WorkflowStep]) -> list[tuple[int, ...]]:
 
 
 def edge_columns(steps: Sequence[WorkflowStep]) -> list[str]:
-    """The edges left of each step, all of the same width; "" for each where no step reads
+    """Return the edges to the left of each step, all of the same width; "" if no step reads
     another.
     """
     read = step_edges(steps)

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 
 def agent_names(controller: SessionController) -> Sequence[str]:
-    """The agents of the session."""
+    """Return the agents of the session."""
     return tuple(controller.work.session.team.members) if controller.work.session else ()
 
 
 def agent_names_or_auto(controller: SessionController) -> Sequence[str]:
-    """The agents, and the word that gives the decision back."""
+    """Return the agents, and `auto` for the coordinator's choice."""
     return (AUTO, *agent_names(controller))
 
 
@@ -71,7 +71,7 @@ async def show_pool(controller: SessionController, argument: str) -> None:
 
 
 async def pin_agent(controller: SessionController, argument: str) -> None:
-    """One agent takes every turn; `auto` gives the decision back."""
+    """Make one agent take every turn; `auto` lets the coordinator decide again."""
     if argument in ("", AUTO):
         controller.work.pin(None)
         controller.say("the coordinator decides")
@@ -116,7 +116,7 @@ async def retry_request(controller: SessionController, argument: str) -> None:
 
 
 async def change_tier(controller: SessionController, argument: str) -> None:
-    """`fugu` decides turn by turn, `ultra` plans a workflow first."""
+    """Change the tier: `fugu` decides turn by turn, `ultra` plans a workflow first."""
     if not argument:
         controller.say(f"the tier is {controller.tier}; /tier fugu or /tier ultra changes it")
         return
@@ -126,7 +126,7 @@ async def change_tier(controller: SessionController, argument: str) -> None:
 
 
 def effort_names(controller: SessionController) -> Sequence[str]:
-    """The efforts, and the word that leaves it to the agents' entries."""
+    """Return the efforts, and `auto` for each entry's own."""
     del controller
     return (AUTO, *EFFORTS)
 
@@ -151,7 +151,7 @@ async def change_effort(controller: SessionController, argument: str) -> None:
 
 
 async def show_cost(controller: SessionController, argument: str) -> None:
-    """Tokens and money, by model."""
+    """Show tokens and money by model."""
     del argument
     tally = controller.feed.folded.totals
     lines, unpriced = [], tally.unpriced
@@ -204,7 +204,7 @@ def _turns(state: SessionState) -> Sequence[views.Turn]:
 
 
 def _next_call(use: ContextUse) -> str:
-    """`12.3k tokens, 11k of them cached, $0.0040`."""
+    """Return a text like `12.3k tokens, 11k of them cached, $0.0040`."""
     cached = f", {compact_number(use.cached)} of them cached" if use.cached else ", none cached"
     cost = "cost unknown" if use.dollars is None else money(use.dollars)
     return (
@@ -223,7 +223,7 @@ def _require_agent(controller: SessionController, name: str) -> None:
 
 
 def skill_names(controller: SessionController) -> Sequence[str]:
-    """The skills of the session."""
+    """Return the skills of the session."""
     return (
         tuple(skill.name for skill in controller.work.session.library.skills)
         if controller.work.session
@@ -237,7 +237,7 @@ async def use_skill(controller: SessionController, argument: str) -> None:
 
 
 async def list_skills(controller: SessionController, argument: str) -> None:
-    """The skills, custom commands and subagents there are, and what is left out."""
+    """Show skills, custom commands, subagents, and files that are left out."""
     del argument
     from fugu_cli.extensions.skill_library import format_library
 
@@ -280,7 +280,7 @@ async def skip_test_run(controller: SessionController, argument: str) -> None:
 
 
 def _jobs_to_stop(argument: str, running: Sequence[BackgroundJob]) -> list[str]:
-    """The jobs to be stopped. Raises UsageError."""
+    """Return the jobs to stop. Raises UsageError."""
     word, _, name = argument.partition(" ")
     named = [job.name for job in running if name.strip() in (job.name, ALL)]
     if word == STOP and named:
@@ -293,7 +293,7 @@ def _jobs_to_stop(argument: str, running: Sequence[BackgroundJob]) -> list[str]:
 
 
 def _job_lines(job: BackgroundJob) -> list[str]:
-    """The job, and what it printed last."""
+    """Return the job with its newest output."""
     said = [line for line in sanitize_for_screen(job.tail).splitlines() if line.strip()]
     head = f"{job.name}  {short_duration(job.seconds)}  {flatten(job.command, 200)}"
     return [head, *([f"      {flatten(said[-1], 200)}"] if said else [])]

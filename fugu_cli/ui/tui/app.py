@@ -42,7 +42,7 @@ def _after_typing(act: KeyAction) -> KeyAction:
 
 
 def _line(text: str) -> KeyAction:
-    """As if this had been typed."""
+    """Return an action that acts as if the text had been typed."""
     return lambda main: main.enter(text)
 
 
@@ -108,7 +108,7 @@ def _steer(main: MainScreen) -> None:
 
 
 def _next_mode(main: MainScreen) -> None:
-    """The next permission mode."""
+    """Switch to the next permission mode."""
     from fugu_cli.ui.tui.session_controller import choose_mode
 
     if main.controller is not None and (said := choose_mode(main.controller)):
@@ -116,7 +116,7 @@ def _next_mode(main: MainScreen) -> None:
 
 
 def _next_part(main: MainScreen) -> None:
-    """The next part gets the keyboard focus."""
+    """Give the keyboard focus to the next part."""
     every = (Approval, PromptInput, Conversation, Trace)
     shown = [part for kind in every if (part := main.query_one(kind)).display and part.size.width]
     at = next((index for index, part in enumerate(shown) if part.has_focus), -1)
@@ -166,7 +166,7 @@ def _page(pages: int) -> KeyAction:
 
 
 def _request(by: int) -> KeyAction:
-    """To the request before what is seen of the conversation, or after it."""
+    """Return an action that scrolls to the next or previous request."""
 
     def move(main: MainScreen) -> None:
         from fugu_cli.ui.blocks import RequestBlock
@@ -227,7 +227,7 @@ class FuguApp(TerminalApp):
         self._early: list[events.Key | events.Paste] | None = []
 
     def get_default_screen(self) -> MainScreen:
-        """The main screen is the only one that is always there."""
+        """Return the main screen, the only one that always exists."""
         return self.main
 
     async def on_event(self, event: events.Event) -> None:
@@ -242,9 +242,7 @@ class FuguApp(TerminalApp):
             self._early.append(event)
 
     def on_descendant_focus(self) -> None:
-        """The prompt can take keys now; first come those that were typed too early, once all of
-        them are here.
-        """
+        """Hand over the keys that were typed before the prompt existed."""
         if self._early is not None:
             self._settle(0 if self.is_headless else SETTLE_TRIES)
 
@@ -264,13 +262,13 @@ class FuguApp(TerminalApp):
                 self.focused._forward_event(event)
 
     async def on_unmount(self) -> None:
-        """However it ends, the session is closed: what was cut is in the log."""
+        """Close the session, however the program ends, so that interrupted work is logged."""
         if self.main.controller is not None:
             await self.main.controller.close()
 
 
 def has_unread_input() -> bool:
-    """Something that was typed has not been read."""
+    """Return whether typed input has not been read yet."""
     try:
         return sys.__stdin__ is not None and bool(select.select([sys.__stdin__], [], [], 0)[0])
     except (OSError, ValueError):  # it is closed, or the system cannot say

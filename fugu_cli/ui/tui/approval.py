@@ -74,7 +74,7 @@ class Approval(Widget, can_focus=True):
 
     @property
     def options(self) -> tuple[ApprovalOption, ...]:
-        """The answers there are. A yes to calls that are not listed is none of them."""
+        """The possible answers, without a yes to calls that are not listed."""
         made = (
             approval_options(*self._question.asked, self._pending)
             if self._question is not None
@@ -98,9 +98,7 @@ class Approval(Widget, can_focus=True):
             self.screen.query_one(PromptInput).focus()
 
     def _take_focus(self) -> None:
-        """The question gets the keys, but not while somebody is typing: half a word must not be an
-        answer.
-        """
+        """Give the question the keys, unless somebody is typing: half a word must not be an answer."""
         prompt = self.screen.query_one(PromptInput)
         wait = TYPING_PAUSE - (time.monotonic() - prompt.typed_at)
         if not self.display:
@@ -115,7 +113,7 @@ class Approval(Widget, can_focus=True):
         self._paint()
 
     def action_answer(self, key: str) -> None:
-        """The answer with this key or in this place; Enter gives the marked one, Escape refuses."""
+        """Give the answer with this key or number. Enter gives the marked one, Escape refuses."""
         every = self.options
         keys = {one.key: one.scope for one in every} | {
             str(at): one.scope for at, one in enumerate(every, start=1)
@@ -126,7 +124,7 @@ class Approval(Widget, can_focus=True):
             self.answer(scope)
 
     def _pressed_on(self) -> bool:
-        """A yes that was meant for the question before this one: its key is held down, or was
+        """Return whether a yes was meant for the question before this one: its key was held down or
         pressed twice.
         """
         before, self._allowed_at = self._allowed_at, time.monotonic()
@@ -148,7 +146,7 @@ class Approval(Widget, can_focus=True):
         return min(self._at, len(options) - 1)
 
     def action_whole(self) -> None:
-        """Everything that the call would do."""
+        """Show everything that the call would do."""
         if self._question is not None and (self._patch or self._cut):
             from fugu_cli.ui.tui.overlays import Dialogs
             from fugu_cli.ui.turn_page import Section
@@ -179,7 +177,7 @@ class Approval(Widget, can_focus=True):
             Dialogs(self.app).read(title, [Section("", tuple(pieces))])
 
     def render_line(self, y: int) -> Strip:
-        """A line of the question."""
+        """Draw a line of the question."""
         width = self.size.width
         made = self._lines[y] if y < len(self._lines) else BLANK
         return Strip(made).adjust_cell_length(width).apply_style(self.rich_style)

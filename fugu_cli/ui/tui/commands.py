@@ -35,7 +35,7 @@ ArgumentValues = Callable[["SessionController"], Sequence[str]]
 
 
 def no_values(controller: SessionController) -> Sequence[str]:
-    """For commands that take anything, or nothing."""
+    """Return no completions."""
     del controller
     return ()
 
@@ -67,7 +67,7 @@ class SlashCommand:
 
 
 def find_command(commands: Sequence[SlashCommand], line: str) -> tuple[SlashCommand | None, str]:
-    """The command a line means and its argument."""
+    """Return the command of a line and its argument."""
     name, *rest = line.strip().removeprefix("/").split(maxsplit=1) or [""]
     argument = rest[0] if rest else ""
     for command in commands:
@@ -78,7 +78,7 @@ def find_command(commands: Sequence[SlashCommand], line: str) -> tuple[SlashComm
 
 
 def nearest_command(commands: Sequence[SlashCommand], line: str) -> str:
-    """The name that may have been meant, "" when none is near."""
+    """Return the most similar command name, "" if none is similar."""
     name = line.strip().removeprefix("/").partition(" ")[0]
     found = get_close_matches(name, [command.name for command in commands], 1)
     return found[0] if found else ""
@@ -122,7 +122,7 @@ with the next request."""
 
 
 def key_help(own: Mapping[str, str]) -> str:
-    """The keys as Markdown, with the user's own in the place of the usual ones."""
+    """Return the keys as Markdown, with the user's own."""
     rows = [
         f"- `{own.get(name, keys).replace(',', ', ')}` {name}: {words}"
         for name, (keys, words) in KEYS.items()
@@ -131,19 +131,19 @@ def key_help(own: Mapping[str, str]) -> str:
 
 
 def mode_names(controller: SessionController) -> Sequence[str]:
-    """The permission modes."""
+    """Return the permission modes."""
     del controller
     return tuple(MODE_HELP)
 
 
 def theme_names(controller: SessionController) -> Sequence[str]:
-    """The themes."""
+    """Return the themes."""
     del controller
     return themes.theme_names()
 
 
 async def show_help(controller: SessionController, argument: str) -> None:
-    """Keys and commands."""
+    """Show keys and commands."""
     del argument
 
     lines = [
@@ -157,7 +157,7 @@ async def show_help(controller: SessionController, argument: str) -> None:
 
 
 async def change_theme(controller: SessionController, argument: str) -> None:
-    """Other colours."""
+    """Change the colours."""
     known = themes.theme_names()
     if not argument:
         about = {themes.AUTO: "dark or light, as the terminal is"}
@@ -173,7 +173,7 @@ async def change_theme(controller: SessionController, argument: str) -> None:
 
 
 async def change_mode(controller: SessionController, argument: str) -> None:
-    """Another permission mode."""
+    """Change the permission mode."""
     if not argument:
         mode = controller.session.environment.rules.mode
         controller.say(f"the mode is {mode}: {MODE_HELP[mode]}")
@@ -185,7 +185,7 @@ async def change_mode(controller: SessionController, argument: str) -> None:
 
 
 async def show_permissions(controller: SessionController, argument: str) -> None:
-    """The mode, the rules in force, and what was granted in this session."""
+    """Show the mode, the rules, and what was granted in this session."""
     del argument
     rules = controller.session.environment.rules
     lines = [f"mode {rules.mode}: {MODE_HELP[rules.mode]}"]
@@ -271,9 +271,7 @@ def _texts(event: Event) -> tuple[str, ...]:
 
 
 async def set_notifications(controller: SessionController, argument: str) -> None:
-    """A word to the desktop when a long request ends or something is asked and nobody looks: on or
-    off.
-    """
+    """Turn desktop notifications on or off, for the end of a long request and for questions."""
     if argument not in ("on", "off"):
         raise UsageError("on or off?", hint="/notify on")
     controller.view.preferences.keep(notify=argument == "on")
@@ -455,7 +453,7 @@ WITHOUT_SESSION = frozenset({"new", "sessions", "resume", "help", "quit", "docto
 
 
 def all_commands(controller: SessionController) -> Sequence[SlashCommand]:
-    """All commands there are in the session."""
+    """Return all commands of the session."""
     session = controller.work.session
     if session is None:
         return COMMANDS
@@ -501,8 +499,8 @@ async def run_input(controller: SessionController, text: str) -> None:
 
 
 def is_request(controller: SessionController, text: str) -> bool:
-    """Agents are asked for this, perhaps by a command that a file makes: the interface does not do
-    it itself.
+    """Return whether the text is a request for agents, perhaps by a custom command, and not the
+    interface's own command.
     """
     if not _is_command(text):
         return not text.startswith("!")
@@ -537,10 +535,10 @@ async def _run_command(controller: SessionController, text: str) -> None:
 
 
 def _is_command(text: str) -> bool:
-    """The interface or a file knows it; a prompt of an MCP server is a request."""
+    """Return whether the text is a command. A prompt of an MCP server is a request."""
     return text.startswith("/") and not text.startswith(("//", MCP_PROMPT)) and not _is_path(text)
 
 
 def _is_path(text: str) -> bool:
-    """`/etc/hosts is wrong` is a request."""
+    """Return whether the text begins with a path: `/etc/hosts is wrong` is a request."""
     return "/" in text.split()[0][1:]

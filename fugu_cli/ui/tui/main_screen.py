@@ -81,7 +81,7 @@ class MainScreen(Screen[None]):
         self._waiting: list[str] = []
 
     def compose(self) -> ComposeResult:
-        """The parts, from top to bottom."""
+        """Yield the parts from top to bottom."""
         root, tier = self.opener.root, self.options.tier
         place, branch = project_folder.short_path(root), project_folder.git_branch(root)
         yield Body(self.palette, self.preferences)
@@ -120,7 +120,7 @@ class MainScreen(Screen[None]):
         self.call_after_refresh(lambda: self.run_worker(self._start()))
 
     def on_resize(self, event: events.Resize) -> None:
-        """Narrow and short terminals are laid out differently."""
+        """Lay out narrow and short terminals differently."""
         self.set_class(event.size.height < SHORT_LINES, "-short")
         self.query_one(StatusBar).draw_again()
         self.query_one(Body).lay_out(event.size.width)
@@ -151,8 +151,8 @@ class MainScreen(Screen[None]):
             self.enter(text)
 
     def enter(self, text: str) -> None:
-        """A line from the prompt: a command, the user's shell, a request. Before there is a session
-        it waits.
+        """Handle a line of the prompt: a command, a shell command, a request. Before there is a
+        session it waits.
         """
         if self.controller is None or not self.controller.started:
             self._waiting.append(text)
@@ -168,11 +168,11 @@ class MainScreen(Screen[None]):
         self._keys[name](self)
 
     def on_prompt_input_submitted(self, event: PromptInput.Submitted) -> None:
-        """Something was typed and sent."""
+        """Send the typed text."""
         self.enter(event.text)
 
     def on_text_area_changed(self) -> None:
-        """Completions follow the text."""
+        """Update the completions."""
         if self.completing is not None:
             self.completing.changed()
 
@@ -192,13 +192,11 @@ class MainScreen(Screen[None]):
             prompt.insert(letter)
 
     def on_paste(self, event: events.Paste) -> None:
-        """Pasted while something else has the keys (a question, the conversation): it is meant for
-        the prompt.
-        """
+        """Pass a paste on to the prompt if something else has the focus."""
         self.query_one(PromptInput).post_message(events.Paste(event.text))
 
     def on_conversation_followed(self, event: Conversation.Followed) -> None:
-        """A link: of a file in the editor, of the web in the browser."""
+        """Open a link: a file in the editor, an address in the browser."""
         parts = urlsplit(event.link)
         if parts.scheme != "file":
             self.app.open_url(event.link)
@@ -208,7 +206,7 @@ class MainScreen(Screen[None]):
             )
 
     def on_trace_wished(self, event: Trace.Wished) -> None:
-        """Something with a turn: open it, pin or exclude its agent, ask again with it."""
+        """Act on a turn: open it, pin or exclude its agent, ask again with it."""
         from fugu_cli.ui.tui.session_commands import open_turn
 
         agent, controller = event.row.assigned.agent, self.controller
@@ -246,7 +244,9 @@ MARKDOWN_MODULES = ("rich.markdown", "rich.syntax")
 
 
 def _load(opener: SessionOpener, history: InputHistory) -> None:
-    """Imports that take long, and the history. In a thread: the prompt takes keys meanwhile."""
+    """Import slow modules and load the history, in a thread, so that the prompt takes keys
+    meanwhile.
+    """
     for name in ("commands", "screen_feed", "session_controller"):
         importlib.import_module(f"fugu_cli.ui.tui.{name}")
     for name in MARKDOWN_MODULES:
@@ -256,8 +256,8 @@ def _load(opener: SessionOpener, history: InputHistory) -> None:
 
 
 def _wander(main: MainScreen, by: int) -> None:
-    """Up from the first line, or down from the last: back and forth in the history. Up takes queued
-    text back.
+    """Step through the history: up from the first line or down from the last. Up takes queued text
+    back.
     """
     prompt, controller = main.query_one(PromptInput), main.controller
     if by < 0 and not prompt.text and controller is not None and controller.work.queue:

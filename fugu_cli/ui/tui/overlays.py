@@ -99,7 +99,7 @@ class Confirm(AnsweredOnce[bool], ModalScreen[bool]):
         self._patch = patch
 
     def compose(self) -> ComposeResult:
-        """The question, the patch, the keys."""
+        """Yield the question, the patch and the keys."""
         with Vertical(id="confirm"):
             yield Static(self._question, id="confirm-question", markup=False)
             yield Pager(self.palette, id="confirm-text")
@@ -151,14 +151,14 @@ class TrustQuestion(AnsweredOnce[bool], ModalScreen[bool]):
         self._shown_at = time.monotonic()
 
     def compose(self) -> ComposeResult:
-        """The question, what an answer means, the keys."""
+        """Yield the question, the meaning of an answer and the keys."""
         with Vertical(id="trust"):
             yield Static(self._question, id="trust-question", markup=False)
             yield Static(TRUST_MEANING, id="trust-meaning", markup=False)
             yield Static("y trust · n not now · d look", id="trust-keys", markup=False)
 
     def action_answer(self, yes: bool) -> None:
-        """The answer; a key that was pressed before anybody could read the question is none."""
+        """Answer the question. A key pressed before anybody could read it does not count."""
         if self.is_current and time.monotonic() - self._shown_at > UNREAD_SECONDS:
             self.dismiss(yes)
 
@@ -181,14 +181,14 @@ class TextEntry(AnsweredOnce[str], ModalScreen[str]):
         self._secret = secret
 
     def compose(self) -> ComposeResult:
-        """The heading, the field, the keys."""
+        """Yield the heading, the field and the keys."""
         with Vertical(id="entry-box"):
             yield Static(self._heading, id="entry-heading", markup=False)
             yield Input(password=self._secret, id="entry-line", compact=True)
             yield Static("enter sends · esc goes back", id="entry-keys", markup=False)
 
     def on_mount(self) -> None:
-        """The field gets the keyboard focus."""
+        """Give the field the keyboard focus."""
         self.query_one(Input).focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -196,7 +196,7 @@ class TextEntry(AnsweredOnce[str], ModalScreen[str]):
         self.dismiss(event.value)
 
     def action_leave(self) -> None:
-        """None."""
+        """Leave without a text."""
         self.dismiss("")
 
 
@@ -284,7 +284,7 @@ class Picker(AnsweredOnce[PickedChoice | None], ModalScreen[PickedChoice | None]
         self._typed = ""
 
     def compose(self) -> ComposeResult:
-        """A field, the list, the preview, the keys."""
+        """Yield the field, the list, the preview and the keys."""
         with Vertical(id="picker"):
             yield Static(self._heading, id="picker-heading", markup=False)
             yield SearchInput(placeholder="type to search", id="picker-search", compact=True)
@@ -296,7 +296,7 @@ class Picker(AnsweredOnce[PickedChoice | None], ModalScreen[PickedChoice | None]
             yield Static(f"enter chooses{more} · esc closes", id="picker-keys", markup=False)
 
     def on_mount(self) -> None:
-        """Everything, the first one marked."""
+        """Show all choices, the first one marked."""
         _lay_out(self, self.app.size)
         self.query_one(ChoicePager).offer(self._every)
         self.query_one(SearchInput).focus()
@@ -306,7 +306,7 @@ class Picker(AnsweredOnce[PickedChoice | None], ModalScreen[PickedChoice | None]
         _lay_out(self, event.size)
 
     def on_input_changed(self) -> None:
-        """Fewer, or more."""
+        """Filter the choices by the typed text."""
         typed = self.query_one(SearchInput).value
         if typed != self._typed:
             self._typed = typed
@@ -314,7 +314,7 @@ class Picker(AnsweredOnce[PickedChoice | None], ModalScreen[PickedChoice | None]
             self.query_one(ChoicePager).offer(found)
 
     def action_leave(self) -> None:
-        """Nothing was chosen."""
+        """Leave without a choice."""
         self.dismiss(None)
 
     def action_typed(self, key: str) -> None:
@@ -332,7 +332,7 @@ class Picker(AnsweredOnce[PickedChoice | None], ModalScreen[PickedChoice | None]
             self.dismiss((key, pager.value) if pager.value is not None else None)
 
     def on_choice_pager_taken(self) -> None:
-        """As with Enter."""
+        """Choose the clicked row."""
         self._do("enter")
 
     def on_choice_pager_marked(self, event: ChoicePager.Marked) -> None:
@@ -342,7 +342,9 @@ class Picker(AnsweredOnce[PickedChoice | None], ModalScreen[PickedChoice | None]
             self.run_worker(self._look(self._preview, event.value), exclusive=True)
 
     async def _look(self, preview: Preview, value: str | None) -> None:
-        """In a thread: it may read a long file. A newer mark makes an older preview stop."""
+        """Load the preview in a thread, because it may read a long file. A newer mark stops an
+        older preview.
+        """
         pieces = list(await asyncio.to_thread(preview, value)) if value is not None else []
         pager = self.query_one("#picker-preview", Pager)
         pager.column.cut(0)
@@ -390,22 +392,22 @@ class Reader(AnsweredOnce[None]):
         self._starts: list[int] = []
 
     def compose(self) -> ComposeResult:
-        """A title, the text, what the keys do."""
+        """Yield the title, the text and the keys."""
         yield Static("", id="reader-title", markup=False)
         yield Pager(self.palette, id="reader-text")
         yield Static("", id="reader-keys", markup=False)
 
     def on_mount(self) -> None:
-        """The first page."""
+        """Show the first page."""
         self.action_turn(0)
         self.query_one(Pager).focus()
 
     def action_leave(self) -> None:
-        """Back to where it was opened."""
+        """Close the pages."""
         self.dismiss()
 
     def action_turn(self, by: int) -> None:
-        """Another page."""
+        """Turn to another page."""
         found = self._page(by)
         if found is None:
             return
@@ -432,7 +434,7 @@ class Reader(AnsweredOnce[None]):
         pager.grew()
 
     def action_section(self, number: int) -> None:
-        """To a section."""
+        """Scroll to a section."""
         if number <= len(self._starts):
             pager = self.query_one(Pager)
             pager.action_go(pager.column.top_of(self._starts[number - 1]))
@@ -446,19 +448,19 @@ class Dialogs:
         self._app = app
 
     def read(self, text: str, sections: Sequence[Section]) -> None:
-        """A text over the whole screen."""
+        """Show a text over the whole screen."""
         self.turn_pages(lambda by: (text, sections) if by == 0 else None)
 
     def turn_pages(self, page: PageAt) -> None:
-        """Pages over the whole screen."""
+        """Show pages over the whole screen."""
         self._app.push_screen(Reader(self._app.palette, page))
 
     async def confirm(self, question: str, patch: str) -> bool:
-        """A yes or a no, with the patch it is about. Only in a worker."""
+        """Ask for a yes or no about a patch. Only in a worker."""
         return await self._ask(Confirm(self._app.palette, question, patch))
 
     async def confirm_trust(self, question: str, sections: Sequence[Section]) -> bool:
-        """A yes or a no, once nobody is typing. Only in a worker."""
+        """Ask for a yes or no once nobody is typing. Only in a worker."""
         for prompt in self._app.screen.query(PromptInput):
             while (wait := TYPING_PAUSE - (time.monotonic() - prompt.typed_at)) > 0:
                 await asyncio.sleep(wait)
@@ -486,7 +488,7 @@ class Dialogs:
         preview: Preview | None = None,
         keys: dict[str, str] | None = None,
     ) -> PickedChoice | None:
-        """One of many. Only in a worker."""
+        """Let the user choose one. Only in a worker."""
         return await self._ask(Picker(self._app.palette, heading, choices, preview, keys))
 
     async def _ask(self, dialog: AnsweredOnce[ScreenResultType]) -> ScreenResultType:
@@ -497,7 +499,7 @@ class Dialogs:
             dialog.dismiss()
 
     async def edit_file(self, place: FilePlace) -> None:
-        """A file in the user's editor."""
+        """Open a file in the user's editor."""
         await run_editor(self._app, place_command(place))
 
 
@@ -523,7 +525,7 @@ class TraceScreen(Screen[None]):
         self._folded = FoldedSession(records)
 
     def compose(self) -> ComposeResult:
-        """A title, the rows, what the keys do."""
+        """Yield the title, the rows and the keys."""
         yield Static(self._title, id="reader-title", markup=False)
         yield Trace(self.palette, id="turns")
         yield Static(TRACE_KEYS, id="reader-keys", markup=False)
@@ -559,5 +561,5 @@ class TraceApp(TerminalApp):
         self._viewing = TraceScreen(records, title, self.palette, sources)
 
     def get_default_screen(self) -> TraceScreen:
-        """The only screen there is at first."""
+        """Return the first screen."""
         return self._viewing

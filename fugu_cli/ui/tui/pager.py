@@ -71,14 +71,14 @@ class ColumnView(Widget, can_focus=True):
         return [strip.crop(*crop.column_span) for strip in strips]
 
     def render_line(self, y: int) -> Strip:
-        """One line; asked for to find out what is under the mouse."""
+        """Draw one line, to find out what is under the mouse."""
         size = self.size
         return self._strip(
             y, size.width, y in _bar_rows(self.column.stack.total, self.top, size.height)
         )
 
     def notify_style_update(self) -> None:
-        """Colours, focus or visibility changed."""
+        """Redraw after a change of colours, focus or visibility."""
         super().notify_style_update()
         self._forget()
 
@@ -87,9 +87,7 @@ class ColumnView(Widget, can_focus=True):
         self._strips.clear()
 
     def _strip(self, y: int, width: int, bar: bool) -> Strip:
-        """A line of the screen: the lead, the text, the scroll bar. Made once for a line at its
-        place.
-        """
+        """Draw a line of the screen with lead, text and scroll bar, once for a line and position."""
         at = self.top + y
         line = self.column.line(at)
         chosen = self.chosen is not None and self.column.block_at(at) == self.chosen
@@ -123,7 +121,7 @@ class ColumnView(Widget, can_focus=True):
         return parse_style(self.column.stack.palette.dim)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """The selected lines as text."""
+        """Return the selected lines as text."""
         first = selection.start.y if selection.start else self.top
         last = selection.end.y if selection.end else self.top + self._height - 1
         lines = [plain_text(self.column.line(y) or []) for y in range(first, last + 1)]
@@ -139,7 +137,7 @@ class ColumnView(Widget, can_focus=True):
 
     @property
     def _room(self) -> int:
-        """Columns of the text."""
+        """The columns for text."""
         return max(self.size.width - len(self._lead) - 1, 1)
 
     @property
@@ -148,7 +146,7 @@ class ColumnView(Widget, can_focus=True):
 
 
 def _bar_rows(total: int, top: int, height: int) -> range:
-    """The rows of the scroll bar's handle, of a window on `total` lines."""
+    """Return the rows of the scroll bar's handle."""
     if total <= height:
         return range(0)
     size = max(height * height // total, 1)
@@ -194,7 +192,7 @@ class Pager(ColumnView):
         self._total = 0
 
     def grew(self) -> None:
-        """The column is not what it was: look again, and draw what changed."""
+        """Update the view after the column changed."""
         before, total = self.top, self._total
         if self.following:
             self.top = self.column.look_at_end(self._height)
@@ -215,7 +213,7 @@ class Pager(ColumnView):
 
     @contextmanager
     def steady(self) -> Iterator[None]:
-        """Blocks are exchanged meanwhile; what stands at the top stays there."""
+        """Keep the line at the top in place while blocks are exchanged."""
         block = None if self.following else self.column.block_at(self.top)
         within = 0 if block is None else self.top - self.column.top_of(block)
         yield
@@ -224,7 +222,7 @@ class Pager(ColumnView):
         self.grew()
 
     def repaint(self, palette: Palette) -> None:
-        """Another palette."""
+        """Change the palette."""
         self._forget()
         self.top = self.column.stack.fit(self._room, palette, self.top)
         self.grew()
@@ -244,14 +242,14 @@ class Pager(ColumnView):
         self.action_scroll(pages * max(self._height - 1, 1))
 
     def action_go(self, top: int) -> None:
-        """Another line at the top of what is seen."""
+        """Scroll to a line."""
         last = self.column.last_top(self._height)
         self.top = self.column.look(min(max(top, 0), last), self._height)
         self.following = self._follows and self.top >= self.column.last_top(self._height)
         self.refresh()
 
     def action_end(self) -> None:
-        """To the end, and stay there."""
+        """Scroll to the end and stay there."""
         self.top = self.column.look_at_end(self._height)
         self.following = self._follows
         self.refresh()
@@ -263,12 +261,12 @@ class Pager(ColumnView):
     @on(events.MouseScrollUp)
     @on(events.MouseScrollDown)
     def turn_wheel(self, event: events.MouseEvent) -> None:
-        """The wheel."""
+        """Scroll with the wheel."""
         event.stop()
         self.action_scroll(-WHEEL_LINES if isinstance(event, events.MouseScrollUp) else WHEEL_LINES)
 
     def on_click(self, event: events.Click) -> None:
-        """A click on the scroll bar goes there, one on the text tells which block it was."""
+        """Handle a click: on the scroll bar it scrolls there, on the text it reports the block."""
         if self.text_selection is not None:  # something was selected, nothing clicked
             return
         if event.x >= self.size.width - 1:

@@ -62,7 +62,7 @@ class Conversation(Pager):
         self.action_end()
 
     def changed(self, first: int) -> None:
-        """Blocks from this one on are not what they were."""
+        """Redraw the blocks from `first` on."""
         for index in range(
             first, len(self._transcript.blocks) if self._transcript is not None else 0
         ):
@@ -70,7 +70,7 @@ class Conversation(Pager):
         self.grew()
 
     def inserted(self, place: int) -> None:
-        """A block was put before others: what is remembered by place moves with them."""
+        """Shift the remembered indices after a block was inserted."""
         self._turned = {index + (index >= place) for index in self._turned}
         if self.chosen is not None and self.chosen >= place:
             self.chosen += 1
@@ -114,9 +114,7 @@ class Conversation(Pager):
                     self.column.put(index, self._pieces(index))
 
     def next_block(self, at: int | None, by: int, wanted: Callable[[Block], bool]) -> int | None:
-        """The next block of this kind (or the one before, with -1) from a block on; None stands for
-        the end.
-        """
+        """Return the next wanted block after `at` (or before it, with -1). None stands for the end."""
         blocks = self._transcript.blocks if self._transcript is not None else []
         at = (len(blocks) if at is None else at) + by
         while 0 <= at < len(blocks) and not wanted(blocks[at]):
@@ -124,13 +122,13 @@ class Conversation(Pager):
         return at if 0 <= at < len(blocks) else None
 
     def on_click(self, event: events.Click) -> None:
-        """With Ctrl a link is opened."""
+        """Open a link on Ctrl and click."""
         if event.ctrl and event.style.link:
             event.prevent_default()
             self.post_message(self.Followed(event.style.link))
 
     def on_pager_clicked(self, event: Pager.Clicked) -> None:
-        """A click on a tool call unfolds it."""
+        """Unfold the clicked tool call."""
         event.stop()
         self.fold(event.block)
 
@@ -155,7 +153,7 @@ class Conversation(Pager):
             self.fold(self.chosen)
 
     def on_blur(self) -> None:
-        """Without the keys there is nothing to mark."""
+        """Remove the mark when the focus is lost."""
         self.chosen = None
         self.refresh()
 
@@ -202,7 +200,7 @@ class Trace(Pager):
         self.changed(0)
 
     def changed(self, first: int) -> None:
-        """Rows from this one on are not what they were."""
+        """Redraw the rows from `first` on."""
         rows, tally = self._rows, self._tally
         if rows is None or tally is None:
             return
@@ -226,7 +224,7 @@ class Trace(Pager):
         self.grew()
 
     def on_resize(self, event: events.Resize) -> None:
-        """There is more or less room below the rows."""
+        """Redraw after a change of size."""
         super().on_resize(event)
         self.changed(len(self._rows.rows) if self._rows is not None else 0)
 
@@ -260,7 +258,7 @@ class Trace(Pager):
             self.refresh()
 
     def action_wish(self, wish: TurnAction) -> None:
-        """Something with the marked turn."""
+        """Request an action on the marked turn."""
         if self.row is not None:
             self.post_message(self.Wished(wish, self.row))
 
@@ -329,7 +327,7 @@ class Body(Horizontal):
             self.screen.query_one("#prompt").focus()
 
     def on_trace_resized(self, event: Trace.Resized) -> None:
-        """The panel's edge."""
+        """Move the panel's edge."""
         self.widen(event.by)
 
     def widen(self, by: int) -> None:

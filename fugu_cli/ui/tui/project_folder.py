@@ -19,19 +19,19 @@ from urllib.parse import unquote
 
 
 def short_path(root: Path) -> str:
-    """The folder as people write it."""
+    """Return the folder with `~` for the home."""
     with suppress(ValueError, RuntimeError):
         return f"~/{root.relative_to(Path.home()).as_posix()}".rstrip("/.") or "~"
     return str(root)
 
 
 def typed_path(root: Path, name: str) -> Path:
-    """The path that somebody typed: in `root`, `~/` being their home."""
+    """Return the path of a typed name: below `root`, or with `~/` below the home."""
     return Path.home() / name[2:] if name.startswith("~/") else root / name
 
 
 def git_branch(root: Path) -> str:
-    """The branch that is checked out, a commit's beginning when none is, "" outside git."""
+    """Return the checked-out branch, the beginning of a commit id without one, "" outside git."""
     for folder in (root, *root.parents):
         git = folder / ".git"
         with suppress(OSError, UnicodeDecodeError):
@@ -86,7 +86,7 @@ class FolderFiles:
     def search(
         self, query: str, most: int = 20, superseded: Superseded = lambda: False
     ) -> list[str]:
-        """The best matches, the best first. For a thread; gives up when `superseded`."""
+        """Return the best matches, the best first. Runs in a thread and stops when `superseded`."""
         if not query:
             return self._paths[:most]
         wanted = query.lower()
@@ -108,15 +108,15 @@ def mention(path: str) -> str:
 
 
 def mentionable(path: str) -> bool:
-    """A text can name it: not where a quotation mark would end the name, nor where a letter cannot
-    be typed.
+    """Return whether a mention can name the file: no quotation mark ends the name, and all letters
+    can be typed.
     """
     quoted = mention(path).startswith('@"')
     return _UNTYPED.search(path) is None and not (quoted and '"' in path)
 
 
 def mention_of_clipboard(root: Path, state: Path) -> str:
-    """The mention of the clipboard's picture, "" where there is none. For a thread."""
+    """Return the mention of the clipboard's picture, "" without one. Runs in a thread."""
     from fugu_cli.tools import mentions
     from fugu_cli.ui import clipboard
 
@@ -129,8 +129,10 @@ SHOWN_BESIDE = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf")
 
 
 def mentions_of_paths(root: Path, text: str) -> str:
-    """The mentions of pasted paths of pictures and PDFs, as a terminal writes the files that are
-    dropped on it: quoted, escaped, or as `file://`. "" where the text is anything else."""
+    """Return mentions of pasted paths of pictures and PDFs, "" for other text.
+
+    Terminals write dropped files quoted, escaped, or as `file://`.
+    """
     if "\n" in text.strip() or not text.strip().lower().rstrip("'\"").endswith(SHOWN_BESIDE):
         return ""
     try:
@@ -149,8 +151,8 @@ def mentions_of_paths(root: Path, text: str) -> str:
 
 
 def _rank(wanted: str, path: str) -> int | None:
-    """0 is best: the name begins with it, holds it, the path holds it, the letters come in this
-    order.
+    """Return the rank of a match, 0 is best: the name begins with it, the name holds it, the path
+    holds it, the letters come in this order.
     """
     name = path.rpartition("/")[2]
     if name.startswith(wanted):
@@ -165,8 +167,8 @@ def _rank(wanted: str, path: str) -> int | None:
 
 
 def _in_order(wanted: str, text: str) -> bool:
-    """The letters come in this order. One pass: a pattern tries every way to place them, which may
-    take for ever.
+    """Return whether the letters come in this order. One pass, because a pattern may try too many
+    ways.
     """
     at = -1
     for letter in wanted:
@@ -177,7 +179,7 @@ def _in_order(wanted: str, text: str) -> bool:
 
 
 def list_files(root: Path) -> list[str]:
-    """All files under `root`, at most `MOST`; by ripgrep where there is one."""
+    """Return the files below `root`, at most `MOST`, by ripgrep if it is installed."""
     program = _ripgrep(root)
     if program is not None:
         command = [program, "--files", "--hidden", "--no-messages", "--glob", "!.git", "--null"]

@@ -94,8 +94,8 @@ class PromptInput(TextArea):
         text: str
 
     def __init__(self, id: str = "prompt") -> None:
-        """`picture` gives the mention of the clipboard's picture, in a thread; `paths` those of
-        pasted paths.
+        """Create the field. `picture` returns the mention of the clipboard's picture, in a thread;
+        `paths` those of pasted paths.
         """
         super().__init__(
             id=id,
@@ -130,19 +130,19 @@ class PromptInput(TextArea):
         self.replace(text, (row, column - len(self.word)), (row, column))
 
     def take(self) -> str:
-        """The whole text, pastes unfolded; the field is empty then."""
+        """Return the whole text with unfolded pastes, and empty the field."""
         text = self.unfolded()
         self.put("")
         self._pastes.clear()
         return text
 
     def put(self, text: str) -> None:
-        """Another text, the cursor at its end."""
+        """Replace the text, with the cursor at its end."""
         self.load_text(text)
         self.move_cursor(self.document.end)
 
     def unfolded(self) -> str:
-        """The text with every folded paste as it was pasted."""
+        """Return the text with every folded paste as it was pasted."""
         return _FOLDED.sub(
             lambda found: self._pastes.get(int(found.group(1)), found.group()), self.text
         )
@@ -160,7 +160,7 @@ class PromptInput(TextArea):
                 self.vi_key()
 
     async def action_paste_picture(self) -> None:
-        """The clipboard's picture as a mention; where it holds none, what was cut here last."""
+        """Insert a mention of the clipboard's picture, or what was last cut here."""
         found = await asyncio.to_thread(self.picture)
         if found:
             self.insert(found)
@@ -168,7 +168,7 @@ class PromptInput(TextArea):
             self.action_paste()
 
     def action_new_line(self) -> None:
-        """A new line at the cursor."""
+        """Insert a new line at the cursor."""
         self.insert("\n")
 
     def _recompute_cursor_offset(self) -> None:
@@ -194,7 +194,7 @@ class PromptInput(TextArea):
         return row, column + len(first_character(after))
 
     def _delete_via_keyboard(self, start: Location, end: Location) -> EditResult | None:
-        """A folded paste goes whole, for half of its word stands for nothing."""
+        """Delete a folded paste as a whole, since half of its word stands for nothing."""
         start, end = sorted((start, end))
         for found in (
             _FOLDED.finditer(self.document.get_line(start[0])) if start[0] == end[0] else ()
@@ -238,8 +238,11 @@ class PromptInput(TextArea):
         await super()._on_key(event)
 
     async def _on_paste(self, event: events.Paste) -> None:
-        """A long paste stands in the field as one word, and is sent whole; paths of pictures become
-        mentions. Of a picture in the clipboard some terminals paste nothing."""
+        """Insert a paste. A long one is folded into one word and sent whole; paths of pictures
+        become mentions.
+
+        Some terminals paste nothing for a picture in the clipboard, so it is looked for.
+        """
         event.stop()
         event.prevent_default()
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
@@ -280,7 +283,7 @@ class SecondPress:
         self._at = -SECOND_PRESS_SECONDS
 
     def again(self) -> bool:
-        """It is pressed now: whether for the second time."""
+        """Note a press. Return whether it is the second one."""
         now, before = time.monotonic(), self._at
         self._at = now
         return now - before < SECOND_PRESS_SECONDS
@@ -320,7 +323,7 @@ class ChoiceList(Widget):
             self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """A row, the marked one highlighted."""
+        """Draw a row, the marked one highlighted."""
         first = min(max(self.at - SHOWN_CHOICES + 1, 0), max(len(self.choices) - SHOWN_CHOICES, 0))
         index = first + y
         width = self.size.width
@@ -371,7 +374,7 @@ class PromptCompletion:
         prompt.keys = self.key
 
     def changed(self) -> None:
-        """The text or the cursor is not where it was."""
+        """Update the completions after text or cursor changed."""
         text, word = self._prompt.text, self._prompt.word
         if text == self._offered_for and not word.startswith("@"):
             return
@@ -404,11 +407,10 @@ class PromptCompletion:
                 self._accept(self._choices.marked)
 
     def key(self, key: str) -> bool:
-        """A key that was pressed in the prompt; True when it was for the list.
+        """Handle a key of the prompt. Return True if it was for the list.
 
-        Keys may come faster than the list follows them: what fitted fewer letters must not be
-        taken, and Tab waits for the files that fit. Where nothing fits it does nothing: the keys
-        stay here.
+        Keys may come faster than the list follows: a choice for fewer letters must not be taken,
+        and Tab waits for the matching files. Without a match it does nothing.
         """
         self._wished_for = ""
         if self._prompt.text != self._offered_for:
@@ -446,7 +448,7 @@ class PromptCompletion:
         self._choices.offer(())
 
     def _enter(self, choice: Choice) -> bool:
-        """A file is put in; a command that needs nothing more is sent at once."""
+        """Insert a file; send a command that needs nothing more."""
         if not choice.value.startswith("/"):
             self._accept(choice)
             return True

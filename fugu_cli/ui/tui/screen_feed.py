@@ -56,7 +56,7 @@ def notify_approval(app: App[object], question: ApprovalQuestion) -> None:
 
 
 def send_notification(app: App[object], text: str) -> None:
-    """The sequence and the bell."""
+    """Send a notification sequence and ring the bell."""
     app.bell()
     driver = app._driver  # textual has no public way to write a sequence
     if driver is not None:
@@ -64,7 +64,7 @@ def send_notification(app: App[object], text: str) -> None:
 
 
 def notification_sequence(text: str, *, tmux: bool) -> str:
-    """OSC 9 with `text`, for a terminal or through tmux."""
+    """Return OSC 9 with `text`, for a terminal or through tmux."""
     plain = "".join(letter for letter in text if letter.isprintable())
     osc = f"\x1b]9;{plain}\x07"
     return f"\x1bPtmux;\x1b{osc}\x1b\\" if tmux else osc
@@ -93,7 +93,7 @@ class ScreenFeed:
         self._pause = FRAME_SECONDS
 
     def replay(self, records: Sequence[Recorded]) -> None:
-        """A session from its beginning."""
+        """Show a session from its beginning."""
         self.folded = FoldedSession(records)
         self._conversation.show(self.folded.transcript)
         self._trace.show(self.folded.rows, self.folded.totals)
@@ -101,13 +101,13 @@ class ScreenFeed:
         self.shown()
 
     def take(self, item: Recorded | Live) -> None:
-        """One more item of the log."""
+        """Handle one more item of the log."""
         self._mark(*self.folded.take(item, time.time()))
         for place in self.folded.transcript.placed.inserted:
             self._conversation.inserted(place)
 
     def say(self, note: NoteBlock) -> UpdateNote:
-        """A note of the screen's own. Returns what shows it grown."""
+        """Add a note of the screen's own. Return a function that updates it."""
         transcript, shown = self.folded.transcript, [note]
         self._mark(transcript.say(note), None)
 
@@ -120,11 +120,11 @@ class ScreenFeed:
         return grow
 
     def totals_changed(self) -> None:
-        """More is known of the totals than the log says."""
+        """Update the totals, which hold more than the log."""
         self._mark(None, len(self.folded.rows.rows))
 
     def patched(self, ran: ToolRan, patch: str) -> None:
-        """The diff of what a call changed has become known."""
+        """Show the diff of a call's changes."""
         index = self.folded.transcript.patched(ran, patch)
         if index is not None:
             self._mark(index, None)
@@ -153,9 +153,7 @@ class ScreenFeed:
         self.shown()
 
     def _drawn(self) -> None:
-        """The screen has it. A frame that took long makes the next one wait, so that keys never
-        do.
-        """
+        """Note that the screen is drawn. A slow frame delays the next one, so that keys never wait."""
         self._pause = min(
             max(FRAME_SECONDS, PAUSE_FACTOR * (time.monotonic() - self._last)), LONGEST_PAUSE
         )
@@ -183,7 +181,7 @@ class FullScreen:
         self._asked: ApprovalQuestion | None = None
 
     def stand(self, standing: StatusLine) -> None:
-        """The status line."""
+        """Show the status line."""
         for status in self._screen.query(StatusBar):  # none, once the screen is being taken down
             status.stand(standing)
 
@@ -202,7 +200,7 @@ class FullScreen:
             queue.show(texts)
 
     def noticed(self, item: Recorded | Live) -> None:
-        """A word to the desktop, unless it is not wanted or somebody looks."""
+        """Notify the desktop, unless the user does not want that or is looking."""
         if self.preferences.left.notify is not False:
             notify_request_end(self._screen.app, item, self.feed.folded.totals)
 
@@ -216,7 +214,7 @@ class FullScreen:
         return True
 
     def wear(self, theme: str) -> None:
-        """Other colours, from now on."""
+        """Change the colours."""
         assert isinstance(self._screen.app, TerminalApp)
         self._screen.app.choose_palette(theme)
         self.preferences.keep(theme=theme)
@@ -226,5 +224,5 @@ class FullScreen:
         self._screen.query_one(Body).toggle_trace()
 
     def copy(self, text: str) -> None:
-        """Into the clipboard."""
+        """Copy to the clipboard."""
         self._screen.app.copy_to_clipboard(text)

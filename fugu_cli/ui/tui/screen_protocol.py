@@ -85,40 +85,38 @@ class FeedProtocol(Protocol):
         """The session folded from its log."""
 
     def replay(self, records: Sequence[Recorded]) -> None:
-        """A session from its beginning."""
+        """Show a session from its beginning."""
 
     def take(self, item: Recorded | Live) -> None:
-        """One more item of the log."""
+        """Handle one more item of the log."""
 
     def say(self, note: NoteBlock) -> UpdateNote:
-        """A note that is in no log. Returns what shows it grown."""
+        """Add a note that is in no log. Return a function that updates it."""
 
     def totals_changed(self) -> None:
-        """More is known of the totals than the log says."""
+        """Update the totals, which hold more than the log."""
 
     def patched(self, ran: ToolRan, patch: str) -> None:
-        """The diff of what a call changed, as well as it will be known. Comes for every call that
-        is taken.
-        """
+        """Show the diff of a call's changes. Called for every call that comes."""
 
 
 class DialogsProtocol(Protocol):
     """Dialogs over the screen, or printed."""
 
     def read(self, text: str, sections: Sequence[Section]) -> None:
-        """A long text with its title."""
+        """Show a long text with its title."""
 
     def turn_pages(self, page: PageAt) -> None:
-        """Pages of a text, beginning with the one that is 0 steps away."""
+        """Show pages of a text, beginning with page 0."""
 
     async def confirm(self, question: str, patch: str) -> bool:
-        """A yes or a no, with the patch it is about."""
+        """Ask for a yes or no about a patch."""
 
     async def confirm_trust(self, question: str, sections: Sequence[Section]) -> bool:
-        """A yes or a no about files; the user may look at the sections first."""
+        """Ask for a yes or no about files; the user may read the sections first."""
 
     async def enter_text(self, heading: str, *, secret: bool = False) -> str:
-        """A line that the user types, masked where it is `secret`; "" for none."""
+        """Ask for a line, masked if `secret`. Return "" for none."""
 
     async def pick(
         self,
@@ -127,10 +125,12 @@ class DialogsProtocol(Protocol):
         preview: Preview | None = None,
         keys: dict[str, str] | None = None,
     ) -> PickedChoice | None:
-        """One of many; `keys` are further ways to choose, with a word about each. None: nothing."""
+        """Let the user choose one, None for none. `keys` are further ways to choose, with a
+        description.
+        """
 
     async def edit_file(self, place: FilePlace) -> None:
-        """A file in the user's editor, at its line. Raises UsageError where there is no editor."""
+        """Open a file in the user's editor, at its line. Raises UsageError without an editor."""
 
 
 class ScreenProtocol(Protocol):
@@ -145,10 +145,10 @@ class ScreenProtocol(Protocol):
 
     @property
     def dialogs(self) -> DialogsProtocol:
-        """Texts, questions and choices."""
+        """The dialogs: texts, questions and choices."""
 
     def stand(self, standing: StatusLine) -> None:
-        """The status line."""
+        """Show the status line."""
 
     def question(self, question: ApprovalQuestion | None, pending: Pending, patch: str) -> None:
         """Ask for permission, with the change it is about and what waits beside it; None: nothing
@@ -159,19 +159,19 @@ class ScreenProtocol(Protocol):
         """Show the queued requests."""
 
     def noticed(self, item: Recorded | Live) -> None:
-        """An item of the log came: perhaps somebody who looks elsewhere should know."""
+        """Handle an item of the log that a user who looks elsewhere may want to know."""
 
     def type(self, text: str) -> bool:
         """Put a text into the prompt. False: something is typed there, which stays."""
 
     def wear(self, theme: str) -> None:
-        """Other colours, by the theme's name."""
+        """Change the colours to a theme."""
 
     def show_trace(self) -> None:
         """Show or hide the trace, or print it."""
 
     def copy(self, text: str) -> None:
-        """Into the clipboard."""
+        """Copy to the clipboard."""
 
     async def leave(self) -> None:
         """Close the session and go."""

@@ -211,7 +211,7 @@ async def show_trace(controller: SessionController, argument: str) -> None:
 
 
 def open_turn(controller: SessionController, row: TurnRow) -> None:
-    """A turn in full; left and right go to the ones beside it."""
+    """Show a turn in full. Left and right turn to its neighbours."""
     session, rows = controller.session, controller.feed.folded.rows.rows
     sources = TurnSources(
         partial(prompt_of, session.team, session.environment), controller.patches.of
@@ -220,7 +220,7 @@ def open_turn(controller: SessionController, row: TurnRow) -> None:
 
 
 def patch_summary(patch: str) -> str:
-    """`2 files, +3 -1`."""
+    """Return a text like `2 files, +3 -1`."""
     files = sum(line.startswith("+++ ") for line in patch.splitlines())
     added, removed = patches.patch_size(patch)
     return f"{plural(files, 'file')}, +{added} -{removed}"
@@ -236,13 +236,13 @@ BLAME_FRAGMENT_LINES = 40
 
 
 def changed_paths(controller: SessionController) -> Sequence[str]:
-    """Files that the newest request changed."""
+    """Return the files that the newest request changed."""
     return tuple(controller.session.log.state.request.changes) if controller.work.session else ()
 
 
 async def show_blame(controller: SessionController, argument: str) -> None:
-    """Without a path what this session changed; else the file. Raises UsageError for a file that is
-    not there.
+    """Show the authors of this session's changes, or of a file. Raises UsageError for a missing
+    file.
     """
     workspace = controller.session.environment.workspace
     path = controller.session.log.path
@@ -361,7 +361,7 @@ def _matching_sessions(
 
 
 async def _list_sessions(controller: SessionController) -> list[store.SessionSummary]:
-    """The folder's sessions."""
+    """Return the folder's sessions."""
     return list(await asyncio.to_thread(controller.opener.listed))
 
 
@@ -529,7 +529,7 @@ def _session_choice(summary: store.SessionSummary) -> Choice:
 
 
 def _preview(path: Path) -> list[Fragment]:
-    """The end of a session, drawn as the conversation is."""
+    """Draw the end of a session like the conversation."""
     try:
         found = log.examine(path)
     except FuguError as error:

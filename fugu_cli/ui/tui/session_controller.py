@@ -48,13 +48,11 @@ class CallPatches:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def size(self, change: FileChange) -> tuple[int, int] | None:
-        """Lines that a change added and removed; None where its contents are not known."""
+        """Return how many lines a change added and removed, None without its contents."""
         return patches.patch_size(self._known[change]) if change in self._known else None
 
     def of(self, ran: ToolRan) -> str:
-        """The diff of what a call changed, as far as it is known; else what the call itself
-        says.
-        """
+        """Return the diff of a call's changes, as far as it is known; else what its arguments say."""
         if not ran.changes:
             return ""
         if any(change not in self._known for change in ran.changes):
@@ -162,7 +160,7 @@ class SessionNotes:
         self._warned: set[str] = set()
 
     def say(self, text: str, tone: Tone = "dim", detail: str = "") -> None:
-        """A line."""
+        """Add a line."""
         self._feed.say(NoteBlock(text, tone, detail))
 
     def warn(self, notes: Sequence[str]) -> None:
@@ -173,7 +171,7 @@ class SessionNotes:
                 self.say(note, "warn")
 
     def failed(self, error: FuguError) -> None:
-        """Something outside failed."""
+        """Report an error of the outside world."""
         if self._held is not None:
             self._held.append(error)
         else:
@@ -228,7 +226,7 @@ class SessionController:
 
     @property
     def session(self) -> SessionProtocol:
-        """The session that is open. Raises UsageError while there is none, as between two."""
+        """The open session. Raises UsageError without one, as between two."""
         if self.work.session is None:
             raise UsageError("no session is open yet", hint="try again in a moment, or /new")
         return self.work.session
@@ -280,8 +278,10 @@ class SessionController:
         return True
 
     async def send(self, text: str, pin: str | None = None, effort: Effort | None = None) -> None:
-        """A request: at once, or when what is running is done. `effort`: of this one alone. Raises
-        ModelFileError where no model can work."""
+        """Send a request now, or queue it behind the running one.
+
+        `effort` is for this request alone. Raises ModelFileError if no model can work.
+        """
         if self.work.session is None:
             self.say("there is no session to send this to; /new opens one", "warn")
             return
@@ -304,7 +304,7 @@ class SessionController:
         return self.shell.stop() or self.download.stop() or self.work.interrupt()
 
     def answer(self, scope: ApprovalScope) -> None:
-        """The user's answer to the question that is shown."""
+        """Give the user's answer to the shown question."""
         question = self.asking.question
         if question is None:
             return
@@ -330,8 +330,8 @@ class SessionController:
     # What the session at work tells.
 
     def replayed(self, records: Sequence[Recorded]) -> None:
-        """A session was opened. What failed before there was one is said now: it explains why it is
-        this one.
+        """Show a newly opened session. Errors from before it are shown now, because they explain
+        why it is this one.
         """
         self.feed.replay(records)
         ran = [record.event for record in records if isinstance(record.event, ToolRan)]
@@ -340,7 +340,7 @@ class SessionController:
         self.notes.release()
 
     def heard(self, item: Recorded | Live) -> None:
-        """One more item of the log."""
+        """Handle one more item of the log."""
         if self._left:
             return
         self.feed.take(item)
@@ -354,7 +354,7 @@ class SessionController:
             self.patches.show(session, self.feed, [])
 
     def changed(self) -> None:
-        """Running, queue, questions or mode changed."""
+        """Update what depends on running work, queue, questions and mode."""
         if self._left:
             return
         self.asking.ask(self.work.approvals.questions, self.work.approvals.pending)
@@ -368,7 +368,7 @@ class SessionController:
         self.show()
 
     def show(self) -> None:
-        """The status line as things stand."""
+        """Update the status line."""
         self.status.refresh()
         self.notes.warn([self.status.fault] if self.status.fault else [])
         self.view.stand(session_status.status_line(self))
@@ -400,8 +400,9 @@ def steer(controller: SessionController, text: str) -> None:
 
 
 def choose_mode(controller: SessionController, mode: Mode | None = None) -> str:
-    """Another permission mode from the next call on, by default the next one. Returns what it
-    means, "" without a session."""
+    """Change the permission mode from the next call on, by default to the next one. Return its
+    meaning, "" without a session.
+    """
     if controller.work.session is None:
         return ""
     now = session_status.permission_mode(controller.work)

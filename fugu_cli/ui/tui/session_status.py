@@ -43,7 +43,7 @@ class StatusSources(Protocol):
 
 
 def status_line(controller: StatusSources) -> StatusLine:
-    """The status line as things stand."""
+    """Return the present status line."""
     tally, work, root = controller.feed.folded.totals, controller.work, controller.opener.root
     activity = controller.feed.folded.activity
     aside = controller.shell if controller.shell.running else controller.download
@@ -83,7 +83,7 @@ def status_line(controller: StatusSources) -> StatusLine:
 
 
 def permission_mode(work: RequestQueue) -> str:
-    """The permission mode, "" before there is a session."""
+    """Return the permission mode, "" before there is a session."""
     return work.session.environment.rules.mode if work.session is not None else ""
 
 
@@ -98,9 +98,7 @@ def _able(work: RequestQueue) -> Sequence[str]:
 
 
 def _unavailable(work: RequestQueue) -> tuple[tuple[str, float], ...]:
-    """Agents that are unavailable after a failure, and when each may be tried again (epoch, in
-    whole seconds).
-    """
+    """Return the unavailable agents and when each may be tried again (epoch seconds)."""
     team = work.session.team if work.session is not None else None
     if team is None or team.breaker is None:
         return ()

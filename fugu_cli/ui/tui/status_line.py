@@ -23,10 +23,11 @@ LEAST_ACTIVITY_CELLS = 16
 
 
 def draw_status(now: StatusLine, clock: float, width: int, palette: Palette) -> StyledLine:
-    """Left what lasts, right what is going on. Where both do not fit, first the word on the keys is
-    left out, then a long `doing` is cut, then the place; what is going on and the mode come last.
+    """Draw the lasting part on the left and the activity on the right. `clock` is the time in epoch
+    seconds.
 
-    `clock` is the time, in seconds since the epoch.
+    If both do not fit, the hint about keys is left out first, then a long activity is cut, then the
+    place. Activity and mode stay longest.
     """
     for left in _left_part(now, clock, palette):
         for right in _activity(now, clock, width - _cells(left) - 2, palette):
@@ -161,7 +162,7 @@ class StatusBar(Widget):
             self.set_timer(seconds, lambda: self.remark("", 0.0))
 
     def draw_again(self) -> None:
-        """The keys, or the room that there is, are not what they were."""
+        """Redraw after keys or size changed."""
         focused = self.screen.focused.id or "" if self.screen.focused is not None else ""
         hint = HINTS.get(focused, "")
         asked = any(approval.display for approval in self.screen.query("#approval"))
@@ -189,7 +190,7 @@ class StatusBar(Widget):
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """The line, or one of those below."""
+        """Draw the status line or one of the user's lines below it."""
         width = self.size.width
         if 0 < y <= len(self.standing.own):
             text = Text.from_ansi(self.standing.own[y - 1], no_wrap=True, end="")
@@ -244,7 +245,7 @@ class ActivityLine(Widget):
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """The line."""
+        """Draw the line."""
         now, clock, width = self._now, time.time(), self.size.width
         waits = now.until or now.doing.startswith(WAITS_FOR_USER)
         sign = "◐" if waits else SPINNER[int(clock / SPINNER_SECONDS) % len(SPINNER)]

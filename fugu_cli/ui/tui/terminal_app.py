@@ -72,13 +72,14 @@ _MODIFIERS = ("ctrl", "shift", "alt", "super", "hyper", "meta")
 
 
 def bound(name: str, action: str, *, priority: bool = True) -> Binding:
-    """The binding of one of KEYS; the user's keymap finds it by its name."""
+    """Return the binding of one of KEYS. The user's keymap finds it by name."""
     return Binding(KEYS[name][0], action, id=name, show=False, priority=priority)
 
 
 def read_keymap(given: Mapping[str, str]) -> dict[str, str]:
-    """Textual's keymap of the table `keys`. Raises ConfigError for an action or a key that does not
-    exist, and for a key that would do two things."""
+    """Return Textual's keymap for the table `keys`. Raises ConfigError for an unknown action or
+    key, and for a key with two actions.
+    """
     keymap: dict[str, str] = {}
     for name, keys in given.items():
         if name not in KEYS:
@@ -97,7 +98,7 @@ def read_keymap(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _key(name: str, typed: str) -> str:
-    """A key as Textual names it."""
+    """Return a key by Textual's name."""
     key = _ALIASES.get(typed, typed)
     *modifiers, base = key.split("+")
     known = (
@@ -150,8 +151,8 @@ class TerminalApp(App[int], inherit_bindings=False):
         self.palette = self.choose_palette(theme)
 
     def choose_palette(self, name: str) -> Palette:
-        """Wear a theme; for one that cannot be used the one that fits the terminal, which is asked
-        about its ground.
+        """Apply a theme. An unusable one is replaced by the one that fits the terminal's
+        background, which is asked for.
         """
         try:
             found = find_palette(name)
@@ -189,13 +190,11 @@ class TerminalApp(App[int], inherit_bindings=False):
             self._wear(palette_of_ground(dark=event.dark))
 
     def on_app_focus(self) -> None:
-        """The terminal may have changed its colours meanwhile."""
+        """Ask for the background again, since the terminal's colours may have changed."""
         self._ask_background()
 
     def on_mount(self) -> None:
-        """Gone on with after a stop (Ctrl+Z, then `fg`), the terminal is empty: everything is
-        painted again.
-        """
+        """Ask for the background, and redraw everything after a stop (Ctrl+Z, then `fg`)."""
         self.app_resume_signal.subscribe(self, lambda app: app.refresh(layout=True))
         self._ask_background()
 
@@ -244,13 +243,11 @@ class TerminalApp(App[int], inherit_bindings=False):
 
     @property
     def exit_code(self) -> int:
-        """0 when the user left. Where it broke, Textual has another code or, after a panic,
-        none.
-        """
+        """0 if the user left, else CRASH_EXIT_CODE. After a panic Textual has no code."""
         return 0 if self.return_code == 0 else CRASH_EXIT_CODE
 
     def get_driver_class(self) -> type[Driver]:
-        """Ours in the place of the one for terminals of Unix."""
+        """Return our driver in place of the one for Unix terminals."""
         found = super().get_driver_class()
         if found.__name__ != "LinuxDriver":  # Windows, a browser
             return found

@@ -135,7 +135,7 @@ class PlainPasteDriver(LinuxDriver):
             self._enter_again()
 
     def _enter_again(self) -> None:
-        """Everything that the terminal was told, told again, and everything painted."""
+        """Set the terminal up again and redraw everything."""
         reading = self._key_thread is not None and self._key_thread.is_alive()
         if not (reading and self.input_tty and self._auto_restart):
             return

@@ -39,7 +39,9 @@ class InputDecoder:
     """Bytes from a terminal as text to read on. Letters, marks and sequences may come in pieces."""
 
     def __init__(self, is_input: Callable[[str], bool]) -> None:
-        """`is_input` tells which control sequences are keys, the mouse or else to be passed on."""
+        """Create a decoder. `is_input` returns whether a control sequence is a key, the mouse or
+        another input.
+        """
         self.dark: bool | None = None
         """Whether the background is dark; None before the terminal has answered."""
         self._is_input = is_input

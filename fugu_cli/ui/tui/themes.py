@@ -20,19 +20,19 @@ AUTO = "auto"
 
 
 def guess_palette() -> Palette:
-    """Light where the terminal says that its background is (COLORFGBG), else dark."""
+    """Return the light palette if COLORFGBG says that the background is light, else the dark one."""
     ground = os.environ.get("COLORFGBG", "").rpartition(";")[2]
     return _shown_as(LIGHT if ground in {"7", "15"} else DARK)
 
 
 def palette_of_ground(*, dark: bool) -> Palette:
-    """The one that fits such a background."""
+    """Return the palette for such a background."""
     return _shown_as(DARK if dark else LIGHT)
 
 
 def _shown_as(palette: Palette) -> Palette:
-    """The palette as this terminal can show it: with 256 colours quiet grounds would all be the
-    same black or white.
+    """Return the palette as this terminal can show it. With 256 colours quiet backgrounds would all
+    be the same black or white.
     """
     if terminal_colours() in (None, ColorSystem.TRUECOLOR):
         return palette
@@ -57,8 +57,8 @@ them.
 
 
 def find_palette(name: str) -> Palette | None:
-    """A palette by its theme's name: fugu's own, the user's, Textual's. Raises ConfigError for a
-    file that is none.
+    """Return a theme's palette: fugu's own, the user's, Textual's. Raises ConfigError for an
+    invalid file.
     """
     if name in PALETTES:
         return _shown_as(PALETTES[name])
@@ -74,7 +74,7 @@ def theme_names() -> tuple[str, ...]:
 
 
 def _other_themes() -> dict[str, Theme | Path]:
-    """Textual's themes and the user's, which may take their places, by the names of their files."""
+    """Return the themes of Textual and of the user by name. The user's win."""
     known = {name: theme for name, theme in BUILTIN_THEMES.items() if not theme.ansi}
     return {**known, **{path.stem: path for path in sorted(themes_folder().glob("*.toml"))}}
 
@@ -103,7 +103,9 @@ def _read_theme(path: Path) -> Theme:
 
 
 def _palette(theme: Theme) -> Palette:
-    """The colours of a Textual theme. Its variable `syntax` names the pygments style of code."""
+    """Return the palette of a Textual theme. Its variable `syntax` names the pygments style of
+    code.
+    """
     colours = {
         name: Color.parse(value)
         for name, value in theme.to_color_system().generate().items()

@@ -46,7 +46,7 @@ class ShellOutput:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, data: bytes) -> None:
-        """More of it; b"" is its end."""
+        """Add output; b"" is its end."""
         self.text += self._decoder.decode(data, final=not data)
         over = len(self.text) - KEPT_CHARACTERS
         if over > 0:
@@ -155,7 +155,7 @@ class UserShell:
         return True
 
     def told(self, text: str) -> str:
-        """A request with the output that waits to be told."""
+        """Add the output that waits to be reported to a request."""
         untold, self._untold = self._untold, []
         return "\n\n".join([text, *untold])
 
@@ -181,7 +181,9 @@ class StatusCommand:
         known: Callable[[], dict[str, object]],
         show: Callable[[], None],
     ) -> None:
-        """`known` is what the command is told; `show` is called when it said something."""
+        """Create the command. `known` returns its input; `show` is called after it printed
+        something.
+        """
         self._command, self._root, self._known, self._show = command, root, known, show
         self._task: asyncio.Task[None] | None = None
         self._told: dict[str, object] = {}
@@ -192,7 +194,7 @@ class StatusCommand:
         """Why it is not run any more."""
 
     def refresh(self) -> None:
-        """Something may have changed: run it soon, unless it runs or waits to."""
+        """Run the command soon, unless it is running or waiting."""
         if self._task is None and self._command and self._failures < STATUS_FAILURES:
             self._task = asyncio.get_running_loop().create_task(self._follow())
 
@@ -217,7 +219,7 @@ class StatusCommand:
             self._task = None
 
     async def _output(self, known: dict[str, object]) -> tuple[str, ...]:
-        """The lines that it prints; none where it fails or takes too long."""
+        """Return the lines that it prints, () if it fails or takes too long."""
         process = await asyncio.create_subprocess_shell(
             self._command,
             cwd=self._root,
@@ -245,7 +247,7 @@ class StatusCommand:
 
 
 def _coloured(line: str) -> str:
-    """Of its escape sequences only colours are kept."""
+    """Keep only the colours among a line's escape sequences."""
     return "".join(
         part if place % 2 else sanitize(part)
         for place, part in enumerate(_COLOUR.split(line.rstrip()))
@@ -253,7 +255,7 @@ def _coloured(line: str) -> str:
 
 
 async def _exchange(process: asyncio.subprocess.Process, given: bytes) -> tuple[bytes, int]:
-    """The first of what it prints, and its exit code; 0 where more came than is read."""
+    """Return the first part of the output and the exit code, 0 if more came than is read."""
     assert process.stdin is not None and process.stdout is not None
     with suppress(OSError):
         process.stdin.write(given)
@@ -280,14 +282,14 @@ class SuspendableApp(Protocol):
     """Gives the terminal away for a while."""
 
     def suspend(self) -> AbstractContextManager[None]:
-        """The terminal belongs to somebody else inside."""
+        """Lend the terminal to another program inside the block."""
 
     def batch_update(self) -> AbstractContextManager[None]:
-        """Nothing is painted inside."""
+        """Paint nothing inside the block."""
 
 
 def editor_command() -> list[str] | None:
-    """$VISUAL, $EDITOR, or the first common editor there is."""
+    """Return $VISUAL, $EDITOR, or the first common editor that is installed."""
     for name in ("VISUAL", "EDITOR"):
         if os.environ.get(name, "").strip():
             return shlex.split(os.environ[name])
@@ -337,8 +339,8 @@ def start_program(words: Sequence[str]) -> None:
 
 
 async def edit_text(app: SuspendableApp, text: str) -> str | None:
-    """The text as it was left in the editor, None where none could be started. What is under way
-    goes on meanwhile.
+    """Let the user edit the text. Return None if no editor could be started. Running work goes on
+    meanwhile.
     """
     words = editor_command()
     if words is None:

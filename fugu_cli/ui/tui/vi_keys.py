@@ -42,7 +42,7 @@ class ViKeys:
 
     @property
     def mode(self) -> str:
-        """As vi shows it."""
+        """The mode under vi's name."""
         if self._vi.vi_state.input_mode != InputMode.NAVIGATION:
             return "REPLACE" if self._vi.vi_state.input_mode == InputMode.REPLACE else "INSERT"
         return "VISUAL" if self._buffer.selection_state else "NORMAL"
@@ -62,7 +62,7 @@ class ViKeys:
         self._leave(InputMode.INSERT)
 
     def key(self, event: events.Key) -> bool:
-        """A key that was pressed in the field; True when it was vi's."""
+        """Handle a key of the field. Return True if it was vi's."""
         if event.key == "escape":
             if self.idle:
                 return False
