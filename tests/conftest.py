@@ -133,10 +133,6 @@ KNOWN_RED = {
         "test_failures_after_failures.py::test_in_an_editor",
         "test_failures_after_failures.py::test_in_the_interface",
     ),
-    "the composed head decides without torch": (
-        "test_wheel.py::test_a_request_is_done_without_torch_and_the_cascade_says_once",
-        "test_real_model.py::test_a_real_model_carries_a_request_to_its_end",
-    ),
     "not understood yet": (
         "test_git_escapes.py::test_what_git_needs_goes_on_working_in_repositories_inside",
         "test_connections.py::test_clients_that_do_not_ask_keep_nobody_from_being_answered",

@@ -113,10 +113,15 @@ class Place:
         for arguments in (*begin, ["add", "-A"], ["commit", "-q", "--allow-empty", "-m", "start"]):
             subprocess.run(["git", *arguments], cwd=self.repo, check=True, env=self.environ())
 
-    def configure(self, *agents: Agent, more: str = 'test_command = "sh check.sh"') -> None:
-        text = "\n".join(
-            ['coordinator = "cascade"', more, *(agent.entry(self.url) for agent in agents)]
-        )
+    def configure(
+        self,
+        *agents: Agent,
+        more: str = 'test_command = "sh check.sh"',
+        coordinator: str = "cascade",
+    ) -> None:
+        """Write the user's `.fugurc`. `coordinator`: "" leaves it to the default."""
+        rule = f'coordinator = "{coordinator}"' if coordinator else ""
+        text = "\n".join([rule, more, *(agent.entry(self.url) for agent in agents)])
         (self.home / ".fugurc").write_text(text + "\n")
 
     def environ(self) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""One request from beginning to end, nothing scripted: the real command, a real model, the learned
+"""One request from beginning to end, nothing scripted: the real command, a real model, the default
 coordinator.
 
-The smallest embedded coder works and its hidden state decides. It is too weak to be sure to solve
+The smallest embedded coder works. It is too weak to be sure to solve
 anything, so what is held is that the whole machinery does what it says it did.
 """
 
@@ -68,9 +68,7 @@ def test_a_real_model_carries_a_request_to_its_end(
         == (not result["is_error"])
     )
     assigned = [event for event in events if isinstance(event, Assigned)]
-    assert assigned and all(
-        event.by == "trinity" and event.scores and event.scores.tokens > 0 for event in assigned
-    )
+    assert assigned and all(event.by == "trinity" and event.scores for event in assigned)
     replies = [event for event in events if isinstance(event, Replied)]
     assert replies and all(reply.model == EMBEDDED and reply.usage.output > 0 for reply in replies)
     before, after = views.first_tests(events), views.tests(events)

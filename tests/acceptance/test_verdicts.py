@@ -14,11 +14,16 @@ MORE = Says("", (Use("edit", {"path": "calc.txt", "old": "fixed", "new": "fixed 
 DONE = Says("I wrote it.")
 
 
-@pytest.fixture
-def team(place: Place, server: Loopback) -> Place:
+@pytest.fixture(params=["", "cascade"], ids=["default", "cascade"])
+def team(request: pytest.FixtureRequest, place: Place, server: Loopback) -> Place:
     place.files({"calc.txt": "broken\n", "check.sh": "grep -q fixed calc.txt\n"})
     place.commit()
-    place.configure(Agent("worker"), Agent("judge", "middle"), Agent("expert", "strong"))
+    place.configure(
+        Agent("worker"),
+        Agent("judge", "middle"),
+        Agent("expert", "strong"),
+        coordinator=request.param,
+    )
     server.play("worker", READ, WRITE, DONE, Says("ACCEPT"))
     server.play("expert", Says("ACCEPT"))
     return place

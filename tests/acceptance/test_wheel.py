@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import fugu_cli
+from fugu_cli.session.events import Assigned
 from tests.acceptance.driving import Agent, Place
 from tests.acceptance.loopback import Loopback, Says, Use
 
@@ -97,30 +98,19 @@ def test_the_wheel_can_be_published(wheel: Path) -> None:
     )
 
 
-def test_a_request_is_done_without_torch_and_the_cascade_says_once_that_it_decides(
+def test_a_request_is_decided_without_torch_and_nothing_is_said_about_it(
     bare: Path, place: Place, server: Loopback
 ) -> None:
     place.python, place.variables = str(bare), {"PYTHONPATH": ""}
     place.files({"calc.txt": "broken\n", "check.sh": "grep -q fixed calc.txt\n"})
     place.commit()
-    place.configure(Agent("worker"), Agent("judge", "strong"), more='test_command = "sh check.sh"')
-    config = place.home / ".fugurc"
-    config.write_text(
-        config.read_text().replace('coordinator = "cascade"', 'coordinator = "trinity"')
-    )
+    place.configure(Agent("worker"), Agent("judge", "strong"), coordinator="")
     server.play("worker", *WORKS)
     server.play("judge", ACCEPT)
     done = place.fugu("run", "mend calc.txt")
     assert (done.code, done.out) == (0, "I wrote what was missing.\n"), done.err
-    assert (
-        " ".join(done.err.split()).count(
-            "torch is not installed, so the learned coordinator cannot run"
-        )
-        == 1
-    )
-    assert "verified by judge" in done.err
-    where = place.fugu("coordinator", "show")
-    assert (where.code, "is not installed" in where.err) == (1, True)
+    assert "verified by judge" in done.err and "torch" not in done.err
+    assert [event.by for event in place.events() if isinstance(event, Assigned)] == ["trinity"] * 2
 
 
 def test_each_command_that_needs_no_model_of_its_own_works_without_them(

@@ -1,12 +1,13 @@
 """From the command to the first byte at the model's server: `fugu run --agent X "hi"` against a
 server on this machine.
 
-python tests/benchmarks/startup.py [--rounds 11] [--checkout NAME=FOLDER ...] [--cache FOLDER] Peers
-that are on PATH (codex, claude, opencode, aider) are started at the same server. Beside it: the
-size of the first request, and what a program ends with where the server refuses every key (401),
-within a minute. `acp` is `fugu acp` with an editor that opens a session and prompts at once. With a
-cache that holds the embedded backbone, `trinity` decides too: over a digest that it reads for the
-first time, and over one that it has read before.
+    python tests/benchmarks/startup.py [--rounds 11] [--checkout NAME=FOLDER ...]
+
+Peers that are on PATH (codex, claude, opencode, aider) are started at the same server. Beside it:
+the size of the first request, and what a program ends with where the server refuses every key
+(401), within a minute. `acp` is `fugu acp` with an editor that opens a session and prompts at once.
+`default` names no agent: the default coordinator chooses among three, and the choice does not
+depend on the kind of the request.
 """
 
 from __future__ import annotations
@@ -30,17 +31,18 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-FUGURC = """\
+ENTRY = """\
 [[agents]]
-name = "one"
+name = "{name}"
 provider = "openai"
-model = "one"
+model = "{name}"
 base_url = "{url}"
 api_key_env = "LOOPBACK_KEY"
-slot = "strong"
-price = {{ input = 1.0, output = 1.0 }}
+price = {{ input = {price}, output = {price} }}
 context = 100000
 """
+AGENTS = {"one": 1.0, "two": 4.0, "three": 16.0}
+"""Names, and prices of a million tokens."""
 CODEX = (
     *(
         "codex",
@@ -232,14 +234,8 @@ def refused(command: Command, repo: Path) -> str:
     return f"{code} in {time.perf_counter() - begun:.0f} s"
 
 
-NEW_DIGEST = " trinity, new digest"
-"""The end of the name of starts whose decisions are not known yet."""
-
-
 @contextmanager
-def prepared(
-    named: dict[str, Path], port: int, cache: Path | None
-) -> Iterator[tuple[Path, dict[str, Command]]]:
+def prepared(named: dict[str, Path], port: int) -> Iterator[tuple[Path, dict[str, Command]]]:
     """A repository of one file, and every program's command at the server of that port."""
     with tempfile.TemporaryDirectory() as folder:
         repo, home = Path(folder) / "repo", Path(folder) / "home"
@@ -254,7 +250,8 @@ def prepared(
             subprocess.run(["git", *words], cwd=repo, check=True)
         server = f"http://127.0.0.1:{port}"
         places = {"server": server, "url": f"{server}/v1"}
-        (home / ".fugurc").write_text(FUGURC.format(**places))
+        entries = [ENTRY.format(name=name, price=price, **places) for name, price in AGENTS.items()]
+        (home / ".fugurc").write_text("\n".join(entries))
         base = {
             "PATH": os.environ["PATH"],
             "HOME": str(home),
@@ -267,17 +264,7 @@ def prepared(
             words = [sys.executable, "-c", code, "run", "--agent", "one", "hi"]
             commands[name] = words, {**base, "PYTHONPATH": str(checkout)}
             commands[f"{name} acp"] = [*words[:3], "acp"], commands[name][1]
-            if cache is not None:
-                own = home / f"cache-{name}"
-                own.mkdir()
-                for part in ("models", "backbones", "svf"):
-                    (own / part).symlink_to(cache / part)
-                learned = [*words[:3], "run", "--coordinator", "trinity", "hi"]
-                for way in (NEW_DIGEST, " trinity, known digest"):
-                    commands[name + way] = (
-                        learned,
-                        {**commands[name][1], "FUGU_CACHE_DIR": str(own)},
-                    )
+            commands[f"{name} default"] = [*words[:3], "run", "hi"], commands[name][1]
         for name, (given, more) in PEERS.items():
             if shutil.which(name):
                 words = [word.format(**places) for word in given]
@@ -288,25 +275,25 @@ def prepared(
         yield repo, commands
 
 
-def measure(named: dict[str, Path], rounds: int, cache: Path | None) -> dict[str, list[Start]]:
+def measure(named: dict[str, Path], rounds: int) -> dict[str, list[Start]]:
     """Every program in turn, `rounds` times, after one start that warms the caches."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
-        prepared(named, listener.getsockname()[1], cache) as places,
+        prepared(named, listener.getsockname()[1]) as places,
     ):
         listener.settimeout(TIMEOUT)
         repo, commands = places
         found: dict[str, list[Start]] = {name: [] for name in commands}
         for turn in range(rounds + 1):
             for name, (words, environment) in commands.items():
-                if name.endswith(NEW_DIGEST):
-                    (Path(environment["FUGU_CACHE_DIR"]) / "decisions.json").unlink(missing_ok=True)
                 one = start(words, environment, repo, listener)
                 found[name] += [one] if turn else []
         for name in named:
-            words, environment = commands[name]
-            counted = start([words[0], "-X", "importtime", *words[1:]], environment, repo, listener)
-            found[name] = [replace(one, modules=counted.modules) for one in found[name]]
+            for way in ("", " default"):
+                words, environment = commands[name + way]
+                timed = [words[0], "-X", "importtime", *words[1:]]
+                modules = start(timed, environment, repo, listener).modules
+                found[name + way] = [replace(one, modules=modules) for one in found[name + way]]
         return found
 
 
@@ -314,7 +301,7 @@ def endings(named: dict[str, Path]) -> dict[str, str]:
     """What every program ends with where its key is refused."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        with prepared(named, server.server_port, None) as (repo, commands):
+        with prepared(named, server.server_port) as (repo, commands):
             ended = {
                 name: "" if name.endswith(" acp") else refused(one, repo)
                 for name, one in commands.items()
@@ -327,7 +314,6 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--checkout", action="append", default=[], metavar="NAME=FOLDER")
-    parser.add_argument("--cache", type=Path)
     given = parser.parse_args()
     named = {name: Path(folder) for name, folder in (pair.split("=", 1) for pair in given.checkout)}
     named = named or {"fugu": Path(__file__).parents[2]}
@@ -337,7 +323,7 @@ def main() -> None:
         f"request, kB | key refused |"
     )
     print("|---|---:|---:|---:|---:|---:|---|")
-    for name, starts in measure(named, given.rounds, given.cache).items():
+    for name, starts in measure(named, given.rounds).items():
         seconds = [one.seconds for one in starts]
         cpu = statistics.median(one.cpu for one in starts)
         size = "" if starts[0].size is None else f"{starts[0].size / 1000:.0f}"
