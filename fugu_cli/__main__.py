@@ -1,7 +1,7 @@
 """The process: `fugu` and `python -m fugu_cli`. Turns every way to end into an exit code.
 
 0 finished, 1 usage or configuration, 2 infrastructure (or a bug of ours), 3 a limit or not
-accepted, 4 aborted. `--version` is answered before anything is imported.
+accepted, 4 aborted. `--version` and `-v` are answered before anything is imported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
 
 def _code(arguments: Sequence[str]) -> int:
     _forget_here()
-    if arguments == ["--version"]:
+    if arguments in (["--version"], ["-v"]):
         from fugu_cli import __version__
 
         return 2 if _flush(f"fugu {__version__}\n") else 0

@@ -343,7 +343,7 @@ class InterfaceFlags:
     """`fugu` alone: how the interface is opened. None means: not said here."""
 
     context: typer.Context = None  # type: ignore[assignment]  # typer fills it in
-    version: Annotated[bool, option("--version", help="print the version and exit")] = False
+    version: Annotated[bool, option("--version", "-v", help="print the version and exit")] = False
     prompt: PromptFlag = None
     """For help and completion: such a line is read as one of `fugu run`, with all of its flags
     (`__main__.py`).

@@ -191,7 +191,7 @@ def _is_deferred(tool: AnyTool) -> bool:
 
 def _reads(tool: AnyTool) -> bool:
     """It changes nothing and is an agent's: how tests stood before is looked up by fugu alone."""
-    return tool.effect == "reads" and not tool.worker and tool.name != views.TESTS_BEFORE
+    return tool.effect == "reads" and not tool.worker and tool.name not in policy.INTERNAL_TOOLS
 
 
 def _opening(events: Sequence[Event], turn: views.Turn, environment: Environment) -> Call | None:

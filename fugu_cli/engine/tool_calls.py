@@ -42,7 +42,7 @@ from fugu_cli.session.log import Log, heartbeat
 from fugu_cli.system import temp_dirs
 from fugu_cli.tools import worktrees
 from fugu_cli.tools.acceptance_check import AcceptanceCheckArguments
-from fugu_cli.tools.result import Say, ToolResult
+from fugu_cli.tools.result import Say, ToolResult, truncate
 from fugu_cli.tools.toolbox import AnyTool
 from fugu_cli.tools.workspace import Workspace, recall_reads
 
@@ -497,8 +497,9 @@ async def _finish_tool(
         if environment.remembers and ran is tool
         else ""
     )
+    workspace = environment.workspace.seen_through(_window(log.events, number))
     async with heartbeat(log):
-        result, made, written = await environment.workspace.observe(
+        result, made, written = await workspace.observe(
             ran,
             arguments,
             lambda text: log.tell(OutputStreamed(turn=number, call=call.id, text=text)),
@@ -515,12 +516,14 @@ async def _finish_tool(
         or state != await content_key.content_key(environment.workspace, call)
     ):
         state = ""  # somebody wrote meanwhile: nobody can tell which content it saw
+    text = result.text
+    if not by_fugu:
+        text = truncate(text, workspace.output_limit(len(text)))
     log.append(
         ToolRan(
             turn=number,
             call=recorded,
-            output=told
-            + (result.text if by_fugu or tool.instructs else mark_injection(result.text)),
+            output=told + (text if by_fugu or tool.instructs else mark_injection(text)),
             ok=result.ok,
             seconds=round(time.monotonic() - started, 3),
             changes=made.changes,
@@ -536,6 +539,13 @@ async def _finish_tool(
             restored=result.restored,
         )
     )
+
+
+def _window(events: Sequence[Event], number: int) -> int | None:
+    """Return how many tokens the agent of a turn reads; None where no agent's turn it is."""
+    turn = views.turn_of(events, number)
+    member = views.pool(events).get(turn.assigned.agent) if turn is not None else None
+    return member.context if member is not None else None
 
 
 def _cut(events: Sequence[Event], call: Call) -> bool:

@@ -37,6 +37,7 @@ from fugu_cli.session.costs import usd
 from fugu_cli.session.events import Assigned, Event, Failed, Interrupted, Member, Replied
 from fugu_cli.session.live_events import TextStreamed, ThoughtStreamed, Waiting
 from fugu_cli.session.log import Log, stored_media
+from fugu_cli.tools.toolbox import Toolbox
 
 _GONE = "it is not in the pool any more; another agent takes the turn"
 
@@ -234,7 +235,8 @@ async def _ask(
         return
     finally:
         place.reserved.hold(now.number, 0.0)
-    calls, thinking = with_call_ids(reply.calls, reply.thinking, _call_ids(reply.calls, now))
+    named = _by_our_names(reply.calls, place.environment.toolbox)
+    calls, thinking = with_call_ids(named, reply.thinking, _call_ids(named, now))
     log.append(
         Replied(
             turn=now.number,
@@ -366,6 +368,19 @@ def failed_event(turn: int, name: str, error: AgentError) -> Failed:
         usage=error.usage or Usage(),
         unreachable=error.unreachable,
     )
+
+
+OTHER_NAMES = {"shell": "bash"}
+"""What models trained for other agents call a tool of fugu's."""
+
+
+def _by_our_names(calls: Sequence[Call], toolbox: Toolbox) -> list[Call]:
+    return [
+        call.model_copy(update={"tool": OTHER_NAMES[call.tool]})
+        if call.tool in OTHER_NAMES and call.tool not in toolbox
+        else call
+        for call in calls
+    ]
 
 
 def _call_ids(calls: Sequence[Call], turn: views.Turn) -> list[str]:

@@ -94,7 +94,15 @@ class McpServers:
         for connection in self._running:
             for tool in connection.tools:
                 tools.setdefault(tool.name, tool)
-        return _deferred(tuple(tools.values()))
+        return _deferred(tuple(tools.values()), self.starting)
+
+    def starting(self) -> tuple[str, ...]:
+        """Return the names of the servers that are still being started."""
+        return tuple(
+            connection.server.name
+            for connection in self._running
+            if not connection.settled.is_set()
+        )
 
     async def settled(self, show_status: Callable[[str], None]) -> None:
         """Wait until each server works or has failed, FIRST_CALL_WAIT_SECONDS in the whole session.
@@ -223,8 +231,12 @@ FIND_SCHEMA = (
 )
 
 
-def _deferred(tools: Sequence[Tool[RawArguments]]) -> tuple[Tool[RawArguments], ...]:
-    """Return the tools; if there are many, hidden ones behind a tool that finds them."""
+def _deferred(
+    tools: Sequence[Tool[RawArguments]], starting: Callable[[], tuple[str, ...]]
+) -> tuple[Tool[RawArguments], ...]:
+    """Return the tools; if there are many, hidden ones behind a tool that finds them. `starting`
+    names the servers whose tools may come yet.
+    """
     if len(tools) <= MOST_SHOWN:
         return tuple(tools)
     counts = Counter(tool.name.split("__")[1] for tool in tools)
@@ -233,7 +245,7 @@ def _deferred(tools: Sequence[Tool[RawArguments]]) -> tuple[Tool[RawArguments], 
         name=FIND_TOOLS,
         effect="reads",
         arguments=RawArguments,
-        run=partial(_find, tools),
+        run=partial(_find, tools, starting),
         foreign=ForeignSpec(
             prompts.fill(prompts.load(f"tools/{FIND_TOOLS}"), servers=servers), FIND_SCHEMA
         ),
@@ -248,19 +260,26 @@ def _deferred(tools: Sequence[Tool[RawArguments]]) -> tuple[Tool[RawArguments], 
 
 
 async def _find(
-    tools: Sequence[Tool[RawArguments]], arguments: RawArguments, workspace: Workspace, say: Say
+    tools: Sequence[Tool[RawArguments]],
+    starting: Callable[[], tuple[str, ...]],
+    arguments: RawArguments,
+    workspace: Workspace,
+    say: Say,
 ) -> ToolResult:
     """Return the best matches with their descriptions. Whole words of a name count most."""
     del workspace, say
+    names = ", ".join(starting())
+    soon = f"\n(still starting, and not searched: the MCP servers {names})" if names else ""
     words = re.findall(r"[^\W_]+", str(arguments.values.get("query", "")).casefold())
     weights = {tool.name: _weight(tool, words) for tool in tools}
     best = sorted(
         (tool for tool in tools if weights[tool.name]), key=lambda tool: -weights[tool.name]
     )[:MOST_FOUND]
     if not best:
-        return ToolResult(text="No tool fits. Try other words, or the name of a server.")
+        return ToolResult(text=f"No tool fits. Try other words, or the name of a server.{soon}")
     return ToolResult(
-        text="\n".join(_line(tool) for tool in best), found=tuple(tool.name for tool in best)
+        text="\n".join(_line(tool) for tool in best) + soon,
+        found=tuple(tool.name for tool in best),
     )
 
 

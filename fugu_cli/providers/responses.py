@@ -188,7 +188,7 @@ class ResponsesDecoder:
                     message, is_refusal = self._message_text(index, item)
                     text += message
                     refused = refused or is_refusal
-                case "function_call":
+                case "function_call" | "custom_tool_call":
                     calls.append(self._call(item, calls))
                 case "reasoning":
                     thinking.append(_reasoning_block(item, len(text), len(calls)))
@@ -233,7 +233,7 @@ class ResponsesDecoder:
                 self.thought = event.delta if isinstance(event.delta, str) else ""
             case _ if event.type in END_EVENTS and event.response is not None:
                 return self._take_whole(event.response)
-            case "response.function_call_arguments.delta":
+            case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta":
                 self._begun = True
         return ""  # the lifecycle, and whatever is added to this protocol later
 
@@ -271,7 +271,9 @@ class ResponsesDecoder:
         if not isinstance(id, str) or any(id == call.id for call in earlier):
             id = self._new_id(len(earlier))
         arguments = item.get("arguments")
-        if arguments is None:
+        if item.get("type") == "custom_tool_call":  # its input is one text without a schema
+            text = json.dumps({"input": str(item.get("input") or "")}, ensure_ascii=False)
+        elif arguments is None:
             text = "{}"
         elif isinstance(arguments, str):
             text = arguments if arguments.strip() else "{}"

@@ -43,7 +43,7 @@ def items_of(call: Call) -> tuple[TodoItem, ...]:
         given = parse_json(call.arguments or "{}")
     except ValueError:
         return ()
-    items = given.get("items") if isinstance(given, dict) else None
+    items = given.get("items", given.get("todos")) if isinstance(given, dict) else None
     return (
         tuple(found for one in items or () if (found := _item(one)))
         if isinstance(items, list)
@@ -51,13 +51,18 @@ def items_of(call: Call) -> tuple[TodoItem, ...]:
     )
 
 
-def _item(one: object) -> TodoItem | None:
-    if not isinstance(one, dict) or not isinstance(one.get("text"), str):
+def _item(entry: object) -> TodoItem | None:
+    if not isinstance(entry, dict):
         return None
-    status = next(
-        (known for known in get_args(Status) if known == one.get("status", "pending")), None
-    )
-    return TodoItem(one["text"], status) if status is not None else None
+    text = entry.get("text", entry.get("content"))
+    word = status_word(entry.get("status", "pending"))
+    status = next((status for status in get_args(Status) if status == word), None)
+    return TodoItem(text, status) if status is not None and isinstance(text, str) else None
+
+
+def status_word(word: object) -> object:
+    """Return the word for a status; other agents' lists say `completed`."""
+    return "done" if word == "completed" else word
 
 
 def todo_summary(items: Sequence[TodoItem]) -> str:

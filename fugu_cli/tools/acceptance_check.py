@@ -14,9 +14,11 @@ import re
 
 from pydantic import Field
 
+from fugu_cli.testing.runner_discovery import output_format
 from fugu_cli.tools.bash import describe_exit
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult, truncate
+from fugu_cli.tools.run_tests import OUTPUT_PATTERNS, digest_output
 from fugu_cli.tools.shell_commands import CommandContext, CommandResult, run_command
 from fugu_cli.tools.workspace import Tool, Workspace
 
@@ -69,7 +71,7 @@ async def acceptance_check(
         return ended
     fails = ended.code is not None and ended.code > 0 and ended.code not in NOT_RUN
     said = FAILS if fails else PASSES if ended.code == 0 else NEITHER
-    return ToolResult(text=f"{_described(ended, workspace)}\n{said}", ok=fails)
+    return ToolResult(text=f"{_described(given.command, ended, workspace)}\n{said}", ok=fails)
 
 
 async def run_check(given: AcceptanceCheckArguments, workspace: Workspace, say: Say) -> ToolResult:
@@ -78,7 +80,7 @@ async def run_check(given: AcceptanceCheckArguments, workspace: Workspace, say: 
     return (
         ended
         if isinstance(ended, ToolResult)
-        else ToolResult(text=_described(ended, workspace), ok=ended.code == 0)
+        else ToolResult(text=_described(given.command, ended, workspace), ok=ended.code == 0)
     )
 
 
@@ -103,8 +105,12 @@ async def _ended(
         return ToolResult(text=f"The check could not be started: {error.strerror}.", ok=False)
 
 
-def _described(ended: CommandResult, workspace: Workspace) -> str:
-    said = truncate(workspace.whole_secrets(ended.output.strip())) or "(no output)"
+def _described(command: str, ended: CommandResult, workspace: Workspace) -> str:
+    """Return the output and the end; a test runner's output as run_tests shows it."""
+    output = workspace.whole_secrets(ended.output.strip())
+    if output_format(command) in OUTPUT_PATTERNS:
+        output = digest_output(output, command, str(workspace.root), ok=ended.code == 0)
+    said = truncate(output) or "(no output)"
     return f"{said}\n{describe_exit(ended, SECONDS)}"
 
 

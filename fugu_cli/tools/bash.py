@@ -9,7 +9,13 @@ from typing import Annotated
 from pydantic import Field
 
 from fugu_cli.tools.read_write import ToolArguments
-from fugu_cli.tools.result import HIDDEN_FROM_SMALL_MODELS, Say, ToolResult, truncate
+from fugu_cli.tools.result import (
+    COMMAND_LIMIT,
+    HIDDEN_FROM_SMALL_MODELS,
+    Say,
+    ToolResult,
+    truncate,
+)
 from fugu_cli.tools.shell_commands import CommandContext, CommandResult, TooManyJobs, run_command
 from fugu_cli.tools.workspace import Tool, Workspace
 
@@ -42,7 +48,9 @@ async def bash(given: BashArguments, workspace: Workspace, say: Say) -> ToolResu
         )
     except OSError as error:
         return ToolResult(text=f"The command could not be started: {error.strerror}.", ok=False)
-    said = truncate(workspace.whole_secrets(ended.output.strip())) or "(no output)"
+    limit = workspace.output_limit(COMMAND_LIMIT)
+    output = workspace.whole_secrets(ended.output.strip(), limit)
+    said = truncate(output, limit) or "(no output)"
     return ToolResult(
         text=f"{said}\n{describe_exit(ended, given.timeout)}",
         ok=ended.code == 0,

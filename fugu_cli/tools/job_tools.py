@@ -12,7 +12,7 @@ from fugu_cli.messages import Call
 from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
 from fugu_cli.session import views
 from fugu_cli.tools.read_write import ToolArguments
-from fugu_cli.tools.result import Say, ToolResult, truncate
+from fugu_cli.tools.result import COMMAND_LIMIT, Say, ToolResult, truncate
 from fugu_cli.tools.shell_commands import BackgroundJob
 from fugu_cli.tools.workspace import Tool, Workspace
 
@@ -75,10 +75,9 @@ def _job(name: str, workspace: Workspace) -> BackgroundJob | ToolResult:
 
 
 def _described(job: BackgroundJob, workspace: Workspace) -> str:
-    said = (
-        truncate(workspace.whole_secrets(job.output.taken(over=job.end is not None).strip()))
-        or "(nothing new)"
-    )
+    limit = workspace.output_limit(COMMAND_LIMIT)
+    output = job.output.taken(over=job.end is not None).strip()
+    said = truncate(workspace.whole_secrets(output, limit), limit) or "(nothing new)"
     how = (
         f"{job.name}: {views.describe_end(job.end)}"
         if job.end is not None

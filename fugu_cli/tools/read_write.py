@@ -23,8 +23,8 @@ from fugu_cli.tools.workspace import Tool, Workspace, resolve_path
 
 LARGE = 2_000_000
 """Bytes from which a file is read in parts only."""
-SHOWN = 16_000
-"""Characters of one reading."""
+SHOWN = 50_000
+"""Characters of one reading at most."""
 WHOLE = 120_000
 """Characters of a file that fugu reads for a small model, some 3,000 lines: a longer one it cannot
 know its way in.
@@ -43,7 +43,9 @@ class ReadArguments(ToolArguments):
 
     path: str = Field(description="file, relative to the repository")
     offset: Annotated[int, Field(ge=1, description="first line, of a PDF first page, from 1")] = 1
-    limit: Annotated[int, Field(ge=1, description="how many lines, or pages")] = 2000
+    limit: Annotated[
+        int, Field(ge=1, description="lines (50,000 characters at most), or pages")
+    ] = 2000
     plain: SkipJsonSchema[bool] = False
 
 
@@ -96,7 +98,8 @@ def _read_text(path: Path, given: ReadArguments, workspace: Workspace, start: by
     if given.plain:
         return ToolResult(text=file_text.shown)
     lines = file_text.shown.removesuffix("\n").split("\n") if file_text.text else []
-    return _numbered(_masked(lines, workspace), given, len(lines), file_text.foreign)
+    room = workspace.output_limit(SHOWN)
+    return _numbered(_masked(lines, workspace), given, len(lines), file_text.foreign, room)
 
 
 async def _read_media(path: Path, given: ReadArguments, size: int, kind: str) -> ToolResult:
@@ -150,7 +153,8 @@ def _read_part(path: Path, given: ReadArguments, workspace: Workspace, size: int
         )
         lines = [line.rstrip(b"\r\n").decode("utf-8", "replace") for line in wanted]
     workspace.seen.note_file(path)
-    return _numbered([""] * (given.offset - 1) + _masked(lines, workspace), given, None, 0)
+    shown = [""] * (given.offset - 1) + _masked(lines, workspace)
+    return _numbered(shown, given, None, 0, workspace.output_limit(SHOWN))
 
 
 def _masked(lines: list[str], workspace: Workspace) -> list[str]:
@@ -168,16 +172,21 @@ def _lines_of(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _numbered(
-    lines: list[str], given: ReadArguments, total: int | None, foreign: int
+    lines: list[str], given: ReadArguments, total: int | None, foreign: int, room: int
 ) -> ToolResult:
-    """`12<TAB>text` for each line that fits, then what else there is."""
+    """Return `12<TAB>text` for each line that fits into `room` characters, then what else there
+    is.
+    """
     if not lines and given.offset == 1:
         return ToolResult(text="(the file is empty)")
     if given.offset > len(lines):
         return ToolResult(text=f"{given.path} has only {len(lines):,} lines.", ok=False)
     part = lines[given.offset - 1 : given.offset - 1 + given.limit]
     taken = list(
-        _fitting(f"{given.offset + i}\t{truncate_line(line, LINE)}" for i, line in enumerate(part))
+        _fitting(
+            (f"{given.offset + i}\t{truncate_line(line, LINE)}" for i, line in enumerate(part)),
+            room,
+        )
     )
     last = given.offset + len(taken) - 1
     notes = []
@@ -190,8 +199,7 @@ def _numbered(
     return ToolResult(text="\n".join(taken) + "".join(f"\n({note})" for note in notes))
 
 
-def _fitting(lines: Iterable[str]) -> Iterable[str]:
-    room = SHOWN
+def _fitting(lines: Iterable[str], room: int) -> Iterable[str]:
     for index, line in enumerate(lines):
         room -= len(line) + 1
         if room < 0 and index:

@@ -40,6 +40,8 @@ class ToolResult(PaidValue):
 
 OUTPUT_LIMIT = 8000
 """Characters of a tool's output, if it sets no limit of its own."""
+COMMAND_LIMIT = 30_000
+"""Characters of a command's output."""
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _OVERWRITTEN = re.compile(r"(?<![^\n])[^\n]*\r(?=[^\r\n])")

@@ -14,9 +14,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from fugu_cli.safety import paths
@@ -41,6 +41,8 @@ FIRST_FAILURE, OTHER_FAILURES = 1600, 320
 """Characters of the first failure, and of each further one."""
 MOST_FAILURES = 6
 """Failures told; of the others the number."""
+MOST_LISTED = 50
+"""Failing tests that are listed before the details."""
 PLACES, STATEMENT = 4, 6
 """Places whose source is shown where a runner names them only, and lines of one statement."""
 COMPARED = 12
@@ -316,10 +318,19 @@ NONE_FOUND = (
 )
 
 
+def _joined_targets(value: object) -> object:
+    """Return a list of targets as one line."""
+    if isinstance(value, list) and all(isinstance(target, str) for target in value):
+        return shlex.join(value)
+    return value
+
+
 class RunTestsArguments(ToolArguments):
     """Arguments of run_tests."""
 
-    target: str = Field(default="", description="only this file or test id (pytest)")
+    target: Annotated[str, BeforeValidator(_joined_targets)] = Field(
+        default="", description="only these files or test ids (pytest)"
+    )
     seconds: SkipJsonSchema[float | None] = None
     """At most so long, where that is less than the user allows."""
 
@@ -332,9 +343,11 @@ async def run_tests(given: RunTestsArguments, workspace: Workspace, say: Say) ->
         return ToolResult(text=NONE_FOUND, ok=False)
     if given.target:
         if output_format(command) == "pytest":
-            if (fault := _fault(given.target, workspace)) is not None:
-                return fault
-            command = f"{command} {shlex.quote(given.target)}"
+            targets = _split_targets(given.target, workspace)
+            for target in targets:
+                if (fault := _fault(target, workspace)) is not None:
+                    return fault
+            command = f"{command} {shlex.join(targets)}"
         else:
             note = f"\n(target is for pytest; all tests were run with `{command}`)"
     ran = await run_suite(command, workspace, limit, say)
@@ -382,9 +395,24 @@ class SuiteRun:
                 },
             )
         how = "" if ok else f"\n{describe_exit(self.ended, limit)}"
+        report = self.report
+        failing = _failing_list(report) if report is not None else ""
         return ToolResult(
-            text=f"{told}{how}{note}", ok=ok, tests=self.report, restored=self.ended.restored
+            text=f"{failing}{told}{how}{note}",
+            ok=ok,
+            tests=report,
+            restored=self.ended.restored,
         )
+
+
+def _failing_list(report: TestReport) -> str:
+    """Return the ids of failing tests, one a line, where there are several."""
+    ids = report.failing
+    if len(ids) < 2:
+        return ""
+    more = f"[... {len(ids) - MOST_LISTED} more]\n" if len(ids) > MOST_LISTED else ""
+    listed = "".join(f"  {truncate(id, 200)}\n" for id in ids[:MOST_LISTED])
+    return f"{len(ids)} tests fail:\n{listed}{more}\n"
 
 
 async def run_suite(
@@ -474,6 +502,18 @@ def _source(workspace: Workspace, path: str, line: int) -> str:
         return statement_at(found.read_text(encoding="utf-8").split("\n"), line)
     except (OSError, ValueError):
         return ""
+
+
+def _split_targets(text: str, workspace: Workspace) -> list[str]:
+    """Return the targets in a text. One whose name or parameters hold blanks stays whole."""
+    if text.startswith("-"):
+        return [text]
+    try:
+        words = shlex.split(text) or [text]
+    except ValueError:
+        words = [text]
+    every_word_is_one = all(_fault(word, workspace) is None for word in words)
+    return words if every_word_is_one or _fault(text, workspace) is not None else [text]
 
 
 def _fault(target: str, workspace: Workspace) -> ToolResult | None:

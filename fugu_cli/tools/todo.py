@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from fugu_cli.session import views
-from fugu_cli.session.open_work import TODO, Status
+from fugu_cli.session.open_work import TODO, Status, status_word
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.workspace import Tool, Workspace
@@ -28,7 +28,7 @@ class TodoEntry(BaseModel):
         str,
         Field(min_length=1, max_length=LONGEST, validation_alias=AliasChoices("text", "content")),
     ]
-    status: Status
+    status: Annotated[Status, BeforeValidator(status_word)]
 
 
 class TodoArguments(ToolArguments):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any, Protocol
 
@@ -41,6 +41,8 @@ class ForeignTools(Protocol):
     """Foreign tools that come and go while a session is open (extensions/mcp_servers.py)."""
 
     def tools(self) -> tuple[Tool[RawArguments], ...]: ...
+
+    def starting(self) -> tuple[str, ...]: ...
 
     async def settled(self, waits: Callable[[str], None], /) -> None: ...
 
@@ -113,29 +115,24 @@ class Toolbox:
         """The tool and its arguments, or a Result that names the fault and the expected form."""
         tool = self._tools.get(call.tool)
         if tool is None:
-            return None, ToolResult(text=_unknown_tool(call.tool, self._tools), ok=False)
+            starting = self._more.starting() if self._more is not None else ()
+            text = _unknown_tool(call.tool, self._tools, starting)
+            return None, ToolResult(text=text, ok=False)
         given = arguments_of(call)
         if isinstance(given, MalformedArguments):
             return tool, _refused(tool, given.text)
         if tool.foreign is not None:
-            return tool, RawArguments.model_validate(
-                {"values": _unquoted(given, parse_json(tool.foreign.schema))}
-            )
+            schema = parse_json(tool.foreign.schema)
+            if fault := _unknown_arguments(given, _closed_names(schema)):
+                return tool, _refused(tool, fault)
+            return tool, RawArguments.model_validate({"values": _unquoted(given, schema)})
+        if fault := _unknown_arguments(given, _fields(tool)):
+            return tool, _refused(tool, fault)
         given = _unquoted(given, tool.arguments.model_json_schema())
         try:
-            return tool, tool.arguments.model_validate(
-                {k: v for k, v in given.items() if k in _fields(tool)}
-            )
+            return tool, tool.arguments.model_validate(given)
         except ValidationError as error:
             return tool, _refused(tool, "; ".join(_fault(one) for one in error.errors()))
-
-    def note(self, call: Call) -> str:
-        """Return a note about ignored arguments for the call's result, "" if there are none."""
-        tool, given = self._tools.get(call.tool), arguments_of(call)
-        if tool is None or tool.foreign is not None or isinstance(given, MalformedArguments):
-            return ""
-        extra = [name for name in given if name not in _fields(tool)]
-        return f"\n(ignored: {', '.join(extra)}; {tool.name} takes {_form(tool)})" if extra else ""
 
     async def run(self, call: Call, workspace: Workspace, say: Say) -> ToolResult:
         """Parse and run, without judging: for fugu's own runs and for tests."""
@@ -143,18 +140,44 @@ class Toolbox:
         if tool is None or isinstance(arguments, ToolResult):
             assert isinstance(arguments, ToolResult)
             return arguments
-        result = await tool.run(arguments, workspace, say)
-        return result.model_copy(update={"text": result.text + self.note(call)})
+        return await tool.run(arguments, workspace, say)
 
 
 def _shown_names(tools: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name for name in tools if name not in policy.HIDDEN_TOOLS)
+    return tuple(name for name in tools if name not in policy.INTERNAL_TOOLS)
 
 
-def _unknown_tool(name: str, tools: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, tools, n=1, cutoff=0.5)
+def _unknown_tool(name: str, tools: Iterable[str], starting: Sequence[str]) -> str:
+    """Say which tools there are. `starting`: MCP servers whose tools may come yet."""
+    shown = _shown_names(tools)
+    near = difflib.get_close_matches(name, shown, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]}?" if near else ""
-    return f"There is no tool `{name}`.{hint} The tools are: {', '.join(_shown_names(tools))}."
+    soon = ""
+    if starting:
+        soon = f" These MCP servers are still starting and may bring it: {', '.join(starting)}."
+    return f"There is no tool `{name}`.{hint} The tools are: {', '.join(shown)}.{soon}"
+
+
+def _closed_names(schema: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the arguments of a foreign tool that takes no others; None for one that may."""
+    properties = schema.get("properties")
+    if schema.get("additionalProperties") is not False or not isinstance(properties, dict):
+        return None
+    return tuple(properties)
+
+
+def _unknown_arguments(given: Iterable[str], names: tuple[str, ...] | None) -> str:
+    """Return which arguments a tool does not take, with what may have been meant; "" where it takes
+    all of them.
+    """
+    faults = []
+    for name in given:
+        if names is None or name in names:
+            continue
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        hint = f" (did you mean `{near[0]}`?)" if near else ""
+        faults.append(f"it has no argument `{name}`{hint}")
+    return "; ".join(faults)
 
 
 def tool_spec(tool: AnyTool, description: str, *, brief: bool = False) -> ToolSpec:

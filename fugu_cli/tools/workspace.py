@@ -166,6 +166,10 @@ def _digest(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
+CHARACTERS_PER_TOKEN = 3
+"""Fewer than any tokenizer makes of code."""
+SHORTEST_OUTPUT = 2000
+"""Characters of a result that even the smallest window is shown."""
 TRACEBACK_LIMIT = 6000
 """Characters of a traceback that are recorded."""
 
@@ -242,6 +246,8 @@ class Workspace:
         self._writers: dict[Path, FileWriter] = {}
         """By resolved path; one for all agents that work at the same time."""
         self.jobs = Jobs()
+        self.window: int | None = None
+        """Tokens that the agent reads at most, whose call is run; None where nobody's is."""
         self.reads_only = False
         """Commands cannot write the repository, where the sandbox holds."""
         self.mask: Callable[[str], str] = str
@@ -348,6 +354,20 @@ class Workspace:
         )
         made = FileEffects((*changes, *beside), attributes)
         return ObservedResult(result, made, frozenset(written))
+
+    def seen_through(self, window: int | None) -> Workspace:
+        """Return the same folder for a call of an agent that reads so many tokens at most."""
+        copied = copy.copy(self)
+        copied.window = window
+        return copied
+
+    def output_limit(self, most: int) -> int:
+        """Return how many characters of a result the agent gets: `most`, and no more than an eighth
+        of what it can read.
+        """
+        if self.window is None:
+            return most
+        return min(most, max(self.window * CHARACTERS_PER_TOKEN // 8, SHORTEST_OUTPUT))
 
     def read_only(self) -> Workspace:
         """The same folder for a command that only reads: it cannot write the repository."""

@@ -45,9 +45,8 @@ __all__ = ["Judgement", "Mode", "Rules", "is_read", "judge"]
 
 Verdict = Literal["allow", "ask", "deny"]
 INTERNAL_TOOLS = frozenset({"diff", "run_check", "tests_before"})
-"""fugu's own: what the session itself did, and its runs of checks and tests."""
-HIDDEN_TOOLS = frozenset({"run_check", "tests_before"})
-"""Of them those that no agent sees."""
+"""fugu's own, which no agent sees: what the session itself did, and its runs of checks and
+tests."""
 SESSION_TOOLS = frozenset({"todo", "job_output", "job_stop", "find_tools"}) | INTERNAL_TOOLS
 """Tools that keep to what the session itself began and did: its list, its background jobs, its
 changes, its tools.

@@ -52,6 +52,12 @@ _FOREIGN_NAMES: Mapping[str, Mapping[str, str]] = {
 """By tool of fugu's, the names that other agents have for its arguments."""
 
 
+_REMARKS: Mapping[str, frozenset[str]] = {
+    "bash": frozenset({"description", "justification", "explanation"})
+}
+"""Arguments of other agents' tools that say why a call is made and change nothing."""
+
+
 def arguments_of(call: Call) -> dict[str, object] | MalformedArguments:
     """Return the arguments of a call by fugu's names. An empty text counts as no arguments, a null
     as an argument left out. The same object several times in a row, as some servers send it, counts
@@ -111,6 +117,8 @@ def _by_own_names(tool: str, arguments: dict[str, object]) -> dict[str, object]:
     """Rename arguments that have a foreign name, unless the right one is there. A command that is a
     list of words becomes a line.
     """
+    remarks = _REMARKS.get(tool, frozenset())
+    arguments = {name: value for name, value in arguments.items() if name not in remarks}
     for foreign, own in _FOREIGN_NAMES.get(tool, {}).items():
         if foreign in arguments and own not in arguments:
             arguments[own] = arguments.pop(foreign)

@@ -39,12 +39,12 @@ def test_a_name_that_unicode_writes_in_two_ways_is_one_file(plain: Build) -> Non
 
 
 def test_a_long_file_is_shown_in_parts_that_fit_together(plain: Build) -> None:
-    lines = [f"line {n} " + "x" * 50 for n in range(1, 1001)]
+    lines = [f"line {n} " + "x" * 50 for n in range(1, 3001)]
     workspace = plain({"a.txt": "\n".join(lines) + "\n"})
     found, offset = [], 1
     while True:
         text = use(workspace, "read", path="a.txt", offset=offset).text
-        assert len(text) < 16_200
+        assert len(text) < 50_200
         shown, _, note = text.partition("\n(lines ")
         found += [line.split("\t", 1)[1] for line in shown.split("\n")]
         if not note:
@@ -323,11 +323,19 @@ def test_a_writer_that_is_killed_leaves_a_whole_file(plain: Build, tmp_path: Pat
 def test_a_name_that_no_file_can_have_is_said(tool: str, plain: Build) -> None:
     workspace = plain({"a.txt": "one\n"})
     (workspace.root / "round").symlink_to("round")
+    more = {
+        "read": {},
+        "write": {"content": ""},
+        "edit": {"old": "one", "new": "two"},
+        "list": {},
+        "glob": {"pattern": "one"},
+        "grep": {"pattern": "one"},
+    }
     for path, why in (
         ("x" * 300, "File name too long"),
         ("round", "Too many levels of symbolic links"),
     ):
-        told = use(workspace, tool, path=path, content="", old="one", new="two", pattern="one")
+        told = use(workspace, tool, path=path, **more[tool])
         assert (told.ok, f" cannot be used: {why}." in told.text) == (False, True)
 
 
