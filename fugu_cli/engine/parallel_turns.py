@@ -219,19 +219,19 @@ class TurnRunner:
         return replace(environment, workspace=workspace)
 
     async def _wait(self, place: TurnContext, number: int, step: NextStep) -> None:
-        """Until it is this turn's time to write or run something."""
-        if not self._writes(place, step) or not self._shared(place):
-            return
+        """Wait for the turns before this one if it is about to write or run something."""
         before = [
-            one
-            for one in self._over
-            if one < number and not self._over[one].is_set() and self._here(one)
+            turn
+            for turn in self._over
+            if turn < number and not self._over[turn].is_set() and self._here(turn)
         ]
-        for one in before:
+        if not before or not self._shared(place) or not self._writes(place, step):
+            return
+        for turn in before:
             place.log.tell(
-                Waiting(why=f"turn {number} waits for turn {one} before it changes anything")
+                Waiting(why=f"turn {number} waits for turn {turn} before it changes anything")
             )
-            await self._over[one].wait()
+            await self._over[turn].wait()
 
     def _alone(self, place: TurnContext, step: NextStep) -> AbstractAsyncContextManager[object]:
         """One at a time is run what is looked at for its changes: a command that reads must not be

@@ -112,7 +112,7 @@ async def run_call(
         log.append(Permitted(turn=number, call=recorded, allowed=False, by=ROLE, reason=reason))
         return
     judgement, hooked = _judged(environment, call), HookVerdict(call)
-    if judgement.verdict != "deny":
+    if judgement.verdict != "deny" and environment.hooks is not None:
         hooked = await _hooked(environment, call)
         judgement = _judged(environment, hooked.call)
     made = RestoredCall(recorded if hooked.call == call else hooked.call, hooked.call)

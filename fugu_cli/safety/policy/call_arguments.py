@@ -13,6 +13,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal
 
 from fugu_cli.messages import Call, Value
@@ -63,10 +64,17 @@ def arguments_of(call: Call) -> dict[str, object] | MalformedArguments:
     as an argument left out. The same object several times in a row, as some servers send it, counts
     once.
     """
-    if not call.arguments.strip():
+    arguments = _parse_arguments(call.tool, call.arguments)
+    return dict(arguments) if isinstance(arguments, dict) else arguments
+
+
+@lru_cache(maxsize=64)
+def _parse_arguments(tool: str, text: str) -> dict[str, object] | MalformedArguments:
+    """Parse a call's arguments once for all that ask for them."""
+    if not text.strip():
         return {}
     try:
-        arguments = _parse_repeated(call.arguments)
+        arguments = _parse_repeated(text)
     except NestedTooDeeply as error:
         return MalformedArguments(text=f"the arguments cannot be used: {error}")
     except ValueError as error:
@@ -80,7 +88,7 @@ def arguments_of(call: Call) -> dict[str, object] | MalformedArguments:
     except UnicodeEncodeError:
         return MalformedArguments(text="the arguments hold half a character (a lone surrogate)")
     given = {name: value for name, value in arguments.items() if value is not None}
-    return _by_own_names(call.tool, given)
+    return _by_own_names(tool, given)
 
 
 def _parse_repeated(text: str) -> object:
