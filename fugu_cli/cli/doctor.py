@@ -238,7 +238,10 @@ def _backbone(config: Config) -> Finding:
         return Finding("ok", "backbone", f"{config.backbone}, looked at when it is loaded")
     if Store(config.cache).find(EMBEDDED) is None:
         return Finding(
-            "note", "backbone", f"{EMBEDDED} is not here", f"fugu models pull {EMBEDDED}"
+            "note",
+            "backbone",
+            f"{EMBEDDED} is not here, so the kind of a request is not read",
+            f"fugu models pull {EMBEDDED}",
         )
     if (
         backbone_files.read_note(

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from fugu_cli.coordinators.action_space import blended_price
 from fugu_cli.session.events import Member, OutcomeCount
 
 Kind = Literal[
@@ -114,13 +115,26 @@ class SuccessRate:
 
 
 @dataclass(frozen=True)
+class VendorMean:
+    """The mean skill of a vendor's models of the newest year, its error for one of them, and the
+    geometric mean of their prices (USD per million tokens, blended).
+    """
+
+    skill: float
+    error: float
+    price: float
+
+
+@dataclass(frozen=True)
 class SkillTable:
     """The table that ships."""
 
     models: Mapping[str, tuple[float, float, int, str]]
-    vendors: Mapping[str, tuple[float, float]]
+    vendors: Mapping[str, VendorMean]
     kinds: Mapping[str, SkillLine]
     efforts: Mapping[str, float]
+    price_slope: float = 0.0
+    """By how much the skill rises where a vendor asks e times as much."""
 
     def skill_of(self, member: Member) -> ModelSkill:
         """Return the skill that the entry names, else of its model, its vendor, or of anybody."""
@@ -131,7 +145,12 @@ class SkillTable:
             skill, error, count, date = figures
             return ModelSkill(skill, error, f"{count} public figures, the newest of {date}")
         if mean := self.vendors.get(member.vendor):
-            return ModelSkill(mean[0], max(mean[1], 0.3), f"the mean of {member.vendor}'s models")
+            source = f"the mean of {member.vendor}'s models of this year"
+            price = blended_price(member.price)
+            if not price:
+                return ModelSkill(mean.skill, mean.error, source)
+            skill = mean.skill + self.price_slope * math.log(price / mean.price)
+            return ModelSkill(skill, mean.error, f"{source}, and its price")
         return ModelSkill(UNKNOWN_SKILL, UNKNOWN_SKILL_ERROR, "no figure of this model or vendor")
 
     def prior(self, member: Member, kind: Kind) -> SuccessRate:
@@ -163,9 +182,10 @@ def table_from(data: Mapping[str, Any]) -> SkillTable:
     """Return a table from its JSON."""
     return SkillTable(
         models={name: tuple(row) for name, row in data["models"].items()},
-        vendors={name: tuple(row) for name, row in data["vendors"].items()},
+        vendors={name: VendorMean(*row) for name, row in data["vendors"].items()},
         kinds={name: SkillLine(*row) for name, row in data["kinds"].items()},
         efforts=data["efforts"],
+        price_slope=data["price_slope"],
     )
 
 

@@ -75,10 +75,10 @@ LOOKS = """\
 2. 4 pools a data set (seed z), the same prototype: +2.0, +8.5, +2.8. Beside it a bare plan, without
    that rule and with the budget: +4.4, +7.8, +3.5; on 12 pools +7.4, +7.1, +4.8.
 
-After the second look the rule was changed for a reason that does not rest on these figures: a cost
-is a part of an agent's value already, so an agent that is more likely to be better is passed over
-for a cheaper one only where the odds are less than two to one. The plan got the budget. So this is
-the third look, and it takes 99 %.
+That the bare plan was ahead drew attention to the rule. It was changed on principle and not tuned:
+a cost is a part of an agent's value already, so an agent that is more likely to be better is passed
+over for a cheaper one only where the odds are less than two to one. The plan got the budget. So
+this is the third look, and it takes 99 %.
 
 3. 32 pools a data set (seed gate): the figures above. The page was printed once more with the same
    seed after two spellings of models' names had been read as one; no figure moved by more than 0.1

@@ -18,11 +18,12 @@ import gzip
 import json
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from genai_prices import Usage, calc_price, data
 
 from fugu_cli.config.known_models import vendor_of
 from fugu_cli.coordinators.skills import canonical_model
@@ -228,21 +229,71 @@ def derived_table(figures: Sequence[Figure], least: int = 2) -> dict[str, object
         for name, (skill, error, count, date) in sorted(fitted.models.items())
         if count >= least
     }
-    by_vendor: dict[str, list[float]] = defaultdict(list)
-    for name, (skill, _, _, date) in models.items():
-        if vendor_of(name) and date >= "2026-06":
-            by_vendor[vendor_of(name)].append(skill)
+    vendors, price_slope = vendor_means(figures, {name: float(r[0]) for name, r in models.items()})
     return {
         "date": max(figure.date for figure in figures),
         "models": models,
         "kinds": {kind: kinds[kind] for kind in KINDS.values()},
         "efforts": EFFORT_LOGITS,
-        "vendors": {
-            vendor: [round(float(np.mean(skills)), 2), round(float(np.std(skills)), 2)]
-            for vendor, skills in sorted(by_vendor.items())
-            if len(skills) > 1
-        },
+        "vendors": vendors,
+        "price_slope": price_slope,
     }
+
+
+def vendor_means(
+    figures: Sequence[Figure], skills: Mapping[str, float]
+) -> tuple[dict[str, list[float]], float]:
+    """Return skill, error and price of each vendor's usual model of the newest year, and by how
+    much the skill rises where a vendor asks e times as much. A model is of the year of its first
+    figure.
+    """
+    first_seen: dict[str, str] = {}
+    for figure in figures:
+        first_seen[figure.model] = min(first_seen.get(figure.model, "9"), figure.date)
+    year = max(date[:4] for date in first_seen.values() if date != "9")
+    prices = listed_prices()
+    members: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for name, skill in skills.items():
+        if vendor_of(name) and name in prices and first_seen[name].startswith(year):
+            members[vendor_of(name)].append((math.log(prices[name]), skill))
+    centred = []
+    for rows in members.values():
+        centred.append(np.array(rows) - np.mean(rows, axis=0))
+    apart = np.concatenate(centred)
+    slope = float((apart[:, 0] * apart[:, 1]).sum() / (apart[:, 0] ** 2).sum())
+    error = float(np.std(apart[:, 1] - slope * apart[:, 0]))
+    means = {}
+    for vendor, rows in sorted(members.items()):
+        if len(rows) > 1:
+            log_price, skill = np.mean(rows, axis=0)
+            # the mean of a few models is uncertain itself
+            own_error = error * math.sqrt(1 + 1 / len(rows))
+            means[vendor] = [
+                round(float(skill), 2),
+                round(own_error, 2),
+                round(math.exp(log_price), 3),
+            ]
+    return means, round(slope, 3)
+
+
+USUAL_MIX = Usage(input_tokens=750, output_tokens=250)
+"""A thousand tokens as an agent uses them: three of a prompt to one that is written. A call this
+short is below every threshold from which a provider charges more.
+"""
+
+
+def listed_prices() -> dict[str, float]:
+    """Return the median price of each model that genai-prices knows, over all that sell it."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for provider in data.providers:
+        for model in provider.models:
+            try:
+                usual = calc_price(USUAL_MIX, model.id, provider_id=provider.id).total_price
+            except LookupError:
+                continue
+            if usual:
+                found[canonical_model(model.id)[0]].append(1000 * float(usual))
+    return {name: float(np.median(prices)) for name, prices in found.items()}
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from fugu_cli.coordinators.skills import (
     KINDS,
     SkillLine,
     SkillTable,
+    VendorMean,
     can_tell_apart,
     canonical_model,
     run_cost,
@@ -18,9 +19,10 @@ from fugu_cli.session.events import Member, OutcomeCount
 
 TABLE = SkillTable(
     models={"fine-1": (0.8, 0.1, 12, "2026-10-01"), "poor-1": (-0.8, 0.1, 9, "2026-09-01")},
-    vendors={"maker": (0.3, 0.4)},
+    vendors={"maker": VendorMean(0.3, 0.4, 2.0)},
     kinds={kind: SkillLine(0.0, 1.5, 0.35) for kind in KINDS},
     efforts={"high": 0.0, "low": -0.8},
+    price_slope=0.2,
 )
 
 
@@ -70,6 +72,21 @@ def test_an_unknown_model_takes_its_vendors_mean_and_is_less_certain() -> None:
     known = success_rate(member("a"), "feature", (), TABLE)
     assert "maker" in stranger.source
     assert stranger.error > known.error
+
+
+def test_of_a_vendors_unknown_models_the_dearer_one_is_taken_for_the_better_one() -> None:
+    cheap, usual, dear = (
+        success_rate(
+            member("a", "new-9", vendor="maker", price={"input": cost, "output": cost}),
+            "feature",
+            (),
+            TABLE,
+        )
+        for cost in (0.2, 2.0, 20.0)
+    )
+    without_price = success_rate(member("a", "new-9", vendor="maker"), "feature", (), TABLE)
+    assert cheap.rate < usual.rate == without_price.rate < dear.rate
+    assert "its price" in dear.source and "its price" not in without_price.source
 
 
 def test_a_skill_in_the_entry_counts_before_public_figures() -> None:
