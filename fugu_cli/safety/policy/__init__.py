@@ -17,6 +17,7 @@ from typing import Literal
 
 from pydantic import field_validator
 
+from fugu_cli.formatting import shorten
 from fugu_cli.messages import Call, Value
 from fugu_cli.safety.paths import (
     PathFault,
@@ -403,9 +404,8 @@ def _class_of_line(
         return call_class, danger.reason, danger.every_time
     if not_a_read.outside:
         return CallClass.OUTSIDE, str(not_a_read), True
-    shown = text if len(text) <= 80 else text[:77] + "..."
     unreadable = line.unreadable and not sandbox_holds
-    return CallClass.COMMAND, f"`{shown}`: {not_a_read}", unreadable
+    return CallClass.COMMAND, f"`{shorten(text, 80)}`: {not_a_read}", unreadable
 
 
 def _restored_files(line: ShellLine) -> list[str] | None:

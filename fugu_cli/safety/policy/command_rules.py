@@ -17,6 +17,7 @@ from fugu_cli.safety.git_configuration import UnreadableConfiguration
 from fugu_cli.safety.paths import expand_home, real_path
 from fugu_cli.safety.policy import git_commands
 from fugu_cli.safety.policy.dangers import (
+    COMMANDS_AT_MOST,
     SHELLS,
     WRAPPERS,
     WRITERS,
@@ -37,7 +38,6 @@ TOOL = "bash"
 PLAINLY = (
     "write simple commands, with their names and arguments in plain words, and one call for each"
 )
-COMMANDS_AT_MOST = 200
 _PRINTING = frozenset({"echo", "printf"})
 COPIERS = frozenset({"cp", "mv", "ln", "install", "rsync", "scp"})
 HARMLESS_VARIABLE = re.compile(r"LANG|LC_\w+|CI|NO_COLOR|FORCE_COLOR|TERM|COLUMNS|LINES|TZ")
@@ -108,7 +108,7 @@ def _all_commands(line: ShellLine, root: Path) -> Iterator[Command]:
         yield command
         waiting += _commands_behind(command)
         if command.name.lower() == "git":
-            waiting += _aliased(command, folders)
+            waiting += git_commands.aliased_commands(command, folders)
 
 
 def _commands_behind(command: Command) -> Iterator[Command]:
@@ -134,19 +134,6 @@ def _commands_behind(command: Command) -> Iterator[Command]:
         for option in ("-x", "-O"):
             if name == "git" and word.text.startswith(option) and word.text != option:
                 yield from parse_line(word.text.removeprefix(option)).commands
-
-
-def _aliased(command: Command, folders: Sequence[Path]) -> Iterator[Command]:
-    options, rest = git_commands.split_options(command.arguments)
-    if not rest:
-        return
-    behind = command.words[1 + len(options) + 1 :]
-    for expansion in git_commands.alias_expansions(rest[0], folders):
-        if isinstance(expansion, str):
-            arguments = " ".join(word.text for word in behind)
-            yield from parse_line(f"{expansion} {arguments}").commands
-        else:
-            yield Command((command.words[0], *expansion, *behind))
 
 
 def _why_unclear(line: ShellLine) -> str:

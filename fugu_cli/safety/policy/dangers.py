@@ -14,24 +14,15 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from fugu_cli.formatting import shorten
 from fugu_cli.safety import paths
 from fugu_cli.safety.git_configuration import UnreadableConfiguration
 from fugu_cli.safety.paths import expand_home, inside, protected_reason, real_path
 from fugu_cli.safety.policy import git_commands
+from fugu_cli.safety.policy.git_commands import Danger
 from fugu_cli.safety.policy.readers import READERS
 from fugu_cli.safety.policy.shell_line import Command, ShellLine, Word, names_of, parse_line
 from fugu_cli.safety.self_running_files import RunBy, self_running_file
-
-
-@dataclass(frozen=True)
-class Danger:
-    """Why a command stands in the last column. `every_time`: a yes holds for one call; `lost`:
-    undo does not bring back what it takes away.
-    """
-
-    reason: str
-    every_time: bool = True
-    lost: bool = False
 
 
 def _table(rows: str) -> dict[str, str]:
@@ -100,6 +91,7 @@ RUNNERS = {
 """The word behind which these programs run another command."""
 _PLAIN_OPTIONS = names_of("-- -y --yes -q --quiet -s --silent -i -n -v")
 """Options of wrappers and runners that take no value."""
+COMMANDS_AT_MOST = 200
 WRAPPED_AT_MOST = 40
 _SENDING = ("--data", "--form", "--upload-file", "--request", "--config", "--json", "--post",
             "--body", "--method")  # fmt: skip
@@ -129,17 +121,26 @@ def dangers_of_line(
     """Return the worst that stands in a line. `private_tmp`: /tmp is the command's own."""
     surroundings = _Surroundings(possible_folders(line, root), root, added, private_tmp)
     worst: Danger | None = None
-    for command in line.commands:
-        for inner in (command, *commands_within(command)):
-            for danger in _dangers_of(inner, surroundings):
-                weight = (danger.lost, danger.every_time)
-                if worst is None or weight > (worst.lost, worst.every_time):
-                    worst = replace(danger, reason=f"`{_short(inner.text)}`: {danger.reason}")
+    waiting, seen = list(line.commands), set[Command]()
+    while waiting:
+        command = waiting.pop(0)
+        if command in seen:
+            continue
+        seen.add(command)
+        dangers = list(_dangers_of(command, surroundings))
+        waiting += commands_within(command)
+        try:
+            waiting += _aliased_commands(command, surroundings)
+        except (UnreadableConfiguration, ValueError) as fault:
+            dangers.append(Danger(str(fault)))
+        if len(seen) > COMMANDS_AT_MOST:
+            dangers, waiting = [Danger("it runs more commands than can be checked")], []
+        for danger in dangers:
+            weight = (danger.lost, danger.every_time)
+            if worst is None or weight > (worst.lost, worst.every_time):
+                shown = shorten(command.text, 80)
+                worst = replace(danger, reason=f"`{shown}`: {danger.reason}")
     return worst
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def possible_folders(line: ShellLine, root: Path) -> tuple[Path, ...]:
@@ -216,40 +217,27 @@ def _dangers_of(command: Command, surroundings: _Surroundings) -> Iterator[Dange
     name, arguments = command.name, command.arguments
     if name.startswith("git-"):
         name, arguments = "git", [name.removeprefix("git-"), *arguments]
-    is_local = "/" in (command.words[0].text if command.words else "") and not _is_on_path(command)
-    if name == "git" and not is_local:
-        yield from _dangers_of_git(arguments, surroundings)
+    if name == "git" and not _is_local(command):
+        danger = git_commands.git_danger(arguments)
+        if danger is not None:
+            yield danger
         if any(git_commands.variable_redirects_git(n, w.text) for n, w in command.assignments):
             yield Danger(git_commands.OTHER_SETTINGS)
-    elif name not in READERS and not is_local:
+    elif name not in READERS and not _is_local(command):
         yield from _dangers_by_name(name, arguments)
     yield from _dangers_by_paths(command, surroundings)
 
 
-def _is_on_path(command: Command) -> bool:
-    folder = command.words[0].text.rpartition("/")[0]
-    return folder in os.get_exec_path() or folder.startswith("/usr/")
+def _is_local(command: Command) -> bool:
+    """Return whether a command is named by a path that leads to no folder of programs."""
+    folder, slash, _ = command.words[0].text.rpartition("/") if command.words else ("", "", "")
+    return bool(slash) and folder not in os.get_exec_path() and not folder.startswith("/usr/")
 
 
-def _dangers_of_git(arguments: Sequence[str], surroundings: _Surroundings) -> Iterator[Danger]:
-    options, rest = git_commands.split_options(arguments)
-    risk = git_commands.git_risk(arguments)
-    if risk is not None:
-        yield Danger(risk.reason, risk.every_time, risk.destroys)
-    try:
-        expansions = git_commands.alias_expansions(rest[0], surroundings.folders) if rest else []
-    except (UnreadableConfiguration, ValueError) as fault:
-        yield Danger(str(fault))
-        return
-    for expansion in expansions:
-        if isinstance(expansion, str):
-            for command in parse_line(expansion).commands:
-                yield from _dangers_of(command, surroundings)
-        else:
-            texts = [word.text for word in expansion]
-            risk = git_commands.git_risk([*options, *texts, *rest[1:]])
-            if risk is not None:
-                yield Danger(risk.reason, risk.every_time, risk.destroys)
+def _aliased_commands(command: Command, surroundings: _Surroundings) -> list[Command]:
+    if command.name != "git" or _is_local(command):
+        return []
+    return git_commands.aliased_commands(command, surroundings.folders)
 
 
 def _dangers_by_name(name: str, arguments: Sequence[str]) -> Iterator[Danger]:
@@ -299,7 +287,7 @@ def _dangers_by_paths(command: Command, surroundings: _Surroundings) -> Iterator
     texts_only = command.name in READERS and READERS[command.name].operands == "texts"
     named = [] if texts_only else [(word, writes) for word in command.words[1:]]
     named += [(redirect.target, redirect.writes) for redirect in command.redirects]
-    if command.words and "/" in command.words[0].text and not _is_on_path(command):
+    if _is_local(command):
         named.append((command.words[0], False))
     for word, is_written in named:
         if deletes and _deletes_everything(word, surroundings):
@@ -348,12 +336,8 @@ def _path_reasons(text: str, is_written: bool, surroundings: _Surroundings) -> I
             reason = reason if os.path.lexists("/" + text.split("/")[1]) else ""
         if reason == paths.MAY_HOLD_SECRETS and not (is_written or os.path.lexists(path)):
             reason = ""
-        if not reason and is_written:
-            reason = _first_class_reason(path, root)
+        file = self_running_file(path, root) if is_written else None
+        if not reason and file is not None and file.run_by is RunBy.OTHERS:
+            reason = file.reason
         if reason:
             yield reason
-
-
-def _first_class_reason(path: Path, root: Path) -> str:
-    file = self_running_file(path, root)
-    return file.reason if file is not None and file.run_by is RunBy.OTHERS else ""

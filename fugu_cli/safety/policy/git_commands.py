@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fugu_cli.safety.git_configuration import git_folder_at, git_settings
-from fugu_cli.safety.policy.shell_line import Word, names_of
+from fugu_cli.safety.policy.shell_line import Command, Word, names_of, parse_line
 
 READING = names_of(
     "status diff log show blame annotate ls-files ls-tree rev-parse rev-list describe shortlog "
@@ -80,21 +80,18 @@ _RUNNING_OPTIONS = names_of(
 """Options and words of git commands behind which a command stands."""
 _GITLINK = b"\x00\x00\xe0\x00"
 """The mode of a nested repository in git's index."""
-_HISTORY, _LOSES = "it writes git history", "it throws away work or history"
-_PUBLISHES, _CONFIGURES = "it publishes", "it changes what git does here"
-_DESTROYS = "it destroys what undo cannot restore"
 OTHER_SETTINGS = "it gives git other settings or another repository, which can run anything"
 
 
 @dataclass(frozen=True)
-class GitRisk:
-    """Why a git command is no read. `every_time`: a yes holds for one call; `destroys`: undo does
-    not bring back what it does.
+class Danger:
+    """Why a command stands in the table's last column. `every_time`: a yes holds for one call;
+    `lost`: undo does not bring back what it takes away.
     """
 
     reason: str
-    every_time: bool = False
-    destroys: bool = False
+    every_time: bool = True
+    lost: bool = False
 
 
 def split_options(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -200,31 +197,31 @@ def _has_nested_repositories(root: Path) -> bool:
         return True
 
 
-def git_risk(arguments: Sequence[str]) -> GitRisk | None:
+def git_danger(arguments: Sequence[str]) -> Danger | None:
     """Return what a git command does to history or to other repositories, by its arguments alone;
     None where it does nothing to them.
     """
     options, rest = split_options(arguments)
     if gives_other_settings(options):
-        return GitRisk(OTHER_SETTINGS, every_time=True)
+        return Danger(OTHER_SETTINGS)
     if not rest or rest[0] in READING:
         return None
     subcommand, arguments = rest[0], rest[1:]
     if subcommand in _LISTING and not _LISTING[subcommand](arguments):
         return None
     if subcommand in _DESTROYING and _DESTROYING[subcommand](arguments):
-        return GitRisk(_DESTROYS, every_time=True, destroys=True)
+        return Danger("it destroys what undo cannot restore", lost=True)
     if subcommand in {"push", "send-pack", "http-push", "send-email", "request-pull", "svn", "p4"}:
-        return GitRisk(_PUBLISHES, every_time=True)
+        return Danger("it publishes")
     if subcommand in {"fetch", "pull", "clone", "ls-remote", "submodule", "lfs", "subtree"}:
-        return GitRisk("it reaches another repository")
+        return Danger("it reaches another repository", every_time=False)
     if subcommand not in KNOWN:
         return None
     if subcommand in {"config", "remote"}:
-        return GitRisk(_CONFIGURES, every_time=True)
+        return Danger("it changes what git does here")
     if subcommand in _LOSING and _LOSING[subcommand](arguments):
-        return GitRisk(_LOSES, every_time=True)
-    return GitRisk(_HISTORY)
+        return Danger("it throws away work or history")
+    return Danger("it writes git history", every_time=False)
 
 
 def gives_other_settings(options: Sequence[str]) -> bool:
@@ -314,6 +311,22 @@ def runs_a_command(arguments: Sequence[str]) -> bool:
     """Return whether a git command starts a program that stands in its arguments."""
     words = {argument.partition("=")[0] for argument in arguments}
     return bool(words & _RUNNING_OPTIONS) or any(a.startswith(("-O", "-x")) for a in arguments)
+
+
+def aliased_commands(command: Command, folders: Sequence[Path]) -> list[Command]:
+    """Return the commands that aliases make of a git command. Raises as `alias_expansions`."""
+    options, rest = split_options(command.arguments)
+    if not rest:
+        return []
+    before, behind = command.words[: 1 + len(options)], command.words[2 + len(options) :]
+    commands: list[Command] = []
+    for expansion in alias_expansions(rest[0], folders):
+        if isinstance(expansion, str):
+            arguments = " ".join(word.text for word in behind)
+            commands += parse_line(f"{expansion} {arguments}").commands
+        else:
+            commands.append(Command((*before, *expansion, *behind)))
+    return commands
 
 
 def alias_expansions(subcommand: str, folders: Sequence[Path]) -> list[list[Word] | str]:

@@ -347,3 +347,12 @@ def test_aliases_are_read_as_git_reads_them_or_not_at_all(root: Path, text: str)
             ]
             meant = value if value.lstrip().startswith("!") else " ".join(shlex.split(value))
             assert [line.split() for line in lines].count(meant.split()), (text, name, value)
+
+
+@pytest.mark.parametrize("rules", [Rules(), Rules(deny=PUSH)])
+def test_aliases_that_lead_to_one_another_are_judged_all_the_same(root: Path, rules: Rules) -> None:
+    file = Path.home() / ".gitconfig"
+    file.write_text('[alias]\n\tone = !git two\n\ttwo = "!git one; git three"\n\tthree = push\n')
+    judgement = judge(Call.make("", "bash", command="git one"), rules, root, sandbox_holds=True)
+    assert judgement.verdict == ("deny" if rules.deny else "ask")
+    assert rules.deny or "it publishes" in judgement.reason
