@@ -51,8 +51,8 @@ class Pending:
 
     @property
     def readable(self) -> bool:
-        """A yes may cover the others: all of them are listed, none is cut, and none needs a yes of
-        its own.
+        """Whether a yes may cover the others: all of them are listed in full, and none needs a yes
+        of its own.
         """
         listed = len(self.others) <= MOST_LISTED and all(
             _is_listed_whole(one.call) for one in self.others
@@ -92,8 +92,8 @@ def covered(call: Call, judgement: Judgement) -> str:
 def approval_options(
     call: Call, judgement: Judgement, pending: Pending = ALONE
 ) -> tuple[ApprovalOption, ...]:
-    """The answers there are: what needs a yes every time is not remembered, and is in no yes to
-    several.
+    """Return the possible answers. A call that needs a yes every time has no lasting one, and is in
+    no yes to several.
     """
     options = [ApprovalOption("once", "y", "yes, once", "once")]
     if not judgement.every_time:
@@ -121,7 +121,7 @@ def approval_options(
 
 
 def terminal_options(call: Call, judgement: Judgement) -> Sequence[str]:
-    """The same for a terminal where a line is typed."""
+    """Return the possible answers for a terminal where a line is typed."""
     kept = [
         one
         for one in approval_options(call, judgement)

@@ -43,7 +43,7 @@ class ApprovalQuestions:
     """The questions about the calls of one request."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
-        """`changed` is called when a question comes or goes."""
+        """Create the questions. `changed` is called when a question comes or goes."""
         self.questions: deque[ApprovalQuestion] = deque()
         self._changed = changed
         self._asked: list[Call] = []
@@ -104,15 +104,13 @@ class ApprovalQuestions:
         self.questions.clear()
 
     def clear(self) -> None:
-        """A new request begins: nothing of it was asked or answered."""
+        """Forget the questions and answers of the last request."""
         self._asked.clear()
         self._answered.clear()
 
 
 def _is_the_same(judgement: policy.Judgement, shown: policy.Judgement | None) -> bool:
-    """A yes that was given early still fits: what is touched, and why it is asked, are what they
-    were then.
-    """
+    """Return whether an early yes still fits: target and reason are unchanged."""
     if shown is None or judgement.every_time:
         return False
     return (judgement.target, judgement.reason) == (shown.target, shown.reason)
@@ -171,7 +169,7 @@ class ApprovalQueue:
         return self._pending
 
     def ask(self, questions: Sequence[ApprovalQuestion], pending: Pending = ALONE) -> None:
-        """These wait for an answer now, the oldest first."""
+        """Show the waiting questions, the oldest first."""
         self._questions, self._pending = tuple(questions), pending
         if not self._questions:
             self.close()
@@ -190,8 +188,8 @@ class ApprovalQueue:
         self.ask(self._questions, self._pending)
 
     def deny_with_feedback(self, question: ApprovalQuestion) -> None:
-        """No, and what the agent is told: the user types it. With nothing typed the question
-        stands.
+        """Let the user type a message for the agent and deny the call with it. Without a message
+        the question stays.
         """
         self._typing = asyncio.get_running_loop().create_task(self._take_feedback(question))
 
@@ -204,7 +202,7 @@ class ApprovalQueue:
         self.ask(self._questions, self._pending)
 
     def close(self) -> None:
-        """Nothing is asked any more."""
+        """Close the questions."""
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None

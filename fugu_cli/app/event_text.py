@@ -44,7 +44,7 @@ from fugu_cli.system.bounded_json import parse_json
 
 
 def subtask_of(event: Event, before: Sequence[Event]) -> Subtask | None:
-    """The subtask that a fact belongs to; None for all others."""
+    """Return the subtask of an event, None for others."""
     number = getattr(event, "turn", 0)
     if isinstance(event, Assigned):
         return event.subtask
@@ -79,14 +79,13 @@ def subtask_line(event: Event) -> str:
 
 
 def parent_call(event: Event, before: Sequence[Event]) -> str | None:
-    """The id of the call that began the subtask a fact belongs to; None for all others."""
+    """Return the id of the call that began the event's subtask, None for others."""
     task = subtask_of(event, before)
     return task.call if task is not None else None
 
 
 def changed_nothing(event: Replied) -> bool:
-    """A line that was filled in as it stood, or so that nothing can come of it: nobody needs to
-    hear that nothing is put back after it."""
+    """Return whether a filled-in line changes nothing, so that nothing needs to be reported."""
     return bool(event.filled) and not event.calls
 
 
@@ -109,8 +108,8 @@ FAILURE_WORDS = {
 
 
 def retry_text(event: Retried) -> str:
-    """`strong: connection lost, retrying 2 of 4`, and when, where that takes longer than a
-    moment.
+    """Return a line like `strong: connection lost, retrying 2 of 4`, with the time if the pause is
+    noticeable.
     """
     when = f" in {remaining_time(event.seconds)}" if event.seconds >= NOTICEABLE_PAUSE else ""
     said = FAILURE_WORDS.get(event.kind, first_line(event.why, 100))
@@ -124,7 +123,7 @@ NOTICEABLE_PAUSE = 1.5
 
 
 def pause_text(event: Live) -> str:
-    """The line of a pause, "" for what is none."""
+    """Return the line of a pause, "" for other items."""
     match event:
         case Retried():
             return retry_text(event)
@@ -146,16 +145,14 @@ def team_line(opened: Opened) -> str:
 
 
 def decision_reason(event: Assigned, before: Sequence[Event]) -> str:
-    """A decision's reason; why the checkpoint does not decide is said once a session, not at every
-    turn.
-    """
+    """Return a decision's reason. Why the checkpoint does not decide is said only once a session."""
     said = any(isinstance(fact, Assigned) and fact.fallback for fact in before)
     return event.reason if said else event.why
 
 
 def decision_why(event: Assigned, reason: str) -> str:
-    """`p=.55, then middle .30 · the strongest other agent verifies`; the rule that decided where no
-    more is known.
+    """Return probabilities and reason as in `p=.55, then middle .30 · the strongest other agent
+    verifies`; without them the rule.
     """
     said = [top_probabilities(event) or "", flatten(reason, 120), flatten(event.instruction, 120)]
     if event.override is not None:
@@ -164,8 +161,8 @@ def decision_why(event: Assigned, reason: str) -> str:
 
 
 def top_probabilities(event: Assigned) -> str | None:
-    """The winner's probability and the runner-up, as `p=.62, then middle .28`; None where nothing
-    was computed.
+    """Return the two highest probabilities as in `p=.62, then middle .28`, None if nothing was
+    computed.
     """
     scores = event.scores
     if scores is None or not scores.row_probabilities:
@@ -192,8 +189,9 @@ STOPS = {
 
 
 def file_notes(event: ToolRan) -> list[str]:
-    """Sentences about what changed while a call ran and may be the user's, what was put back or
-    moved away, and what undo cannot take back."""
+    """Return sentences about a call: changes that may be the user's, files put back or moved away,
+    and what undo cannot take back.
+    """
     while_ran: dict[str, list[str]] = {}
     for path, command in event.made.unclaimed.items():
         while_ran.setdefault(command, []).append(sanitize(path))
@@ -217,7 +215,7 @@ def _not_undoable(event: ToolRan) -> list[str]:
 
 
 def job_end_text(event: JobEnded) -> str:
-    """`job1: exit code 0, 12 s (npm run build)`."""
+    """Return a line like `job1: exit code 0, 12 s (npm run build)`."""
     return (
         f"{event.job}: {views.describe_end(event)}, {duration(event.seconds)} "
         f"({first_line(event.command, 100)})"
@@ -225,9 +223,7 @@ def job_end_text(event: JobEnded) -> str:
 
 
 def test_counts_text(ok: bool, output: str) -> str:
-    """`pass (7 passed)`, `FAIL (2 failed, 5 passed)`, or the word alone where the output does not
-    count them.
-    """
+    """Return `pass (7 passed)`, `FAIL (2 failed, 5 passed)`, or the word alone without counts."""
     failing, passing = views.failed_count(output), views.passed_count(output)
     parts = [f"{failing} failed"] if failing and not ok else []
     parts += [f"{passing} passed"] if passing is not None else []
@@ -245,9 +241,7 @@ def tool_name(call: Call) -> str:
 
 
 def describe_call(call: Call) -> str:
-    """A call in a few words: the tool and what it was aimed at. Nothing before its cut is left
-    out.
-    """
+    """Describe a call by its tool and target, cut at the end."""
     return f"{tool_name(call)} {first_line(escape_invisible(call_target(call)), 100)}".rstrip()
 
 
@@ -271,7 +265,7 @@ IN_BACKGROUND = ", in the background"
 
 
 def call_target(call: Call) -> str:
-    """The argument people would name: the path, the command, the pattern; "" when the arguments do
+    """Return the argument that people would name: path, command, pattern; "" if the arguments do
     not parse.
     """
     arguments = _arguments(call)
@@ -304,7 +298,7 @@ def _background(arguments: dict[str, object]) -> bool:
 
 
 def undo_text(event: Undone) -> str:
-    """`undone by the user: 2 files put back`."""
+    """Return a line like `undone by the user: 2 files put back`."""
     if event.turn:
         return f"rolled back, trying again: {first_line(event.reason, 200)}"
     files = plural(len(event.paths), "file") if event.paths else "the files"

@@ -26,12 +26,12 @@ MODE_HELP: dict[str, str] = {
 
 
 def all_modes() -> tuple[Mode, ...]:
-    """The modes, as policy names them."""
+    """Return the modes by policy's names."""
     return ("plan", "ask", "edit", "auto", "yolo")
 
 
 def effort_named(word: str) -> Effort:
-    """The effort that a user's word means. Raises UsageError."""
+    """Return the effort that a word means. Raises UsageError."""
     if word == AUTO:
         return ""
     for effort in EFFORTS:

@@ -60,7 +60,7 @@ class SessionExtras:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences for people."""
+        """Sentences for the user."""
         return (
             *self.recovered,
             *self.lacking,
@@ -161,7 +161,7 @@ class Session:
         return self.log.state.request.asked is not None and self.log.state.request.finished is None
 
     def notes(self) -> tuple[str, ...]:
-        """Sentences about what is missing here."""
+        """Return sentences about missing parts."""
         said = (
             []
             if self.environment.workspace.box is None
@@ -188,7 +188,7 @@ class Session:
         return tuple(said)
 
     async def run(self) -> Finished:
-        """Drive the newest request to its end. Cancel the task to interrupt it."""
+        """Run the newest request to its end. Cancel the task to interrupt it."""
         limits = self.environment.limits
         if (seconds := self.config.time.request) is not None:
             limits = replace(limits, deadline=time.monotonic() + seconds)
@@ -216,7 +216,7 @@ class Session:
         await asyncio.gather(task, return_exceptions=True)
 
     def set_mode(self, mode: Mode) -> None:
-        """Another permission mode from the next call on."""
+        """Change the permission mode from the next call on."""
         if self.environment.hooks is not None:
             self.environment.hooks.runner.mode = mode
         self.environment = replace(
@@ -233,13 +233,13 @@ class Session:
         self.team = _chosen_team(self)
 
     def exclude(self, names: frozenset[str]) -> None:
-        """Never choose these agents from now on; replaces the set given before."""
+        """Exclude exactly these agents from now on."""
         self.excluded = names
         self.team = _chosen_team(self)
 
     def set_tier(self, tier: str) -> None:
-        """`fugu` or `ultra` from the next request on. Raises UsageError for one that cannot be
-        had.
+        """Change the tier to `fugu` or `ultra` from the next request on. Raises UsageError if it is
+        not available.
         """
         if tier not in ("fugu", "ultra"):
             raise UsageError(f"there is no tier {tier!r}", hint="/tier fugu or /tier ultra")
@@ -370,8 +370,8 @@ async def _record_outcomes(session: Session) -> None:
 
 
 def _test_command(session: Session) -> str | None:
-    """None as well where fugu must not run it: in plan mode, where a rule forbids it, where it is
-    never to run.
+    """Return the test command, None if fugu must not run it: in plan mode, by a rule, or by
+    `tests.when`.
     """
     if session.config.tests.when == "never" and not session.config.tests.until_pass:
         return None
@@ -397,7 +397,7 @@ async def _left_to_do(session: Session, end: Finished, tried: int) -> str:
 
 
 def _chosen_team(session: Session) -> Team:
-    """The team under the user's pin, exclusions and tier."""
+    """Return the team under the user's pin, exclusions and tier."""
     coordinator = (
         session.config.coordinator if session.pinned is None else f"single:{session.pinned}"
     )

@@ -22,7 +22,7 @@ LARGEST_READ = 1_000_000
 
 
 def read_nothing(path: str) -> None:
-    """A `read` that knows no file: a change is shown without its surroundings."""
+    """Return None: a change is shown without its surroundings."""
     del path
 
 
@@ -78,7 +78,7 @@ def _edit(path: str, change: tuple[str, str], text: str | None, *, every: bool) 
 
 
 def unified_diff(path: str, before: str, after: str) -> str:
-    """Two texts of one file as a unified diff with three lines around each change."""
+    """Return the difference of two texts as a unified diff with three context lines."""
     if len(before) + len(after) > LARGEST:
         return (
             f"--- {path}\n+++ {path}\n@@ too large to compare: {len(before):,} and "
@@ -89,14 +89,12 @@ def unified_diff(path: str, before: str, after: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Its lines, split at newlines alone: what stands after any other control character belongs to
-    the same line.
-    """
+    """Split a text at newlines only, not at other control characters."""
     return text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []
 
 
 def patch_size(patch: str) -> tuple[int, int]:
-    """Lines added and removed."""
+    """Return how many lines were added and removed."""
     lines = _lines(patch)
     added = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
     removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)

@@ -40,16 +40,16 @@ class QueueListener(Protocol):
     """Shows the session."""
 
     def replayed(self, records: Sequence[Recorded]) -> None:
-        """A session was opened with these lines."""
+        """Show a newly opened session with these lines."""
 
     def heard(self, item: Recorded | Live) -> None:
-        """A new line, or something live."""
+        """Handle a new line or a live item."""
 
     def changed(self) -> None:
-        """Running or not, the queue, the questions or the mode are not what they were."""
+        """Update what depends on running work, queue, questions and mode."""
 
     def failed(self, error: FuguError) -> None:
-        """The world failed in a way that is no fact of the session."""
+        """Report an error of the outside world that is not in the log."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class QueuedRequest:
 
 
 def is_unfinished(session: DrivenSession) -> bool:
-    """The newest request has no end."""
+    """Return whether the newest request has no end."""
     return bool(session.log.state.request.events) and session.log.state.request.finished is None
 
 
@@ -94,9 +94,7 @@ async def _run_request(
     told: Callable[[str], str],
     pinned: Callable[[], str | None],
 ) -> None:
-    """One request with the tier and the agent that are its own, to its end; then the one that is
-    `pinned` is again.
-    """
+    """Run one request with its own tier and agent, then restore the pinned agent."""
     tier, cut = session.tier, session.log.state.request.asked
     wanted = typed.tier if typed is not None else cut.tier if cut is not None else ""
     if wanted and wanted != tier:
@@ -171,8 +169,8 @@ class RequestQueue:
     """One session at a time and all that is under way in it."""
 
     def __init__(self, listener: QueueListener, told: Callable[[str], str] = str) -> None:
-        """`told` adds to a request what is to be told with it: once it is driven, what waits can be
-        taken back.
+        """Create the queue. `told` adds text to a request when it starts, since waiting requests
+        can be taken back.
         """
         self.session: SessionProtocol | None = None
         self.queue: list[QueuedRequest] = []
@@ -213,7 +211,7 @@ class RequestQueue:
         return True
 
     async def submit(self, typed: QueuedRequest) -> None:
-        """A request: now, or after what is running. Returns when nothing is left to do."""
+        """Run a request now, or after the running one. Returns when nothing is left to do."""
         if self.running or self.session is None:
             self.queue.append(typed)
             self._listener.changed()
@@ -233,7 +231,7 @@ class RequestQueue:
         return True
 
     async def _drive(self, typed: QueuedRequest | None) -> None:
-        """Requests until the queue is empty or one was cut off with nothing to replace it."""
+        """Run requests until the queue is empty or one was interrupted without a replacement."""
         session = self.session
         assert session is not None
         while True:
@@ -302,8 +300,8 @@ class RequestQueue:
 
 
 def request_from_text(session: SessionProtocol, text: str, pin: str | None = None) -> QueuedRequest:
-    """The request a line stands for; `pin` goes before the agent that a command names. Raises
-    UsageError.
+    """Return the request of a typed line. `pin` has precedence over the agent that a command names.
+    Raises UsageError.
     """
     from fugu_cli.extensions.skill_library import parse_request
 

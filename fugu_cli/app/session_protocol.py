@@ -51,7 +51,7 @@ class DrivenSession(Protocol):
         """Return whether there is a request to finish. Reopens one that a limit stopped."""
 
     async def run(self) -> Finished:
-        """Drive the newest request to its end. Cancelling it interrupts."""
+        """Run the newest request to its end. Cancelling interrupts it."""
 
     def pin(self, name: str | None) -> None:
         """Let one agent take every turn from now on; None gives the decision back to the
@@ -59,8 +59,8 @@ class DrivenSession(Protocol):
         """
 
     def set_tier(self, tier: str) -> None:
-        """`fugu` or `ultra` from the next request on. Raises UsageError for one that cannot be
-        had.
+        """Change the tier to `fugu` or `ultra` from the next request on. Raises UsageError if it is
+        not available.
         """
 
     async def close(self) -> None:
@@ -85,16 +85,16 @@ class SessionProtocol(DrivenSession, Protocol):
 
     @property
     def warm(self) -> Callable[[], None]:
-        """Starts loading what the first decision needs, in the background; returns at once."""
+        """A function that starts loading what the first decision needs, in the background."""
 
     def notes(self) -> tuple[str, ...]:
-        """Sentences about what is missing here."""
+        """Return sentences about missing parts."""
 
     def set_mode(self, mode: policy.Mode) -> None:
-        """Another permission mode from the next call on."""
+        """Change the permission mode from the next call on."""
 
     def exclude(self, names: frozenset[str]) -> None:
-        """Never choose these agents from now on; replaces the set given before."""
+        """Exclude exactly these agents from now on."""
 
     def allow_always(self, call: Call, judgement: policy.Judgement) -> str:
         """Remember a yes for this project. Returns the rule and the file it stands in, for
@@ -124,8 +124,8 @@ class ModelSetup(Protocol):
         """Return what is installed and what is missing as text. Called in a thread."""
 
     def lacking(self) -> tuple[str, ...]:
-        """Sentences on agents of the pool that cannot work yet. Raises FuguError where none can.
-        Called in a thread.
+        """Return sentences about agents that cannot work yet. Raises FuguError if none can. Called
+        in a thread.
         """
 
     def offer(self) -> SetupOffer:
@@ -152,11 +152,11 @@ class SessionOpener(Protocol):
 
     @property
     def ignored(self) -> Sequence[Path]:
-        """Files and folders that do not count before the user trusts the folder."""
+        """The files and folders that are ignored until the user trusts the folder."""
 
     @property
     def notes(self) -> Sequence[str]:
-        """Sentences for people about the configuration, but for what is ignored."""
+        """Sentences about the configuration, without those about ignored files."""
 
     def trust(self) -> None:
         """Trust the folder as it is: it counts in sessions opened from now on. Raises FuguError.
@@ -169,7 +169,7 @@ class SessionOpener(Protocol):
         """
 
     async def begin(self, ask: AskPermission) -> SessionProtocol:
-        """A new session. Raises FuguError."""
+        """Open a new session. Raises FuguError."""
 
     async def resume(self, id: str, ask: AskPermission) -> SessionProtocol:
         """Go on with a session. Raises FuguError: there is none, another process writes it, the
@@ -180,10 +180,10 @@ class SessionOpener(Protocol):
         """Go on with a copy of a session, or of its lines `before` one."""
 
     def listed(self) -> Sequence[SessionSummary]:
-        """This folder's sessions, the newest first. Called in a thread."""
+        """Return this folder's sessions, the newest first. Called in a thread."""
 
     def rename(self, id: str, title: str) -> None:
-        """Another title for the lists."""
+        """Change a session's title."""
 
     def remember(self, text: str, path: Path) -> tuple[str, bool]:
         """Add a line to a file of standing instructions. Returns it as it was written, and whether

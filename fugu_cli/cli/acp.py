@@ -29,7 +29,7 @@ ABORTED = 4
 
 
 def work_for_editor(flags: AcpFlags) -> int:
-    """Answers until the editor is gone. Raises UsageError where the SDK is not installed."""
+    """Serve an editor until it closes. Raises UsageError if the SDK is not installed."""
     check_empty(agent=flags.agent, append_system_prompt=flags.append_system_prompt)
     if importlib.util.find_spec("acp") is None:
         raise UsageError(
@@ -57,7 +57,7 @@ async def _answer(flags: AcpFlags, source: int, sink: int) -> int:
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def stop() -> None:
-        """Once: everything ends what it started; twice: out at once."""
+        """End everything that was started; at the second call leave at once."""
         if stopped.is_set():
             os._exit(ABORTED)
         stopped.set()

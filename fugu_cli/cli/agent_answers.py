@@ -125,7 +125,7 @@ def _unanswered(result: Mapping[str, Any]) -> UnansweredError:
 
 
 def shortened(data: str) -> str:
-    """A diff as an agent is given it: its beginning, and how much is missing."""
+    """Return the beginning of a diff for an agent, and how much is missing."""
     left = len(data) - LONGEST_DATA
     return (
         data

@@ -51,7 +51,7 @@ app.command()(root.run)
 
 
 def group(help: str, default: Callable[[], int] | None = None) -> typer.Typer:
-    """Commands under one word. The word alone calls `default`; without one it shows the help."""
+    """Return a group of commands. The word alone calls `default`, or shows the help without one."""
     made = typer.Typer(
         help=help,
         invoke_without_command=default is not None,
@@ -156,7 +156,7 @@ def train_matrix(flags: MatrixFlags) -> int:
 @training.command("sft")
 @flags_as_parameters(SftFlags)
 def train_sft(flags: SftFlags) -> int:
-    """Warm start: fit a head to what a pass matrix says of every agent."""
+    """Fit a head to a pass matrix, as a warm start."""
     from fugu_cli.cli import train as command
 
     return command.train_sft(flags)
@@ -224,7 +224,7 @@ def pool_show(
         bool, typer.Option("--forget-outcomes", help="let no outcome count that there is so far")
     ] = False,
 ) -> int:
-    """A line an agent."""
+    """Show the agents of the pool."""
     if context.invoked_subcommand is not None:
         return 0
     from fugu_cli.cli import pool as command

@@ -102,7 +102,7 @@ def _describe_checkpoint(path: Path, config: Config) -> dict[str, Any]:
 
 
 def _largest_offsets(made: Checkpoint) -> dict[str, float]:
-    """The largest offset of every block: 0 leaves a matrix as it is."""
+    """Return the largest offset of every block; 0 leaves a matrix unchanged."""
     from fugu_cli.coordinators import svf
 
     return {
@@ -129,7 +129,7 @@ def _fits_here(made: Checkpoint, config: Config) -> str:
 
 
 def configured_backbone(config: Config) -> tuple[str, ModelShape | None] | None:
-    """The configured backbone's identity and shape; nothing is fetched or converted for it."""
+    """Return the configured backbone's identity and shape, without fetching or converting it."""
     from fugu_cli.coordinators import backbone_files
 
     if config.backbone is None:
@@ -243,8 +243,8 @@ def _imported(flags: ImportFlags, mapping: Mapping[str, str], config: Config) ->
 
 
 def _said_of_reading(flags: ImportFlags) -> dict[str, object]:
-    """The fields of a checkpoint's description that say how it reads; those that were not said are
-    the source's own.
+    """Return the fields of a checkpoint's description that say how it reads. Flags that were not
+    given keep the source's values.
     """
     said = {
         "format": flags.format,
@@ -256,7 +256,7 @@ def _said_of_reading(flags: ImportFlags) -> dict[str, object]:
 
 
 def _renamed(meta: CheckpointMeta, mapping: Mapping[str, str]) -> CheckpointMeta:
-    """Rows under other names are agents of one pool, whatever they were."""
+    """Rename the rows. Renamed rows are agents of one pool."""
     from fugu_cli.coordinators import checkpoint
 
     return (
@@ -296,7 +296,9 @@ def _meta(
 
 
 def _backbone(config: Config) -> tuple[str, ModelShape]:
-    """Identity and shape of the configured backbone, which must be on this machine or the hub."""
+    """Return identity and shape of the configured backbone, which must be on this machine or the
+    hub.
+    """
     folder = trinity.backbone_folder(config.backbone, config.cache)
     return backbone_files.backbone_identity(
         folder, config.cache / "backbones"
@@ -431,8 +433,8 @@ def _request_text(given: str | None) -> str:
 
 
 def _new_request(text: str, loaded: LoadedConfig) -> DecisionPoint:
-    """A new session with this one request. Its tests are not run: the coordinator reads the words
-    alone.
+    """Return the decision point of a new session with this request. Its tests are not run: the
+    coordinator reads the words alone.
     """
     members = tuple(entry.member() for entry in usable_pool(loaded.config, os.environ))
     opened = Opened(
@@ -491,7 +493,7 @@ def _temperature(given: float | None) -> float:
 
 
 def _check_checkpoint(flags: RouteFlags, path: Any) -> None:
-    """The checkpoint was trained for what the flags say."""
+    """Check that the checkpoint was trained for the flags."""
     from fugu_cli.coordinators import checkpoint
 
     meta = checkpoint.load(path).meta

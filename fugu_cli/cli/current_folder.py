@@ -43,11 +43,11 @@ def current_config(
     mcp_config: str | None = None,
     folder: Path | None = None,
 ) -> LoadedConfig:
-    """Everything that is set for the current folder, or for `folder`. `appended`: standing
-    instructions of the command line's; `mcp_config`: a file with more MCP servers, or its text;
-    `quiet`: the notes are shown by the caller. Raises ConfigError, and UsageError where the folder is gone.
+    """Return the configuration of the current folder, or of `folder`.
 
-    Keys that `fugu login` keeps are in the environment from then on.
+    `appended` are standing instructions of the command line. `mcp_config` is a file with more MCP
+    servers, or its text. If `quiet`, the caller shows the notes. Keys of `fugu login` are in the
+    environment from then on. Raises ConfigError, and UsageError if the folder is gone.
     """
     key_notes = add_kept_keys(os.environ)
     loaded = load_config(folder or current_path(), os.environ, flags, trust=trust)
@@ -59,9 +59,7 @@ def current_config(
 
 
 def needed_models(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of the embedded models that the pool uses, each once; none of them for a pool of other
-    agents.
-    """
+    """Return the embedded models that the pool uses, each once."""
     from fugu_cli.models.store import Store
 
     store = Store(config.cache)
@@ -80,7 +78,7 @@ def missing_models(config: Config, environ: Mapping[str, str]) -> tuple[tuple[st
 
 
 def local_servers(config: Config) -> tuple[LocalServer, ...]:
-    """Servers of models on this machine that answer now and that no entry of the pool names."""
+    """Return the model servers on this machine that answer and are in no entry of the pool."""
     import asyncio
 
     from fugu_cli.providers.local_servers import find_local_servers
@@ -130,7 +128,7 @@ LOGIN_NOTE = (
 
 
 def current_path() -> Path:
-    """The current folder. Raises UsageError where it is gone."""
+    """Return the current folder. Raises UsageError if it is gone."""
     try:
         return Path.cwd()
     except FileNotFoundError as error:
@@ -140,8 +138,10 @@ def current_path() -> Path:
 
 
 def read_records(path: Path) -> list[Recorded]:
-    """A session's lines; of a damaged one those before the fault, and a sentence says so. Raises
-    StorageError where none can be read, or a newer fugu wrote them."""
+    """Read a session. Of a damaged one the lines before the fault are returned, with a message.
+
+    Raises StorageError if no line can be read, or a newer fugu wrote them.
+    """
     found = log.examine(path)
     if found.fault is not None:
         error = found.fault.error(path)
@@ -152,12 +152,12 @@ def read_records(path: Path) -> list[Recorded]:
 
 
 def say(text: str) -> None:
-    """One line for people on standard error."""
+    """Print a line for people on standard error."""
     OutputStream(sys.stderr).line(f"fugu: {text}")
 
 
 def print_clean(text: str) -> None:
-    """One line of a command's output, made safe to print."""
+    """Print a line of a command's output, without control characters."""
     print(sanitize(text))
 
 
@@ -214,7 +214,7 @@ def untrust(folder: Path | None) -> int:
 
 
 def _instruction_folders(folder: Path | None, root: Path) -> Sequence[Path]:
-    """The folders between it and the root that tell agents what to do."""
+    """Return the folders below the root that hold instructions."""
     return [
         place
         for place in instruction_files.instruction_folders(folder or current_path(), root)

@@ -74,7 +74,7 @@ def doctor() -> int:
 
 
 def report(findings: Iterable[Finding] | None = None) -> str:
-    """The findings, looked up now unless they are given, as lines of text."""
+    """Return the findings as lines of text; by default those of now."""
     found = list(_all(current_path()) if findings is None else findings)
     width = max(len(finding.what) for finding in found)
     lines = []
@@ -200,15 +200,15 @@ def _pool(loaded: LoadedConfig) -> Iterator[Finding]:
 
 
 def _local_servers(config: Config) -> Iterator[Finding]:
-    """Servers on this machine that answer and are in no entry."""
+    """Yield the model servers on this machine that answer and are in no entry."""
     for server in local_servers(config):
         said = f"{server.base_url}, where {server.name} listens, offers {len(server.models)} models"
         yield Finding("ok", "local server", said, "`fugu pool` shows an entry for it")
 
 
 def _checkpoint(path: Path, config: Config) -> Finding:
-    """Does it load, and was it trained for the embedded backbone? For another one, loading it will
-    tell.
+    """Check that the checkpoint loads and was trained for the embedded backbone. Another backbone
+    is checked when it is loaded.
     """
     from fugu_cli.coordinators.backbone_files import required_libraries
     from fugu_cli.coordinators.trinity import EMBEDDED
@@ -266,7 +266,7 @@ def _tests(loaded: LoadedConfig) -> Finding:
 
 
 def _sandbox(loaded: LoadedConfig) -> Finding:
-    """Tried out: what a session's commands would have."""
+    """Try the sandbox that commands of a session would have."""
     box = build_box(loaded.config, loaded.root, snapshot_store(loaded.config, loaded.root))
     try:
         held = box.mechanism
@@ -285,7 +285,7 @@ def _sandbox(loaded: LoadedConfig) -> Finding:
 
 
 def _servers(loaded: LoadedConfig) -> Iterator[Finding]:
-    """The MCP servers, started and asked for their tools."""
+    """Start the MCP servers and ask for their tools."""
     from fugu_cli.extensions.mcp_servers import check_servers
 
     for note in loaded.servers.notes:
@@ -296,7 +296,7 @@ def _servers(loaded: LoadedConfig) -> Iterator[Finding]:
 
 
 def _hooks(loaded: LoadedConfig) -> Iterator[Finding]:
-    """The hooks that count here; none is run."""
+    """Report the hooks without running them."""
     for note in loaded.hooks.notes:
         yield Finding("note", "hooks", note)
     mask = Redactor(os.environ)
@@ -354,7 +354,7 @@ async def _try_servers(servers: LanguageServers) -> dict[str, bool]:
 
 
 def _skills(loaded: LoadedConfig) -> Iterator[Finding]:
-    """Skills and custom commands; `fugu skills` lists them with what they are for."""
+    """Report skills and custom commands. `fugu skills` describes them."""
     for note in loaded.library.notes:
         yield Finding("note", "skills", note)
     if loaded.library.skills:

@@ -160,16 +160,14 @@ class RolloutSessionFactory:
 
 
 def add_python_to_path() -> None:
-    """`python` in a task's commands is the user's own, and where there is none the one that runs
-    fugu.
-    """
+    """Add the Python that runs fugu to the end of PATH, for tasks whose commands need one."""
     interpreter, path = str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)
     if interpreter not in path.split(os.pathsep):
         os.environ["PATH"] = os.pathsep.join([path, interpreter])
 
 
 def pool_keys(config: Config, environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The variables that hold keys of the pool, and nothing else of the environment."""
+    """Return the variables that hold keys of the pool."""
     named = {entry.api_key_env for entry in config.agents} | {
         service.variable for service in SERVICES
     }
@@ -177,9 +175,11 @@ def pool_keys(config: Config, environ: Mapping[str, str]) -> tuple[tuple[str, st
 
 
 def rollout_config(config: Config, place: RolloutContext) -> Config:
-    """The user's configuration, changed to what the place asks for: the tests that a task shows
-    must pass in the end. Draws differ from task to task and seed to seed. Commands run unasked: the
-    repository is a copy of the task's."""
+    """Return the user's configuration for a rollout.
+
+    The tests that a task shows must pass in the end. Random choices differ between tasks and seeds.
+    Commands run unasked, because the repository is a copy.
+    """
     conductor, shown = place.arm == CONDUCTOR, bool(place.task.test_files)
     return config.model_copy(
         update={
@@ -198,7 +198,9 @@ def rollout_config(config: Config, place: RolloutContext) -> Config:
 
 
 def reply_settings(entry: AgentEntry) -> dict[str, JsonValue]:
-    """Everything of an entry that its replies depend on, the words of its protocol among it."""
+    """Return everything of an entry that its replies depend on, the prompts of its protocol
+    included.
+    """
     found = entry.model_dump(mode="json", include=set(REPLY_SETTINGS))
     if entry.protocol in ("schema", "text"):
         found["asked"] = hashlib.sha256(
@@ -208,7 +210,7 @@ def reply_settings(entry: AgentEntry) -> dict[str, JsonValue]:
 
 
 async def _deny(_call: Call, _judgement: policy.Judgement) -> Permission:
-    """Nobody is there to ask."""
+    """Deny the call: nobody can be asked."""
     return "headless"
 
 
@@ -220,7 +222,7 @@ SESSION_LIMITS = ("max_turns", "time_limit", "steps_per_turn", "max_budget_usd")
 
 
 def evaluate(flags: EvalFlags) -> int:
-    """The exit code: 0 measured and reported, 2 agents that did not answer, 3 a limit, 4
+    """Run an evaluation. Return 0 measured and reported, 2 agents that did not answer, 3 a limit, 4
     interrupted.
     """
     if not flags.suites:
@@ -403,7 +405,7 @@ def _arms(
 
 
 def _checkpoint(config: Config, members: Sequence[Member], words: Sequence[str]) -> str:
-    """The digest of the checkpoint that one of these arms decides with, "" where none does. Raises
+    """Return the digest of the checkpoint that one of these arms uses, "" if none does. Raises
     UsageError.
     """
     from fugu_cli.coordinators import checkpoint
@@ -459,7 +461,7 @@ def about_pool(config: Config, environ: Mapping[str, str]) -> dict[str, JsonValu
 
 
 def _local(members: Sequence[Member]) -> int | None:
-    """A model on this machine uses all its cores for one reply."""
+    """Return 1 if a model runs on this machine: it uses all cores for one reply. Otherwise None."""
     return 1 if any(member.provider == "local" for member in members) else None
 
 
@@ -489,7 +491,7 @@ def _tell(told: runner.EvaluationProgress | str) -> None:
 
 
 def duration(seconds: float) -> str:
-    """For people: `40 s`, `12 min`, `3.1 h`."""
+    """Return a duration for people: `40 s`, `12 min`, `3.1 h`."""
     minutes = round(seconds / 60)
     return (
         f"{seconds:.0f} s"
@@ -501,12 +503,12 @@ def duration(seconds: float) -> str:
 
 
 def say_progress(text: str) -> None:
-    """Progress, on standard error."""
+    """Print progress on standard error."""
     print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
 
 def _write_report(folder: Path, plan: runner.EvaluationPlan) -> None:
-    """The report of all rows there are, for the tasks and arms that were asked for."""
+    """Write the report of all rows of the requested tasks and arms."""
     sources = {
         problem.id: problem.source
         for problem in sorted(plan.problems, key=lambda one: (one.source, one.id))

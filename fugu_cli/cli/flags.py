@@ -35,16 +35,16 @@ def option(
     least: float | None = None,
     above: float | None = None,
 ) -> Any:
-    """An option whose default is the field's own. With `least` or `above`, a finite number that is
-    not less than the one and greater than the other."""
+    """Return an option whose default is the field's own.
+
+    With `least` or `above` it must be a finite number, at least `least` and greater than `above`.
+    """
     bounded = None if least is None and above is None else _bounded(names[0], least, above)
     return typer.Option(*names, help=help, metavar=metavar, show_default=False, callback=bounded)
 
 
 def path_option(*names: str, help: str, metavar: str) -> Any:
-    """An option for a file or a folder. An empty word is refused: it would be the current
-    folder.
-    """
+    """Return an option for a path. An empty one is refused: it would be the current folder."""
 
     def named(text: str) -> Path:
         check_empty(**{names[0].lstrip("-"): text})
@@ -435,7 +435,7 @@ class SdkFlags:
 
 
 def check_empty(**given: str | None) -> None:
-    """Raises UsageError for a flag that was given an empty word."""
+    """Raise UsageError for a flag with an empty value."""
     for name, value in given.items():
         if value == "":
             raise UsageError(
@@ -445,9 +445,7 @@ def check_empty(**given: str | None) -> None:
 
 
 def check_session(flags: InterfaceFlags | RunFlags | SdkFlags) -> None:
-    """Raises UsageError where --continue, --resume and --fork-session contradict one another, or
-    say nothing.
-    """
+    """Raise UsageError if --continue, --resume and --fork-session contradict one another."""
     check_empty(
         resume=flags.resume,
         agent=flags.agent,

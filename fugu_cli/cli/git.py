@@ -138,7 +138,7 @@ def _names(paths: Sequence[str]) -> str:
 
 
 def _written_message(loaded: LoadedConfig, pending: _Pending, agent: str | None) -> str:
-    """A message by an agent of the pool, without secrets and without what a terminal obeys."""
+    """Let an agent write the message. Return it without secrets and control characters."""
     check_answering(loaded)
     git = pending.git
     hidden = hidden_paths(loaded, commits.changed_blobs(git, pending.before, pending.after))
@@ -190,7 +190,7 @@ def _with_trailers(git: UserGit, message: str, found: CommitBlame) -> bytes:
 
 
 def _dollars(value: float) -> str:
-    """With cents where there are any."""
+    """Return an amount, rounded to cents if it has any."""
     return f"${value:.2f}" if value >= 0.01 else money(value)
 
 
@@ -316,7 +316,7 @@ def _commit_id(git: UserGit, name: str) -> str:
 
 
 def _program(git: UserGit, branch: _Branch) -> str:
-    """gh or glab, as the remote's address says, else the one that is there."""
+    """Return gh or glab by the remote's address, else the one that is installed."""
     address = git.said("remote", "get-url", branch.remote).lower()
     wanted = [
         name for name, host in (("gh", "github"), ("glab", "gitlab")) if host in address
@@ -331,7 +331,7 @@ def _program(git: UserGit, branch: _Branch) -> str:
 
 
 def _check_pushed(git: UserGit, branch: _Branch, *, push: bool) -> None:
-    """The remote has what is to be merged. `push`: it gets it, and the notes of who wrote what."""
+    """Check that the remote has the branch. `push`: push it first, with the notes of authors."""
     if push:
         if git.show("push", "-u", branch.remote, branch.name):
             raise UsageError(f"{branch.name} could not be pushed; git's reason is above")
@@ -351,9 +351,7 @@ def _check_pushed(git: UserGit, branch: _Branch, *, push: bool) -> None:
 def _written_request(
     loaded: LoadedConfig, git: UserGit, branch: _Branch, agent: str
 ) -> tuple[str, str]:
-    """Title and description by an agent of the pool, without secrets and without what a terminal
-    obeys.
-    """
+    """Let an agent write title and description. Return them without secrets and control characters."""
     check_answering(loaded)
     hidden = hidden_paths(loaded, commits.changed_blobs(git, branch.start, "HEAD"))
     messages = git.run("log", "--no-show-signature", "--format=%B", f"{branch.start}..HEAD").decode(

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def can_open_trace() -> bool:
-    """There is somebody to look, and a terminal that can be drawn on."""
+    """Return whether there is a terminal that can be drawn on."""
     watched = (
         sys.stdin is not None
         and sys.stdin.isatty()
@@ -70,13 +70,15 @@ def _turn_sources(loaded: LoadedConfig, path: Path, records: Sequence[Recorded])
     workspace = wiring.build_workspace(loaded.config, _root(loaded, records), logs=(path,))
 
     def patch_of(ran: ToolRan) -> str:
-        """The workspace answers in a loop of its own: the screen's is busy showing this."""
+        """Return the diff of a call. The workspace runs in a loop of its own, because the screen's
+        is busy.
+        """
         with ThreadPoolExecutor(1) as thread:
             made = thread.submit(asyncio.run, change_diffs(workspace, ran.changes)).result()
         return "".join(made.values())
 
     def prompt_of(events: Sequence[Event], member: Member) -> Prompt:
-        """Tools and AGENTS.md are no facts, so they are not shown again."""
+        """Return the prompt of a call without tools and AGENTS.md, which the log does not hold."""
         return wiring.build_harness(member).prompt(events, member, (), "")
 
     return TurnSources(prompt_of, patch_of)
@@ -114,7 +116,7 @@ TURN_WIDTH = 120
 
 
 def _width() -> int:
-    """The terminal's columns; wide enough for every table where the output is a file or a pipe."""
+    """Return the terminal's columns, or enough for every table if the output is a file or a pipe."""
     if "COLUMNS" in os.environ:
         return max(shutil.get_terminal_size().columns, 40)
     try:
@@ -158,7 +160,7 @@ def blame(path: Path | None, session: str | None, shape: str) -> int:
 
 
 def folder_sessions(loaded: LoadedConfig) -> list[blames.NamedSession]:
-    """All of this folder, the oldest first. What cannot be read is said and left out."""
+    """Return the folder's sessions, the oldest first. Unreadable ones are reported and left out."""
     found: list[blames.NamedSession] = []
     for path in store.session_paths(loaded.config.data, loaded.root):
         try:

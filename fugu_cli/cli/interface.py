@@ -17,7 +17,7 @@ from fugu_cli.errors import UsageError
 
 
 def help_topics() -> dict[str, str]:
-    """Every page by its topic."""
+    """Return every help page by its topic."""
     folder = files("fugu_cli").joinpath("help")
     found = (page for page in folder.iterdir() if page.name.endswith(".md"))
     return {
@@ -128,7 +128,7 @@ def start_interface(flags: InterfaceFlags) -> int:
 
 
 def wants_session(flags: InterfaceFlags) -> bool:
-    """More is asked for than to know what fugu is."""
+    """Return whether the flags ask for more than to know what fugu is."""
     named = (
         flags.inline or flags.go_on or flags.resume is not None or flags.fork_session or flags.trust
     )
@@ -138,9 +138,7 @@ def wants_session(flags: InterfaceFlags) -> bool:
 
 
 def supports_fullscreen(environ: Mapping[str, str]) -> bool:
-    """The terminal can be drawn on as a whole. Emacs' shell, editors' output panes and the like
-    cannot.
-    """
+    """Return whether the terminal supports a full screen. Shells inside editors do not."""
     return environ.get("TERM", "" if os.name == "posix" else "windows") not in (
         "",
         "dumb",

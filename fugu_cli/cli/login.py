@@ -93,7 +93,7 @@ def _service(name: str) -> KnownService:
 
 
 def _asked_key(service: KnownService) -> str:
-    """The key: typed unseen on a terminal, else all of standard input but the end of its line."""
+    """Read the key: hidden on a terminal, else from standard input."""
     if sys.stdin is not None and sys.stdin.isatty():
         try:
             given = getpass.getpass(f"{service.variable} (it is not shown): ")
@@ -105,7 +105,7 @@ def _asked_key(service: KnownService) -> str:
 
 
 def _check_key(service: KnownService, key: str) -> None:
-    """Raises UsageError for what is no key."""
+    """Raise UsageError for text that is not a key."""
     if not key:
         raise UsageError(
             "there is no key", hint=f"type it, or pipe it: fugu login {service.name} < FILE"

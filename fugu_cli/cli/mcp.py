@@ -36,9 +36,7 @@ Scope = Literal["user", "project"]
 
 
 def list_servers() -> int:
-    """Each server with what is started or called and the file that names it, then what is left
-    out.
-    """
+    """List the servers with command or address and file, then what is left out."""
     declared = current_config().servers
     for note in declared.notes:
         say(note)
@@ -191,7 +189,7 @@ def _say_trust(scope: Scope | None) -> None:
 
 
 def _entry(flags: McpAddFlags) -> dict[str, JsonValue]:
-    """The entry as files hold it. Raises UsageError."""
+    """Return the entry as written in files. Raises UsageError."""
     first, *args = flags.target
     kind = flags.transport or ("http" if first.startswith(("http://", "https://")) else "stdio")
     env = dict(_pair(word, "=", "--env") for word in flags.env or ())

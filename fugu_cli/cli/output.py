@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def print_lines(lines: Sequence[Text]) -> None:
-    """To standard output."""
+    """Print lines on standard output."""
     print(
         rich_to_ansi(Text("\n").join(lines))
         if _coloured()
@@ -44,8 +44,9 @@ def _coloured() -> bool:
 
 
 def take_standard_streams() -> tuple[int, int]:
-    """Standard input and output, from now on a protocol's alone: whatever else is printed goes to
-    standard error, and what is started reads nothing."""
+    """Reserve standard input and output for a protocol. Other output goes to standard error, and
+    started programs read nothing.
+    """
     source, sink = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -55,12 +56,12 @@ def take_standard_streams() -> tuple[int, int]:
 
 
 def session_name(log: Log) -> str:
-    """The session's id."""
+    """Return the session's id."""
     return log.path.stem if log.path else "memory"
 
 
 def init_of(session: Session) -> json_output.Object:
-    """The first object: what the session is and has."""
+    """Return the first object, which describes the session."""
     return json_output.init_object(
         json_output.StreamInit(
             session=session_name(session.log),
@@ -111,7 +112,7 @@ class RunOutput:
         return int((time.monotonic() - self.started) * 1000)
 
     def close(self, told: RunEnd, patch: bytes) -> None:
-        """The end of a run that had a session: said on the screen and left in the folder."""
+        """Show the end of a run and write its folder."""
         report = headless.RunReport(
             session_name(told.log),
             str(told.log.path or ""),
@@ -129,7 +130,7 @@ class RunOutput:
             self.write(told, patch)
 
     def write(self, told: RunEnd, patch: bytes = b"") -> None:
-        """The folder alone."""
+        """Write the folder."""
         if self.folder is None:
             return
         from fugu_cli.ui import run_artifacts
@@ -148,7 +149,7 @@ class RunOutput:
             self.screen.show(f"fugu: {said}")
 
     def refuse(self, error: FuguError, reason: str = "failed") -> None:
-        """A run that could not begin: a program that reads standard output must learn it there."""
+        """Report a run that could not begin, also on standard output for programs."""
         final = json_output.refused_object(error, reason, self.milliseconds)
         if self.form != OutputFormat.text:
             self.screen.data(json_output.json_line(final))

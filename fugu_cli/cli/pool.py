@@ -50,7 +50,7 @@ from fugu_cli.ui.output_stream import OutputStream
 
 
 def list_models() -> int:
-    """A line a model: name, size, here or not, licence, what it is."""
+    """List the models: name, size, whether they are here, licence, description."""
     store = _store()
     width = max(len(model.name) for model in store.known)
     for model in store.known:
@@ -197,14 +197,15 @@ class AgentProbe:
 
     @property
     def speed(self) -> float:
-        """Tokens a second once it has begun; 0 where there is too little to tell."""
+        """Tokens a second after the first one, 0 if there are too few to tell."""
         writing = self.seconds - self.first
         return self.output / writing if writing > 0.05 and self.output > 1 else 0.0
 
 
 async def probe_agent(agent: Agent, *, fills: bool = False) -> AgentProbe:
-    """Three calls, one after the other, and one more where the agent is said to fill in lines.
-    Failures are part of the answer and never raised."""
+    """Call the agent three times, and once more if it can fill in lines. A failure is part of the
+    result and never raised.
+    """
     started = time.monotonic()
     pieces: list[float] = []
     try:
@@ -293,7 +294,7 @@ ENTRY_FIELDS = {
 
 
 def show_pool() -> int:
-    """A line an agent. Raises ConfigError when nobody in the pool can be used."""
+    """List the agents. Raises ConfigError if none can be used."""
     loaded = current_config()
     entries = usable_pool(loaded.config, os.environ)
     header = (
@@ -326,8 +327,8 @@ def show_pool() -> int:
 
 
 def show_skills() -> int:
-    """A line an agent: its skill, how often it is right, from how many outcomes, and the cost of a
-    run. Raises ConfigError when nobody in the pool can be used.
+    """List the agents' skills, success rates with outcomes, and costs of a run. Raises ConfigError
+    if none can be used.
     """
     from fugu_cli.coordinators.composed import expected_costs
     from fugu_cli.coordinators.skills import KINDS, shipped_table, success_rate
@@ -368,7 +369,7 @@ SHOWN = 5
 
 
 def _offer(found: LocalServer) -> str:
-    """A server that was found, and the entry that puts it into the pool."""
+    """Describe a server that was found, and the entry that adds it to the pool."""
     names = ", ".join(found.models[:SHOWN]) + (", ..." if len(found.models) > SHOWN else "")
     said = f"found: {found.base_url}, where {found.name} listens, offers {names}; to use it, add to ~/.fugurc:"
     plain = re.sub(r"[^a-z0-9]+", "-", f"{found.name}-{found.models[0]}".lower()).strip("-")
@@ -454,9 +455,7 @@ def _probe_cells(found: AgentProbe, entry: AgentEntry) -> str:
 
 
 def serve(flags: ServeFlags) -> int:
-    """Listens and answers. Returns 0 after a stop that was asked for. Raises FuguError for what
-    cannot begin.
-    """
+    """Serve until a stop is requested, then return 0. Raises FuguError if it cannot begin."""
     if not all(map(math.isfinite, (flags.max_request_mb, flags.request_timeout, flags.grace))):
         raise UsageError("limits must be finite numbers", hint="`fugu serve --help` lists them")
     token = os.environ.get(flags.token_env, "").strip() or None

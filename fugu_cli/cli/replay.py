@@ -102,8 +102,10 @@ def _recording(loaded: LoadedConfig, flags: ReplayFlags) -> Recording:
 def _other_coordinator(
     flags: ReplayFlags, loaded: LoadedConfig, members: tuple[Member, ...]
 ) -> Coordinator:
-    """The coordinator of flags and configuration for these agents. It must decide itself: a
-    fallback's decisions compared under its name would mislead."""
+    """Return the coordinator of flags and configuration.
+
+    It must decide itself, because a fallback's decisions compared under its name would mislead.
+    """
     config = loaded.config
     names = {member.name for member in members}
     single = (

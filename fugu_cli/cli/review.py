@@ -88,7 +88,9 @@ class _Pool:
     def ask(
         self, question: AgentQuestion[Answer], candidates: Sequence[Member]
     ) -> AgentAnswer[Answer]:
-        """The first of the candidates that answers. Raises UnansweredError where none does."""
+        """Return the answer of the first candidate that answers. Raises UnansweredError if none
+        does.
+        """
         for member in candidates:
             try:
                 answer = asyncio.run(
@@ -117,7 +119,7 @@ class _Pool:
         return [member for member in self.members if self.given in ("", member.name)]
 
     def verifiers(self, finder: str) -> Sequence[Member]:
-        """Another vendor's agents, then others, then the finder itself."""
+        """Return the agents of other vendors, then others, then the finder itself."""
         vendor = next((member.vendor for member in self.members if member.name == finder), "")
         return sorted(
             self.members,
@@ -151,8 +153,8 @@ def review(flags: ReviewFlags) -> int:
 
 
 def _change(loaded: LoadedConfig, git: UserGit, base: str | None) -> _Change:
-    """From the base to the files as they are now, new ones too. Raises UsageError for a base that
-    is none.
+    """Return the change from the base to the present files, new ones included. Raises UsageError
+    for an unknown base.
     """
     before = commits.head_tree(git) if base is None else _merge_base(git, base)
     after = commits.working_tree(git)
@@ -218,7 +220,9 @@ def _reviewed(pool: _Pool, change: _Change, mask: Callable[[str], str]) -> Revie
 def _confirmed(
     pool: _Pool, change: _Change, found: AgentAnswer[_Report], findings: Sequence[ReviewFinding]
 ) -> tuple[tuple[ReviewFinding, ...], str, str]:
-    """The findings that another agent confirms, who it was, and what was not judged."""
+    """Return the findings that another agent confirms, that agent, and a note about findings that
+    were not judged.
+    """
     count, judges = plural(len(findings), "finding"), pool.verifiers(found.agent)
     say(
         f"{found.agent} reports {count}, which {'another agent' if judges[1:] else 'it'} judges now"
@@ -252,7 +256,7 @@ def _confirmed(
 def _finding(
     said: ReviewFinding, lines: Mapping[str, int], mask: Callable[[str], str]
 ) -> ReviewFinding | None:
-    """A finding in a file of the change, at lines that it has; None for one that is elsewhere."""
+    """Return a finding with valid lines, None if it is outside the change."""
     file = said.file.removeprefix("./").removeprefix("b/")
     if file not in lines:
         return None

@@ -27,7 +27,7 @@ app = typer.Typer(
 @app.callback()
 @flags_as_parameters(InterfaceFlags)
 def root(flags: InterfaceFlags) -> int:
-    """Without a command: the terminal interface."""
+    """Open the terminal interface, if no command is given."""
     if flags.context.invoked_subcommand is not None:
         return 0
     if flags.version:

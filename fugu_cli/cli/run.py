@@ -29,9 +29,9 @@ LARGEST_REQUEST = 1_000_000
 
 
 def read_request(flags: RunFlags, stdin: TextIO | None) -> RequestInput:
-    """The request. Raises UsageError when there are several, none, or an empty one.
+    """Read the request. Raises UsageError for several, none, or an empty one.
 
-    Standard input is the request when it is asked for with `-`, or when nothing else was given.
+    Standard input is the request if it is given as `-`, or if nothing else is given.
     """
     given = {"an argument": flags.text, "-p": flags.prompt, "--prompt-file": flags.prompt_file}
     said = [name for name, value in given.items() if value is not None]
@@ -48,7 +48,7 @@ def read_request(flags: RunFlags, stdin: TextIO | None) -> RequestInput:
 
 
 def _text(flags: RunFlags, stdin: TextIO | None) -> tuple[str, bool]:
-    """The request's text, and whether standard input may hold more."""
+    """Return the request's text, and whether standard input may hold more."""
     if flags.prompt_file is not None:
         return _file(flags.prompt_file, "--prompt-file"), True
     text = flags.text if flags.text is not None else flags.prompt
@@ -68,9 +68,7 @@ def _piped_text(stdin: TextIO | None) -> str:
 
 
 def _has_input(stdin: TextIO) -> bool:
-    """It is a file that nobody has begun to read (a loop over its lines has), or a pipe that says
-    something in time.
-    """
+    """Return whether there is input: an unread file, or a pipe that sends something in time."""
     try:
         source = stdin.fileno()
     except OSError:  # it is nothing that a shell could have put there
@@ -90,7 +88,7 @@ def _has_input(stdin: TextIO) -> bool:
 
 
 def read_stdin(stdin: TextIO) -> str:
-    """All of standard input. Raises UsageError for what is no text."""
+    """Read all of standard input. Raises UsageError if it is not text."""
     said = threading.Timer(STDIN_TIMEOUT, _note, ("reading standard input to its end",))
     said.daemon = True
     said.start()
@@ -116,9 +114,7 @@ def read_stdin(stdin: TextIO) -> str:
 
 
 def read_schema(given: str | None) -> str:
-    """The schema of `--json-schema`, as text; "" without one. Raises UsageError for what is
-    none.
-    """
+    """Read the schema of `--json-schema`, "" without one. Raises UsageError for an invalid one."""
     if given is None:
         return ""
     import json
@@ -153,7 +149,7 @@ def _file(path: Path, flag: str) -> str:
 
 
 def run(flags: RunFlags) -> int:
-    """The exit code: 0 accepted, 1 usage, 2 infrastructure, 3 a limit or not accepted, 4
+    """Run a request. Return 0 accepted, 1 usage, 2 infrastructure, 3 a limit or not accepted, 4
     aborted.
     """
     if flags.worktree is None:
@@ -194,7 +190,7 @@ def _run(flags: RunFlags) -> int:
 
 
 def _prepared(flags: RunFlags) -> Path | None:
-    """The folder of `--output-dir`, ready to be written into. Raises UsageError."""
+    """Prepare the folder of `--output-dir`. Raises UsageError."""
     if flags.output_dir is None:
         return None
     from fugu_cli.ui import run_artifacts
@@ -203,8 +199,9 @@ def _prepared(flags: RunFlags) -> Path | None:
 
 
 def _refused(flags: RunFlags, error: FuguError, reason: str = "failed") -> None:
-    """Programs learn of wrong words, and of an early signal, as well where they read: on standard
-    output and in `--output-dir`."""
+    """Report a wrong command line or an early signal to programs, on standard output and in
+    `--output-dir`.
+    """
     if flags.output_format == OutputFormat.text and not flags.output_dir:
         return
     from fugu_cli.cli.output import RunOutput
@@ -215,7 +212,7 @@ def _refused(flags: RunFlags, error: FuguError, reason: str = "failed") -> None:
 
 
 def _check(flags: RunFlags) -> None:
-    """Flags that contradict one another, or say nothing. Raises UsageError."""
+    """Raise UsageError for flags that contradict one another."""
     check_session(flags)
     check_empty(output_dir=flags.output_dir)
     if flags.agent and flags.coordinator:

@@ -37,8 +37,9 @@ from fugu_cli.ui.terminal_output import TerminalOutput
 def resolve_request(
     text: str, flags: RunFlags, loaded: LoadedConfig, environ: Mapping[str, str]
 ) -> tuple[TypedRequest, LoadedConfig]:
-    """The request, and the configuration it is to run with. Raises UsageError for a command, a
-    skill or an agent that is not there."""
+    """Return the request and its configuration. Raises UsageError for an unknown command, skill or
+    agent.
+    """
     wanted = skill_library.parse_headless_request(text, loaded.library)
     changed: dict[str, str] = {}
     if wanted.agent and not (flags.agent or flags.coordinator or flags.script):
@@ -90,7 +91,9 @@ class RequestRun:
         self._working: asyncio.Task[Any] | None = None
 
     async def to_its_end(self) -> int:
-        """The exit code. What cannot even begin is said to programs here and raised for people."""
+        """Run the request and return the exit code. A run that cannot begin is reported to programs
+        here and raised for people.
+        """
         refusal: FuguError | None = FuguError("fugu itself failed", hint="this is a bug in fugu")
         reason = "failed"
         try:
@@ -117,9 +120,7 @@ class RequestRun:
         return code
 
     async def _followed(self, session: Session) -> int:
-        """The open session to its end, whatever that is; then everything that has to be said about
-        it.
-        """
+        """Run the open session to its end, then report it."""
         self._since = len(session.log.records) if self._flags.go_on or self._flags.resume else 0
         end: RunEnding | None = CRASHED
         patch = b""
@@ -155,14 +156,16 @@ class RequestRun:
         return RunEnd(session.log, self._since, ending, heard, session.ignored)
 
     def _heard(self, session: Session) -> bool:
-        """The request is recorded: it was not cut off before, nor refused by a hook."""
+        """Return whether the request was recorded, that is, not interrupted earlier or refused by a
+        hook.
+        """
         return self._text is None or any(
             isinstance(event, Asked) for event in session.log.events[self._since :]
         )
 
     async def _opened(self) -> Session:
-        """The session, with something to do in it. Raises FuguError when there is none, or nothing
-        to do.
+        """Open the session with its request. Raises FuguError if that is impossible or there is
+        nothing to do.
         """
         settings = dict(self._flags.settings())
         if self._flags.script is not None:
@@ -206,7 +209,7 @@ class RequestRun:
         return session
 
     def _resumed(self, loaded: LoadedConfig) -> Path | None:
-        """The session to go on with, copied first when the user wants a fork."""
+        """Return the session to resume, copied first for a fork."""
         if not (self._flags.go_on or self._flags.resume):
             return None
         data = loaded.config.data
@@ -218,7 +221,7 @@ class RequestRun:
 
     @property
     def _watched(self) -> bool:
-        """Somebody reads along, and can type."""
+        """Whether somebody reads along and can type."""
         watched = self._flags.output_format == OutputFormat.text and self._screen.err.terminal
         return watched and sys.stdin is not None and sys.stdin.isatty()
 
@@ -269,7 +272,7 @@ class RequestRun:
             self._working.cancel()
 
     def _stop(self) -> None:
-        """Ctrl-C, SIGTERM or SIGHUP: once, the turn is cut; twice, out at once."""
+        """Handle Ctrl-C, SIGTERM or SIGHUP: interrupt the turn, at the second signal leave at once."""
         self._signals += 1
         if self._signals == 1 and self._working is not None:
             self._screen.show("interrupting; once more to leave at once")
@@ -281,8 +284,11 @@ class RequestRun:
 
 
 def _check_resumed(path: Path, root: Path, *, new: bool) -> str:
-    """A session of another folder goes on here with something `new`, and a sentence says so; what
-    it began there is finished there. Raises UsageError."""
+    """Check a session that is resumed, and return a note if it is another folder's. Raises
+    UsageError.
+
+    Such a session needs a `new` request here; what it began there is finished there.
+    """
     events = [record.event for record in log.read(path)]
     if not new and not store.unfinished(events):
         raise UsageError(
@@ -312,7 +318,7 @@ async def _patch(session: Session, screen: TerminalOutput) -> bytes:
 
 
 def _with_request_tier(loaded: LoadedConfig, path: Path) -> LoadedConfig:
-    """A request that is gone on with stays in the tier it was asked in."""
+    """Keep the tier in which an unfinished request was asked."""
     request = views.asked([record.event for record in log.read(path)])
     if request is None or not request.tier:
         return loaded

@@ -71,8 +71,10 @@ AGENTS = "fugu takes no subagents of an SDK: write them into .agents/agents (`fu
 
 
 def answer_sdk(flags: SdkFlags) -> int:
-    """Answers until standard input ends. The exit code is that of the last request. Raises
-    FuguError for flags that contradict one another, and where no session can be opened."""
+    """Serve the client until standard input ends. Return the exit code of the last request.
+
+    Raises FuguError for contradicting flags, or if no session can be opened.
+    """
     check_session(flags)
     check_empty(system_prompt=flags.system_prompt or None)
     schema = read_schema(flags.json_schema)
@@ -109,9 +111,7 @@ def _configuration(flags: SdkFlags) -> LoadedConfig:
 
 
 def named_agent(wanted: str, pool: dict[str, str]) -> str:
-    """The agent that has this name or runs this model; `pool`: models by agents. Raises
-    UsageError.
-    """
+    """Return the agent with this name or model. `pool` maps agents to models. Raises UsageError."""
     found = [name for name, model in pool.items() if wanted in (name, model)]
     if not found:
         raise UsageError(
@@ -121,9 +121,7 @@ def named_agent(wanted: str, pool: dict[str, str]) -> str:
 
 
 def split_rules(given: Sequence[str]) -> list[str]:
-    """The rules of a list with commas or spaces between them; those inside of parentheses belong to
-    a rule.
-    """
+    """Split a list of rules at commas and spaces outside parentheses."""
     found, depth, now = list[str](), 0, ""
     for letter in ",".join(given):
         depth += {"(": 1, ")": -1}.get(letter, 0)
@@ -136,8 +134,8 @@ def split_rules(given: Sequence[str]) -> list[str]:
 
 
 def _allowing(rule: str) -> list[str]:
-    """fugu's rules for one of Claude Code's; `Bash(git log:*)` is the command alone, and with more
-    words after it.
+    """Return fugu's rules for an allow rule of Claude Code. `Bash(git log:*)` is the command alone,
+    and with more words after it.
     """
     if rule.partition("(")[0] in UNSUPPORTED_TOOLS:
         return []
@@ -148,7 +146,9 @@ def _allowing(rule: str) -> list[str]:
 
 
 def _denying(rule: str) -> list[str]:
-    """The same for a no: it holds for every tool of fugu's that does what the named one does."""
+    """Return fugu's rules for a deny rule: it holds for every tool that does what the named one
+    does.
+    """
     name, _, inner = rule.partition("(")
     if name in UNSUPPORTED_TOOLS:
         return []
@@ -185,8 +185,8 @@ class ClientQuestions:
     async def permission(
         self, stream: SessionStream, call: Call, judgement: Judgement
     ) -> Permission:
-        """The client's answer. A call that Claude Code would make as several is asked about part by
-        part.
+        """Return the client's answer. A call that Claude Code would make as several is asked about
+        part by part.
         """
         from fugu_cli.engine.environment import Refusal
 
@@ -221,7 +221,7 @@ class ClientQuestions:
         return "once"
 
     async def relay(self, server: str, message: Object) -> object:
-        """An MCP message to a server inside of the client (mcp_client.Relay)."""
+        """Send an MCP message to a server inside the client (mcp_client.Relay)."""
         try:
             return (await self.ask("mcp_message", server_name=server, message=message)).get(
                 "mcp_response"
@@ -260,7 +260,7 @@ class ClientQuestions:
             del self._open[name]
 
     def answered(self, response: object) -> None:
-        """An answer of the client's; one that cannot be understood is an error."""
+        """Handle an answer of the client. An unreadable one is an error."""
         given = response if isinstance(response, dict) else {}
         answer = self._open.get(str(given.get("request_id")))
         if answer is None or answer.done():
@@ -272,7 +272,7 @@ class ClientQuestions:
             answer.set_exception(ClientError(str(given.get("error") or "")))
 
     def withdraw(self) -> None:
-        """The client is gone."""
+        """Fail all open questions: the client is gone."""
         self._gone = True
         for answer in self._open.values():
             if not answer.done():
@@ -295,8 +295,11 @@ class SdkConversation:
     _stopped: bool = False
 
     async def run(self, loaded: LoadedConfig, source: int) -> int:
-        """The exit code, after the last line of the file descriptor `source` was answered. Raises
-        FuguError where no session can be opened."""
+        """Serve until the file descriptor `source` ends and its last line is answered. Return the
+        exit code.
+
+        Raises FuguError if no session can be opened.
+        """
         self.questions = ClientQuestions(self._send)
         self.stream = SessionStream(
             self._send,
@@ -332,7 +335,7 @@ class SdkConversation:
         return code
 
     async def _work(self) -> None:
-        """Requests, one after the other."""
+        """Run the requests one after the other."""
         while (message := await self._waiting.get()) is not None:
             if not self._begun:
                 self._begun = True
@@ -345,7 +348,7 @@ class SdkConversation:
             self._send(result)
 
     def _stop(self) -> None:
-        """Ctrl-C, SIGTERM: once, everything ends what it started; twice, out at once."""
+        """Handle Ctrl-C or SIGTERM: end everything, at the second signal leave at once."""
         if self._stopped:
             os._exit(ABORTED)
         self._stopped = True
@@ -353,12 +356,12 @@ class SdkConversation:
         self.stream.work.interrupt()
 
     def _client_left(self) -> None:
-        """Nobody reads the answers any more: end what is under way, a silent command too."""
+        """End the running work, a silent command too: nobody reads the answers any more."""
         if not self._stopped:
             self._stop()
 
     def _leave(self) -> None:
-        """Nothing more comes; what waits is still answered."""
+        """Finish the waiting requests and take no more."""
         self.questions.withdraw()
         self._waiting.put_nowait(None)
 
@@ -401,7 +404,7 @@ class SdkConversation:
         self._send({"type": "control_response", "response": answer})
 
     def _control(self, request: Object) -> Object:
-        """Carry a control request out. Raises FuguError."""
+        """Carry out a control request. Raises FuguError."""
         session = self.stream.session
         match request.get("subtype"):
             case "initialize":
@@ -435,9 +438,7 @@ class SdkConversation:
         return {}
 
     def _add_hooks(self, given: object) -> None:
-        """The hooks inside of the client, after those of files. Raises UsageError for an event that
-        fugu has not.
-        """
+        """Add the client's hooks after those of files. Raises UsageError for an unknown event."""
         from fugu_cli.extension_wiring import build_hooks
 
         session = self.stream.session
@@ -473,8 +474,8 @@ class SdkConversation:
     # Requests.
 
     def _request(self, message: Object) -> QueuedRequest:
-        """The request that a message makes. Raises UsageError. In a thread: it may look at the
-        disk.
+        """Return the request of a message. Raises UsageError. Runs in a thread, because it may read
+        files.
         """
         inner = message.get("message")
         content = inner.get("content") if isinstance(inner, dict) else None
@@ -497,8 +498,9 @@ class _HookGroup(BaseModel, extra="ignore"):
 
 
 def client_hooks(given: object) -> tuple[Hook, ...]:
-    """The hooks that a client names when it greets fugu. Raises UsageError for an event that fugu
-    has not, and for what cannot be read."""
+    """Return the hooks that a client names at its start. Raises UsageError for an unknown event or
+    an invalid hook.
+    """
     try:
         groups = TypeAdapter(dict[str, list[_HookGroup]]).validate_python(given or {})
         for group in itertools.chain(*groups.values()):
@@ -539,7 +541,7 @@ def _exit_code(result: Object) -> int:
 
 
 def _content(content: object) -> tuple[str, tuple[Media, ...]]:
-    """The words and the pictures of a message. Raises UsageError."""
+    """Return the text and pictures of a message. Raises UsageError."""
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     said: list[str] = []
     media: list[Media] = []
@@ -581,7 +583,7 @@ def _read(source: int, loop: asyncio.AbstractEventLoop, heard: asyncio.Queue[str
 
 
 async def _first(heard: asyncio.Queue[str], working: asyncio.Task[None]) -> str:
-    """The next line; "" as well where the work has ended before."""
+    """Return the next line, "" if the work ended first."""
     line = asyncio.ensure_future(heard.get())
     await asyncio.wait({line, working}, return_when=asyncio.FIRST_COMPLETED)
     if line.done():

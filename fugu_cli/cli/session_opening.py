@@ -85,11 +85,11 @@ class FolderSessions:
         )
 
     def listed(self) -> Sequence[store.SessionSummary]:
-        """This folder's sessions, the newest first, under the titles the user gave them."""
+        """Return this folder's sessions, the newest first, under the user's titles."""
         return store.session_summaries(store.session_paths(self.loaded.config.data, self.root))
 
     def rename(self, id: str, title: str) -> None:
-        """Another title for the lists. Raises StorageError."""
+        """Change a session's title. Raises StorageError."""
         store.rename_session(self._find(id), title)
 
     def remember(self, text: str, path: Path) -> tuple[str, bool]:
@@ -107,7 +107,7 @@ class FolderSessions:
         return store.find_session(self.loaded.config.data, self.root, id)
 
     async def _opened(self, ask: AskPermission, path: Callable[[], Path | None]) -> Session:
-        """In a thread: it takes as long as the disk and git do, and no frame waits for them."""
+        """Open a session in a thread, because disk and git may be slow."""
         from fugu_cli import wiring
 
         opening = asyncio.ensure_future(
@@ -136,15 +136,15 @@ class UserSetup:
         return doctor.report()
 
     def lacking(self) -> tuple[str, ...]:
-        """A sentence when embedded models are not fetched. Raises ModelFileError when nobody could
-        work without.
+        """Return a note if embedded models are missing. Raises ModelFileError if no agent could
+        work without them.
         """
         from fugu_cli.cli.current_folder import check_embedded
 
         return check_embedded(self.config, self.environ)
 
     def offer(self) -> SetupOffer:
-        """The known providers, and the embedded models that are missing."""
+        """Return the known providers and the missing embedded models."""
         from fugu_cli.app.session_protocol import SetupOffer
         from fugu_cli.cli.current_folder import missing_models
         from fugu_cli.config.agent_pool import SERVICES

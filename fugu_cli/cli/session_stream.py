@@ -44,8 +44,11 @@ class SessionStream:
         partial: bool = False,
         relay: Relay | None = None,
     ) -> None:
-        """`send` gets every object; `answer` is asked what policy asks. `partial`: pieces of text
-        are sent, too. `relay`: the way to MCP servers inside of the client."""
+        """Create the stream.
+
+        `send` gets every object. `answer` answers permission questions. `partial`: pieces of text
+        are sent, too. `relay` reaches MCP servers inside the client.
+        """
         self.work = RequestQueue(self)
         self._send = send
         self._answer = answer
@@ -74,7 +77,7 @@ class SessionStream:
         *,
         fork: bool = False,
     ) -> None:
-        """A new session, or one to go on with. Raises FuguError."""
+        """Open a new session, or resume one. Raises FuguError."""
         folder = FolderSessions(loaded, environ)
 
         async def opening(_: AskPermission) -> Session:
@@ -92,8 +95,8 @@ class SessionStream:
         self.session.warm()
 
     async def request(self, wanted: QueuedRequest | None) -> Object:
-        """Carry a request out, or the unfinished one; returns the result object. A failure of the
-        world is in it.
+        """Run a request, or the unfinished one, and return the result object. It also reports
+        failures of the outside world.
         """
         since, started, self._failure = len(self.session.log.records), time.monotonic(), None
         if wanted is None:
@@ -125,11 +128,11 @@ class SessionStream:
     # What the session at work tells (request_queue.QueueListener).
 
     def replayed(self, records: Sequence[Recorded]) -> None:
-        """It was opened with these lines; they are known and not sent again."""
+        """Note the events of the opened session, which are not sent again."""
         self._facts = [record.event for record in records]
 
     def heard(self, item: Recorded | Live) -> None:
-        """One more item of the log."""
+        """Send the object of an item of the log."""
         if isinstance(item, Recorded):
             said = json_output.event_object(item, self._facts, self.id)
             self._facts.append(item.event)
@@ -145,7 +148,7 @@ class SessionStream:
         self._failure = error
 
     def changed(self) -> None:
-        """Nothing here shows what waits."""
+        """Do nothing: the stream shows no queue."""
 
 
 if TYPE_CHECKING:

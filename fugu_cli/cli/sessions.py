@@ -219,7 +219,7 @@ def show_cost(by: str, days: int | None, everywhere: bool, as_json: bool) -> int
 
 
 def cost_table(paid: Sequence[Payment], key: Callable[[Payment], str]) -> list[CostRow]:
-    """Payments summed by `key`, sorted by it; the last line is all of them."""
+    """Sum payments by `key` in sorted order. The last row is the total."""
     groups: dict[str, list[Payment]] = {}
     for one in paid:
         groups.setdefault(key(one), []).append(one)
@@ -245,7 +245,7 @@ def _cost_row(name: str, group: Sequence[Payment]) -> CostRow:
 
 
 def _budgets_left(loaded: LoadedConfig) -> dict[str, tuple[float, float]]:
-    """The day's and the project's budgets: spent and allowed. Other budgets end with their
+    """Return the budgets of day and project with their spending. Other budgets end with their
     session.
     """
     limits, ledger = loaded.config.money, Ledger(loaded.config.data, loaded.root)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def load_backbone(config: Config) -> Backbone:
-    """The backbone that a configuration names. Raises CoordinatorUnavailable."""
+    """Load the configured backbone. Raises CoordinatorUnavailable."""
     from fugu_cli.coordinators import backbone
 
     folder = trinity.backbone_folder(config.backbone, config.cache)
@@ -54,9 +54,11 @@ def load_backbone(config: Config) -> Backbone:
 def backbone_for_checkpoint(
     config: Config, start: Checkpoint | None = None, *, searched: bool = False
 ) -> tuple[Backbone, HiddenStates]:
-    """The backbone as sessions with `start` read with it, and the states it then has. `searched`:
-    the offsets of the second-to-last layer are left to the search. Raises CoordinatorUnavailable
-    where `start` is of another backbone."""
+    """Load the backbone as sessions with `start` read with it, and its hidden states.
+
+    `searched`: the offsets of the second-to-last layer are left to the search. Raises
+    CoordinatorUnavailable if `start` is for another backbone.
+    """
     from fugu_cli.training import search
     from fugu_cli.training.search import HiddenStates
 
@@ -180,8 +182,9 @@ def train_kinds(flags: KindsFlags) -> int:
 def usable_tasks(
     problems: Sequence[Problem], folder: Path
 ) -> tuple[list[Problem], dict[str, ExpectedTests]]:
-    """Tasks that can judge, and what is known of their tests; checks are kept in `folder`. Raises
-    UsageError for none."""
+    """Return the tasks that can judge, with their known tests. Checks are kept in `folder`. Raises
+    UsageError if there are none.
+    """
     eval.add_python_to_path()
     checks = asyncio.run(runner.check_tasks(problems, folder, say_progress))
     found = [
@@ -198,7 +201,9 @@ MATRIX_FILE = "matrix.jsonl"
 
 
 def train_matrix(flags: MatrixFlags) -> int:
-    """The exit code of the measurement; what there is is reported whatever ended it."""
+    """Measure the agents and return the exit code. The present results are reported however it
+    ends.
+    """
     folder = (flags.out or Path("fugu-matrix")).resolve()
     kind = "single" if flags.loop else "one-pass"
     code = 0
@@ -271,6 +276,6 @@ def _missing(folder: Path, runs: int, repeats: int) -> int:
 
 
 def _prompt(folder: Path, row: RolloutOutcome) -> str:
-    """The request as it was put, for the warm start."""
+    """Return the request of a row, for the warm start."""
     asked = views.asked([record.event for record in log.read(folder / row.session)])
     return asked.text if asked is not None else row.task

@@ -75,8 +75,7 @@ class WorkflowRunner:
     expected: Mapping[str, ExpectedTests] = field(default_factory=dict)
 
     def __call__(self, problem: str, steps: tuple[WorkflowStep, ...]) -> WorkflowResult:
-        """One workflow on one problem; the same one is not carried out again. Raises
-        SpendingLimitReached and AgentUnanswered."""
+        """Run a workflow on a problem, once. Raises SpendingLimitReached and AgentUnanswered."""
         self.ahead([(problem, steps)])
         row = self._known()[_arm(steps), problem]
         events = [record.event for record in log.read(self.folder / row.session)]
@@ -127,7 +126,9 @@ def _session_with_plan(
 
 
 def train_conductor(flags: ConductorFlags) -> int:
-    """The exit code: 0 trained. Raises UsageError, SessionBusy, and what stopped it."""
+    """Train the Conductor. Return 0 when trained. Raises UsageError, SessionBusy, and the error
+    that stopped it.
+    """
     if flags.preset not in PRESETS:
         raise UsageError(
             f"there is no preset {flags.preset!r}", hint=f"presets are {', '.join(PRESETS)}"

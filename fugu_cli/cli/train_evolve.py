@@ -127,7 +127,7 @@ class RolloutFitness:
         )
 
     def play(self, candidates: Candidates, iteration: int) -> TrialResult:
-        """Every candidate on the iteration's tasks, the same tasks and seeds for all."""
+        """Run every candidate on the iteration's tasks, with the same tasks and seeds for all."""
         draw = random.Random(f"{self._flags.seed}/{iteration}")
         chosen = [draw.choice(self._problems) for _ in range(self._flags.replications)]
         seeds = [draw.randrange(1000) for _ in chosen]
@@ -142,7 +142,7 @@ class RolloutFitness:
         return self._played(found, candidates.size)
 
     def validate(self, candidates: Candidates) -> TrialResult | None:
-        """None: real sessions are too dear to be repeated for this."""
+        """Return None: real sessions are too expensive to be repeated for this."""
         return None
 
     def judge(self, evolved: Checkpoint) -> DefaultComparison | None:
@@ -191,8 +191,8 @@ class RolloutFitness:
         )
 
     def pack(self, head: Vector, offsets: Vector, how: str) -> Checkpoint:
-        """A checkpoint like the one the search began with, with another head (and offsets, where
-        there are any).
+        """Return a checkpoint like the first one, with another head and other offsets if there are
+        any.
         """
         training = TrainingOrigin(
             stage="evolved on sessions", data=f"{', '.join(self.tasks)[:400]}; {how}"
@@ -201,7 +201,7 @@ class RolloutFitness:
         return checkpoints.make(checkpoint_vector(self._base.offsets, offsets, head), meta)
 
     def _opening(self, candidates: Candidates, who: int, iteration: int) -> RolloutSessionFactory:
-        """Sessions with this candidate's checkpoint."""
+        """Return a factory of sessions with this candidate's checkpoint."""
         assert isinstance(candidates, HeadCandidates)
         offsets = np.zeros(0, np.float32) if candidates.offsets is None else candidates.offsets[who]
         return self._deciding(
@@ -217,8 +217,10 @@ class RolloutFitness:
         return RolloutSessionFactory(config, self._environ, self._out)
 
     async def _all(self, wanted: Sequence[CandidateRollout]) -> list[RolloutOutcome | None]:
-        """In the order of `wanted`; None where an agent did not answer. Raises SpendingLimitReached, StorageError,
-        and Unanswered where it is final or the agent is down."""
+        """Run the rollouts and return their outcomes in order, None if an agent did not answer.
+
+        Raises SpendingLimitReached, StorageError, and AgentUnanswered if that is final.
+        """
         flags, file = self._flags, self._out / "rollouts.jsonl"
         known = {
             (row.place, row.outcome.task, row.outcome.seed): row.outcome
@@ -310,14 +312,14 @@ class RolloutFitness:
             ) from error
 
     def _cost(self, outcome: RolloutOutcome) -> float:
-        """USD where any agent of the pool costs money, else the models' seconds: one unit for the
-        whole run.
+        """Return the cost in USD if any agent costs money, else in the models' seconds; one unit
+        for the whole run.
         """
         return outcome.usd if self._priced else outcome.model_seconds
 
 
 def right(outcome: RolloutOutcome) -> float:
-    """The reward of a rollout: its work is right, and the request came to a good end with it."""
+    """Return 1 if the work is right and the request ended well with it, else 0."""
     return float(outcome.ok and outcome.reason in ("accepted", "answered"))
 
 
@@ -330,7 +332,7 @@ def _unanswered(what: str) -> AgentUnanswered:
 async def _gather_all(
     tasks: Sequence[asyncio.Task[RolloutOutcome | None]],
 ) -> list[RolloutOutcome | None]:
-    """All of them; what ends one for good ends all, with everything kept."""
+    """Wait for all rollouts. An error that ends one for good ends all; results are kept."""
     try:
         return await asyncio.gather(*tasks)
     except (SpendingLimitReached, AgentUnanswered, StorageError) as error:

@@ -66,7 +66,7 @@ def update(yes: bool) -> int:
 
 
 def find_installation(prefix: Path) -> Installation:
-    """Whoever made the environment at `prefix` updates it. Raises UsageError."""
+    """Return the installer of the environment at `prefix`. Raises UsageError."""
     origin = json.loads(metadata.distribution(PACKAGE).read_text("direct_url.json") or "{}")
     if "dir_info" in origin:
         folder = origin["url"].removeprefix("file://")
@@ -98,7 +98,7 @@ def _there(found: Installation) -> Installation:
 
 
 def _newest(found: Installation) -> str:
-    """The newest version; this one where the installer has no newer."""
+    """Return the newest version, or this one if the installer has none."""
     try:
         done = subprocess.run(
             found.look,

@@ -97,8 +97,7 @@ def work_in_worktree(
 
 
 def _whole_path(given: Any) -> Any:
-    """A path, or each of a list, as it is found from another folder, too. What may also stand there
-    itself, JSON, stays as it is."""
+    """Return a path, or each of a list, as an absolute one. JSON text stays unchanged."""
     if isinstance(given, list):
         return [_whole_path(one) for one in given]
     if given is None or (isinstance(given, str) and (not given or given.lstrip().startswith("{"))):
@@ -107,7 +106,7 @@ def _whole_path(given: Any) -> Any:
 
 
 def asks_to_bring_back(code: int) -> bool:
-    """The user says so."""
+    """Ask the user whether to bring the work here."""
     import typer
 
     del code
@@ -203,9 +202,7 @@ def bring_back(found: OpenWorktree, wanted: Callable[[], bool], *, over: bool) -
 
 
 def _remove(found: OpenWorktree, what: str) -> None:
-    """The worktree and its branch, where nothing is lost with them; its sessions are those of the
-    repository then.
-    """
+    """Remove the worktree and its branch if nothing is lost. Its sessions move to the repository."""
     status = found.there.try_run("status", "--porcelain", "-z", "--ignored").out.split(b"\0")
     ignored = [os.fsdecode(entry[3:]) for entry in status if entry.startswith(b"!!")]
     others = [path for path in ignored if Path(path.rstrip("/")).name not in CACHES]
@@ -230,8 +227,9 @@ def _remove(found: OpenWorktree, what: str) -> None:
 
 
 def _move_sessions(found: OpenWorktree) -> list[Path]:
-    """So that trace, blame and commit know them where the work is now. Returns where they are.
-    Raises StorageError, OSError."""
+    """Move the sessions to the repository, so that trace, blame and commit find them. Return their
+    paths. Raises StorageError, OSError.
+    """
     data, all_moved = found.data, list[Path]()
     for path in store.session_paths(data, found.there.top):
         moved = store.move_session(data, found.here.top, path)

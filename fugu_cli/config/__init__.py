@@ -230,8 +230,8 @@ class Config(ConfigTable):
         return given if isinstance(given, Money) else Money(request=given)
 
     def never(self, names: Iterable[str]) -> frozenset[str]:
-        """Of the pool's agents those that are never chosen: opted out, or beside the one that the
-        rule names.
+        """Return the agents that are never chosen: opted out, or all but the one that the rule
+        names.
         """
         rule, _, alone = self.coordinator.partition(":")
         beside = [name for name in names if name != alone] if alone and rule != "prompted" else []

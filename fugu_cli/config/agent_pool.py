@@ -50,8 +50,9 @@ class KnownService:
     """It offers models of other vendors: its agents are called after it as well."""
 
     def address(self, environ: Mapping[str, str]) -> str:
-        """Its base URL, that of a gateway where the environment names one; "" while the region that
-        stands in it is not set, or is no region.
+        """Return its base URL, or the gateway's from the environment.
+
+        "" if it needs a region that is not set or invalid.
         """
         if gateway := gateway_address(self.variable, environ):
             return gateway
@@ -262,11 +263,11 @@ class UnusableEntry:
 
 
 def usable_pool(config: Config, environ: Mapping[str, str]) -> tuple[AgentEntry, ...]:
-    """The usable agents, every field filled in but the temperature, the reply length and the
+    """Return the usable agents with every field filled in except temperature, reply length and
     effort.
 
-    One agent alone takes the strong slot; the coordinator masks the empty ones. Raises ConfigError
-    when nobody is left, or when `coordinator` or `opt_out` name an agent that is not there.
+    A single agent takes the strong slot. Raises ConfigError if none is left, or if `coordinator` or
+    `opt_out` name an unknown agent.
     """
     entries = config.agents or detected_pool(environ)
     if config.conductor.agent == PLANNER and all(entry.name != PLANNER for entry in entries):
@@ -295,9 +296,7 @@ def usable_pool(config: Config, environ: Mapping[str, str]) -> tuple[AgentEntry,
 
 
 def unusable_entries(config: Config, environ: Mapping[str, str]) -> tuple[UnusableEntry, ...]:
-    """Entries whose key is not set, and those of models without tool calls where the library for
-    them is missing.
-    """
+    """Return the entries without a key, and those that need a missing library."""
     out = []
     readable = find_spec("tree_sitter") is not None
     for entry in config.agents:
@@ -312,9 +311,7 @@ def unusable_entries(config: Config, environ: Mapping[str, str]) -> tuple[Unusab
 
 
 def detected_pool(environ: Mapping[str, str]) -> tuple[AgentEntry, ...]:
-    """The pool of a user who configured none: the services whose keys are set, else the embedded
-    models.
-    """
+    """Return the default pool: the services whose keys are set, else the embedded models."""
     entries = tuple(
         AgentEntry(
             name=(f"{service.name}-" if service.prefixed else "") + model.rpartition("/")[2],
@@ -333,12 +330,12 @@ def detected_pool(environ: Mapping[str, str]) -> tuple[AgentEntry, ...]:
 
 
 def detected_keys(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of the known key variables that are set."""
+    """Return the known key variables that are set."""
     return tuple(service.variable for service in SERVICES if environ.get(service.variable))
 
 
 def unready_services(environ: Mapping[str, str]) -> tuple[UnusableEntry, ...]:
-    """Services whose key is set and that bring no agent by it, with what the user has to add."""
+    """Return the services whose key is set but not enough, with what the user must add."""
     out = []
     for service in SERVICES:
         if not environ.get(service.variable):
@@ -370,7 +367,7 @@ def has_assumed_price(entry: AgentEntry, config: Config) -> bool:
 
 
 def entry_text(name: str, model: str, base_url: str, variable: str = "") -> str:
-    """An entry of the pool as it stands in `.fugurc`, indented to be read and to be pasted."""
+    """Return an entry as written in `.fugurc`."""
     keys = {
         "name": name,
         "provider": "openai",
@@ -385,8 +382,8 @@ def entry_text(name: str, model: str, base_url: str, variable: str = "") -> str:
 
 
 def _variable(entry: AgentEntry) -> str | None:
-    """A server that is not the provider's own needs no key unless the entry names one: many on a
-    user's machine.
+    """Return the variable of the entry's key. A server with its own address needs none unless the
+    entry names one.
     """
     if entry.api_key_env or entry.provider not in VARIABLES:
         return entry.api_key_env
@@ -421,8 +418,8 @@ def _filled(entry: AgentEntry, config: Config, environ: Mapping[str, str]) -> Ag
 
 
 def _api(entry: AgentEntry, base_url: str | None) -> Api | None:
-    """OpenAI's models think beside tools on the newer one alone; whatever else speaks like OpenAI
-    has the older one.
+    """Return the API. OpenAI's models reason between tool calls only on the newer one; other
+    servers have the older one.
     """
     if entry.provider != "openai":
         return None
@@ -436,8 +433,8 @@ def _sees_pictures(entry: AgentEntry) -> bool:
 
 
 def _vendor(entry: AgentEntry) -> str:
-    """By the model's name; else the provider, where it serves its own models. A script's model is a
-    path.
+    """Return the vendor by the model's name, else the provider if it serves its own models. A
+    script's model is a path.
     """
     if entry.provider == "scripted":
         return ""
@@ -446,8 +443,8 @@ def _vendor(entry: AgentEntry) -> str:
 
 
 def _infills(entry: AgentEntry) -> bool:
-    """Only where a llama.cpp of our own serves the model, and as the user says where the model is
-    one of theirs.
+    """Return whether the entry can fill in lines: only a local model, by the manifest or the user's
+    word.
     """
     if entry.provider != "local":
         return False
@@ -463,9 +460,7 @@ def _context(entry: AgentEntry, base_url: str | None) -> int:
 
 
 def _slotted(entries: Sequence[AgentEntry]) -> tuple[AgentEntry, ...]:
-    """Slots for those that name none: by price; the only agent is strong; one without a price is
-    middle.
-    """
+    """Fill in missing slots by price. A single agent is strong; one without a price is middle."""
     if len(entries) == 1:
         return (entries[0].model_copy(update={"slot": entries[0].slot or "strong"}),)
     slots = assign_slots({entry.name: entry.price for entry in entries if entry.price is not None})

@@ -68,7 +68,7 @@ PRICE = "{ input = 2.0, cached = 0.1, output = 10.0 }"
 
 
 def example() -> str:
-    """The whole file."""
+    """Return the whole file."""
     lines, notes = [HEAD], key_notes(Config)
     for key, spec in Config.model_fields.items():
         if key == "agents":

@@ -47,7 +47,7 @@ def keys_folder() -> Path:
 
 
 def keys_file() -> Path:
-    """The file of the kept keys."""
+    """Return the file of the stored keys."""
     return keys_folder() / "credentials.json"
 
 
@@ -182,7 +182,7 @@ def remove_key(variable: str) -> bool:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Nobody else changes the file: sessions renew logins at the same time. Raises StorageError."""
+    """Lock the key file: several sessions may renew logins at the same time. Raises StorageError."""
     from filelock import FileLock, Timeout
 
     folder = keys_folder()
@@ -213,7 +213,7 @@ def _write(kept: Mapping[str, str | None]) -> None:
 
 
 def _keyring() -> Any | None:
-    """Python's `keyring` where it is installed and has a backend that it recommends."""
+    """Return Python's `keyring` if it is installed with a recommended backend."""
     try:
         ring: Any = importlib.import_module("keyring")
         importlib.import_module("keyring.errors")

@@ -34,7 +34,7 @@ SEES = re.compile(
 
 
 def sees_pictures(model: str) -> bool:
-    """A model of this name is known to see pictures."""
+    """Return whether a model of this name is known to see pictures."""
     return SEES.search(model) is not None
 
 
@@ -86,12 +86,12 @@ PROBE = 1000
 
 
 def price_of(provider: str, model: str, base_url: str = "") -> Price | None:
-    """USD per million tokens, None for what the list does not know.
+    """Return the price in USD per million tokens, None if unknown.
 
     `provider` is an entry's (openai, anthropic, local, scripted); `base_url` tells who is behind
-    `openai`: the list finds providers by their address. Behind an address that it does not have, a
-    model costs what its vendor asks for it, and one with open weights what all its sellers ask. Of
-    prices with thresholds the lowest is given.
+    `openai`, since the list finds sellers by address. At an unknown address a model costs what its
+    vendor asks, and one with open weights what all its sellers ask. Of prices with thresholds the
+    lowest is returned.
     """
     if provider == "local":
         return EMBEDDED
@@ -113,9 +113,7 @@ def price_of(provider: str, model: str, base_url: str = "") -> Price | None:
 
 
 def context_of(provider: str, model: str, base_url: str = "") -> int | None:
-    """The context window in tokens, None for what the list does not know. The arguments are those
-    of `price_of`.
-    """
+    """Return the context window in tokens, None if unknown. The arguments are those of `price_of`."""
     if not _may_be_listed(provider, model, base_url):
         return None
     from genai_prices import Usage
@@ -151,15 +149,13 @@ def is_assumed(provider: str, model: str, base_url: str) -> bool:
 
 
 def _seller(model: str) -> str:
-    """The vendor's id in the list, of a model that nobody can run without paying its vendor; else
-    "".
-    """
+    """Return the vendor's id in the list for a model that only its vendor sells, else ""."""
     name = model.rpartition("/")[2]
     return "" if OPEN_WEIGHTS.search(name) else SELLERS.get(vendor_of(name), "")
 
 
 def _may_be_listed(provider: str, model: str, base_url: str) -> bool:
-    """False for what runs on this machine or in its own network: no list knows it."""
+    """Return whether the list may know the model: not if it runs on this machine or in its network."""
     if provider in ("local", "scripted"):
         return False
     if _seller(model):

@@ -62,7 +62,9 @@ def merge_layers(layers: Sequence[ConfigLayer]) -> Config:
 
 
 def _over(before: object, value: object) -> object:
-    """Lists and denials add up; a number or table of limits replaces only what it says."""
+    """Merge a value over another. Lists and denials add up; tables of limits replace only what they
+    set.
+    """
     if isinstance(value, tuple):
         return tuple(dict.fromkeys([*(before if isinstance(before, tuple) else ()), *value]))
     if isinstance(value, dict):
@@ -117,7 +119,7 @@ def _lowers(key: str, value: float | str, before: float | str | None) -> bool:
 
 
 def _limits(value: object) -> dict[str, float]:
-    """Limits by name; a wait that is not lowered to nothing counts as raised."""
+    """Return limits by name. A wait counts as raised unless it is lowered to nothing."""
     if isinstance(value, Money | TimeLimit):
         return {
             name: limit
@@ -202,9 +204,9 @@ def load_config(
     *,
     trust: bool = False,
 ) -> LoadedConfig:
-    """Everything that was set for a run in `folder`. `trust` trusts the folder for this run.
+    """Load the configuration for a run in `folder`. `trust` trusts the folder for this run.
 
-    Raises ConfigError for what cannot be read or is not valid.
+    Raises ConfigError for unreadable or invalid settings.
     """
     root, home = repository(folder), _home()
     user = _file_layer(home / NAME)
@@ -313,7 +315,7 @@ def _changed(data: Path, root: Path) -> list[str]:
 
 
 def repository(folder: Path) -> Path:
-    """The root of the repository that holds `folder`; `folder` itself where there is none."""
+    """Return the root of the repository that holds `folder`, or `folder` itself."""
     here = folder.resolve()
     return next((place for place in (here, *here.parents) if path_exists(place / ".git")), here)
 
@@ -337,7 +339,7 @@ def _file_layer(path: Path) -> ConfigLayer | None:
 
 
 def parse_layer(text: str, path: Path) -> ConfigLayer:
-    """A file's text as a layer. Raises ConfigError naming file, line and key."""
+    """Parse a file's text into a layer. Raises ConfigError with file, line and key."""
     try:
         values = tomllib.loads(text)
         json_text = json.dumps(values, default=str)
@@ -359,7 +361,9 @@ def parse_layer(text: str, path: Path) -> ConfigLayer:
 
 
 def from_environment(environ: Mapping[str, str], folder: Path) -> ConfigLayer | None:
-    """`FUGU_MAX_TURNS=3` and the like. Lists are separated by commas, or written as in TOML."""
+    """Return the layer of variables like `FUGU_MAX_TURNS=3`. Lists are separated by commas, or
+    written as in TOML.
+    """
     values: dict[str, Setting] = {}
     for key in Config.model_fields:
         value = environ.get(PREFIX + key.upper(), "")
@@ -375,9 +379,7 @@ def from_environment(environ: Mapping[str, str], folder: Path) -> ConfigLayer | 
 
 
 def from_settings(values: Mapping[str, Setting], source: str, folder: Path) -> ConfigLayer | None:
-    """Settings given as values; text is read leniently ("3", "true"). None when nothing was
-    given.
-    """
+    """Return the layer of values; text like "3" or "true" is converted. None without values."""
     if not values:
         return None
     try:
@@ -393,8 +395,8 @@ def from_settings(values: Mapping[str, Setting], source: str, folder: Path) -> C
 
 
 def misspelled_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """A sentence for each FUGU_ variable that is nearly a key: a typing mistake that would go
-    unseen.
+    """Return a sentence for each FUGU_ variable that is nearly a key: a typing mistake that nobody
+    would notice.
     """
     known = [PREFIX + key.upper() for key in Config.model_fields]
     notes = []
@@ -426,7 +428,7 @@ def _listed(key: str, value: str) -> list[str]:
 
 
 def _tabled(key: str, value: str) -> dict[str, object] | str:
-    """A table written as in TOML, or what stands for it alone."""
+    """Parse a table written as in TOML, or a word that stands for one."""
     if not value.lstrip().startswith("{"):
         return {WORDS[key]: value} if key in WORDS else value
     try:
@@ -439,8 +441,8 @@ def _tabled(key: str, value: str) -> dict[str, object] | str:
 
 
 def _resolved(config: Config, base: Path) -> Config:
-    """Paths made absolute: `~` is the home, anything relative is meant from `base`. A backbone may
-    be a hub's id.
+    """Make paths absolute: `~` is the home, others are relative to `base`. A backbone may be a hub
+    id.
     """
     paths = {key: getattr(config, key) for key in PATHS if getattr(config, key) is not None}
     update: dict[str, object] = {key: base / Path(path).expanduser() for key, path in paths.items()}
@@ -452,7 +454,9 @@ def _resolved(config: Config, base: Path) -> Config:
 
 
 def key_lines(text: str) -> dict[KeyPath, int]:
-    """Line numbers, from 1, of the tables and keys of a TOML file: ("agents", 1, "name") -> 12."""
+    """Return the line numbers, from 1, of tables and keys of a TOML file: ("agents", 1, "name") ->
+    12.
+    """
     lines: dict[KeyPath, int] = {}
     counts: dict[str, int] = {}
     table: KeyPath = ()
@@ -479,14 +483,14 @@ def _line(lines: Mapping[KeyPath, int], spot: KeyPath) -> int | None:
 
 
 def _worst(error: ValidationError) -> ErrorDetails:
-    """The fault to name: a key that does not exist before one that is missing, for it is often the
+    """Return the fault to report. An unknown key comes before a missing one, since it is often the
     same, mistyped.
     """
     return min(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
 
 
 def _refused(error: ErrorDetails, where: str) -> ConfigError:
-    """One fault in words: where, which key, what is wrong with it, what is near."""
+    """Describe one fault: place, key, what is wrong, a similar name."""
     spot = tuple(part for part in error["loc"] if part not in FORMS)
     if not spot:  # nothing was read at all
         return ConfigError(f"{where} is nested too deep", hint=HELP)

@@ -233,7 +233,9 @@ class AgentEntry(ConfigTable):
         return bool(self.vision) and self.protocol == "native"
 
     def member(self, *, assumed_price: bool = False) -> Member:
-        """This entry as the log records it. Only for entries that `config.pool.pool` returned."""
+        """Return this entry as the log records it. Only for entries that `config.pool.pool`
+        returned.
+        """
         assert self.protocol is not None and self.slot is not None
         return Member(
             name=self.name,

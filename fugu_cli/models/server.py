@@ -74,7 +74,7 @@ class ServerState:
 
     @staticmethod
     def read(folder: Path) -> ServerState | None:
-        """The state in a server's folder, None when there is none or it is not one."""
+        """Read the state in a server's folder, None if there is no valid one."""
         try:
             noted = json.loads((folder / "state.json").read_text(encoding="utf-8"))
             return ServerState(int(noted["pid"]), int(noted["port"]), str(noted["prefix"]))
@@ -82,7 +82,7 @@ class ServerState:
             return None
 
     def write(self, folder: Path) -> None:
-        """Readable by this user alone, and never half written."""
+        """Write the state, readable by this user alone and never half written."""
         fresh = folder / "state.new"
         fresh.touch(mode=0o600)
         fresh.write_text(json.dumps(asdict(self)), encoding="utf-8")
@@ -90,9 +90,7 @@ class ServerState:
 
 
 def physical_cores() -> int:
-    """Cores this process may use, hyperthreads not counted: a thread more than that makes llama.cpp
-    slower.
-    """
+    """Return the physical cores this process may use. More threads than that make llama.cpp slower."""
     cpus = (
         os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     )
@@ -198,7 +196,7 @@ def _siblings(cpu: int) -> str:
 
 
 def _quota() -> int | None:
-    """Whole cores a container's limit leaves, None without a limit."""
+    """Return the whole cores that a container's limit leaves, None without a limit."""
     try:
         allowed, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
         return max(1, round(int(allowed) / int(period)))

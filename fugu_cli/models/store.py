@@ -40,7 +40,9 @@ HASHED_AT_ONCE = 16 << 20
 
 
 def default_cache(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where fugu keeps what it can fetch again: FUGU_CACHE_DIR, else the user's cache folder."""
+    """Return the folder of things that can be fetched again: FUGU_CACHE_DIR, else the user's cache
+    folder.
+    """
     chosen = environ.get("FUGU_CACHE_DIR", "")
     return Path(chosen).expanduser() if chosen else user_cache_path("fugu", appauthor=False)
 
@@ -65,7 +67,7 @@ class Store:
         return self.cache / "models"
 
     def model(self, name: str) -> Model:
-        """The model of that name; UsageError names those that exist."""
+        """Return the model of that name. Raises UsageError with the names that exist."""
         for model in self.known:
             if model.name == name:
                 return model
@@ -76,7 +78,7 @@ class Store:
         )
 
     def find(self, name: str) -> Path | None:
-        """The file of a model that is here and was verified, else None. Costs two `stat` calls;
+        """Return the verified file of a model, None if it is not here. Costs two `stat` calls;
         raises UsageError.
         """
         model = self.model(name)
@@ -84,8 +86,8 @@ class Store:
         return file if _noted(file) == model.sha256 else None
 
     def resolve(self, name_or_path: str) -> Path:
-        """The file for an embedded model's name or a path to a GGUF file. Raises ModelFileError
-        when it is not here.
+        """Return the file for an embedded model's name or a path to a GGUF file. Raises
+        ModelFileError if it is not here.
         """
         if any(model.name == name_or_path for model in self.known):
             if file := self.find(name_or_path):
@@ -144,7 +146,7 @@ class Store:
                 )
 
     async def _adopted(self, model: Model, report: ReportProgress) -> Path | None:
-        """A file that lies there without a valid note: kept if it is right, deleted if not."""
+        """Check a file without a valid note: keep it if it is right, delete it if not."""
         file = self.folder / model.filename
         if not file.is_file():
             return None
@@ -225,7 +227,7 @@ async def _alone(path: Path, model: Model, report: ReportProgress) -> AsyncItera
 
 @contextmanager
 def _storage(folder: Path) -> Iterator[None]:
-    """What the disk refuses becomes a StorageError with a sentence."""
+    """Turn errors of the disk into a StorageError."""
     try:
         yield
     except OSError as error:
@@ -241,7 +243,7 @@ def _storage(folder: Path) -> Iterator[None]:
 
 
 async def _digest(file: Path, model: Model, report: ReportProgress) -> str:
-    """The sha256 of a file, block by block, so that it can be interrupted."""
+    """Return the sha256 of a file, block by block, so that it can be interrupted."""
     found, done = hashlib.sha256(), 0
     with file.open("rb") as source:
         while block := await asyncio.to_thread(source.read, HASHED_AT_ONCE):
@@ -256,7 +258,7 @@ def _sidecar(file: Path) -> Path:
 
 
 def _noted(file: Path) -> str | None:
-    """The hash that the file was verified with, if it has not changed since."""
+    """Return the hash that the file was verified with, None if it has changed since."""
     try:
         noted, now = json.loads(_sidecar(file).read_text(encoding="utf-8")), file.stat()
         same = (noted["size"], noted["mtime_ns"]) == (now.st_size, now.st_mtime_ns)

@@ -42,9 +42,10 @@ def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
 
 @contextlib.contextmanager
 def replacement_file(path: Path, mode: int | None = None) -> Iterator[Path]:
-    """An empty file in `path`'s folder, with its suffix: it takes `path`'s place when the block
-    ends, and is gone when the block fails. Folders and `mode` are as in `write_atomically`. Raises
-    OSError."""
+    """Yield an empty file that replaces `path` when the block ends and is removed when it fails.
+
+    Has `path`'s folder and suffix. Folders and `mode` are as in `write_atomically`. Raises OSError.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=_prefix(), suffix=path.suffix, dir=path.parent)
     os.close(descriptor)
@@ -68,7 +69,7 @@ _DRAFT = re.compile(r"\.fugu-(?P<process>\d+)-[a-z0-9_]{8}(\.[^.]*)?")
 
 
 def is_draft(name: str) -> bool:
-    """`name` is that of a half-written file of a process that is gone."""
+    """Return whether `name` is a half-written file of a process that has ended."""
     match = _DRAFT.fullmatch(name)
     return match is not None and not is_running(int(match["process"]))
 
@@ -101,7 +102,7 @@ def make_private_folder(path: Path) -> None:
 
 
 def storage_error(error: OSError, path: Path) -> OSError | StorageError:
-    """The error to raise for `error`: StorageError for what no other path would cure."""
+    """Return the error to raise: StorageError for faults that no other path would avoid."""
     if error.errno not in NO_ROOM:
         return error
     return StorageError(
@@ -124,9 +125,7 @@ def _replace(path: Path, data: bytes, mode: int | None) -> None:
 
 
 def _keep_attributes(path: Path, descriptor: int) -> None:
-    """The old file's extended attributes, access lists among them; those that the disk or the user
-    may not set go.
-    """
+    """Copy the old file's extended attributes, access lists included, as far as that is permitted."""
     if sys.platform != "linux":
         return
     with contextlib.suppress(OSError):
@@ -149,14 +148,14 @@ def _mode(old: os.stat_result | None) -> int:
 
 
 def _umask() -> int:
-    """The process's umask; it can only be read by setting it."""
+    """Return the process's umask, which can only be read by setting it."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
 def link_atomically(path: Path, target: str) -> None:
-    """A symbolic link at `path`, in place of whatever file was there."""
+    """Make a symbolic link at `path`, replacing any file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=_prefix(), dir=path.parent) as folder:
         temporary = Path(folder) / "link"
@@ -165,10 +164,10 @@ def link_atomically(path: Path, target: str) -> None:
 
 
 def executable_bits(bits: int, executable: bool) -> int:
-    """The permission `bits` with whoever may read the file allowed to run it, or nobody."""
+    """Return the permission `bits` with execution for everybody who may read, or for nobody."""
     return bits | (bits & 0o444) >> 2 if executable else bits & ~0o111
 
 
 def make_executable(path: Path, executable: bool) -> None:
-    """Whoever may read the file may run it, or nobody. Raises OSError."""
+    """Set whether everybody who may read the file may run it. Raises OSError."""
     path.chmod(executable_bits(stat.S_IMODE(path.stat().st_mode), executable))

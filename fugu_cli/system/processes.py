@@ -18,7 +18,7 @@ PATIENCE = 5.0
 
 
 def is_running(process: int) -> bool:
-    """A process of this id is there, whoever's it is."""
+    """Return whether a process with this id exists, whoever owns it."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -48,9 +48,10 @@ async def reap(process: asyncio.subprocess.Process) -> int | None:
 
 
 async def wait_for_exit(process: asyncio.subprocess.Process) -> int | None:
-    """The exit code of a process that is told to end by other means; cancellations as in `reap`.
+    """Return the exit code of a process that is being ended by other means; cancellations as in
+    `reap`.
 
-    `Process.wait` alone may wait for ever: for the end of a pipe that nobody reads any more.
+    `Process.wait` alone may wait for ever for the end of an unread pipe.
     """
     cancelled: asyncio.CancelledError | None = None
     began, waiting = time.monotonic(), asyncio.ensure_future(process.wait())

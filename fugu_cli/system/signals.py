@@ -45,28 +45,29 @@ def raise_on_signals(*more: signal.Signals) -> None:
 
 
 def unticking() -> None:
-    """From now on nothing ticks; a signal that was put off still comes again."""
+    """Stop the tick. A postponed signal still comes again."""
     if signal.getsignal(signal.SIGALRM) is _tick:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def hold_signals() -> None:
-    """From now on they wait until somebody hears them again: while asyncio makes a loop, nobody
-    could.
+    """Block signals until they are handled again: nobody could handle them while asyncio makes a
+    loop.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *ENDING))
 
 
 def call_on_signals(loop: AbstractEventLoop, stop: Callable[[], None]) -> None:
-    """From now on each of them, Ctrl-C included, calls `stop` on the loop."""
+    """Call `stop` on the loop for each signal, Ctrl-C included."""
     unticking()
     for number in (signal.SIGINT, *_heard()):
         loop.add_signal_handler(number, stop)
 
 
 def exit_on_signals(loop: AbstractEventLoop, code: int) -> None:
-    """From now on each of them ends the process at once with `code`. It holds as well while the
-    loop closes and has no handlers any more."""
+    """End the process at once with `code` on each signal, also while the loop closes and has no
+    handlers.
+    """
     signal.setitimer(signal.ITIMER_REAL, 0)
     # a handler that is removed leaves the system's in its place, which ends the process
     hold_signals()
@@ -77,9 +78,7 @@ def exit_on_signals(loop: AbstractEventLoop, code: int) -> None:
 
 
 def ignore_signals() -> bool:
-    """From now on they do nothing: what is left to do is to end. Whether one was put off and has
-    not come again.
-    """
+    """Ignore signals while the program ends. Return whether a postponed one has not come again."""
     unticking()
     left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
     for number in (signal.SIGINT, *ENDING):
@@ -92,8 +91,9 @@ def _heard() -> list[signal.Signals]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Not in the middle of an import, where it would leave modules half made, or be swallowed; nor
-    while a program is started, which nobody would end: a moment later then."""
+    """Raise KeyboardInterrupt, but not during an import, which would be left half done, nor while a
+    program is started, which nobody would end: then a moment later.
+    """
     if not (_importing(frame) or _starting(frame)):
         raise KeyboardInterrupt
     signal.signal(signal.SIGALRM, lambda _number, _frame: _again(number))
@@ -107,7 +107,7 @@ def _again(number: int) -> None:
 
 
 def _tick(number: int, frame: FrameType | None) -> None:
-    """The call that it ended goes on where nothing else came."""
+    """Do nothing: the interrupted call goes on."""
 
 
 def _importing(frame: FrameType | None) -> bool:

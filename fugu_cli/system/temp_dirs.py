@@ -57,9 +57,7 @@ def temp_dir(what: str, parent: Path | None = None) -> Iterator[Path]:
 
 
 def is_disk_full(place: Path) -> bool:
-    """Whether the disk, or the user's share of it, has no room for as much as a small file in
-    `place`.
-    """
+    """Return whether the disk, or the user's share of it, has no room for a small file in `place`."""
     try:
         with tempfile.TemporaryFile(dir=place, buffering=0) as file:
             return (file.write(bytes(PROBE_BYTES)) or 0) < PROBE_BYTES
@@ -69,7 +67,7 @@ def is_disk_full(place: Path) -> bool:
 
 @functools.cache
 def _sweep_once(place: Path) -> None:
-    """On a thread of its own, which nobody waits for: there may be whole repositories to remove."""
+    """Remove leftovers on a thread that nobody waits for, since they may be whole repositories."""
     threading.Thread(
         target=remove_leftovers,
         args=(place, time.time() - MIN_AGE_SECONDS, os.geteuid()),
@@ -108,7 +106,7 @@ def _sweep(left: Path, before: float, user: int) -> None:
 
 
 def _remove(left: Path) -> None:
-    """With the folders in it that were made read-only; links are not followed."""
+    """Remove a folder with read-only folders in it. Links are not followed."""
     with contextlib.suppress(
         RecursionError
     ):  # a command can nest folders deeper than Python can go

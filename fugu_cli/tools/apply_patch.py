@@ -251,8 +251,8 @@ def _places(lines: Sequence[str], hunk: Hunk, moved: int, after: int) -> list[te
 def _insertion(
     lines: Sequence[str], hunk: Hunk, moved: int, after: int
 ) -> text_edits.TextMatch | None:
-    """Lines that are only added: after the line the header names, after the anchor, else at the
-    end.
+    """Return the place for lines that are only added: after the header's line, after the anchor,
+    else at the end.
     """
     blanks = len(hunk.old)
     if hunk.line is not None:

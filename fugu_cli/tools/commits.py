@@ -126,7 +126,7 @@ class UserGit:
 
 
 def git_in(cwd: Path) -> UserGit:
-    """git in the repository that holds `cwd`. Raises UsageError where there is none."""
+    """Return git in the repository that holds `cwd`. Raises UsageError if there is none."""
     found = find_repository(cwd.resolve())
     if found is None:
         raise UsageError(f"{cwd} is not in a git repository", hint="`git init` makes one")
@@ -134,14 +134,14 @@ def git_in(cwd: Path) -> UserGit:
 
 
 def head_tree(git: UserGit) -> str:
-    """The tree of HEAD; the empty one before the first commit."""
+    """Return the tree of HEAD, the empty tree before the first commit."""
     return git.said("rev-parse", "-q", "--verify", "HEAD^{tree}") or git.said(
         "hash-object", "-t", "tree", "--stdin"
     )
 
 
 def tree_to_commit(git: UserGit, paths: Sequence[str], every: bool) -> str:
-    """The tree that `git commit` would commit: with PATHS, with -a (`every`), or as it is staged.
+    """Return the tree that `git commit` would commit: with PATHS, with -a (`every`), or as staged.
     Raises UsageError.
     """
     if paths:
@@ -150,9 +150,7 @@ def tree_to_commit(git: UserGit, paths: Sequence[str], every: bool) -> str:
 
 
 def working_tree(git: UserGit) -> str:
-    """The tree of all files as they are now, new ones too, but for what git ignores. Raises
-    UsageError.
-    """
+    """Return the tree of all present files that git does not ignore. Raises UsageError."""
     return _tree_of_index(git, *add_command(git), ":/")
 
 
@@ -182,8 +180,9 @@ def conflict_marked_paths(git: UserGit, before: str, after: str) -> list[str]:
 
 
 def _tree_of_index(git: UserGit, *change: str, fresh: bool = False) -> str:
-    """The tree of a copy of the user's index, of HEAD's where it is `fresh`, after one more change.
-    Raises UsageError with git's reason."""
+    """Return the tree of a copy of the user's index (of HEAD's if `fresh`) after one change. Raises
+    UsageError with git's message.
+    """
     with temp_dirs.temp_dir("index") as folder:
         index = folder / "index"
         if fresh:
@@ -228,7 +227,7 @@ def read_blobs(git: UserGit, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def readable_diff(git: UserGit, before: str, after: str, hidden: Sequence[str] = ()) -> str:
-    """The unified diff between two trees or commits, without the files in `hidden`."""
+    """Return the unified diff between two trees or commits, without the files in `hidden`."""
     without = [f":(exclude,top,literal){path}" for path in hidden]
     out = git.run("diff", *PLAIN_DIFF, "-M", before, after, "--", ":/", *without)
     return out.decode("utf-8", "replace")

@@ -18,8 +18,8 @@ from fugu_cli.tools.workspace import Tool, Workspace
 
 
 def unified_diff(path: str, before: bytes | None, after: bytes | None) -> str:
-    """A diff as `git apply` reads it, for text; one sentence for anything else. None: the file did
-    not exist.
+    """Return a diff as `git apply` reads it; one sentence for content that is not text. None: the
+    file did not exist.
     """
     names = (
         "/dev/null" if before is None else f"a/{path}",
@@ -44,7 +44,7 @@ def _lines(data: bytes | None) -> list[str]:
 async def change_diffs(
     workspace: Workspace, changes: Iterable[FileChange]
 ) -> dict[FileChange, str]:
-    """Each change as a unified diff; one whose contents are gone says so."""
+    """Return each change as a unified diff, or a note that its contents are gone."""
     listed = list(dict.fromkeys(changes))
     known = await read_contents(
         workspace, (name for change in listed for name in (change.before, change.after) if name)
@@ -89,7 +89,7 @@ async def request_patch(workspace: Workspace, state: SessionState) -> bytes:
 
 
 async def read_contents(workspace: Workspace, names: Iterable[str]) -> dict[str, bytes]:
-    """Many contents by their ids, without those that are gone."""
+    """Return the contents with these ids, without those that are gone."""
     found: dict[str, bytes] = {}
     async with workspace.history.contents() as source:
         for name in dict.fromkeys(names):
@@ -115,7 +115,7 @@ class DiffArguments(ToolArguments):
 
 
 async def diff(given: DiffArguments, workspace: Workspace, say: Say) -> ToolResult:
-    """A unified diff from the snapshot to now."""
+    """Return a unified diff from the snapshot to now."""
     now = await workspace.history.snapshot()
     if now is None:
         return ToolResult(text="There are no snapshots outside a git repository.", ok=False)

@@ -93,8 +93,11 @@ def _replaced(path: Path, data: bytes, given: EditArguments) -> PlannedFile | To
 def replace_piece(
     text: str, old: str, new: str, *, every: bool = False
 ) -> tuple[str, int, bool] | ToolResult:
-    """`text`, whose lines end with `\\n`, with `old` replaced, how often, and whether white space
-    had to be overlooked; or why not. Pure."""
+    """Replace `old` in `text`, whose lines end with `\n`. Pure.
+
+    Return the new text, the number of replacements, and whether white space was ignored; or the
+    reason why not.
+    """
     old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     if old == new:
         return ToolResult(text="old and new are the same: nothing changed.", ok=False)
@@ -134,7 +137,7 @@ def _by_lines(text: str, old: str, new: str, *, every: bool) -> tuple[str, int, 
 
 
 def _ended(lines: Sequence[str], there: Sequence[str]) -> list[str]:
-    """`lines` with their ends; the last one's is that of the last one they replace, be it none."""
+    """Return `lines` with newlines. The last one has one only if the last replaced line has."""
     ended = [f"{line}\n" for line in lines]
     if ended and not there[-1].endswith("\n"):
         ended[-1] = ended[-1].removesuffix("\n")

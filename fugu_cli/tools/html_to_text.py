@@ -44,7 +44,7 @@ _GAPS = re.compile(r"\n{3,}")
 
 
 def is_text(kind: str) -> bool:
-    """A media type (without parameters) that people and models can read. "": none was named."""
+    """Return whether a media type (without parameters) is readable text. "" is an unknown type."""
     return (
         not kind
         or kind.startswith("text/")
@@ -55,14 +55,14 @@ def is_text(kind: str) -> bool:
 
 
 def is_html(kind: str, data: bytes) -> bool:
-    """By its media type; by its first words where none was named."""
+    """Return whether it is HTML, by media type or first words."""
     return kind in HTML or (
         not kind and data.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html"))
     )
 
 
 def decode_page(data: bytes, charset: str | None) -> str | None:
-    """Content that is no HTML as text; None where it is no text after all."""
+    """Decode content that is not HTML, None if it is not text."""
     if b"\0" in data[:4096] and not (charset or "").lower().startswith(("utf-16", "utf-32")):
         return None
     return plain_text(_decoded(data, charset).removeprefix("\ufeff"))
@@ -77,9 +77,7 @@ def _decoded(data: bytes, charset: str | None) -> str:
 
 
 def strip_tags(data: bytes, charset: str | None) -> str:
-    """HTML without its tags and nothing more: for what no parser copes with. Takes time in
-    proportion to its length.
-    """
+    """Remove the tags from HTML that no parser handles, in linear time."""
     pieces = _decoded(data, charset).split("<")
     return _tidy(" ".join([pieces[0], *(piece.partition(">")[2] for piece in pieces[1:])]))
 
@@ -91,7 +89,7 @@ def _tidy(text: str) -> str:
 
 
 def html_to_markdown(data: bytes, charset: str | None) -> str:
-    """HTML as Markdown. May take hours where somebody wants it to."""
+    """Convert HTML to Markdown. Hostile HTML may take hours."""
     from bs4 import BeautifulSoup, MarkupResemblesLocatorWarning, XMLParsedAsHTMLWarning
     from markdownify import MarkdownConverter
 
@@ -129,7 +127,7 @@ STARTER = (
 
 
 async def html_to_markdown_apart(data: bytes, charset: str | None, seconds: float = SECONDS) -> str:
-    """The page as Markdown; without its tags alone where that takes too much."""
+    """Convert HTML to Markdown in another process; only remove the tags if that takes too much."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", "-c", STARTER, str(PACKAGE), charset or ""),
         cwd="/",
@@ -150,7 +148,7 @@ async def html_to_markdown_apart(data: bytes, charset: str | None, seconds: floa
 
 
 def main() -> None:
-    """The process: a page from its input to its output."""
+    """Convert a page from standard input to standard output."""
     limit_resources()
     said = html_to_markdown(sys.stdin.buffer.read(), sys.argv[1] or None)
     sys.stdout.buffer.write(said.encode("utf-8", "replace"))

@@ -52,13 +52,13 @@ async def job_stop(given: JobStopArguments, workspace: Workspace, say: Say) -> T
 
 
 def job_of_call(call: Call) -> str:
-    """The job a call of these tools is about; "" for any other call."""
+    """Return the job that a call of these tools names, "" for other calls."""
     given = arguments_of(call) if call.tool in JOB_TOOLS else {}
     return "" if isinstance(given, MalformedArguments) else str(given.get("job", "")).strip()
 
 
 def _job(name: str, workspace: Workspace) -> BackgroundJob | ToolResult:
-    """The job, or why there is nothing of it."""
+    """Return the job, or why there is none."""
     name = name.strip()
     found = workspace.jobs.find(name)
     if found is not None:

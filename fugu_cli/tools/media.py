@@ -59,9 +59,7 @@ def take(data: bytes, name: str) -> Media:
 
 
 def take_base64(text: str, name: str, kind: str) -> Media:
-    """The same of bytes that came as text; `kind` is the media type that was said. Raises
-    NotTaken.
-    """
+    """Read a picture or PDF from base64. `kind` is the stated media type. Raises NotTaken."""
     if len(text) > 4 * MOST_READ // 3 + 4:
         raise NotTaken(too_large(name, 3 * len(text) // 4, MOST_READ))
     try:
@@ -72,7 +70,7 @@ def take_base64(text: str, name: str, kind: str) -> Media:
 
 
 def take_picture(data: bytes, name: str) -> Media:
-    """A picture as it is sent. Raises NotTaken."""
+    """Read a picture in a form that can be sent. Raises NotTaken."""
     from PIL import Image, UnidentifiedImageError
 
     if len(data) > MOST_READ:
@@ -100,8 +98,8 @@ def take_picture(data: bytes, name: str) -> Media:
 
 
 def _without_broken_extras(data: bytes) -> bytes:
-    """A PNG without optional chunks whose checksum is wrong, for Pillow takes no such PNG; other
-    data as it is.
+    """Remove optional chunks with a wrong checksum from a PNG, which Pillow would refuse; return
+    other data unchanged.
     """
     if not data.startswith(PNG):
         return data
@@ -118,7 +116,7 @@ def _without_broken_extras(data: bytes) -> bytes:
 
 
 def _sendable(picture: Picture, data: bytes) -> tuple[bytes, str]:
-    """The bytes and the media type. A PNG or JPEG that fits stays as it is."""
+    """Return the bytes and the media type. A PNG or JPEG that fits stays as it is."""
     from PIL import ImageOps
 
     before, lossless = picture.format or "", picture.format != "JPEG"
@@ -144,7 +142,7 @@ def _sendable(picture: Picture, data: bytes) -> tuple[bytes, str]:
 
 
 def _on_white(picture: Picture) -> Picture:
-    """JPEG knows no transparency."""
+    """Replace transparency by white, since JPEG has none."""
     from PIL import Image
 
     if picture.mode != "RGBA":
@@ -155,7 +153,7 @@ def _on_white(picture: Picture) -> Picture:
 
 
 def take_pdf(data: bytes, name: str) -> Media:
-    """A PDF with the beginning of its text. Raises NotTaken."""
+    """Read a PDF with the beginning of its text. Raises NotTaken."""
     reader = _reader(data, name)
     if reader.is_encrypted:
         raise NotTaken(f"{name} is encrypted: save it without a password first.")
@@ -175,7 +173,9 @@ def take_pdf(data: bytes, name: str) -> Media:
 
 
 def pdf_pages(data: bytes, name: str, first: int, count: int | None) -> str:
-    """The text of some pages, counted from 1, and where to go on. For a thread. Raises NotTaken."""
+    """Return the text of some pages, counted from 1, and where to continue. Runs in a thread.
+    Raises NotTaken.
+    """
     reader = _reader(data, name)
     if reader.is_encrypted:
         raise NotTaken(f"{name} is encrypted: save it without a password first.")
@@ -205,8 +205,8 @@ def _reader(data: bytes, name: str) -> PdfReader:
 
 
 def _pages(reader: PdfReader, name: str, first: int, count: int | None) -> tuple[str, int, int]:
-    """The text of the pages from `first` on that there is room for, the last of them, and how many
-    pages there are.
+    """Return the text of as many pages from `first` on as fit, the last page, and the number of
+    pages.
     """
     from pypdf.errors import PyPdfError
 
@@ -226,7 +226,7 @@ def _pages(reader: PdfReader, name: str, first: int, count: int | None) -> tuple
 
 
 def _made(media: Media, data: bytes) -> Media:
-    """With its bytes."""
+    """Return the media with its bytes."""
     held = {
         "sha": hashlib.sha256(data).hexdigest(),
         "size": len(data),
@@ -236,7 +236,7 @@ def _made(media: Media, data: bytes) -> Media:
 
 
 def too_large(name: str, size: int, most: int) -> str:
-    """The sentence for a file of `size` bytes where `most` are opened."""
+    """Return the message about a file that is larger than `most` bytes."""
     return (
         f"{name} is too large: {size / 1e6:.0f} MB, and at most {most // 10**6} MB are opened. "
         f"Make it smaller."

@@ -27,8 +27,11 @@ _LINES = re.compile(r"(.+)#L(\d+)(?:-L?(\d+))?", re.DOTALL)
 
 
 def mentioned(root: Path, text: str, servers: Collection[str] = ()) -> tuple[str, ...]:
-    """The files and folders that `@` names in a text, each once, perhaps with the end of a sentence
-    behind it, and the resources of MCP `servers`. Looks at the disk; opens nothing."""
+    """Return the files and folders that `@` mentions, and the resources of MCP `servers`, each
+    once.
+
+    A mention may be followed by punctuation. Checks the disk but opens nothing.
+    """
     found = (
         _first_there(root, [quoted + lines] if quoted else _without_punctuation(word))
         or _resource(quoted or word.rstrip(_AFTER), servers)
@@ -50,8 +53,9 @@ def missing(root: Path, text: str) -> tuple[str, ...]:
 
 
 def reading_call(root: Path, name: str, id: str) -> Call:
-    """The call that shows what a mention names: `read`, of some lines perhaps, `list`, or an MCP
-    server's `read_resource`."""
+    """Return the call that shows a mentioned thing: `read`, `list`, or an MCP server's
+    `read_resource`.
+    """
     path, first, last = _taken_apart(root, name)
     if (resource := _RESOURCE.fullmatch(name)) is not None and not _is_there(root, name):
         return Call.make(id, resource_tool(resource[1]), uri=resource[2])
@@ -63,19 +67,19 @@ def reading_call(root: Path, name: str, id: str) -> Call:
 
 
 def resource_tool(server: str) -> str:
-    """The tool that reads an MCP server's resources."""
+    """Return the name of the tool that reads an MCP server's resources."""
     return f"{MCP}{re.sub(r'[^A-Za-z0-9_-]', '_', server)}__read_resource"
 
 
 def _resource(word: str, servers: Collection[str]) -> str:
-    """The word, where it names a resource of one of the servers."""
+    """Return the word if it names a resource of one of the servers, else ""."""
     found = _RESOURCE.fullmatch(word)
     return word if found is not None and found[1] in servers else ""
 
 
 def _without_punctuation(word: str) -> list[str]:
-    """The word as it stands, then without one after the other of the signs at its end: they may
-    belong to the name.
+    """Return the word with ever fewer punctuation marks at its end, since they may belong to the
+    name.
     """
     return [word[:end] for end in range(len(word), len(word.rstrip(_AFTER)) - 1, -1)]
 
@@ -85,7 +89,9 @@ def _first_there(root: Path, names: list[str]) -> str:
 
 
 def _is_there(root: Path, name: str) -> bool:
-    """A file, or a folder whose name has a letter: `@.` and `@/` are none."""
+    """Return whether it is a file, or a folder whose name has a letter: `@.` and `@/` are not
+    mentions.
+    """
     path, first, _ = _taken_apart(root, name)
     found = _located(root, path)
     if found is None or paths.is_file(found):
@@ -94,8 +100,8 @@ def _is_there(root: Path, name: str) -> bool:
 
 
 def _taken_apart(root: Path, name: str) -> tuple[str, int, int]:
-    """Path, first and last line, both 0 where none is named. A file that has the whole name comes
-    first.
+    """Return path, first and last line, 0 if none are named. A file with the whole name has
+    precedence.
     """
     match = _LINES.fullmatch(name)
     if match is None or ((whole := _located(root, name)) is not None and paths.path_exists(whole)):

@@ -75,7 +75,7 @@ async def read(given: ReadArguments, workspace: Workspace, say: Say) -> ToolResu
 
 
 def _read_text(path: Path, given: ReadArguments, workspace: Workspace, start: bytes) -> ToolResult:
-    """A file that begins with `start`, as text. Raises OSError."""
+    """Read a text file that begins with `start`. Raises OSError."""
     size = path.stat().st_size
     if repository_files.is_binary(start):
         return ToolResult(
@@ -103,7 +103,7 @@ def _read_text(path: Path, given: ReadArguments, workspace: Workspace, start: by
 
 
 async def _read_media(path: Path, given: ReadArguments, size: int, kind: str) -> ToolResult:
-    """A picture, a PDF, or the text of some of its pages."""
+    """Read a picture, a PDF, or the text of some of its pages."""
     from fugu_cli.tools import media
 
     most = media.MOST_READ if kind == "picture" else media.MOST_OF_A_PDF
@@ -124,7 +124,7 @@ async def _read_media(path: Path, given: ReadArguments, size: int, kind: str) ->
 
 
 def not_a_file(path: Path, name: str, workspace: Workspace) -> ToolResult | None:
-    """Why `path` cannot be opened as a file, with what may have been meant."""
+    """Return why `path` is not a file, with similar names, or None."""
     if path.is_dir():
         return ToolResult(text=f"{name} is a folder. Use list to see what is in it.", ok=False)
     if not path.exists():
@@ -139,7 +139,7 @@ def not_a_file(path: Path, name: str, workspace: Workspace) -> ToolResult | None
 
 
 def _read_part(path: Path, given: ReadArguments, workspace: Workspace, size: int) -> ToolResult:
-    """From a large file only what was asked for, never all of it in memory."""
+    """Read the requested part of a large file without loading all of it."""
     if not {"offset", "limit"} & given.model_fields_set:
         text = (
             f"{given.path} is large: {size:,} bytes. Read a part with offset and limit, "
@@ -158,12 +158,12 @@ def _read_part(path: Path, given: ReadArguments, workspace: Workspace, size: int
 
 
 def _masked(lines: list[str], workspace: Workspace) -> list[str]:
-    """Without secrets in lines that will be cut."""
+    """Mask secrets in lines that will be cut."""
     return [workspace.whole_secrets(line, LINE) for line in lines]
 
 
 def _lines_of(file: BinaryIO) -> Iterator[bytes]:
-    """Lines, each cut short: a large file may be one line."""
+    """Yield lines, each cut short, because a large file may be one line."""
     while line := file.readline(4 * LINE):
         rest = line
         while rest and not rest.endswith(b"\n"):
@@ -255,7 +255,7 @@ def _planned(given: WriteArguments, workspace: Workspace) -> PlannedFile | ToolR
 def _overwritten(
     path: Path, given: WriteArguments, workspace: Workspace
 ) -> PlannedFile | ToolResult:
-    """Newlines, byte order mark and the newline at the end stay as the file has them."""
+    """Plan an overwrite that keeps newlines, byte order mark and the final newline of the file."""
     old = path.read_bytes()
     if repository_files.is_binary(old):
         return ToolResult(

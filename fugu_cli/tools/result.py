@@ -50,8 +50,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 def truncate(text: str, limit: int = OUTPUT_LIMIT) -> str:
-    """`text` in at most about `limit` characters: cut in the middle, at line ends, saying how much
-    was left out.
+    """Cut `text` to about `limit` characters in the middle, at line ends, with a note of what was
+    left out.
     """
     if len(text) <= limit:
         return text
@@ -61,7 +61,7 @@ def truncate(text: str, limit: int = OUTPUT_LIMIT) -> str:
 
 
 def truncate_line(text: str, limit: int) -> str:
-    """The beginning of a line, saying how much more there is."""
+    """Cut a line to its beginning, with a note of how much is missing."""
     if len(text) <= limit:
         return text
     kept = text[: cut_between_marks(text, limit)]
@@ -69,7 +69,7 @@ def truncate_line(text: str, limit: int) -> str:
 
 
 def truncate_start(text: str, limit: int = OUTPUT_LIMIT) -> str:
-    """The end of `text` in at most about `limit` characters, from the start of a line."""
+    """Cut `text` to its end, in about `limit` characters, from the start of a line."""
     if len(text) <= limit:
         return text
     at = _cut_before(text, len(text) - max(limit - 60, 20))
@@ -77,8 +77,8 @@ def truncate_start(text: str, limit: int = OUTPUT_LIMIT) -> str:
 
 
 def _cut_after(text: str, at: int) -> int:
-    """The end of the line before `at`, or `at` itself where the line is longer than half of what
-    there is.
+    """Return the end of the line before `at`, or `at` itself if that line is longer than half of
+    the text.
     """
     line = text.rfind("\n", 0, at) + 1
     return line if line > at // 2 else cut_between_marks(text, at)
@@ -96,7 +96,7 @@ def cut_between_marks(text: str, at: int) -> int:
 
 
 def _joined(head: str, left: str, tail: str) -> str:
-    """Both ends with a line between them that says what is gone."""
+    """Join both ends with a line about the part left out."""
     lines = left.count("\n")
     what = f"{lines:,} lines" if lines > 1 else f"{len(left):,} characters"
     border = "" if not head or head.endswith("\n") else "\n"

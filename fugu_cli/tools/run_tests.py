@@ -158,7 +158,7 @@ def unshown_places(told: str) -> list[tuple[int, str, int]]:
 
 
 def insert_sources(told: str, sources: Mapping[int, str]) -> str:
-    """The digest with what stands at its places, by number of the line."""
+    """Insert the source lines into the digest, by line number."""
     lines = told.split("\n")
     return "\n".join(
         f"{line}\n      > {sources[n]}" if sources.get(n) else line for n, line in enumerate(lines)
@@ -166,9 +166,7 @@ def insert_sources(told: str, sources: Mapping[int, str]) -> str:
 
 
 def statement_at(lines: Sequence[str], line: int) -> str:
-    """The statement that begins on this line (from 1) of a script: up to where its brackets are
-    closed.
-    """
+    """Return the statement that begins on this line (from 1), up to its closing bracket."""
     found = ""
     for text in lines[line - 1 : line - 1 + STATEMENT]:
         found = f"{found} {text.strip()}".strip()
@@ -178,7 +176,7 @@ def statement_at(lines: Sequence[str], line: int) -> str:
 
 
 def _tail(text: str, closing: Sequence[str], limit: int) -> str:
-    """The end of `text`, and the lines that name and count where that does not hold them."""
+    """Return the end of `text`, with the naming and counting lines that it lacks."""
     tail = truncate_start(text, limit * 2 // 3)
     more = "\n".join(line for line in closing if line not in tail)
     return f"{tail}\n{truncate(more, limit // 3)}" if more else tail
@@ -191,9 +189,7 @@ def _steady(line: str) -> str:
 
 
 def _recognised(lines: Sequence[str]) -> OutputPatterns:
-    """For `make test` and other commands that do not say what they run: the form with the most
-    failures in it.
-    """
+    """Return the patterns with the most failures, for commands that do not name their runner."""
     found = {
         name: sum(bool(re.match(form.starts, line)) for line in lines)
         for name, form in OUTPUT_PATTERNS.items()
@@ -240,7 +236,7 @@ def _assembled(blocks: Sequence[Sequence[str]], counts: Sequence[str], limit: in
 
 
 def _brief(block: Sequence[str]) -> str:
-    """A further failure: its name, what it was called with, what was asserted and where."""
+    """Shorten a further failure to its name, arguments, assertion and place."""
     text = "\n".join(line for line in block if line.strip())
     explained = [line for line in block if line.startswith("E ")]
     if len(text) <= OTHER_FAILURES or not explained:
@@ -261,7 +257,7 @@ _PLACE = re.compile(r"\S+:\d+: ")
 
 
 def _shrunk(block: Sequence[str], limit: int) -> str:
-    """A failure in `limit` characters: its head and, above all, the assertion and where it is."""
+    """Shorten a failure to `limit` characters, keeping its head, the assertion and its place."""
     captured = next(
         (i for i, line in enumerate(block) if re.match(r"-{3,} Captured ", line)), len(block)
     )
@@ -281,9 +277,7 @@ def _shrunk(block: Sequence[str], limit: int) -> str:
 
 
 def _compared(lines: Sequence[str]) -> list[str]:
-    """With at most `COMPARED` lines of each explanation: comparisons of long lists go on for
-    pages.
-    """
+    """Keep at most `COMPARED` lines of each explanation: comparisons of long lists go on for pages."""
     found: list[str] = []
     run = 0
     for line in lines:
@@ -296,7 +290,7 @@ def _compared(lines: Sequence[str]) -> list[str]:
 
 
 def _gapped(block: Sequence[str], wanted: Sequence[int]) -> list[str]:
-    """The wanted lines, with a mark where others are left out."""
+    """Return the wanted lines, with a mark for gaps."""
     found: list[str] = []
     before = -1
     for index in wanted:
@@ -458,7 +452,7 @@ async def run_suite(
 
 
 def report_folder(workspace: Workspace) -> Path:
-    """A folder outside the repository that commands may write."""
+    """Return a folder outside the repository that commands may write."""
     return workspace.box.cache if workspace.box is not None else workspace.store / "cache"
 
 
@@ -476,8 +470,11 @@ async def _reported(
 
 
 def without_network(command: str) -> str:
-    """The command, where it is Maven's, told that there is no network: else it looks there for what
-    nothing needs, and fails. (Before 3.9 no variable of the environment says it.)"""
+    """Add the offline option to a Maven command, which would otherwise look for things that it does
+    not need, and fail.
+
+    Before 3.9 no environment variable can say this.
+    """
     words = command.split()
     if output_format(command) != "maven" or {"-o", "--offline"} & set(words):
         return command
@@ -485,8 +482,8 @@ def without_network(command: str) -> str:
 
 
 def _source(workspace: Workspace, path: str, line: int) -> str:
-    """The statement at this line of a test in the repository, "" of any other file: some may be
-    kept from agents.
+    """Return the statement at this line of a test in the repository, "" for other files: some may
+    be kept from agents.
     """
     same = (
         repository_files.FileIndex(workspace.root).ending(path, most=1)
@@ -517,7 +514,7 @@ def _split_targets(text: str, workspace: Workspace) -> list[str]:
 
 
 def _fault(target: str, workspace: Workspace) -> ToolResult | None:
-    """A target is a file or test in the repository, never an option."""
+    """Return why a target is not a file or test in the repository, or None. It is never an option."""
     path = paths.locate(target.partition("::")[0], workspace.root)
     if (
         target.startswith("-")
@@ -533,10 +530,10 @@ def _fault(target: str, workspace: Workspace) -> ToolResult | None:
 
 
 def _environment(workspace: Workspace) -> dict[str, str | None]:
-    """Short backtraces, and no endless comparisons: with CI set, pytest shows them whole.
+    """Return variables for short backtraces and short comparisons: with CI set, pytest shows them
+    whole.
 
-    A first cargo build does not fill the repository with its target folder. Tests may stand in bare
-    repositories.
+    cargo's first build goes to a folder outside the repository. Tests may use bare repositories.
     """
     more: dict[str, str | None] = {
         "RUST_BACKTRACE": "0",

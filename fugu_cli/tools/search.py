@@ -82,7 +82,7 @@ class GrepArguments(ToolArguments):
 
 
 async def list_folder(given: ListArguments, workspace: Workspace, say: Say) -> ToolResult:
-    """Entries of a folder, folders with a slash, files with their size where it is large."""
+    """List a folder: folders with a slash, large files with their size."""
     path = resolve_path(workspace, given.path)
     if isinstance(path, ToolResult):
         return path
@@ -121,7 +121,7 @@ def _entries(folder: Path, depth: int, indent: str) -> list[str]:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """A folder, or a link to one; a link to itself, or to where nobody may look, is none."""
+    """Return whether it is a folder or a link to one. Unreadable links are not."""
     try:
         return entry.is_dir()
     except OSError:
@@ -129,7 +129,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 async def glob(given: GlobArguments, workspace: Workspace, say: Say) -> ToolResult:
-    """Files whose path (for a pattern without a slash: whose name) matches."""
+    """Find files whose path matches, or for a pattern without a slash their name."""
     folder = resolve_path(workspace, given.path)
     if isinstance(folder, ToolResult):
         return folder
@@ -158,7 +158,7 @@ async def glob(given: GlobArguments, workspace: Workspace, say: Say) -> ToolResu
 
 
 async def grep(given: GrepArguments, workspace: Workspace, say: Say) -> ToolResult:
-    """Lines that match, as path:number:line."""
+    """Find matching lines, as path:number:line."""
     path = resolve_path(workspace, given.path)
     if isinstance(path, ToolResult):
         return path
@@ -202,8 +202,8 @@ async def grep(given: GrepArguments, workspace: Workspace, say: Say) -> ToolResu
 
 
 def _kept(name: str, searched: Path, workspace: Workspace) -> bool:
-    """A file whose lines are not shown: one of secrets, unless it was asked for; one that rules
-    forbid to read.
+    """Return whether the file's lines are hidden: it holds secrets and was not asked for, or rules
+    forbid reading it.
     """
     path = workspace.root / name
     below = path.relative_to(searched).parts if path.is_relative_to(searched) else ()
@@ -213,7 +213,7 @@ def _kept(name: str, searched: Path, workspace: Workspace) -> bool:
 
 
 def _matches(out: bytes, kept: Callable[[str], bool], workspace: Workspace) -> Iterator[str]:
-    """ripgrep's lines, path and number put together again."""
+    """Yield ripgrep's lines with path and number."""
     lines = functools.lru_cache(maxsize=1)(lambda path: _lines(workspace.root / path))
     for found in _FOUND.finditer(out):
         if (aside := found["aside"]) is not None:
@@ -237,8 +237,8 @@ def _matches(out: bytes, kept: Callable[[str], bool], workspace: Workspace) -> I
 
 
 def _lines(path: Path) -> list[bytes]:
-    """The file's lines; none where it cannot be read, is too large, or in UTF-16, which ripgrep
-    reads as UTF-8.
+    """Return the file's lines, [] if it is unreadable, too large, or in UTF-16, which ripgrep reads
+    as UTF-8.
     """
     try:
         data = path.read_bytes() if path.stat().st_size <= SEARCHED else b""
@@ -272,7 +272,7 @@ def _excerpt(line: bytes, column: int, workspace: Workspace) -> str:
 
 @functools.cache
 def ripgrep(root: Path) -> str | None:
-    """The ripgrep program: from its wheel beside this Python, else from PATH, not one that lies in
+    """Return the ripgrep program: from its wheel beside this Python, else from PATH, but never from
     the repository.
     """
     folders = [Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))]
@@ -283,8 +283,10 @@ def ripgrep(root: Path) -> str | None:
 async def _ripgrep(
     options: Sequence[str], root: Path, folder: Path, *rest: str
 ) -> tuple[bytes, str] | ToolResult:
-    """ripgrep's output in `folder`, hidden files included, git's own not, and a line on what it
-    could not look into; a Result when it fails."""
+    """Run ripgrep in `folder` with hidden files but without git's own.
+
+    Return its output and a line about unreadable places, or a ToolResult if it fails.
+    """
     program = ripgrep(root)
     if program is None:
         text = (
@@ -327,7 +329,7 @@ async def _ripgrep(
 
 
 async def _bounded(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
-    """Both streams to their ends, or the first `BYTES` of the output."""
+    """Read both streams to their ends, or the first `BYTES` of the output."""
     assert process.stdout is not None
     assert process.stderr is not None
     errors = asyncio.ensure_future(process.stderr.read())

@@ -127,7 +127,7 @@ class CommandOutput:
 
     @property
     def whole(self) -> bool:
-        """Nothing was dropped."""
+        """Whether no output was dropped."""
         return not self._dropped
 
     @property
@@ -147,7 +147,7 @@ class CommandOutput:
         return text.removesuffix(word)
 
     def over(self, command: str, now: RunningCommand) -> None:
-        """The command has ended: say what was put back, and why git could not write."""
+        """Add the notes at the end of a command: restored files, and why git could not write."""
         self.take(b"", final=True)
         if now.launch is not None and now.launch.git_sealed and _needs_git(command, self.text):
             self.take(f"\n[{SEALED}]".encode())
@@ -197,7 +197,7 @@ class RunningCommand:
     """The limit that ended it, as a sentence."""
 
     async def over(self) -> None:
-        """Until it has ended and said all it had to say."""
+        """Wait until it has ended and its output is complete."""
         await self.process.wait()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.silent.wait(), LINGER)
@@ -207,14 +207,11 @@ class RunningCommand:
 async def start_command(
     command: str, folder: Path, take: Callable[[bytes], None], around: CommandContext
 ) -> AsyncIterator[RunningCommand]:
-    """`command`, run with bash (or sh) in `folder`; ended with all it has started when the block is
-    left.
+    """Run `command` with bash (or sh) in `folder`. It ends with everything it started when the
+    block is left.
 
-    Raises OSError when it cannot be started, UsageError for a sandbox that was asked for and does
-    not hold.
-
-    Cancelled while it ends the command, it ends all its processes at once before it lets the
-    cancellation through.
+    Raises OSError if it cannot be started, UsageError if a requested sandbox does not hold. If
+    cancelled while it ends the command, it first ends all processes.
     """
     mark = uuid.uuid4().hex
     launch = None
@@ -278,17 +275,13 @@ async def run_command(
 
 
 def _needs_git(command: str, output: str) -> bool:
-    """Git, or what the command line ran, seems to have failed since it could not write its
-    folder.
-    """
+    """Return whether git seems to have failed because it could not write its folder."""
     return ".git" in output and (re.search(r"\bgit\b", command) is not None or READ_ONLY in output)
 
 
 @contextlib.contextmanager
 def _input(given: bytes) -> Iterator[int]:
-    """A descriptor that `given` can be read from: a file without a name, which nobody has to be
-    there to fill.
-    """
+    """Yield a descriptor for reading `given`: an unnamed file, so that nobody has to feed it."""
     if not given:
         yield asyncio.subprocess.DEVNULL
         return
@@ -330,7 +323,7 @@ class _Pipe:
         return False
 
     def started(self) -> None:
-        """The command has its end; ours is closed."""
+        """Close our copy of the command's end."""
         os.close(self.write_end)
         self.write_end = -1
 
@@ -362,8 +355,8 @@ def _environment(
 
 
 def _no_bare_repository(folder: Path) -> dict[str, str]:
-    """Git takes no folder for a bare repository only because it stands in it: its settings could
-    run anything.
+    """Return variables that keep git from taking the folder for a bare repository, whose settings
+    could run anything.
     """
     if all((folder / mark).exists() for mark in GIT_MARKS):
         return {}
@@ -404,12 +397,12 @@ class BackgroundJob:
     """
 
     def take(self, data: bytes) -> None:
-        """More of its output."""
+        """Add output."""
         self.output.take(data)
         self.tail = (self.tail + data.decode("utf-8", "replace"))[-TAIL:]
 
     def ended(self, now: RunningCommand) -> JobEnded:
-        """Its command is over."""
+        """Record the end of its command."""
         self.output.over(self.command, now)
         code = now.process.returncode if self.by == "itself" else None
         self.end = JobEnded(
@@ -441,7 +434,7 @@ class Jobs:
         self._told = told
 
     def find(self, name: str) -> BackgroundJob | None:
-        """A job whose output is kept."""
+        """Return a job whose output is kept."""
         return self._jobs.get(name)
 
     def gone(self, name: str) -> str | None:
@@ -460,7 +453,7 @@ class Jobs:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names there are."""
+        """All job names."""
         return (*self._gone, *self._jobs)
 
     async def start(self, command: str, folder: Path, around: CommandContext) -> BackgroundJob:
@@ -496,7 +489,7 @@ class Jobs:
             del self._jobs[job.name], self._tasks[job.name]
 
     async def _live(self, job: BackgroundJob, around: CommandContext, begun: asyncio.Event) -> None:
-        """A job's whole life."""
+        """Run a job from start to end."""
         now: RunningCommand | None = None
         try:
             async with start_command(job.command, job.folder, job.take, around) as now:
@@ -517,7 +510,7 @@ class Jobs:
                     self._told(end)
 
     async def wait(self, job: BackgroundJob, seconds: float) -> None:
-        """Until it has ended, at most so long; what has been printed by now is read in any case."""
+        """Wait until it has ended, at most `seconds`. Its present output is read in any case."""
         await asyncio.sleep(0)
         if seconds and job.end is None:
             await asyncio.wait((self._tasks[job.name],), timeout=seconds)
@@ -545,8 +538,8 @@ class Jobs:
 
 
 def _ignore_output(text: str) -> None:
-    """Nobody follows a job as it speaks."""
+    """Ignore the output: nobody follows a job."""
 
 
 def _ignore_end(end: JobEnded) -> None:
-    """Nobody wants to know."""
+    """Ignore the end."""

@@ -38,7 +38,7 @@ class TextMatch:
 
 
 def without_line_numbers(text: str) -> str:
-    """`text` without the line numbers read put before each line, where every line has one."""
+    """Remove line numbers as read adds them, if every line has one."""
     lines = text.split("\n")
     body = lines[:-1] if lines[-1] == "" else lines
     if not body or not all(NUMBERED.match(line) for line in body):
@@ -47,12 +47,12 @@ def without_line_numbers(text: str) -> str:
 
 
 def find_matches(file: Sequence[str], old: Sequence[str], new: Sequence[str]) -> list[TextMatch]:
-    """Every place in the lines `file` where `old` stands but for white space, `new` indented to fit
-    it there.
+    """Return the places in `file` where `old` stands except for white space, with `new` indented to
+    fit.
 
-    First with equal indentation and any trailing space, only then with any indentation. Blank lines
-    around `old` do not count. Places do not overlap. Lines that stand in both are kept as the file
-    has them.
+    Equal indentation with any trailing space is tried before any indentation. Blank lines around
+    `old` are ignored. Places do not overlap. Lines in both `old` and `new` are kept as the file has
+    them.
     """
     old, new = _trimmed(old, new)
     if not old:
@@ -65,9 +65,7 @@ def find_matches(file: Sequence[str], old: Sequence[str], new: Sequence[str]) ->
 
 
 def _fitted(old: Sequence[str], there: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
-    """`new` indented as `there` is; lines that it has from `old` are those of the file, to the last
-    space.
-    """
+    """Indent `new` like `there`. Lines that it shares with `old` are the file's, to the last space."""
     same = all(mine.rstrip() == theirs.rstrip() for mine, theirs in zip(old, there, strict=True))
     lines = list(new) if same else reindent(old, there, new)
     for mark, start, end, first, last in difflib.SequenceMatcher(
@@ -79,7 +77,7 @@ def _fitted(old: Sequence[str], there: Sequence[str], new: Sequence[str]) -> tup
 
 
 def _trimmed(old: Sequence[str], new: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """Without blank lines that both have at their ends; then without those only `old` has."""
+    """Remove blank lines that both have at their ends, then those that only `old` has."""
     while old and not old[0].strip():
         new = new[1:] if new and not new[0].strip() else new
         old = old[1:]
@@ -102,11 +100,9 @@ def _find(file: Sequence[str], old: Sequence[str], normal: Callable[[str], str])
 
 
 def reindent(old: Sequence[str], there: Sequence[str], new: Sequence[str]) -> list[str]:
-    """`new`, written with `old`'s indentation, in the indentation of `there` (the same lines in the
-    file).
+    """Change `new` from `old`'s indentation to that of `there`, the same lines in the file.
 
-    Each indentation of `old` is mapped to the one the file has on that line; deeper ones keep what
-    they have more.
+    Each indentation of `old` is mapped to the file's; deeper ones keep the difference.
     """
     known: dict[str, str] = {}
     for mine, theirs in zip(old, there, strict=True):
@@ -133,8 +129,8 @@ def _indent(line: str) -> str:
 
 
 def nearest_lines(file: Sequence[str], old: Sequence[str]) -> tuple[int, int] | None:
-    """The lines (start, end) of `file` most like `old`, None when nothing is alike. For telling,
-    not for changing.
+    """Return the lines (start, end) of `file` most similar to `old`, None if nothing is similar.
+    For messages, not for changes.
     """
     want = [line.strip() for line in old if line.strip()]
     have = [line.strip() for line in file]
@@ -158,7 +154,9 @@ def _ratio(one: str, other: str) -> float:
 
 
 def _likeness(have: Sequence[str], want: Sequence[str]) -> Iterator[float]:
-    """For each line of `have` how many of its words one of `want` shares at best, from 0 to 1."""
+    """Yield for each line of `have` its best similarity (0 to 1) to a line of `want`, by common
+    words.
+    """
     words = [set(_WORD.findall(line)) for line in want]
     holding: dict[str, list[int]] = {}
     for number, theirs in enumerate(words):
@@ -241,7 +239,7 @@ class _Lines:
 
 
 def parse_patch(text: str) -> list[FilePatch]:
-    """The files of a patch in either form. Raises PatchError."""
+    """Return the files of a patch in either form. Raises PatchError."""
     text = _unfenced(text.replace("\r\n", "\n"))
     lines = _Lines(text.split("\n"))
     if lines.lines and not lines.lines[-1]:
@@ -260,7 +258,7 @@ def parse_patch(text: str) -> list[FilePatch]:
 
 
 def _unfenced(text: str) -> str:
-    """Without the Markdown fence around it, if there is one."""
+    """Remove a Markdown fence around the text."""
     found = re.search(r"^```\w*\n(.*?)^```\s*$", text, re.MULTILINE | re.DOTALL)
     return found.group(1) if found else text
 
@@ -322,8 +320,8 @@ def _marked_hunks(lines: _Lines) -> list[Hunk]:
 
 
 def _body(lines: _Lines, counts: tuple[int, int] | None = None) -> tuple[list[str], list[str]]:
-    """The lines of one hunk. With `counts` (old, new) as many as they say, if those are all hunk
-    lines.
+    """Return the lines of one hunk. With `counts` (old, new) as many as they say, if those are all
+    hunk lines.
     """
     start = lines.at
     if counts is not None:
@@ -450,7 +448,7 @@ def _git(lines: _Lines) -> list[FilePatch]:
 
 
 def _file(lines: _Lines) -> FilePatch:
-    """From its two lines of names on."""
+    """Parse a file from its two lines of names on."""
     old, new = _name(lines.next()[4:]), _name(lines.next()[4:])
     hunks = tuple(_hunks(lines))
     if old == "/dev/null":
@@ -463,7 +461,7 @@ def _file(lines: _Lines) -> FilePatch:
 
 
 def _name(text: str) -> str:
-    """A header's path: without the date diff puts after a tab, without a/ and b/."""
+    """Return a header's path without a date and without a/ and b/."""
     return unprefixed(text.split("\t")[0].strip())
 
 
@@ -486,7 +484,7 @@ def _hunks(lines: _Lines) -> list[Hunk]:
 
 
 def _last_new(lines: _Lines) -> bool:
-    """The newest `\\ No newline` mark stands after a line of the new file."""
+    """Return whether the newest `\ No newline` mark follows a line of the new file."""
     at = lines.at - 1
     while at > 0 and not lines.lines[at].startswith("\\"):
         at -= 1

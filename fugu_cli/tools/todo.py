@@ -40,7 +40,7 @@ class TodoArguments(ToolArguments):
 
 
 async def todo(given: TodoArguments, workspace: Workspace, say: Say) -> ToolResult:
-    """The call is the list; the answer says how it stands."""
+    """Set the list. The result summarises it."""
     stands = [views.TodoItem(item.text, item.status) for item in given.items]
     return ToolResult(text=f"The list stands: {views.todo_summary(stands)}.")
 

@@ -33,7 +33,7 @@ Describe = Callable[[str], str]
 
 
 def describe_from_prompts(name: str, **values: str) -> str:
-    """A tool's description: prompts/tools/NAME.md, its placeholders filled."""
+    """Return a tool's description: prompts/tools/NAME.md with its placeholders filled."""
     return prompts.fill(prompts.load(f"tools/{name}"), **values).strip()
 
 
@@ -77,7 +77,7 @@ class Toolbox:
             await self._more.settled(waits)
 
     def replaced(self, tool: AnyTool) -> Toolbox:
-        """The same with `tool` in the place of the one of its name."""
+        """Return a toolbox with `tool` in place of the one with its name."""
         other = copy(self)
         other._own = {**self._own, tool.name: tool}
         return other
@@ -90,19 +90,19 @@ class Toolbox:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All tools that agents may see."""
+        """The tools that agents may see."""
         return _shown_names(self._tools)
 
     def specs(
         self, wanted: Callable[[AnyTool], bool], *, brief: bool = False
     ) -> tuple[ToolSpec, ...]:
-        """Descriptions of the tools an agent may use; `brief`: without the arguments that small
-        models do not see.
-        """
+        """Return the tools' descriptions. `brief`: without arguments that small models do not see."""
         return tuple(self._spec(tool, brief) for tool in self._tools.values() if wanted(tool))
 
     def _spec(self, tool: AnyTool, brief: bool) -> ToolSpec:
-        """Made once: it is asked for before every model call, and a schema takes a millisecond."""
+        """Return a tool's description, made once: it is needed before every model call, and a
+        schema takes a millisecond.
+        """
         if tool.foreign is not None:
             return ToolSpec(
                 name=tool.name, description=tool.foreign.description, parameters=tool.foreign.schema
@@ -112,7 +112,7 @@ class Toolbox:
         return self._specs[tool.name, brief]
 
     def parse(self, call: Call) -> tuple[AnyTool | None, BaseModel | ToolResult]:
-        """The tool and its arguments, or a Result that names the fault and the expected form."""
+        """Return the tool and its arguments, or a ToolResult with the fault and the expected form."""
         tool = self._tools.get(call.tool)
         if tool is None:
             starting = self._more.starting() if self._more is not None else ()
@@ -181,7 +181,7 @@ def _unknown_arguments(given: Iterable[str], names: tuple[str, ...] | None) -> s
 
 
 def tool_spec(tool: AnyTool, description: str, *, brief: bool = False) -> ToolSpec:
-    """A tool as an agent sees it: no titles, nothing that is not needed."""
+    """Return a tool's description for agents: no titles, nothing unnecessary."""
     schema = tool.arguments.model_json_schema()
     fields = {
         name: field
@@ -204,7 +204,7 @@ def tool_spec(tool: AnyTool, description: str, *, brief: bool = False) -> ToolSp
 
 
 def _slim(field: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, object]:
-    """Without what no agent needs to be told; what it refers to in its place."""
+    """Return a field without unnecessary keys, with references resolved."""
     if "$ref" in field:
         shape = shapes[str(field["$ref"]).rpartition("/")[2]]
         return _slim(
@@ -222,9 +222,7 @@ def _slim(field: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, obje
 
 
 def _unquoted(given: Mapping[str, object], schema: Mapping[str, Any]) -> dict[str, object]:
-    """The arguments; a list or an object that came as JSON in a string, where the schema wants one,
-    as what it is.
-    """
+    """Parse lists and objects that came as JSON strings although the schema wants them as values."""
     shapes = schema.get("properties")
     fields = shapes if isinstance(shapes, dict) else {}
     return {name: _parsed_json(value, fields.get(name)) for name, value in given.items()}
@@ -250,7 +248,7 @@ def _fields(tool: AnyTool) -> tuple[str, ...]:
 
 
 def _form(tool: AnyTool) -> str:
-    """`path, content?`: what a tool takes, a question mark after what may be left out."""
+    """Return a tool's arguments as in `path, content?`, with a question mark for optional ones."""
     schema = tool.arguments.model_json_schema()
     required = schema.get("required", [])
     names = schema.get("properties", {})

@@ -76,8 +76,8 @@ class WebPage:
 
 
 def web_fetch(rules: Sequence[str], bounds: FetchLimits = FetchLimits()) -> Tool[WebFetchArguments]:
-    """The tool under the user's `allow` and `ask` rules: a host of this machine or its network must
-    stand in one.
+    """Return the tool under the user's `allow` and `ask` rules. A local host must be named in one
+    of them.
     """
 
     async def run(given: WebFetchArguments, workspace: Workspace, say: Say) -> ToolResult:
@@ -124,7 +124,7 @@ def _shown(page: WebPage, text: str, offset: int) -> ToolResult:
 
 
 async def _fetched(url: str, rules: Sequence[str], bounds: FetchLimits) -> WebPage:
-    """The page at the end of redirects on the same host. Raises FetchRefused."""
+    """Return the page at the end of redirects on the same host. Raises FetchRefused."""
     import httpx
 
     for _ in range(HOPS):
@@ -187,7 +187,7 @@ async def _addresses(place: rule_matching.WebAddress) -> list[str]:
 
 
 def is_public_address(text: str) -> bool:
-    """Anybody's address of the internet, also as seen through the ways IPv6 wraps IPv4."""
+    """Return whether it is a public internet address, also inside IPv6's wrappings of IPv4."""
     address = ipaddress.ip_address(text.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
         inside = (
@@ -205,8 +205,8 @@ def is_public_address(text: str) -> bool:
 
 
 def _client(bounds: FetchLimits, place: rule_matching.WebAddress) -> httpx.AsyncClient:
-    """One that follows nothing by itself and uses no proxy; certificates are those the system or
-    the user trusts.
+    """Return a client that follows no redirects and uses no proxy. It trusts the system's and the
+    user's certificates.
     """
     import httpx
 
@@ -226,8 +226,8 @@ async def _answer(
     addresses: Sequence[str],
     largest: int,
 ) -> WebPage | str:
-    """The page, or where it redirects to. Asks the addresses in order until one can be connected
-    to.
+    """Return the page, or the address of a redirect. Tries the addresses in order until one
+    connects.
     """
     import httpx
 
@@ -250,8 +250,9 @@ async def _answer(
 
 
 def _unpacking(url: str, packed: str) -> Callable[[bytes, int], bytes]:
-    """Makes of a piece what it was before it was packed, so many bytes at most: a small page may
-    unpack to any size. Raises FetchRefused."""
+    """Return a function that unpacks a piece to a limited number of bytes, since a small page may
+    unpack to any size. Raises FetchRefused.
+    """
     if packed.strip().lower() in {"", "identity"}:
         return lambda piece, most: piece[:most]
     if packed.strip().lower() not in PACKED:

@@ -84,7 +84,7 @@ class _Refused(Exception):
 def web_search(
     engine: SearchEngine, transport: httpx.AsyncBaseTransport | None = None
 ) -> Tool[WebSearchArguments]:
-    """The tool over one engine."""
+    """Return the tool for one engine."""
 
     async def run(given: WebSearchArguments, workspace: Workspace, say: Say) -> ToolResult:
         try:
@@ -122,7 +122,7 @@ def _line(text: str) -> str:
 def _request(
     engine: SearchEngine, query: str
 ) -> tuple[str, str, dict[str, str], dict[str, Any] | None]:
-    """Method, address, headers and body. Raises nothing."""
+    """Return method, address, headers and body."""
     import httpx
 
     bearer = {"Authorization": f"Bearer {engine.key}"} if engine.key else {}
@@ -173,7 +173,7 @@ def _request(
 async def _asked(
     engine: SearchEngine, query: str, transport: httpx.AsyncBaseTransport | None
 ) -> dict[str, Any]:
-    """The engine's JSON. Raises _Refused."""
+    """Return the engine's JSON. Raises _Refused."""
     import httpx
 
     method, address, headers, body = _request(engine, query)
@@ -218,7 +218,7 @@ def _fault(engine: SearchEngine, status: int, found: object) -> str:
 
 
 def _read(engine: SearchEngine, found: dict[str, Any]) -> _Found:
-    """The engine's answer. Raises _Refused for one that has another form."""
+    """Parse the engine's answer. Raises _Refused for an unknown form."""
     try:
         match engine.kind:
             case "responses":

@@ -116,27 +116,26 @@ class ReadTracker:
         self._digests: dict[Path, bytes] = {}
 
     def note(self, path: Path, data: bytes) -> None:
-        """The agent knows that `path` holds `data`."""
+        """Note that the agent knows the content `data` of `path`."""
         self._digests[path] = _digest(data)
 
     def note_file(self, path: Path) -> None:
-        """The agent knows (a part of) what `path` holds now; for files too large to hold in
-        memory.
+        """Note that the agent knows a part of the present content of `path`; for files too large
+        for memory.
         """
         with path.open("rb") as file:
             self._digests[path] = hashlib.file_digest(file, "sha256").digest()
 
     def recall(self, path: Path, at: float) -> None:
-        """The agent saw or wrote `path` at `at` (seconds since the epoch), in a process that is
-        gone.
+        """Note that the agent saw or wrote `path` at `at` (epoch seconds), in an earlier process.
 
-        Counts only when the file was not written since.
+        Ignored if the file was written since.
         """
         if path_exists(path) and path.is_file() and path.stat().st_mtime <= at:
             self.note_file(path)
 
     def refresh(self, path: Path) -> None:
-        """fugu itself has put `path` to another state: known files stay known."""
+        """Keep a known file known after fugu itself changed it."""
         if path in self._digests:
             if path.is_file():
                 self._digests[path] = _digest(path.read_bytes())
@@ -144,7 +143,7 @@ class ReadTracker:
                 del self._digests[path]
 
     def knows(self, path: Path) -> bool:
-        """`path` was read or written in this process."""
+        """Return whether `path` was read or written in this process."""
         return path in self._digests
 
     def has_changed(self, path: Path, data: bytes) -> bool:
@@ -296,7 +295,7 @@ class Workspace:
 
     @property
     def in_git(self) -> bool:
-        """Snapshots can be taken."""
+        """Whether snapshots can be taken."""
         return self.history.snapshots is not None
 
     async def patch(self, a: str, b: str, *, whole: bool = False) -> bytes:
@@ -307,13 +306,15 @@ class Workspace:
         return self.shown(await self.history.patch(a, b, whole=whole))
 
     def shown(self, diff: bytes) -> bytes:
-        """A diff without secrets."""
+        """Mask secrets in a diff."""
         return self.mask(diff.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
     def whole_secrets(self, text: str, limit: int = tools_result.OUTPUT_LIMIT) -> str:
-        """A text that is to be cut to `limit` characters, without secrets: one that the cut takes
-        apart would not be recognised in what is left of it. Use clip for the cut: it tears no
-        mark."""
+        """Mask secrets in a text that will be cut to `limit` characters.
+
+        A secret that the cut splits would not be recognised afterwards. Use `truncate` for the cut:
+        it splits no mark.
+        """
         return text if len(text) <= limit else self.mask(text)
 
     async def observe(
@@ -370,13 +371,13 @@ class Workspace:
         return min(most, max(self.window * CHARACTERS_PER_TOKEN // 8, SHORTEST_OUTPUT))
 
     def read_only(self) -> Workspace:
-        """The same folder for a command that only reads: it cannot write the repository."""
+        """Return the workspace for a command that only reads: it cannot write the repository."""
         copied = copy.copy(self)
         copied.reads_only = True
         return copied
 
     async def take_back(self, made: FileEffects) -> Restored:
-        """`FileHistory.take_back`; files that were known stay known."""
+        """Take changes back like `FileHistory.take_back`. Known files stay known."""
         restored = await self.history.take_back(made)
         for path in restored.paths:
             self.seen.refresh(Path(os.path.realpath(self.root / paths.unquoted_path(path))))
@@ -461,7 +462,7 @@ def recall_reads(workspace: Workspace, records: Iterable[Recorded]) -> None:
 
 
 def _touched(event: ToolRan) -> list[str]:
-    """Names of the files a call read or wrote."""
+    """Return the files that a call read or wrote."""
     given = arguments_of(event.call)
     named = [change.path for change in event.changes]
     if (

@@ -35,9 +35,7 @@ DIFF = 20_000
 
 
 async def make_worktree(workspace: Workspace, tree: str, folder: Path) -> Workspace:
-    """The worktree at `folder` holding `tree`; one that is there already is taken as it is. Raises
-    StorageError.
-    """
+    """Make the worktree of `tree` at `folder`, or use the one that exists. Raises StorageError."""
     root = folder / "tree"
     if not worktree_exists(folder):
         shutil.rmtree(folder, ignore_errors=True)
@@ -56,7 +54,7 @@ async def make_worktree(workspace: Workspace, tree: str, folder: Path) -> Worksp
 
 
 def worktree_exists(folder: Path) -> bool:
-    """The worktree was made, and nobody removed it."""
+    """Return whether the worktree exists and is complete."""
     return (folder / "made").exists() and (folder / "tree" / ".git" / "HEAD").exists()
 
 
@@ -94,7 +92,7 @@ async def _fill(workspace: Workspace, tree: str, root: Path) -> None:
 
 
 async def _nested(root: Path) -> list[str]:
-    """The repositories inside this one and large files, taken out of the copy: the tree only names
+    """Remove nested repositories and large files from the copy's index, since the tree only names
     them.
     """
     entries = (await _git(root, "ls-files", "-s", "-z")).split("\0")
@@ -125,8 +123,8 @@ def _rules(root: Path, repository: Repository) -> list[str]:
 
 
 def _inside(rule: str, folders: Sequence[str]) -> str:
-    """A rule as it reads in the innermost of these folders, "" where it says nothing about what is
-    in there.
+    """Return an ignore rule as it reads in the innermost folder, "" if it says nothing about files
+    there.
     """
     no, body = ("!", rule[1:]) if rule.startswith("!") else ("", rule)
     if not body.strip() or body.startswith("#"):
@@ -197,6 +195,6 @@ async def apply_changes(
 
 
 def remove_worktree(folder: Path) -> None:
-    """The worktree is not needed any more; what was done in it is in the log and the store."""
+    """Remove the worktree. Its work is in the log and the store."""
     with contextlib.suppress(OSError):
         shutil.rmtree(folder)
