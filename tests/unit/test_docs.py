@@ -219,7 +219,7 @@ def test_the_tools_page_lists_every_tool_that_agents_are_told_of() -> None:
     listed = set(re.findall(r"\w+", page[page.index("    read,") : page.index("A Worker has")]))
     assert {
         path.stem for path in (ROOT / "prompts" / "tools").glob("*.md")
-    } - listed == policy.HIDDEN_TOOLS
+    } - listed == policy.INTERNAL_TOOLS
 
 
 def test_what_is_told_to_be_installed_is_what_the_package_asks_for() -> None:

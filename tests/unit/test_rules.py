@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from fugu_cli.extensions.skills import Skill
 from fugu_cli.messages import Call
-from fugu_cli.safety.policy import HIDDEN_TOOLS, Rules, judge, rule_matching
+from fugu_cli.safety.policy import INTERNAL_TOOLS, Rules, judge, rule_matching
 from fugu_cli.tools.web_search import SearchEngine
 from fugu_cli.wiring import build_toolbox
 
@@ -123,4 +123,4 @@ def test_every_tool_is_known_to_rules_by_its_name() -> None:
     box = build_toolbox(
         None, (skill,), ("web_fetch", "web_search"), (), SearchEngine("searxng", "http://localhost")
     )
-    assert {*box.names} | HIDDEN_TOOLS == rule_matching.TOOLS
+    assert {*box.names} | INTERNAL_TOOLS == rule_matching.TOOLS
