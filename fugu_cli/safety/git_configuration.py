@@ -81,7 +81,7 @@ def _is_include(name: str) -> bool:
 
 
 def is_bare_repository(folder: Path) -> bool:
-    """Whether git may take the folder for a git folder. One with `commondir` keeps the rest
+    """Return whether git may take the folder for a git folder. One with `commondir` keeps the rest
     elsewhere.
     """
     marks = ("commondir", *(GIT_MARKS - {"HEAD"}))

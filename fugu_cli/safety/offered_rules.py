@@ -45,8 +45,8 @@ _NEEDS_SUBCOMMAND = frozenset({"make", "git", *RUNNERS})
 
 
 def offered_rule(call: Call, judgement: policy.Judgement, rules: policy.Rules, root: Path) -> str:
-    """The rule to remember a yes to this call as. "" where a yes holds for this very call alone, or
-    only once.
+    """Return the rule that remembers a yes to this call. "" if the yes holds for this very call
+    alone, or only once.
     """
     if judgement.every_time:
         return ""
@@ -68,7 +68,7 @@ def offered_rule(call: Call, judgement: policy.Judgement, rules: policy.Rules, r
 
 
 def is_allowed_by(call: Call, rule: str, rules: policy.Rules, root: Path) -> bool:
-    """The user's rules and this one more allow the call."""
+    """Return whether the user's rules and this one allow the call."""
     if rule_matching.pattern_fault(rule):
         return False
     more = rules.model_copy(update={"allow": (*rules.allow, rule)})
@@ -90,8 +90,8 @@ def _command_rule(text: str, root: Path) -> str:
 
 
 def _leading(command: Command, root: Path) -> list[str]:
-    """The program, and the subcommand where there is one; nothing for a program that runs whatever
-    it is given.
+    """Return the program with its subcommand if there is one; nothing for a program that runs
+    whatever it is given.
     """
     name, words = command.name, command.words
     if name in _OPEN or not _fits(words[0], _PLAIN):
@@ -112,8 +112,8 @@ def _fits(word: Word, pattern: re.Pattern[str]) -> bool:
 
 
 def _folder_rule(names: Sequence[str], root: Path) -> str:
-    """`edit(src/**)`: the folder that holds all of these files; for a file in the root itself that
-    file alone.
+    """Return a rule like `edit(src/**)` for the folder that holds all files; for a file in the root
+    that file alone.
     """
     found = [locate(name, root) for name in names]
     files = [path for path in found if isinstance(path, Path) and inside(path, root)]

@@ -68,7 +68,7 @@ class ContentFingerprint:
         return ContentFingerprint(self.lines | other.lines, self.words | other.words)
 
     def within(self, line: str) -> bool:
-        """The line holds a piece of it."""
+        """Return whether the line contains a piece of the content."""
         if line.strip() in self.lines:
             return True
         if any(word in self.words for word in WORD.findall(line)):
@@ -79,7 +79,7 @@ class ContentFingerprint:
 
 
 def fingerprint_of(text: str) -> ContentFingerprint:
-    """The pieces of a text by which it is known again."""
+    """Return the pieces of a text by which it is recognised."""
     lines = frozenset(
         line for part in text.splitlines() if len(line := part.strip()) >= SHORTEST_LINE
     )
@@ -109,20 +109,23 @@ class Denials:
         """
 
     def of(self, agent: str) -> tuple[str, ...]:
-        """The patterns that hold for an agent."""
+        """Return the patterns that hold for an agent."""
         return tuple(
             glob for glob, agents in self._rules.items() if agent in agents or EVERYBODY in agents
         )
 
     def covers(self, agent: str, other: str) -> bool:
-        """Whatever is kept from `other` is kept from `agent` too: it can have told nothing of
-        it.
+        """Return whether everything kept from `other` is also kept from `agent`, so that `agent`
+        cannot have told it.
         """
         return set(self.of(other)) <= set(self.of(agent))
 
     def denied(self, agent: str, path: str, copy: Path | None = None) -> bool:
-        """The path, or what it links to, is kept from the agent. Relative paths are meant from the
-        root; where the agent works in a copy of the repository, from that as well."""
+        """Return whether the path, or what it links to, is kept from the agent.
+
+        Relative paths start at the root, and at `copy` if the agent works in a copy of the
+        repository.
+        """
         tops = [self.root] if copy is None else [self.root, Path(os.path.realpath(copy))]
         ways = [
             (top, way(top / path)) for top in tops for way in (os.path.normpath, os.path.realpath)
@@ -131,21 +134,21 @@ class Denials:
         return any(form is not None and self._matches(agent, form) for form in forms)
 
     def files(self, agent: str) -> list[str]:
-        """The files that are kept from the agent now, relative to the root."""
+        """Return the files that are kept from the agent now, relative to the root."""
         return (
             [path for path in self._all() if self._matches(agent, path)] if self.of(agent) else []
         )
 
     def mentioned(self, agent: str, text: str) -> bool:
-        """The text names a file that is kept from the agent, or the folder that a pattern is
-        about.
+        """Return whether the text names a file that is kept from the agent, or the folder of a
+        pattern.
         """
         folders = [glob.split("*")[0].rstrip("/") for glob in self.of(agent)]
         names = {*self.files(agent), *(folder for folder in folders if folder)}
         return any(re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text) for name in names)
 
     def traces(self, agent: str) -> ContentFingerprint:
-        """What gives the content of those files away."""
+        """Return what would give away the content of those files."""
         found = ContentFingerprint()
         for path in self.files(agent):
             found |= self._traces(self.root / path)
@@ -185,7 +188,9 @@ class Denials:
             yield from ((place / name).as_posix() for name in names)
 
     def _traces(self, path: Path) -> ContentFingerprint:
-        """Of one file, read again when it has changed; what it held before is still known."""
+        """Return the pieces of one file. It is read again when it changes; its earlier pieces stay
+        known.
+        """
         try:
             state = path.stat()
             if state.st_size > LARGEST:
@@ -289,8 +294,10 @@ NAMES_ONLY = frozenset({"glob", "list"})
 
 
 def visible_events(events: Sequence[Event], agent: str, denials: Denials | None) -> Sequence[Event]:
-    """`events` as the agent may know them: as many, in the same order. They are all facts of a log:
-    what is withheld depends on what came before."""
+    """Return the events as the agent may see them: as many, in the same order.
+
+    They must be all events of a log, because what is withheld depends on what came before.
+    """
     if denials is None or not denials.of(agent):
         return events
     reader = _Reader(agent, denials)
@@ -298,7 +305,7 @@ def visible_events(events: Sequence[Event], agent: str, denials: Denials | None)
 
 
 def withheld_texts(events: Sequence[Event], agent: str, denials: Denials) -> list[str]:
-    """The words that `visible` takes out."""
+    """Return the texts that `visible_events` removes."""
     pairs = zip(events, visible_events(events, agent, denials), strict=True)
     return [text for before, after in pairs if before != after for text in _texts(before)]
 
@@ -306,8 +313,8 @@ def withheld_texts(events: Sequence[Event], agent: str, denials: Denials) -> lis
 def disclosure_check(
     events: Sequence[Event], agent: str, denials: Denials
 ) -> Callable[[str], bool]:
-    """Whether a line gives away a denied file, or what was said by somebody who could have known
-    it.
+    """Return a function that says whether a line gives away a denied file, or words of somebody who
+    could have known it.
     """
     known = denials.traces(agent)
     told = frozenset(
@@ -336,7 +343,9 @@ def disclosure_check(
 
 
 def _first_of(lines: Sequence[str], piece: str) -> bool:
-    """One of these sorted lines begins with it: what is clipped ends in the middle of a line."""
+    """Return whether one of these sorted lines begins with the piece: cut text ends in the middle
+    of a line.
+    """
     place = bisect_left(lines, piece)
     return place < len(lines) and lines[place].startswith(piece)
 
@@ -348,8 +357,10 @@ def call_refusal(
     denials: Denials | None,
     here: Path | None = None,
 ) -> str:
-    """Why the agent must not make this call; "" when it may be judged like any other. `here`: the
-    copy of the repository that it works in, where it does in one."""
+    """Return why the agent must not make this call, "" if it may be judged like any other.
+
+    `here` is the copy of the repository that the agent works in, if there is one.
+    """
     if denials is None or not denials.of(agent):
         return ""
     foreign = call.tool.startswith(MCP)
@@ -370,7 +381,7 @@ def call_refusal(
 
 
 def paths_in_call(call: Call) -> list[str]:
-    """The paths a call names in its arguments."""
+    """Return the paths in a call's arguments."""
     try:
         given = parse_json(call.arguments or "{}")
     except ValueError:
@@ -413,7 +424,7 @@ class _Reader:
                 return self._spoken(event)
 
     def _spoken(self, event: Event) -> Event:
-        """Words about what happened, in somebody else's mouth."""
+        """Withhold another agent's words about what happened."""
         match event:
             case Compacted() if self._told(event.agent):
                 return event.model_copy(update={"summary": WITHHELD})
@@ -431,7 +442,7 @@ class _Reader:
                 return event
 
     def _told(self, author: str) -> bool:
-        """The author could have known such content when this was said."""
+        """Return whether the author could have known such content at that time."""
         return self._shown and not self._denials.covers(author, self._agent)
 
     def _replied(self, event: Replied) -> Event:
@@ -457,7 +468,7 @@ class _Reader:
         return event.model_copy(update={"output": WITHHELD, "media": ()})
 
     def _touches(self, event: ToolRan) -> bool:
-        """The tool may have shown such a file, or a file that was made from one."""
+        """Return whether the tool may have shown such a file, or a file made from one."""
         if event.call.tool in NAMES_ONLY:
             return False
         if self._disguised(event):
@@ -472,8 +483,8 @@ class _Reader:
         )
 
     def _disguised(self, event: ToolRan) -> bool:
-        """A command of somebody who may read such files, which could show one in other words than
-        its own.
+        """Return whether a command of an agent that may read such files could have shown one in
+        other words.
         """
         if event.call.tool not in COMMANDS or self._denials.covers(
             self._agents.get(event.turn, ""), self._agent
@@ -490,7 +501,7 @@ def _bare(call: Call) -> Call:
 
 
 def _texts(event: Event) -> list[str]:
-    """The words of a fact."""
+    """Return the texts of an event."""
     match event:
         case Replied():
             return [

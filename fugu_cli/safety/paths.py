@@ -63,10 +63,11 @@ class PathFault(Value):
 
 
 def quoted_path(path: str) -> str:
-    """`path` as text that is valid anywhere: a name that is not UTF-8, or holds control characters,
+    """Return `path` as text that is valid anywhere: names with control characters or outside UTF-8
     in git's quotes.
 
-    `path` is as the os module gives it (surrogates for foreign bytes). `actual` is the way back.
+    `path` is as the os module gives it (surrogates for foreign bytes). `unquoted_path` reverses
+    this.
     """
     raw = os.fsencode(path)
     try:
@@ -84,7 +85,7 @@ def _quoted(raw: bytes) -> str:
 
 
 def unquoted_path(text: str) -> str:
-    """The path that `shown` shows as `text`; any other text is a path already."""
+    """Return the path that `quoted_path` shows as `text`; other text is a path already."""
     if len(text) < 2 or not (text.startswith('"') and text.endswith('"')):
         return text
     inner = text[1:-1].encode("utf-8", "surrogateescape")
@@ -97,10 +98,9 @@ def unquoted_path(text: str) -> str:
 
 
 def locate(text: str, root: Path, base: Path | None = None) -> Path | PathFault:
-    """Where `text` leads, all links followed; relative to `base` (default `root`), `~` being the
-    user's home.
+    """Resolve `text` with all links; relative to `base` (default `root`), `~` is the user's home.
 
-    A name that is there only in the other form of Unicode (`é` as one character or two) is that
+    A name that exists only in the other form of Unicode (`é` as one character or two) means that
     one.
     """
     path = unquoted_path(text)
@@ -122,7 +122,7 @@ def locate(text: str, root: Path, base: Path | None = None) -> Path | PathFault:
 
 
 def expand_home(path: str | Path) -> Path:
-    """`~` and `~NAME` as homes; a path as it is written where the system knows no such user."""
+    """Expand `~` and `~NAME`; a path with an unknown user stays as it is."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -130,8 +130,8 @@ def expand_home(path: str | Path) -> Path:
 
 
 def real_path(path: str | Path) -> Path:
-    """`path` with all links followed; as it is written where one may not be read (another
-    process's, in /proc).
+    """Resolve all links; a path with an unreadable link (another process's, in /proc) is only made
+    absolute.
     """
     try:
         return Path(os.path.realpath(path))
@@ -140,13 +140,13 @@ def real_path(path: str | Path) -> Path:
 
 
 def inside(path: Path, root: Path) -> bool:
-    """`path` is `root` or below it. Both resolved."""
+    """Return whether `path` is `root` or below it. Both must be resolved."""
     return path == root or root in path.parents
 
 
 def search_path_outside(root: Path) -> str:
-    """PATH without folders in `root` and relative ones: what fugu itself runs is nothing a
-    repository brought.
+    """Return PATH without relative folders and folders in `root`, so that fugu runs nothing from a
+    repository.
     """
     kept = (entry for entry in os.get_exec_path() if entry.startswith("/"))
     return os.pathsep.join(
@@ -155,25 +155,25 @@ def search_path_outside(root: Path) -> str:
 
 
 def path_exists(path: Path) -> bool:
-    """Something is at `path`, as far as one can tell: not where nobody may look, nor under a name
-    too long for any.
+    """Return whether something exists at `path`. False if that cannot be told, or the name is too
+    long.
     """
     return os.path.exists(path)  # noqa: PTH110 - pathlib's raises for both
 
 
 def is_file(path: Path) -> bool:
-    """A file, or a link to one, as far as one can tell."""
+    """Return whether it is a file or a link to one. False if that cannot be told."""
     return os.path.isfile(path)  # noqa: PTH113 - pathlib's raises where a link leads to what may not be looked into
 
 
 def is_folder(path: Path) -> bool:
-    """A folder, or a link to one, as far as one can tell."""
+    """Return whether it is a folder or a link to one. False if that cannot be told."""
     return os.path.isdir(path)  # noqa: PTH112 - as above
 
 
 def protected_reason(path: Path, root: Path, *, writes: bool) -> str:
-    """Why touching `path` needs a yes every time, "" when it does not. Letter case does not hide a
-    name.
+    """Return why touching `path` needs a yes every time, "" if it does not. Letter case does not
+    matter.
     """
     if not inside(path, root):
         return OUTSIDE
@@ -188,8 +188,8 @@ def protected_reason(path: Path, root: Path, *, writes: bool) -> str:
 
 
 def _in_git_folder(path: Path, root: Path) -> bool:
-    """It lies in a git folder that is not called `.git`, a bare repository, or would make its
-    folder one.
+    """Return whether the path lies in a git folder of another name (a bare repository), or would
+    complete one.
     """
     below = path
     while below != root:
@@ -203,7 +203,7 @@ def _in_git_folder(path: Path, root: Path) -> bool:
 
 
 def is_secret(name: str) -> bool:
-    """A file name that usually holds keys or passwords."""
+    """Return whether such a file usually holds keys or passwords."""
     low = name.casefold()
     return _any(low, SECRETS) and not _any(low, NOT_SECRETS)
 

@@ -34,7 +34,7 @@ _PROC = Path("/proc")
 
 
 def processes_of_call(mark: str, leader: int) -> set[int]:
-    """Ids of living processes that belong to the call `mark`, whose first process is (or was)
+    """Return the ids of living processes of the call `mark`, whose first process is or was
     `leader`.
     """
     if not _PROC.is_dir():
@@ -62,7 +62,7 @@ def processes_of_call(mark: str, leader: int) -> set[int]:
 
 
 def _read(path: Path) -> bytes:
-    """Nothing when the process has ended, or its environment is somebody else's."""
+    """Read a file, b"" if the process has ended or belongs to somebody else."""
     try:
         return path.read_bytes()
     except OSError:
@@ -81,7 +81,7 @@ def _signal(mark: str, leader: int, number: signal.Signals) -> int:
 
 
 def _group(leader: int, number: int) -> bool:
-    """Signal a whole group; whether there is one."""
+    """Signal a whole group. Return whether it exists."""
     try:
         os.killpg(leader, number)
     except (ProcessLookupError, PermissionError):
@@ -170,9 +170,7 @@ class LaunchedProcess:
             return  # it has just ended
 
     def _heard(self) -> int:
-        """What the launcher says in the end: how many processes had been left. 0 when it was
-        killed.
-        """
+        """Read the launcher's last message: the number of processes left, 0 if it was killed."""
         try:
             said = self._control.recv(64).split()
         except OSError:
@@ -228,10 +226,10 @@ async def start_process(
 async def start_launcher(
     ours: socket.socket, words: Sequence[str], **options: Any
 ) -> asyncio.subprocess.Process:
-    """A launcher's process, controlled by `ours`. Raises OSError.
+    """Start a launcher that is controlled by `ours`. Raises OSError.
 
-    Cancelled meanwhile, it is told to end when it is there: asyncio would kill it, and leave its
-    command running.
+    If cancelled meanwhile, the launcher is told to end once it exists: asyncio would kill it and
+    leave its command running.
     """
     making = asyncio.ensure_future(asyncio.create_subprocess_exec(*words, **options))
     try:

@@ -35,5 +35,5 @@ _SPEAKS = re.compile(
 
 
 def mark_injection(output: str) -> str:
-    """The output, under a line that says what it is when it speaks to the model."""
+    """Return the output, with a warning line above it if it addresses the model."""
     return f"{INJECTION_MARK}\n{output}" if _SPEAKS.search(output) is not None else output

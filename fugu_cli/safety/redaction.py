@@ -190,7 +190,7 @@ class SecretScanner:
     def masked(
         self, text: str, mark: Callable[[str], str], start: int = 0, *, forms: bool = True
     ) -> str:
-        """`text` from `start` on, with `mark(secret)` for each secret in it."""
+        """Return `text` from `start` on, with `mark(secret)` in place of each secret."""
         told, at = list[str](), start
         for span in self.spans(text, start, forms=forms):
             told += text[at : span.start], self._shown(text, span, mark)
@@ -198,8 +198,8 @@ class SecretScanner:
         return "".join([*told, text[at:]])
 
     def settled(self, text: str, start: int, mark: Callable[[str], str]) -> tuple[str, str]:
-        """Of a text that goes on, from `start`: what can be told now, masked, and what may be a
-        part of a secret.
+        """Split a growing text from `start` on into the masked part that is certain, and the part
+        that may belong to a secret.
         """
         told, at = "", start
         for span in self.spans(text, start):
@@ -234,8 +234,8 @@ class SecretScanner:
         return found.end()
 
     def _growing(self, text: str, start: int) -> int:
-        """The first place, not before `start`, where something begins that may be a secret if the
-        text goes on.
+        """Return the first place, at `start` or later, where a secret may begin if the text goes
+        on.
         """
         found = len(text)
         for form in self._forms:
@@ -273,7 +273,7 @@ class SecretScanner:
 
 
 def has_secret(text: str) -> bool:
-    """Something in it has the form of a key, or is a password in an address."""
+    """Return whether a part has the form of a key, or is a password in an address."""
     keys = any(not MARK.fullmatch(text, span.start, span.end) for span in _KEYS.spans(text))
     return keys or any(form.pattern.search(text) for form in _FORMS if form.literals == (_ADDRESS,))
 
@@ -282,8 +282,8 @@ _KEYS = SecretScanner()
 
 
 def mark_for(value: str) -> str:
-    """The same for the same secret, so that an agent can tell two apart; 16 bits of a hash give no
-    key away.
+    """Return the mark of a secret, the same for the same secret, so that an agent can tell two
+    apart. 16 bits of a hash give no key away.
     """
     return f"[secret {hashlib.sha256(value.encode('utf-8', 'surrogatepass')).hexdigest()[:4]}]"
 
@@ -333,7 +333,7 @@ class Redactor:
         self._made: dict[tuple[str, str], str] = {}
 
     def add(self, values: Mapping[str, str]) -> None:
-        """More known values, by names that say that they are secrets."""
+        """Add known values, under names that say that they are secrets."""
         self._values.update(
             part for name, value in values.items() for part in secrets_of(name, value)
         )
@@ -344,7 +344,7 @@ class Redactor:
         return self._now().masked(text, self._mark)
 
     def fact(self, fact: Fact) -> Fact:
-        """The fact without secrets; itself where it holds none."""
+        """Mask the secrets in an event. Returns the event itself if it has none."""
         return self._without(self._now(), fact)
 
     def live(self, live: Live) -> list[Live]:
@@ -387,9 +387,11 @@ class Redactor:
         ]
 
     def original(self, call: Call, *, others: bool = True) -> Call:
-        """A recorded call as its agent made it; itself where this process has masked nothing in it.
-        `others`: also as another call was made that is recorded with the same arguments, which fugu
-        makes again as evidence."""
+        """Return a recorded call as its agent made it; itself if this process masked nothing in it.
+
+        `others`: another call with the same recorded arguments may stand in, for calls that fugu
+        repeats as evidence.
+        """
         made = self._made.get((call.id, call.arguments))
         made = self._made.get(("", call.arguments)) if made is None and others else made
         return call if made is None else call.model_copy(update={"arguments": made})
@@ -415,7 +417,7 @@ class Redactor:
         return made
 
     def _now(self) -> SecretScanner:
-        """With the values that are known now, also as JSON writes them."""
+        """Return the scanner for the values known now, also in the form that JSON writes them."""
         stamps = tuple(self._files.look()) if self._files is not None else ()
         if self._stamps != stamps:
             for value in {value for path, *_ in stamps for value in in_file(Path(path))}:
@@ -445,7 +447,7 @@ class Redactor:
 def _masked_model(
     value: Fact, masked: Callable[[str], str], arguments: Callable[[Call], str]
 ) -> Fact:
-    """The same with `masked` texts and `arguments` of calls; itself where nothing changes."""
+    """Return the value with masked texts and arguments; itself if nothing changes."""
     changed = {}
     for name in type(value).model_fields:
         if name in UNREDACTED_FIELDS:
@@ -475,7 +477,7 @@ def _masked_value(
 
 
 def _masked_arguments(arguments: str, masked: Callable[[str], str]) -> str:
-    """A call's arguments without known values. A key that an agent made up for a test is left
+    """Mask known values in a call's arguments. A key that an agent made up for a test is left
     alone.
     """
     found = _in_strings(arguments, masked)
@@ -484,7 +486,7 @@ def _masked_arguments(arguments: str, masked: Callable[[str], str]) -> str:
 
 
 def _in_strings(arguments: str, changed: Callable[[str], str]) -> str:
-    """A call's arguments, each text in them `changed`."""
+    """Apply `changed` to each text in a call's arguments."""
 
     def part(found: re.Match[str]) -> str:
         written = found.group()
@@ -499,7 +501,7 @@ def _in_strings(arguments: str, changed: Callable[[str], str]) -> str:
 
 
 def restore_marks(arguments: str, value: Callable[[str], str]) -> str:
-    """A call's arguments with `value(mark)` for every mark in their texts."""
+    """Replace every mark in a call's arguments by `value(mark)`."""
     return _in_strings(arguments, lambda text: MARK.sub(lambda one: value(one.group()), text))
 
 

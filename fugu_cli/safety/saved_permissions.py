@@ -23,14 +23,15 @@ HEAD = "# Calls in {root} that need no question. Remove a line to be asked again
 
 
 def permissions_file(data: Path, root: Path) -> Path:
-    """The project's file, which need not exist."""
+    """Return the project's file, which need not exist."""
     return data / "permissions" / f"{store.session_folder(data, root).name}.toml"
 
 
 def rule_for(call: Call, judgement: policy.Judgement) -> str:
-    """The narrowest rule that covers this call: its tool and its very target, as policy judged it.
-    One whose path is no UTF-8 cannot be written down: the rule then names another, and allows
-    nothing."""
+    """Return the narrowest rule for this call: its tool and exact target, as policy judged it.
+
+    A path outside UTF-8 cannot be written down: the rule then names another and allows nothing.
+    """
     if not judgement.target.startswith(f"{call.tool}("):
         return call.tool
     return log.as_written(
@@ -39,7 +40,7 @@ def rule_for(call: Call, judgement: policy.Judgement) -> str:
 
 
 def load_rules(data: Path, root: Path) -> tuple[str, ...]:
-    """The rules of a project. Raises ConfigError for a file that is not one."""
+    """Return the rules of a project. Raises ConfigError for an invalid file."""
     path = permissions_file(data, root)
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8")).get("allow", [])
@@ -86,5 +87,5 @@ def add_rule(data: Path, root: Path, new: str) -> None:
 
 
 def _quoted(text: str) -> str:
-    """A TOML string, on one line: a folder or a command may hold anything."""
+    """Return a TOML string on one line. A folder or command may hold any character."""
     return json.dumps(log.as_written(text), ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -71,11 +71,11 @@ def secrets_of(name: str, value: str) -> set[str]:
 
 
 def is_word(value: str, name: str = "") -> bool:
-    """The value of the variable `name` is no secret: it stands in ordinary text as well, and masks
-    would hide that.
+    """Return whether the value of the variable `name` is too ordinary to be masked: masks would
+    hide it in normal text.
 
-    It is shorter than SHORTEST; or it is one word in small letters, in capitals or capitalised, or
-    has no letters at all, and is shorter than LONG; or it only repeats words of the name.
+    It is shorter than SHORTEST; or one word in small letters, capitals or capitalised, or without
+    letters, and shorter than LONG; or it only repeats words of the name.
     """
     if len(value) < SHORTEST:
         return True
@@ -91,7 +91,9 @@ def is_word(value: str, name: str = "") -> bool:
 
 
 def _is_path(value: str) -> bool:
-    """A key's file rather than a key; a key may begin with a slash as well."""
+    """Return whether it is the path of a key file rather than a key, which may begin with a slash
+    as well.
+    """
     return (
         value.startswith("/")
         and "\0" not in value
@@ -120,7 +122,7 @@ class EnvFiles:
         self._listed: dict[str, _Folder] = {}
 
     def look(self) -> Iterator[Stamp]:
-        """Their paths, with what changes when they do."""
+        """Yield their paths, with a stamp that changes when they do."""
         waiting, links = [self._root], list[str]()
         for folder in waiting:  # it grows meanwhile
             found = self._folder(folder)
@@ -174,7 +176,7 @@ def in_file(path: Path) -> set[str]:
 
 
 def assigned(text: str) -> list[tuple[str, str]]:
-    """NAME=VALUE lines; quotes and what follows a `#` taken off."""
+    """Return the NAME=VALUE lines without quotes and comments."""
     found = []
     for name, value in _LINE.findall(text):
         quoted = value[:1] in {'"', "'"}

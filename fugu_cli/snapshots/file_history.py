@@ -75,9 +75,7 @@ class FileHistory:
 
     @property
     def _git(self) -> Git | None:
-        """git on the store, also where the repository is gone; None where no snapshot was ever
-        taken.
-        """
+        """git on the store, also if the repository is gone; None if no snapshot was ever taken."""
         if not (self.store / "HEAD").is_file():
             return None
         return (
@@ -87,13 +85,14 @@ class FileHistory:
         )
 
     async def snapshot(self) -> str | None:
-        """The tree id of the working tree as it is, None outside git. Raises StorageError."""
+        """Return the tree id of the present working tree, None outside git. Raises StorageError."""
         return await self.snapshots.take() if self.snapshots else None
 
     @property
     def not_checked_out(self) -> frozenset[str]:
-        """Files that the user's git left out of the working tree when the newest snapshot was
-        taken: a sparse checkout."""
+        """Files that a sparse checkout left out of the working tree when the newest snapshot was
+        taken.
+        """
         return self.snapshots.index.not_checked_out if self.snapshots else frozenset()
 
     def note_export(self, data: bytes) -> None:
@@ -128,8 +127,9 @@ class FileHistory:
         )
 
     def _still_there(self, change: FileChange) -> FileChange | None:
-        """A file that is in no snapshot any more was removed, or is ignored now: then what it holds
-        is kept. None where that is what it held before."""
+        """Return a change with the file's present content if it is only ignored now; None if that
+        equals the content before.
+        """
         path = self.root / paths.unquoted_path(change.path)
         if through_link(self.root, path) or not os.path.lexists(path):
             return change
@@ -152,9 +152,11 @@ class FileHistory:
         return await _effects(self.snapshots.git, a, b) if self.snapshots and a != b else NO_EFFECTS
 
     async def patch(self, a: str, b: str, *, whole: bool) -> bytes:
-        """A unified diff from `a` to `b`. `whole`: `git apply` takes it, contents of binary files
-        included, which may take half a minute for a large one; without them it says that they
-        differ."""
+        """Return a unified diff from `a` to `b`.
+
+        If `whole`, `git apply` takes it, with binary contents, which may take half a minute for a
+        large file; otherwise it only says that they differ.
+        """
         if self.snapshots is None or a == b:
             return b""
         return await self.snapshots.git.run(
@@ -167,12 +169,12 @@ class FileHistory:
         return store_blob(self.store / "objects", data, self.hash_name)
 
     async def blob(self, name: str) -> bytes:
-        """The content a change names. Raises StorageError when it is not there any more."""
+        """Return the content that a change names. Raises StorageError if it is gone."""
         async with self.contents() as found:
             return await found.read(name)
 
     def contents(self) -> AbstractAsyncContextManager[BlobReader]:
-        """Many of them, read one after the other."""
+        """Open a reader for several contents."""
         return open_blobs(self.store / "objects", self._git)
 
     def standing(self, made: FileEffects) -> RestorePlan:
@@ -231,8 +233,8 @@ class FileHistory:
 
 
 def _usable(root: Path) -> Repository | None:
-    """The repository of `root`, unless git is missing or ignores `root` (a project inside a home
-    kept in git).
+    """Return the repository of `root`, unless git is missing or ignores `root` (a project inside a
+    home kept in git).
     """
     found = find_repository(root) if git_program(root) else None
     if found is None or found.top == root:
@@ -291,7 +293,7 @@ async def _effects(git: Git, a: str, b: str) -> FileEffects:
 
 
 async def _modes(git: Git, tree: str) -> dict[str, str]:
-    """The mode of each file of a tree."""
+    """Return the mode of each file of a tree."""
     out = await git.run("ls-tree", "-r", "-z", "--full-tree", tree)
     lines = (line.partition(b"\t") for line in out.split(b"\0") if line)
     return {
@@ -332,7 +334,9 @@ def _state(root: Path, name: str, hash_name: str) -> tuple[str | None, str]:
 
 
 def _is_as_left(now: tuple[str | None, str], change: FileChange) -> bool:
-    """The file is as the change left it. The mode of one that no snapshot holds is not known."""
+    """Return whether the file is as the change left it. The mode of a file that no snapshot holds
+    is unknown.
+    """
     return now[0] == change.after and (
         change.after is None or change.beside or now[1] == change.mode
     )
@@ -370,13 +374,13 @@ async def restore_files(
 
 
 def _is_removed(one: FileAttribute) -> bool:
-    """A folder or a pipe that was made."""
+    """Return whether the change made a folder or a pipe."""
     return one.after == EMPTY_FOLDER or one.after.startswith("pipe")
 
 
 def _set(root: Path, attributes: Sequence[FileAttribute]) -> tuple[list[str], list[str]]:
-    """Modes, empty folders and pipes as they were, once the files are there: those that changed,
-    and what failed.
+    """Restore modes, empty folders and pipes after the files. Return the changed paths and the
+    failures.
     """
     done, failed = [], []
     for one in attributes:
@@ -404,8 +408,8 @@ async def _ignored(git: Git | None, made: Sequence[FileChange]) -> Collection[st
 
 
 async def _apply(root: Path, made: Sequence[FileChange], contents: BlobReader) -> list[str]:
-    """Deletions first, so that a folder can take a file's place and the other way round. Returns
-    what failed.
+    """Apply changes, deletions first, so that a folder and a file can take each other's place.
+    Return the failures.
     """
     failed = []
     for change in sorted(made, key=lambda change: change.before is not None):
@@ -421,7 +425,7 @@ async def _apply(root: Path, made: Sequence[FileChange], contents: BlobReader) -
 
 
 def _delete(root: Path, path: Path, *, folders: bool) -> None:
-    """`folders`: those that are empty then go as well."""
+    """Delete a file. `folders`: also the folders that are then empty."""
     if through_link(root, path):
         return  # its folder is a link now: what is behind it is not ours
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -441,7 +445,7 @@ def _inside(root: Path, name: str) -> Path:
 
 
 def through_link(root: Path, path: Path) -> bool:
-    """A folder on the way from the root to the path is a link now."""
+    """Return whether a folder between the root and the path is a link."""
     return any(folder.is_symlink() for folder in path.parents if root in folder.parents)
 
 
@@ -466,7 +470,7 @@ async def _put(root: Path, path: Path, change: FileChange, data: bytes) -> None:
 
 
 def _bits_as(mode: str, bits: int) -> int:
-    """`bits` with the right to execute that `mode`, git's, gives or not."""
+    """Return `bits` with or without the right to execute, as git's `mode` says."""
     if (mode == EXECUTABLE_MODE) == bool(bits & 0o100):
         return bits
     return executable_bits(bits, mode == EXECUTABLE_MODE)

@@ -62,7 +62,7 @@ class Git:
         return own_environment(**more, **{name: str(path) for name, path in folders.items()})
 
     async def start(self, *arguments: str) -> asyncio.subprocess.Process:
-        """A git process with all three streams piped. Raises UsageError when git is missing."""
+        """Start git with all three streams piped. Raises UsageError if git is missing."""
         return await start_git(
             self.tree, *GIT_OPTIONS, *arguments, environment=self.environment(), cwd=self.cwd
         )
@@ -98,7 +98,7 @@ class Git:
 async def communicate(
     process: asyncio.subprocess.Process, given: bytes | None = None
 ) -> tuple[bytes, bytes]:
-    """Output and errors of a process, run to its end; a cancelled call ends it."""
+    """Run a process to its end and return output and errors. A cancelled call ends it."""
     try:
         return await process.communicate(given)
     finally:
@@ -106,7 +106,7 @@ async def communicate(
 
 
 def _quoted(path: Path) -> str:
-    """As git reads a list of folders: in quotes where the path would not read as one."""
+    """Quote a path for git's lists of folders if it needs quotes."""
     text = str(path)
     if text.startswith('"') or os.pathsep in text or "\n" in text:
         escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
@@ -115,7 +115,7 @@ def _quoted(path: Path) -> str:
 
 
 def split_names(out: bytes) -> list[str]:
-    """NUL-separated paths as the os module would give them."""
+    """Split NUL-separated paths, as the os module gives them."""
     return [os.fsdecode(name) for name in out.split(b"\0") if name]
 
 
@@ -139,7 +139,7 @@ class Repository:
 
     @property
     def is_sparse(self) -> bool:
-        """Some of its files may be left out of the working tree."""
+        """Whether some of its files may be left out of the working tree."""
         configs = (self.common / "config", self.folder / "config.worktree")
         return any("sparsecheckout" in _read_text(path).lower() for path in configs)
 
@@ -155,7 +155,7 @@ class Repository:
 
 
 def find_repository(root: Path) -> Repository | None:
-    """The repository whose working tree holds `root`, None where there is none."""
+    """Return the repository whose working tree holds `root`, None if there is none."""
     for top in (root, *root.parents):
         folder = _git_folder(top / ".git")
         if folder is not None:
@@ -164,7 +164,7 @@ def find_repository(root: Path) -> Repository | None:
 
 
 def _git_folder(entry: Path) -> Path | None:
-    """A .git folder, or the one a .git file (worktree, submodule) points to."""
+    """Return the folder that is .git, or that a .git file (worktree, submodule) names."""
     try:
         if entry.is_file():
             text = entry.read_text(encoding="utf-8", errors="surrogateescape")
@@ -250,9 +250,7 @@ def clear_index(store: Path, index: Path) -> None:
 
 
 async def user_excludes_file(root: Path) -> str:
-    """The user's core.excludesFile as their configuration names it, "" when it does not. Raises
-    StorageError.
-    """
+    """Return the user's core.excludesFile, "" if it is not set. Raises StorageError."""
     process = await start_git(
         root, "config", "--path", "--get", "core.excludesFile", environment=users_environment()
     )
@@ -261,7 +259,7 @@ async def user_excludes_file(root: Path) -> str:
 
 
 def user_git(repository: Repository, root: Path) -> Git:
-    """git on the user's own index, for reading it."""
+    """Return git on the user's own index, for reading."""
     return Git(repository.folder, repository.top, repository.index, root)
 
 
@@ -295,13 +293,12 @@ LARGEST_BLOB = 64 << 20
 
 
 def blob_id(data: bytes, hash_name: str = "sha1") -> str:
-    """The id git gives these bytes."""
+    """Return git's id of these bytes."""
     return hashlib.new(hash_name, b"blob %d\0" % len(data) + data).hexdigest()
 
 
 def file_state(path: Path, hash_name: str = "sha1") -> tuple[str | None, str]:
-    """The id of what a file or link holds and its mode, as git writes it; None and "" where there
-    is neither. Raises OSError."""
+    """Return git's id and mode of a file or link, None and "" if there is neither. Raises OSError."""
     if path.is_symlink():
         return blob_id(os.fsencode(path.readlink()), hash_name), "120000"
     if not path.is_file():
@@ -321,7 +318,7 @@ def store_blob(objects: Path, data: bytes, hash_name: str = "sha1") -> str:
 
 
 def loose_blob(objects: Path, name: str) -> bytes | None:
-    """The bytes of an object `keep` (or git, unpacked) stored; None when it is not here."""
+    """Return the bytes of an unpacked object, None if it is not here."""
     try:
         raw = zlib.decompress((objects / name[:2] / name[2:]).read_bytes())
     except (FileNotFoundError, zlib.error):
@@ -339,7 +336,7 @@ class BlobReader:
         self._process: asyncio.subprocess.Process | None = None
 
     async def read(self, name: str) -> bytes:
-        """The bytes of a blob. Raises StorageError when it is gone."""
+        """Return the bytes of a blob. Raises StorageError if it is gone."""
         data = loose_blob(self._objects, name)
         if data is None and self._git is not None:
             self._process = self._process or await self._git.start("cat-file", "--batch")

@@ -25,8 +25,10 @@ WALK_LIMIT = 20_000
 
 
 def walk_files(root: Path, *, depth: int = 12, limit: int = WALK_LIMIT) -> Iterator[Path]:
-    """Files below `root` that can be read, folders in `SKIPPED` left out, links to folders not
-    followed; a folder's own first, sorted, at most `limit`."""
+    """Yield readable files below `root`, at most `limit`: a folder's own files first, sorted.
+
+    Folders in `SKIPPED_FOLDERS` and links to folders are left out.
+    """
     count, waiting = 0, [(root, 0)]
     while waiting:
         folder, below = waiting.pop()
@@ -45,8 +47,8 @@ def walk_files(root: Path, *, depth: int = 12, limit: int = WALK_LIMIT) -> Itera
 
 
 def _inside(folder: Path) -> tuple[list[str], list[str]]:
-    """The names of a folder's files and folders. A pipe or a device is neither: opening one waits
-    for somebody.
+    """Return the names of a folder's files and folders. Pipes and devices are left out, since
+    opening one may block.
     """
     try:
         with os.scandir(folder) as inside:
@@ -58,7 +60,7 @@ def _inside(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
-    """A regular file, or a link to one."""
+    """Return whether it is a regular file or a link to one."""
     try:
         return entry.is_file()
     except OSError:
@@ -73,9 +75,7 @@ class FileIndex:
         self._by_name: dict[str, list[Path]] | None = None
 
     def ending(self, tail: str, most: int = 2) -> list[Path]:
-        """Files whose path ends with `tail`; none when more than `most` do: then it says
-        nothing.
-        """
+        """Return the files whose path ends with `tail`; [] if there are more than `most`."""
         if self._by_name is None:
             self._by_name = {}
             for path in walk_files(self._root, limit=5000):
@@ -90,7 +90,7 @@ class FileIndex:
 
 
 def similar_paths(root: Path, wanted: Path) -> list[str]:
-    """Up to three files in `root` that a mistaken path may have meant, nearest first."""
+    """Return up to three files in `root` that a mistaken path may mean, nearest first."""
     name = wanted.name.casefold()
     found = list(walk_files(root, limit=5000))
     same = [path for path in found if path.name.casefold() == name]
@@ -126,7 +126,7 @@ class TextFile:
 
     @property
     def shown(self) -> str:
-        """For people and models: foreign bytes as U+FFFD."""
+        """The text for people and models, with foreign bytes as U+FFFD."""
         return (
             self.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
             if self.foreign
@@ -134,9 +134,11 @@ class TextFile:
         )
 
     def encode(self, text: str) -> bytes:
-        """`text` as this file would hold it: lines keep their ends, as do those in their place;
-        more get what most have. In a file with both kinds, a text that has `\\r\\n` itself is
-        written as it is."""
+        """Return `text` as this file would hold it.
+
+        Existing lines and their replacements keep their line ends; additional ones get the usual
+        end. In a file with both kinds, a text with `\r\n` is written unchanged.
+        """
         mixed = any(self.returns) and not all(self.returns)
         if not (mixed and "\r\n" in text):
             text = (
@@ -159,10 +161,10 @@ class TextFile:
         )
 
     def misfit(self, text: str) -> str:
-        """A character that `text` has more than this file, in whose encoding it would not be
-        written; "" where all fit.
+        """Return a new character of `text` that this file's encoding would not write, "" if all
+        fit.
 
-        A file that is nowhere UTF-8 is in another encoding; U+FFFD is how its bytes were shown.
+        A file without UTF-8 is in another encoding; U+FFFD is how its bytes were shown.
         """
         if not self.foreign:
             return ""
@@ -182,12 +184,12 @@ MISFIT = (
 
 
 def is_binary(data: bytes) -> bool:
-    """By a NUL near the start, as git judges."""
+    """Return whether there is a NUL near the start, as git judges."""
     return b"\0" in data[:_SNIFFED]
 
 
 def decode_text(data: bytes) -> TextFile:
-    """Any bytes."""
+    """Decode any bytes."""
     bom = data.startswith(BOM)
     text = data.removeprefix(BOM).decode("utf-8", "surrogateescape")
     foreign = sum("\udc80" <= char <= "\udcff" for char in text) if not text.isascii() else 0
@@ -198,8 +200,8 @@ def decode_text(data: bytes) -> TextFile:
 
 
 def _paired(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int, int, int]]:
-    """Runs of lines that stand in both, or one in the other's place: where in the one, where in the
-    other, how many.
+    """Yield runs of lines that stand in both or replace each other: start in the one, start in the
+    other, length.
     """
     most = min(len(before), len(after))
     head = next((at for at in range(most) if before[at] != after[at]), most)
@@ -224,7 +226,7 @@ def describe_binary(data: bytes) -> str:
 
 
 def media_kind(start: bytes) -> str:
-    """`picture`, `pdf` or "" by the first bytes of a file."""
+    """Return `picture`, `pdf` or "" by the first bytes of a file."""
     webp = start[:4] == b"RIFF" and start[8:12] == b"WEBP"
     if webp or start.startswith((b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8")):
         return "picture"

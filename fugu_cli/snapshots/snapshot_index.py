@@ -63,11 +63,11 @@ class IndexFile:
         self._root, self._git, self._prefix = root, git, prefix
 
     def stamp(self) -> object:
-        """Another one where somebody else wrote the index."""
+        """Return a stamp that changes when somebody else writes the index."""
         return file_stamp(self._git.index)
 
     async def listed(self, *more: str) -> tuple[list[str], list[str]]:
-        """Files that are new or as `more` says, and folders in which nothing is in the index."""
+        """Return files that are new or as `more` says, and folders without any indexed file."""
         found = split_names(
             await self._git.run("ls-files", "-z", *more, "-o", "--directory", "--exclude-standard")
         )
@@ -75,13 +75,11 @@ class IndexFile:
         return [name for name in found if not name.endswith("/")], folders
 
     async def entries(self) -> list[Entry]:
-        """All there is in it."""
+        """Return all entries."""
         return _parsed(await self._git.run("ls-files", "-z", "-s"))
 
     async def write_tree(self) -> str:
-        """Its tree's id. The tree itself is written; the contents may still be the repository's
-        alone.
-        """
+        """Write the tree and return its id. The contents may still be only in the repository."""
         if not self._prefix:
             return (await self._git.run("write-tree", "--missing-ok")).decode().strip()
         done = await self._git.try_run("write-tree", "--missing-ok", f"--prefix={self._prefix}")
@@ -89,7 +87,7 @@ class IndexFile:
         return out.decode().strip()
 
     async def below(self, folders: Sequence[str]) -> list[str]:
-        """The files that git does not ignore in untracked folders."""
+        """Return the files that git does not ignore in untracked folders."""
         if not folders:
             return []
         named = ["--", *folders] if len(folders) <= FEW else []
@@ -109,9 +107,7 @@ class IndexFile:
             await self._git.run("update-index", "--replace", "-z", "--index-info", given=given)
 
     async def add(self, paths: Sequence[str]) -> GitOutput:
-        """git's index brought up to date: at these paths where they are few, else everywhere, which
-        looks at it all.
-        """
+        """Update git's index: at these paths if they are few, else everywhere."""
         if 0 < len(paths) <= FEW:
             given = b"".join(os.fsencode(path) + b"\0" for path in paths)
             named = ("--pathspec-from-file=-", "--pathspec-file-nul")
@@ -131,7 +127,7 @@ class IndexFile:
             await self._git.run("fast-import", "--quiet", "--depth=0", given=given)
 
     async def set(self, *options: str, paths: Sequence[str]) -> None:
-        """`git update-index` with these options, of these paths."""
+        """Run `git update-index` with these options for these paths."""
         if paths:
             given = b"".join(os.fsencode(path) + b"\0" for path in paths)
             await self._git.run("update-index", *options, "-z", "--stdin", given=given)
@@ -159,12 +155,13 @@ class SnapshotIndex:
 
     @property
     def not_checked_out(self) -> frozenset[str]:
-        """Files that the user's git tracks and leaves out of the working tree, as of the newest
-        snapshot."""
+        """The tracked files that the user's git left out of the working tree at the newest
+        snapshot.
+        """
         return self._users.not_checked_out
 
     def forget(self) -> None:
-        """The file is gone. What it began as could not be used: the next one begins empty."""
+        """Forget the index, which was unusable: the next one begins empty."""
         self.large, self._users, self._begins_as_users, self.begun = (
             {},
             _UserGitState(),
@@ -209,7 +206,7 @@ class SnapshotIndex:
         return True
 
     async def _moved(self, *, known: bool) -> list[str]:
-        """Large files that are not as they were: the index does not name them any more. `known`: it
+        """Return the large files that changed, and remove them from the index. `known`: the index
         is still ours.
         """
         if not known:
@@ -231,20 +228,18 @@ class SnapshotIndex:
         return await self._unnamed(moved)
 
     async def _unnamed(self, paths: Sequence[str]) -> list[str]:
-        """The same paths; the index does not name them any more."""
+        """Remove the paths from the index and return them."""
         await self.file.set("--force-remove", paths=paths)
         for path in paths:
             self.large.pop(path, None)
         return list(paths)
 
     def _size_id(self, size: str) -> str:
-        """The id by which a tree names a large file."""
+        """Return the id by which a tree names a large file."""
         return git_repositories.blob_id(size.encode(), self._repository.hash_name)
 
     async def _leave_out(self, new: Iterable[str]) -> None:
-        """Of new or changed files that the user's git does not track, name those only for which
-        there is no room.
-        """
+        """Name only those new or changed untracked files for which there is no room."""
         top = f"{self._root}/"
         sizes = {name: size_stamp(top + name) for name in new if name not in self._users.tracked}
         large = {name: sizes[name] for name in _too_large(sizes)}
@@ -255,7 +250,7 @@ class SnapshotIndex:
         self.large |= large
 
     def _rules(self) -> object:
-        """Changes when what is ignored may have changed: what the user tracks, the exclude file."""
+        """Return a value that changes when the ignored files may have changed."""
         return tuple(
             file_stamp(path)
             for path in (self._repository.index, self._repository.common / "info" / "exclude")
@@ -297,7 +292,7 @@ class SnapshotIndex:
 
 
 def _parsed(listed: bytes) -> list[tuple[str, str, str]]:
-    """Mode, id and path of each entry of an index, those of a merge that is not done left out."""
+    """Return mode, id and path of each index entry, without those of an unfinished merge."""
     heads = (entry.partition(b"\t") for entry in listed.split(b"\0")[:-1])
     return [
         (h[:6].decode(), h[7:-2].decode(), os.fsdecode(path))
@@ -327,7 +322,7 @@ def _contents(root: Path, paths: Iterable[str]) -> Iterator[bytes]:
 
 
 def _read(path: str) -> bytes | None:
-    """The bytes of a file that is no link and not large, else None. Raises OSError."""
+    """Return the bytes of a file that is no link and not large, else None. Raises OSError."""
     place = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         found = os.fstat(place)
@@ -350,8 +345,8 @@ def _too_large(sizes: Mapping[str, str]) -> set[str]:
 
 
 def _check(done: GitOutput) -> None:
-    """`git add --ignore-errors` leaves out what it may not read (code 1); not what it could not
-    store.
+    """Raise StorageError if git could not store something. Unreadable files (code 1) are only left
+    out.
     """
     if done.code > 1 or (done.code and ("unable to write" in done.err or "No space" in done.err)):
         raise StorageError(
@@ -361,12 +356,12 @@ def _check(done: GitOutput) -> None:
 
 
 def is_gone(path: Path) -> bool:
-    """There is no file or link there any more; a folder may be."""
+    """Return whether there is no file or link; a folder may be there."""
     return not os.path.lexists(path) or is_folder(path)
 
 
 def is_folder(path: Path) -> bool:
-    """A folder itself: where a link leads may be where nobody may look."""
+    """Return whether it is a folder and no link."""
     try:
         return stat.S_ISDIR(path.lstat().st_mode)
     except OSError:
@@ -382,7 +377,7 @@ def file_stamp(path: Path) -> object:
 
 
 def smallest_within(sizes: Mapping[str, int], room: int) -> set[str]:
-    """The smallest of these, as many as the room holds."""
+    """Return the smallest files, as many as fit."""
     found = set()
     for name in sorted(sizes, key=lambda name: sizes[name]):
         room -= sizes[name]

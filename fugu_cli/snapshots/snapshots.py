@@ -131,14 +131,12 @@ class Snapshots:
             draft.replace(self.store / PUBLISHED_INDEX)
 
     async def take(self) -> str:
-        """The tree id of the working tree as it is now. Raises StorageError."""
+        """Return the tree id of the present working tree. Raises StorageError."""
         async with self.held():
             return await self.take_held()
 
     async def take_held(self) -> str:
-        """`take` for who holds the store already. An index that git cannot use any more is made
-        again.
-        """
+        """Like `take`, for callers that hold the store lock. Rebuilds a broken index."""
         try:
             return await self._take()
         except StorageError:
@@ -157,7 +155,7 @@ class Snapshots:
 
     async def _take(self) -> str:
         async def bits_of(files: Sequence[str]) -> dict[str, int]:
-            """In a thread: while git looks for what changed, another core is free."""
+            """Read permission bits in a thread: while git looks for changes, another core is free."""
             return await asyncio.to_thread(tree_extras.permission_bits, self.root, files)
 
         before = self._newest
@@ -185,9 +183,7 @@ class Snapshots:
         return newest.name
 
     async def _tree(self, changed: Sequence[str], folders: Sequence[str]) -> _Newest:
-        """The tree as it is now, with the names of its files; extras and id still those of the one
-        before.
-        """
+        """Return the present tree with its file names; extras and id are still the previous ones."""
         newest = self._newest
         known = newest is not None and newest.index == self.index.file.stamp()
         if not await self.index.update(changed, folders, known=known) and newest is not None:
@@ -216,8 +212,8 @@ class Snapshots:
         return tree_extras.collect_extras(self.root, bits, folders, self.index.large, nested)
 
     async def _named(self, tree: str, kept: bytes) -> str:
-        """The snapshot's id: the tree's own, or that of a commit nobody refers to, which holds the
-        extras as well.
+        """Return the snapshot's id: the tree's own, or that of an unreferenced commit that also
+        holds the extras.
         """
         if not kept:
             return tree
@@ -251,8 +247,8 @@ class Snapshots:
 
 
 async def _sizes(git: Git, wanted: set[str], *, there: bool = True) -> dict[str, str]:
-    """The size of each object that git can read; with `there` false, the objects that it cannot,
-    without one.
+    """Return the size of each object that git can read; with `there` false, the objects that it
+    cannot read.
     """
     if not wanted:
         return {}
@@ -267,12 +263,12 @@ _ID = re.compile(rb"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
 
 
 def gc_is_due(store: Path) -> bool:
-    """The last time is a day ago or more."""
+    """Return whether the last collection was a day ago or more."""
     return _is_older(store / PRUNED)
 
 
 def _is_older(path: Path, seconds: float = DAY) -> bool:
-    """It was not touched for so long, or is not there."""
+    """Return whether the file is missing or was not touched for so long."""
     try:
         return time.time() - path.stat().st_mtime >= seconds
     except OSError:
@@ -340,15 +336,13 @@ async def _repack(snapshots: Snapshots, there: Sequence[str], age: float) -> Non
 
 
 async def _packed(snapshots: Snapshots, index: Path) -> list[str]:
-    """The objects of a pack."""
+    """Return the objects of a pack."""
     listed = await snapshots.git.run("show-index", given=index.read_bytes())
     return [line.split()[1].decode() for line in listed.splitlines()]
 
 
 async def collect_garbage(data: Path, snapshots: Snapshots | None, session: Path | None) -> None:
-    """Both, when they are due: for the repository of `session`, and for those of which no session
-    is left.
-    """
+    """Collect garbage if it is due: in the repository of `session`, and in those without sessions."""
     if (
         snapshots is None
         or session is None
@@ -390,6 +384,6 @@ def _named_ids(sessions: Iterable[Path]) -> set[bytes]:
 
 
 async def _count(snapshots: Snapshots) -> int:
-    """Objects in the store."""
+    """Count the objects in the store."""
     said = (await snapshots.own.run("count-objects", "-v")).decode().split()
     return int(said[said.index("count:") + 1]) + int(said[said.index("in-pack:") + 1])

@@ -46,8 +46,8 @@ class TreeExtras:
     nested: Mapping[str, str] = field(default_factory=dict)
 
     def at(self, path: str, git_mode: str) -> str:
-        """The attribute of a path. `git_mode` is that of its file in the tree, "" where the tree
-        has none.
+        """Return the attribute of a path. `git_mode` is that of its file in the tree, "" if there
+        is none.
         """
         if path in self.large:
             return LARGE_FILE + self.large[path]
@@ -61,11 +61,11 @@ class TreeExtras:
         return attribute_of_bits(self.modes.get(path, self.executable if runs else self.plain))
 
     def odd(self) -> set[str]:
-        """Paths that have an attribute of their own."""
+        """Return the paths that have an attribute."""
         return {*self.modes, *self.empty, *self.pipes, *self.large, *self.nested}
 
     def written(self) -> bytes:
-        """As it is kept; nothing when there is nothing to keep. The same for the same extras."""
+        """Return the extras as bytes, b"" if there are none. Equal extras give equal bytes."""
         if self == TreeExtras():
             return b""
         kept: dict[str, object] = {
@@ -84,12 +84,12 @@ def parse_extras(text: bytes) -> TreeExtras:
 
 
 def attribute_of_bits(bits: int) -> str:
-    """The attribute of a file with these permission bits."""
+    """Return the attribute of a file with these permission bits."""
     return "" if bits == usual_bits(bits) else f"mode {bits:o}"
 
 
 def usual_bits(bits: int) -> int:
-    """The bits that go without saying, for a file that can be executed as these say or not."""
+    """Return the usual bits of a file that is as executable as these bits say."""
     return EXECUTABLE_BITS if bits & 0o100 else PLAIN_BITS
 
 
@@ -100,8 +100,9 @@ def collect_extras(
     large: Mapping[str, str],
     nested: Mapping[str, str],
 ) -> TreeExtras:
-    """The extras of files with these `modes`, of `folders`, git's untracked ones, of what is too
-    `large`, and of `nested` repositories."""
+    """Return the extras of files with these `modes`, git's untracked `folders`, `large` files and
+    `nested` repositories.
+    """
     common = Counter(modes.values()).most_common()
     plain = next((mode for mode, _ in common if not mode & 0o100), PLAIN_BITS)
     executable = next((mode for mode, _ in common if mode & 0o100), EXECUTABLE_BITS)
@@ -123,7 +124,7 @@ def collect_extras(
 
 
 def nested_below(root: Path, folder: str) -> Iterator[str]:
-    """The repositories at and below a folder that git does not track."""
+    """Yield the repositories at and below an untracked folder."""
     for place, folders, files in os.walk(root / folder):
         if ".git" in folders or ".git" in files:
             folders.clear()
@@ -143,8 +144,9 @@ class KnownRepository(NamedTuple):
 def repository_states(
     store: Path, root: Path, nested: Iterable[str], known: dict[str, KnownRepository]
 ) -> dict[str, str]:
-    """The attribute of each nested repository that is there. Git is asked about those alone that
-    `known`, which is brought up to date, does not tell about."""
+    """Return the attribute of each existing nested repository. Git is asked only if `known`, which
+    is updated, is not enough.
+    """
     found = {}
     for name in sorted(nested):
         one = known.get(name)
@@ -156,14 +158,17 @@ def repository_states(
 
 
 def repository_state(store: Path, root: Path, top: Path) -> str:
-    """The attribute of the repository at `top`, "" where none is: another word where HEAD, the
-    index or a file that is not ignored is another."""
+    """Return the attribute of the repository at `top`, "" if there is none.
+
+    It changes when HEAD, the index or a file that is not ignored changes.
+    """
     return _look(store, root, top).attribute
 
 
 def _look(store: Path, root: Path, top: Path) -> KnownRepository:
-    """Git works with the configuration of `store`, so that no filter of the repository's own is
-    run; and it is none that lies in the project at `root`."""
+    """Read a nested repository with the configuration of `store`, so that none of its own filters
+    run, and with a git program from outside `root`.
+    """
     repository = find_repository(top) if os.path.lexists(top / ".git") else None
     if repository is None or repository.top != top or git_program(root) is None:
         return KnownRepository("", (), ())
@@ -211,7 +216,7 @@ def _stamp(path: str) -> object:
 
 
 def _head(repository: Repository) -> tuple[Path, ...]:
-    """The files that say which commit is checked out: HEAD, and the branch that it names."""
+    """Return the files that say which commit is checked out: HEAD, and the branch that it names."""
     head = repository.folder / "HEAD"
     branch = os.fsdecode(_bytes(head).removeprefix(b"ref:").strip())
     return head, repository.common / branch, repository.common / "reftable" / "tables.list"
@@ -239,9 +244,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def permission_bits(root: Path, files: Iterable[str]) -> dict[str, int]:
-    """The permission bits of those of `files` that are files and no links. Written for a hundred
-    thousand of them.
-    """
+    """Return the permission bits of regular files. Fast enough for a hundred thousand."""
     found, top, look_at = {}, f"{root}/", os.lstat
     for name in files:
         try:
@@ -254,7 +257,7 @@ def permission_bits(root: Path, files: Iterable[str]) -> dict[str, int]:
 
 
 def _below(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Folders at and below `folder` with the names in them; nested repositories are left alone."""
+    """Yield folders at and below `folder` with their names, without nested repositories."""
     for place, folders, files in os.walk(folder):
         if ".git" in folders or ".git" in files:
             folders.clear()
@@ -263,7 +266,7 @@ def _below(folder: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def _around(files: Iterable[str]) -> set[str]:
-    """The folders that hold these files, and those that hold these; "" for the outermost."""
+    """Return the folders around these files, "" for the outermost."""
     found = {""}
     for folder in {name.rpartition("/")[0] for name in files}:
         while folder not in found:
@@ -273,9 +276,7 @@ def _around(files: Iterable[str]) -> set[str]:
 
 
 def _pipes(root: Path, folders: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Named pipes in these folders, with their bits. What else is there costs no look of its
-    own.
-    """
+    """Yield the named pipes in these folders, with their bits. Other entries cost no extra call."""
     for folder in sorted(folders):
         try:
             with os.scandir(root / folder) as entries:
@@ -293,7 +294,7 @@ def _pipes(root: Path, folders: Iterable[str]) -> Iterator[tuple[str, int]]:
 
 
 def holds_files(root: Path, folder: str) -> bool:
-    """There is a file or a link below `folder`, nested repositories left out."""
+    """Return whether there is a file or link below `folder`, outside nested repositories."""
     return any(
         _is_held(Path(place) / name) for place, names in _below(root / folder) for name in names
     )
@@ -317,8 +318,9 @@ def size_stamp(path: Path | str) -> str:
 
 
 def current_attribute(path: Path, expected: str) -> str:
-    """The attribute of what is at `path`, which is no nested repository; known as a large file
-    where that is `expected`."""
+    """Return the attribute of the thing at `path`, which is no nested repository. A large file is
+    recognised by `expected`.
+    """
     try:
         mode = path.lstat().st_mode
         if stat.S_ISFIFO(mode):

@@ -66,11 +66,11 @@ class Invocation:
         return (*(self.script or ()), *self.own)
 
     def given(self, *options: str) -> bool:
-        """One of the arguments is one of `options`, with or without `=value`."""
+        """Return whether one of `options` is given, with or without `=value`."""
         return any(word.partition("=")[0] in options for word in self.arguments)
 
     def adding(self, words: Sequence[str]) -> str:
-        """The command with more arguments at its end."""
+        """Return the command with more arguments at its end."""
         through = (
             ("--",)
             if self.words[0] == "npm" and self.script is not None and "--" not in self.words
@@ -79,21 +79,21 @@ class Invocation:
         return " ".join([self.command.rstrip(), *map(shlex.quote, (*through, *words))])
 
     def inserting(self, after: str, words: Sequence[str]) -> str:
-        """The command with more arguments behind the word (or words) `after`."""
+        """Return the command with more arguments after the word (or words) `after`."""
         last = self.command[len(self.before) :]
         pattern = rf"(?<!\S)((?:[^\s=]*/)?{re.escape(after)})(?=\s|$)"
         text = " ".join(map(shlex.quote, words))
         return self.before + re.sub(pattern, lambda found: f"{found.group()} {text}", last, count=1)
 
     def replacing(self, own: Sequence[str]) -> str:
-        """The command with other arguments of the runner."""
+        """Return the command with other arguments of the runner."""
         kept = self.words[: len(self.words) - len(self.own)]
         return self.before + " ".join(_quoted(word) for word in (*kept, *own))
 
 
 def recognise_runner(command: str, root: Path) -> Invocation | None:
-    """The runner that `command` starts in `root`; None where it is none of those known, or more
-    than one thing.
+    """Return the runner that `command` starts in `root`, None if it is unknown or more than one
+    thing.
     """
     before, folder, words = _split(command)
     if not words:
@@ -112,8 +112,11 @@ def recognise_runner(command: str, root: Path) -> Invocation | None:
 
 
 def _split(command: str, *, loose: bool = False) -> tuple[str, str, tuple[str, ...]]:
-    """The part before the last `&&`, the folder it leads to, and the words behind it; no words
-    where it is not plain. `loose`: whatever stands before the last `&&`."""
+    """Split a command into the part before the last `&&`, the folder it leads to, and the words
+    after it.
+
+    No words if it is not plain. `loose`: anything may stand before the last `&&`.
+    """
     head, joint, last = command.rpartition("&&")
     folder = PurePosixPath()
     for part in head.split("&&") if joint and not loose else ():
@@ -136,7 +139,7 @@ def _split(command: str, *, loose: bool = False) -> tuple[str, str, tuple[str, .
 
 
 def _program(words: Sequence[str]) -> tuple[str, ...]:
-    """The words from the program on: without variables and the programs that only start it."""
+    """Return the words from the program on, without variables and programs that only start it."""
     rest = list(words)
     while rest:
         if _ASSIGNED.fullmatch(rest[0]):
@@ -152,7 +155,7 @@ def _program(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _runner(words: Sequence[str]) -> tuple[RunnerKind | None, tuple[str, ...]]:
-    """The runner and its arguments."""
+    """Return the runner and its arguments."""
     if not words:
         return None, ()
     name, rest = PurePosixPath(words[0]).name, tuple(words[1:])
@@ -235,7 +238,7 @@ def _script(words: Sequence[str], folder: Path) -> str | None:
 
 
 def _behind_script(words: Sequence[str]) -> tuple[str, ...]:
-    """The arguments that go through to the script."""
+    """Return the arguments that are passed on to the script."""
     return tuple(words[list(words).index("--") + 1 :]) if "--" in words else ()
 
 
@@ -265,8 +268,8 @@ _REGEX = re.compile(r"[.*+?^${}()|\[\]\\/]")
 
 
 def select_failing(command: str, report: TestReport, root: Path) -> str | None:
-    """The command line that runs the failing tests of `report`; None where only the whole suite can
-    be run.
+    """Return the command for the failing tests of `report`, None if only the whole suite can be
+    run.
     """
     invocation = recognise_runner(command, root)
     if invocation is None or not report.by_id or not 0 < len(report.failing) <= MOST_SELECTED:
@@ -295,10 +298,10 @@ def select_failing(command: str, report: TestReport, root: Path) -> str | None:
 def _options(
     words: Sequence[str], valued: Iterable[str], plain: Iterable[str] = ()
 ) -> list[str] | None:
-    """The options among the arguments, with their values; None where a word may be either.
+    """Return the options among the arguments with their values, None if a word may be either.
 
-    `plain`: options known to take no value; without any, short options and `--option` before
-    another option are.
+    `plain` are options without a value; if empty, short options and `--option` before another
+    option have none.
     """
     found: list[str] = []
     rest = list(words)
@@ -339,7 +342,7 @@ def _is_node_id(name: str) -> bool:
 
 
 def _javascript(invocation: Invocation, failing: Sequence[str]) -> str | None:
-    """By files, and by names where every file could be loaded."""
+    """Select by files, and by names if every file could be loaded."""
     if invocation.given("-t", "--testNamePattern", "--bail", "--"):
         return None
     files = list(dict.fromkeys(name.partition(NAME_SEPARATOR)[0] for name in failing))
@@ -352,7 +355,7 @@ def _javascript(invocation: Invocation, failing: Sequence[str]) -> str | None:
 
 
 def _spaced(names: Sequence[str]) -> str:
-    """A pattern of a test's full name, which runners join with blanks or with `>`."""
+    """Return a pattern of a test's full name, which runners join with spaces or with `>`."""
     return " (> )?".join(map(_escaped, names))
 
 
@@ -361,7 +364,7 @@ def _escaped(name: str) -> str:
 
 
 def _node(invocation: Invocation, failing: Sequence[str]) -> str | None:
-    """A test runs where its own name and those around it are asked for."""
+    """Select by name. A test runs if its own name and those around it are given."""
     parts = dict.fromkeys(part for name in failing for part in name.split(NAME_SEPARATOR))
     if invocation.script is not None or any(
         re.fullmatch(r"\S+\.[cm]?[jt]sx?", part) for part in parts
@@ -379,7 +382,7 @@ def _cargo(invocation: Invocation, failing: Sequence[str]) -> str | None:
 
 
 def _go(invocation: Invocation, failing: Sequence[str]) -> str | None:
-    """Packages as a whole where one of them could not be built."""
+    """Select tests, or whole packages if one of them could not be built."""
     options = _options(invocation.own, _GO_VALUED, _GO_PLAIN)
     if options is None:
         return None
@@ -404,7 +407,7 @@ def _maven(invocation: Invocation, failing: Sequence[str]) -> str | None:
 
 
 def _gradle(invocation: Invocation, failing: Sequence[str]) -> str | None:
-    """The option belongs to one task, the last."""
+    """Select tests of the last task, to which the option belongs."""
     if len([word for word in invocation.own if not word.startswith("-")]) != 1 or invocation.given(
         "--tests"
     ):
@@ -414,7 +417,7 @@ def _gradle(invocation: Invocation, failing: Sequence[str]) -> str | None:
 
 
 def _method(name: str) -> tuple[str, str]:
-    """The class and the method of a test; no method where it is not an identifier, or the class
+    """Return the class and method of a test; no method if it is not an identifier, or the class
     itself failed.
     """
     kind, _, test = name.partition("#")

@@ -66,15 +66,13 @@ _NODE_LOCKS = {
 
 
 def has_build_file(names: Iterable[str]) -> bool:
-    """Among the names of a root's files is one that says what it is built with, make aside."""
+    """Return whether one of the names is a build file, except make's."""
     patterns = ("package.json", *_BEFORE_NODE, *_AFTER_NODE)
     return any(fnmatch(name, pattern) for name in names for pattern in patterns)
 
 
 def build_tool_command(root: Path) -> str | None:
-    """The command line, to be run in `root`; None where no file there says how its tests are
-    run.
-    """
+    """Return the test command for `root`, None if no file there says how its tests are run."""
     finders: tuple[Callable[[Path], str | None], ...] = (
         lambda root: _by_table(root, _BEFORE_NODE),
         _node,
@@ -87,7 +85,7 @@ def build_tool_command(root: Path) -> str | None:
 
 
 def single_folder_command(root: Path) -> str | None:
-    """The command of the one folder in `root` that has any; None where none or several have."""
+    """Return the command of the only folder in `root` that has one, None for none or several."""
     try:
         folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.is_symlink())
     except OSError:
@@ -177,7 +175,7 @@ def _test_script(text: str) -> str:
 
 
 def _ruby(root: Path) -> str | None:
-    """RSpec where it has its file or examples, else Rails' own tests, else a Rakefile's."""
+    """Return the command for RSpec if it is set up, else Rails' own tests, else a Rakefile's."""
     bundled = "bundle exec " if (root / "Gemfile").is_file() else ""
     if (root / ".rspec").is_file() or any((root / "spec").glob("**/*_spec.rb")):
         return f"{bundled}rspec"
@@ -213,15 +211,15 @@ LARGEST_DOCTEST_FILE = 200_000
 
 
 def doctest_files(root: Path) -> list[str]:
-    """The Python files below `root` whose examples can be run as tests; [] where there are more
-    than `MOST`.
+    """Return the Python files below `root` whose examples can be run as tests; [] if there are more
+    than `MOST_DOCTEST_FILES`.
     """
     files = [path for path, module in _modules(root) if _all_answered(module)]
     return files if len(files) <= MOST_DOCTEST_FILES else []
 
 
 def _modules(root: Path) -> list[tuple[str, ast.Module]]:
-    """The files that can be loaded by themselves, with what is in them."""
+    """Return the files that can be loaded on their own, parsed."""
     python = [
         path
         for path in repository_files.walk_files(root, depth=4, limit=5000)
@@ -239,7 +237,7 @@ def _modules(root: Path) -> list[tuple[str, ast.Module]]:
 
 
 def _module(path: Path) -> ast.Module | None:
-    """None where the file is large, holds no example, or is no Python."""
+    """Parse a file, None if it is large, holds no example, or is no Python."""
     try:
         if path.stat().st_size > LARGEST_DOCTEST_FILE:
             return None
@@ -250,8 +248,8 @@ def _module(path: Path) -> ast.Module | None:
 
 
 def _imports(module: ast.Module) -> set[str]:
-    """First names of the modules it imports; "" for a relative import, which only works inside of
-    its package.
+    """Return the top-level names of imported modules; "" for a relative import, which only works
+    inside a package.
     """
     found: set[str] = set()
     for node in ast.walk(module):
@@ -263,9 +261,7 @@ def _imports(module: ast.Module) -> set[str]:
 
 
 def _all_answered(module: ast.Module) -> bool:
-    """There are examples, and each expression among them but a call alone has its answer behind
-    it.
-    """
+    """Return whether there are examples, and each expression except a single call has its answer."""
     import doctest  # takes long
 
     parser = doctest.DocTestParser()
@@ -289,8 +285,8 @@ def _all_answered(module: ast.Module) -> bool:
 
 
 def _is_comparison(source: str) -> bool:
-    """`f(1) == 2` with nothing behind it: its author meant an assertion, and as an example it fails
-    when it is true.
+    """Return whether it is a comparison like `f(1) == 2` without an answer: meant as an assertion,
+    it fails as an example when it is true.
     """
     body = ast.parse(source).body
     return any(
@@ -321,7 +317,7 @@ _OF_PYTHON = frozenset(
 
 
 def find_test_command(root: Path, own: str = sys.executable) -> str | None:
-    """The command line, to be run in `root`; None when nothing looks like tests. `own` is the last
+    """Return the test command for `root`, None if nothing looks like tests. `own` is the last
     Python to try.
     """
     if _only_beside(root):
@@ -331,9 +327,7 @@ def find_test_command(root: Path, own: str = sys.executable) -> str | None:
 
 
 def _only_beside(root: Path) -> bool:
-    """The project is written in another language, and what Python there is lies in a folder of
-    it.
-    """
+    """Return whether the project is in another language, with Python only in a folder of it."""
     try:
         names = {path.name for path in root.iterdir()}
     except OSError:
@@ -384,9 +378,7 @@ def _managed_environment(root: Path) -> str | None:
 
 
 def _tests(root: Path) -> list[Path]:
-    """Files of tests among the first of the root's, or in the usual folders, which other files may
-    keep it from.
-    """
+    """Return test files among the first files of the root, or in the usual folders."""
     for place in (root, root / "tests", root / "test"):
         found = [
             path
@@ -412,7 +404,7 @@ def _doctest(root: Path, own: str) -> str | None:
 
 
 def _pytest_config(root: Path) -> str | None:
-    """The text of what configures pytest; "" for a conftest.py alone."""
+    """Return the text that configures pytest; "" for a conftest.py alone."""
     marks = {
         "pytest.ini": "",
         "pyproject.toml": "[tool.pytest",
@@ -431,7 +423,7 @@ def _pytest_config(root: Path) -> str | None:
 
 
 def _pythons(root: Path) -> Iterator[str]:
-    """The repository's own environment, the active one, the ones on PATH."""
+    """Yield the repository's own environment, the active one, and those on PATH."""
     for folder in (".venv", "venv", "env"):
         for name in ("bin/python", "Scripts/python.exe"):
             if os.access(root / folder / name, os.X_OK):
@@ -443,8 +435,9 @@ def _pythons(root: Path) -> Iterator[str]:
 
 
 def _has_pytest(root: Path, python: str) -> bool:
-    """By looking beside it (an environment's own packages), else by asking it; never one that lies
-    in the repository, which whoever wrote the repository wrote."""
+    """Return whether a Python has pytest: by its environment's packages, else by asking it. A
+    Python in the repository is never asked, because it may be anything.
+    """
     found = python if "/" in python else shutil.which(python, path=search_path_outside(root))
     if found is None:
         return False
@@ -474,11 +467,11 @@ def _mentions_pytest(path: Path) -> bool:
 
 
 def _unittest(root: Path, tests: list[Path]) -> str:
-    """Discovery from the root needs test folders that are packages; else from the folder that holds
-    them.
+    """Return the unittest command: discovery from the root if its test folders are packages, else
+    from their folder.
 
-    Left to itself it finds no `a_test.py`, and before Python 3.12 it passes where it finds
-    nothing."""
+    By default it misses `a_test.py`, and before Python 3.12 it passes without any test.
+    """
     usual = [path.name.startswith("test") for path in tests]
     pattern = "" if all(usual) else " -p '*test*.py'" if any(usual) else " -p '*_test.py'"
     folders = {path.parent for path in tests}
@@ -489,7 +482,7 @@ def _unittest(root: Path, tests: list[Path]) -> str:
 
 
 def _text(path: Path) -> str | None:
-    """None where there is no such file, or it cannot be read."""
+    """Return the file's text, None if it is missing or unreadable."""
     try:
         return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
     except OSError:

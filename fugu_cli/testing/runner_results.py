@@ -47,12 +47,12 @@ class GoEvents:
         self._said: dict[str, list[str]] = {}
 
     def take(self, data: bytes) -> bytes:
-        """The text in a piece of the stream; lines that are no events stay as they are."""
+        """Return the text in a piece of the stream. Lines that are no events stay as they are."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         return b"".join(self._text(line) for line in lines)
 
     def rest(self) -> str:
-        """The text of a last line that has no end, and of tests that were cut off."""
+        """Return the text of an unfinished last line and of interrupted tests."""
         last = self._text(self._rest) if self._rest else b""
         said = "".join(_ordered(lines) for lines in self._said.values())
         self._rest, self._said = b"", {}
@@ -91,7 +91,7 @@ class GoEvents:
 
 
 def _ordered(lines: list[str]) -> str:
-    """The verdict before what led to it, as without -json."""
+    """Join the lines with the verdict first, as without -json."""
     return "".join(sorted(lines, key=lambda line: _VERDICT.match(line) is None))
 
 
@@ -125,7 +125,7 @@ class ReportingCommand:
     known: Mapping[Path, int] = field(default_factory=dict)
 
     def refused(self, output: str) -> bool:
-        """The runner does not know the options, and so ran no test."""
+        """Return whether the runner refused the options, and so ran no test."""
         named = {word.partition("=")[0] for word in self.options if word.startswith("-")}
         lines = (line for line in output.splitlines() if _REFUSAL.search(line))
         return (self.file is None or not self.file.exists()) and any(
@@ -134,9 +134,7 @@ class ReportingCommand:
 
 
 def with_report(invocation: Invocation, root: Path, folder: Path) -> ReportingCommand:
-    """The command with what makes its runner report, into `folder`, which is outside the
-    repository.
-    """
+    """Return the command that also writes a report into `folder`, outside the repository."""
     match invocation.kind:
         case "pytest":
             return _pytest(invocation, folder)
@@ -177,8 +175,8 @@ def _javascript(invocation: Invocation, folder: Path) -> ReportingCommand:
 
 
 def _node(invocation: Invocation, folder: Path) -> ReportingCommand:
-    """A second copy of its TAP output. A script's options stand before its files, so that variables
-    must say it.
+    """Write a second copy of node's TAP output. A script's options stand before its files, so
+    variables are used.
     """
     if invocation.given("--test-reporter", "--test-reporter-destination"):
         return ReportingCommand(invocation, invocation.command)
@@ -197,7 +195,7 @@ def _node(invocation: Invocation, folder: Path) -> ReportingCommand:
 
 
 def _cargo(invocation: Invocation) -> ReportingCommand:
-    """Told to go on behind a failing test."""
+    """Make cargo continue after a failing test."""
     after, options = "run" if invocation.kind == "nextest" else "test", ("--no-fail-fast",)
     command = (
         invocation.command if invocation.given(*options) else invocation.inserting(after, options)
@@ -208,9 +206,7 @@ def _cargo(invocation: Invocation) -> ReportingCommand:
 
 
 def _java(invocation: Invocation, root: Path) -> ReportingCommand:
-    """Its plugin writes reports anyway. Told to go on, Maven runs the tests of the modules behind a
-    failing one.
-    """
+    """Make Maven continue with the modules after a failing one. Its plugin writes reports anyway."""
     known = {path: path.stat().st_mtime_ns for path in _java_reports(root / invocation.folder)}
     goes_on = ("--fail-at-end",) if invocation.kind == "maven" else ("--continue",)
     if invocation.given(*_MAVEN_FAILS, "--continue"):
@@ -258,7 +254,7 @@ def read_results(reporting: ReportingCommand, output: str, root: Path) -> TestOu
 
 
 def without_report_lines(reporting: ReportingCommand, output: str) -> str:
-    """The output without the lines that only say where the report is."""
+    """Remove the lines that only say where the report is."""
     if reporting.file is None:
         return output
     mark = reporting.file.parent.name
@@ -266,8 +262,8 @@ def without_report_lines(reporting: ReportingCommand, output: str) -> str:
 
 
 def summarise_results(found: TestOutcomes | None, output: str, *, ok: bool) -> TestReport | None:
-    """The results in short, by counts in the `output` where there are none; None where that counts
-    nothing either.
+    """Summarise the results, by counts in the `output` if there are none; None if it has no counts
+    either.
     """
     passed, failed = recognized_tests.passed_count(output), recognized_tests.failed_count(output)
     failing = _failing(found or {})
@@ -289,14 +285,14 @@ def summarise_results(found: TestOutcomes | None, output: str, *, ok: bool) -> T
 
 
 def _failing(found: TestOutcomes) -> list[str]:
-    """The failed tests; of a test that holds others only those where some failed."""
+    """Return the failed tests, without tests that only contain failed ones."""
     failed = [name for name, outcome in found.items() if outcome == "failed"]
     whole = {name for one in failed for name in _enclosing(one)}
     return [name for name in failed if name not in whole]
 
 
 def _enclosing(name: str) -> Iterator[str]:
-    """The names of the tests that a test may be part of."""
+    """Yield the names of the tests that a test may be part of."""
     for joint in (NAME_SEPARATOR, "/"):
         parts = name.split(joint)
         yield from (joint.join(parts[:length]) for length in range(1, len(parts)))
@@ -316,8 +312,8 @@ class _Case:
 
 
 def _cases(files: Iterable[Path]) -> Iterator[_Case]:
-    """The tests in JUnit reports. Raises OSError, ParseError, ValueError for a report that cannot
-    be read.
+    """Yield the tests in JUnit reports. Raises OSError, ParseError, ValueError for an unreadable
+    report.
     """
     for file in files:
         if file.stat().st_size > LARGEST_REPORT:
@@ -340,7 +336,7 @@ def _cases(files: Iterable[Path]) -> Iterator[_Case]:
 
 
 def _worst(pairs: Iterable[tuple[str, TestOutcome]]) -> TestOutcomes:
-    """One result a name: failed goes before passed, which goes before skipped."""
+    """Return one result for each name: failed before passed, passed before skipped."""
     found: dict[str, TestOutcome] = {}
     ranks = {"skipped": 0, "passed": 1, "failed": 2}
     for name, outcome in pairs:
@@ -350,8 +346,8 @@ def _worst(pairs: Iterable[tuple[str, TestOutcome]]) -> TestOutcomes:
 
 
 def _node_id(case: _Case, root: Path, folder: Path) -> str:
-    """The id pytest takes in `folder`: file::Class::test[parameters]. A file that could not be
-    loaded is its path.
+    """Return pytest's id relative to `folder`: file::Class::test[parameters]. A file that could not
+    be loaded is its path.
     """
     dotted = case.classname or case.name
     path = _module(dotted, case.file, root, folder)
@@ -372,8 +368,10 @@ def _node_id(case: _Case, root: Path, folder: Path) -> str:
 
 
 def _module(dotted: str, file: str, root: Path, folder: Path) -> str | None:
-    """The file that a dotted name begins with, relative to `folder`. pytest's names are relative to
-    its root folder, which may lie above."""
+    """Return the file that a dotted name begins with, relative to `folder`.
+
+    pytest's names are relative to its root folder, which may lie above.
+    """
     above = [
         folder,
         *(parent for parent in folder.parents if parent == root or root in parent.parents),
@@ -420,7 +418,7 @@ class _Report(BaseModel):
 
 
 def _of_javascript(text: str, folder: Path) -> TestOutcomes:
-    """jest's JSON, which vitest writes as well. A file that could not be loaded is its path."""
+    """Parse jest's JSON, which vitest writes as well. A file that could not be loaded is its path."""
     found: list[tuple[str, TestOutcome]] = []
     outcomes: dict[str, TestOutcome] = {"passed": "passed", "failed": "failed"}
     for suite in _Report.model_validate_json(text).testResults:
@@ -438,7 +436,7 @@ _POINT = re.compile(r"( *)(not ok|ok) \d+(?: - (.*?))?( # (?:SKIP|TODO)\b.*)?$")
 
 
 def _of_tap(text: str, folder: Path) -> TestOutcomes:
-    """node's TAP, where a test's line comes behind those of the tests in it."""
+    """Parse node's TAP, where a test's line follows those of its subtests."""
     found: list[tuple[str, TestOutcome]] = []
     names: list[str] = []
     inside, ended = "", False
@@ -470,13 +468,13 @@ def _of_tap(text: str, folder: Path) -> TestOutcomes:
 
 
 def _plain(name: str, folder: Path) -> str:
-    """A name as it is in the code; of a file that could not be loaded its path."""
+    """Return a name as in the code; a file that could not be loaded as its path."""
     text = re.sub(r"\\(.)", r"\1", name)
     return _relative(Path(text), folder) if text.startswith("/") and Path(text).is_file() else text
 
 
 def _java_reports(folder: Path) -> list[Path]:
-    """The reports of Maven's and Gradle's modules in `folder`."""
+    """Return the reports of Maven's and Gradle's modules in `folder`."""
     found: list[Path] = []
     for place, folders, files in os.walk(folder):
         path = Path(place)
@@ -494,7 +492,7 @@ def _java_reports(folder: Path) -> list[Path]:
 
 
 def _text(file: Path | None) -> str:
-    """Raises OSError, ValueError where there is none, or too much."""
+    """Return the file's text. Raises OSError, ValueError if it is missing or too large."""
     if file is None or file.stat().st_size > LARGEST_REPORT:
         raise ValueError("there is no report")
     return file.read_text(encoding="utf-8", errors="replace")
@@ -527,7 +525,7 @@ _NEXTEST_ENDED = re.compile(r"^ +Summary \[.*?\] +\d+.* tests? run:", re.MULTILI
 
 
 def _of_unittest(output: str) -> TestOutcomes | None:
-    """Failed tests by the heads of their tracebacks; the others where -v names them."""
+    """Return failed tests by the heads of their tracebacks, the others if -v names them."""
     summary = _UNITTEST_RAN.findall(output)
     if len(summary) != 1:
         return None
@@ -544,8 +542,11 @@ def _of_unittest(output: str) -> TestOutcomes | None:
 
 
 def _unittest_id(name: str, within: str) -> str:
-    """The dotted name. Before Python 3.11 the class comes without the method; a module that could
-    not be loaded, and what is set up for a class or module, count as themselves."""
+    """Return the dotted name.
+
+    Before Python 3.11 the class comes without the method. A module that could not be loaded, and
+    the setup of a class or module, count as themselves.
+    """
     if within.startswith("unittest.loader._FailedTest"):
         return name
     if name.startswith(("setUp", "tearDown")):
@@ -554,7 +555,7 @@ def _unittest_id(name: str, within: str) -> str:
 
 
 def _of_cargo(output: str) -> TestOutcomes | None:
-    """libtest's lines, each test by its binary and its name."""
+    """Parse libtest's lines. A test is named by its binary and its name."""
     found: list[tuple[str, TestOutcome]] = []
     binary, told = "", [0, 0, 0]
     for line in output.splitlines():
@@ -594,7 +595,7 @@ def _of_nextest(output: str) -> TestOutcomes | None:
 
 
 def _of_go(events: GoEvents) -> TestOutcomes:
-    """A package that failed without one of its tests counts as itself."""
+    """Return the results. A package that failed without a failing test counts as itself."""
     failed = {
         name.partition(" ")[0] for name, outcome in events.results.items() if outcome == "failed"
     }

@@ -41,7 +41,7 @@ SIGMA = 0.03
 
 
 def population_size(count: int) -> int:
-    """4 + floor(3 ln N): 33 for N = 19,456 (the paper pins 32)."""
+    """Return 4 + floor(3 ln N): 33 for N = 19,456 (the paper uses 32)."""
     return 4 + math.floor(3 * math.log(count))
 
 
@@ -62,8 +62,10 @@ class SepCMA:
         seed: int = 0,
         more: Mapping[str, object] | None = None,
     ) -> None:
-        """`start` (N,); `more` are other options of `cma`. Raises UsageError where `cma` is not
-        installed or the population is too small."""
+        """Create a search from `start` (N,). `more` are other options of `cma`.
+
+        Raises UsageError if `cma` is not installed or the population is too small.
+        """
         if population < 4:
             raise UsageError(
                 f"a population of {population} cannot be ranked", hint="give --population 4 or more"
@@ -82,7 +84,7 @@ class SepCMA:
 
     @property
     def mean(self) -> Numbers:
-        """(N,)."""
+        """The mean (N,)."""
         return np.array(self._search.mean, dtype=np.float64)
 
     @property
@@ -92,28 +94,30 @@ class SepCMA:
 
     @property
     def evaluations(self) -> int:
-        """Candidates judged so far."""
+        """The number of candidates judged so far."""
         return int(self._search.countevals)
 
     def ask(self) -> Numbers:
-        """(population, N)."""
+        """Return new candidates (population, N)."""
         return np.array(self._search.ask(), dtype=np.float64)
 
     def tell(self, candidates: Numbers, fitness: Numbers) -> None:
-        """Raises ValueError for a fitness that is no number: `cma` would go on with it for ever."""
+        """Report the candidates' fitness. Raises ValueError for a fitness that is no number, with
+        which `cma` would go on for ever.
+        """
         if not np.isfinite(fitness).all():
             raise ValueError("a candidate's fitness is not a number")
         self._search.tell(list(candidates), list(-fitness))
 
     def pack(self) -> bytes:
-        """The whole search with its generator. Only ever read back by `unpack` from the run's own
+        """Return the whole search with its generator. Only `unpack` reads it, from the run's own
         folder.
         """
         return pickle.dumps((self._random, self._search))
 
     @classmethod
     def unpack(cls, data: bytes) -> SepCMA:
-        """The search exactly as it was."""
+        """Return the search exactly as it was."""
         cma_strategy()
         made = cls.__new__(cls)
         made._random, made._search = pickle.loads(data)
@@ -121,7 +125,7 @@ class SepCMA:
 
 
 def cma_strategy() -> type[CMAEvolutionStrategy]:
-    """`cma`, imported when it is needed; its wish for a plotting library is not passed on."""
+    """Import `cma` when it is needed, without its warning about a plotting library."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -164,8 +168,9 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[RunFolder]:
-        """For the time of a run. Raises SessionBusy where another process trains or measures here,
-        UsageError where the folder holds a run that was started with something else."""
+        """Lock the folder during a run. Raises SessionBusy if another process trains or measures
+        here, UsageError if its run was started with other settings.
+        """
         with locked_folder(self.path, "training"):
             begin_run(self.path, self._about)
             yield self
@@ -190,7 +195,7 @@ class RunFolder:
             ) from error
 
     def keep(self, state: RunState, history: Sequence[Value]) -> None:
-        """After an iteration: the log first, the state last, so that a state never knows more than
+        """Store an iteration: the log first, the state last, so that a state never knows more than
         its log.
         """
         lines = "".join(row.model_dump_json() + "\n" for row in history)
@@ -202,8 +207,8 @@ class RunFolder:
         _write_state(self.path / STATE_FILE, state)
 
     def history(self, kind: type[Row], count: int) -> list[Row]:
-        """The log's first `count` lines. Raises ConfigError for one that is none, StorageError for
-        fewer.
+        """Return the log's first `count` lines. Raises ConfigError for an invalid line,
+        StorageError for fewer lines.
         """
         file = self.path / LOG_FILE
         found = read_rows(file, kind)[:count]
@@ -224,15 +229,15 @@ def _write_state(file: Path, state: RunState) -> None:
 
 
 def write_run_file(file: Path, data: bytes) -> None:
-    """Whole or not at all. Raises StorageError where the disk is full."""
+    """Write a file whole or not at all. Raises StorageError if the disk is full."""
     with _replacing(file) as draft:
         draft.write_bytes(data)
 
 
 @contextmanager
 def _replacing(file: Path) -> Iterator[Path]:
-    """A new file that takes `file`'s place when it was written whole. Raises StorageError where the
-    disk is full.
+    """Yield a new file that replaces `file` when it is complete. Raises StorageError if the disk is
+    full.
     """
     try:
         with atomic_files.replacement_file(file) as draft:
@@ -313,10 +318,10 @@ class Trial(Protocol):
     meet the same tasks, pools and seeds (common random numbers)."""
 
     def play(self, candidates: Candidates, iteration: int) -> TrialResult:
-        """Every candidate on the iteration's tasks, times its replications."""
+        """Play every candidate on the iteration's tasks, times its replications."""
 
     def validate(self, candidates: Candidates) -> TrialResult | None:
-        """The same for tasks that are always the same; None where there are none."""
+        """Play the candidates on tasks that are always the same; None if there are none."""
 
 
 MakeCandidates = Callable[[Numbers], Candidates]
@@ -334,8 +339,8 @@ class Evolved:
 
 
 def fitness(played: TrialResult, shaping: FitnessWeights) -> Numbers:
-    """By candidate (size,). Replications that failed for outside reasons are NaN and dropped, never
-    0.
+    """Return the fitness of each candidate (size,). Replications that failed for outside reasons
+    are NaN and dropped, never 0.
     """
     reward, cost, turns = (
         np.nanmean(part, axis=1) for part in (played.solved, played.cost, played.turns)
@@ -347,7 +352,7 @@ def fitness(played: TrialResult, shaping: FitnessWeights) -> Numbers:
 
 
 def entropy(counts: Numbers) -> float:
-    """H of a histogram, in nats."""
+    """Return the entropy of a histogram, in nats."""
     shares = counts[counts > 0] / max(counts.sum(), 1e-12)
     return float(-(shares * np.log(shares)).sum())
 
@@ -364,8 +369,8 @@ class Evolution:
         self._folder = folder
 
     def run(self, start: Numbers, tell: Tell) -> Evolved:
-        """From `start` (N,), or from where the folder's run stopped. Whatever ends it leaves the
-        folder whole.
+        """Run from `start` (N,), or resume the folder's run. However it ends, the folder stays
+        valid.
         """
         state = self._folder.restore() or self._first(start)
         search = SepCMA.unpack(state.search)

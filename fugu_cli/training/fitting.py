@@ -39,7 +39,7 @@ class HeadExamples:
         return self.at(np.flatnonzero(chosen))
 
     def at(self, places: NDArray[np.int64]) -> HeadExamples:
-        """The examples at these places."""
+        """Return the examples at these indices."""
         groups = tuple(self.groups[place] for place in places)
         return HeadExamples(
             self.hidden[places], self.rows[places], self.roles[places], self.weights[places], groups
@@ -57,7 +57,7 @@ class HeadScore:
     role_accuracy: float
 
     def text(self) -> str:
-        """For people."""
+        """Describe the score for people."""
         return (
             f"held-out examples: distance to the targets (KL) {self.kl:.3f}, best row picked "
             f"{self.row_accuracy:.0%}, "
@@ -66,7 +66,7 @@ class HeadScore:
 
 
 def fit_head(examples: HeadExamples, roles: int, *, l2: float, steps: int = 300) -> Vector:
-    """The head (L + roles, width), fp32. `roles` is 3, or 0 for a head without them."""
+    """Fit a head (L + roles, width), fp32. `roles` is 3, or 0 for a head without them."""
     start_torch()
     import torch
 
@@ -105,7 +105,7 @@ class HeadLoss:
         self._weights = weights / weights.sum()
 
     def of(self, weight: Tensor) -> Tensor:
-        """For a head (L + roles, width)."""
+        """Return the loss of a head (L + roles, width)."""
         import torch.nn.functional as F
 
         logits = self._hidden @ weight.T
@@ -121,7 +121,7 @@ class HeadLoss:
 
 
 def score_head(head: Vector, examples: HeadExamples) -> HeadScore:
-    """`head` on `examples`, weighted."""
+    """Score `head` on `examples`, weighted."""
     logits = examples.hidden.astype(np.float64) @ head.T.astype(np.float64)
     count = examples.rows.shape[1]
     predicted = _log_softmax(logits[:, :count])
@@ -142,7 +142,7 @@ def score_head(head: Vector, examples: HeadExamples) -> HeadScore:
 
 
 def mean_score(scores: Sequence[tuple[HeadScore, int]]) -> HeadScore:
-    """Of several folds, each with so many examples."""
+    """Return the mean score of several folds, weighted by their numbers of examples."""
     total = sum(count for _, count in scores)
     return HeadScore(*(
         sum(getattr(score, name) * count for score, count in scores) / total
@@ -151,7 +151,7 @@ def mean_score(scores: Sequence[tuple[HeadScore, int]]) -> HeadScore:
 
 
 def group_folds(groups: Sequence[str], count: int, seed: int) -> list[NDArray[np.bool_]]:
-    """`count` masks of held-out examples; every group is held out in exactly one."""
+    """Return `count` masks of held-out examples. Every group is held out in exactly one."""
     names = sorted(set(groups))
     order = np.random.default_rng(seed).permutation(len(names))
     fold_of = {names[index]: place % count for place, index in enumerate(order)}
@@ -180,7 +180,9 @@ class LastLayers:
         wide: bool,
         at_once: int = BATCH_TOKENS,
     ) -> None:
-        """The spectra of the layer's seven matrices come from `adapter`: computed once and kept."""
+        """Create the layers. `adapter` computes and stores the spectra of the layer's seven
+        matrices once.
+        """
         import torch
 
         self._backbone = backbone
@@ -194,7 +196,7 @@ class LastLayers:
         self.sizes = tuple(len(matrix.values) for matrix in self._matrices)
 
     def below(self, tokens: Sequence[int]) -> Tensor:
-        """(1, tokens, width): what the second-to-last layer is given."""
+        """Return the input of the second-to-last layer (1, tokens, width)."""
         import torch
 
         ids = torch.tensor([list(tokens)])
@@ -205,8 +207,8 @@ class LastLayers:
         return found
 
     def states(self, below: Tensor, offsets: Vector) -> Vector:
-        """(size, width) fp32: the state at the last position of `below`, for each of `offsets`
-        (size, sum of sizes).
+        """Return the state at the last position of `below` for each of `offsets` (size, sum of
+        sizes): (size, width) fp32.
         """
         import torch
 
@@ -220,7 +222,7 @@ class LastLayers:
             return np.asarray(torch.cat(parts).float().numpy())
 
     def through(self, below: Tensor, offsets: Sequence[Tensor]) -> Tensor:
-        """(size, width): the final state at the last position of `below`, for seven blocks of
+        """Return the final state (size, width) at the last position of `below`, for seven blocks of
         offsets (size, rank).
         """
         import torch

@@ -88,10 +88,10 @@ class Execute(Protocol):
     """Carries workflows out."""
 
     def __call__(self, problem: str, steps: tuple[WorkflowStep, ...]) -> WorkflowResult:
-        """One of them."""
+        """Run one workflow."""
 
     def ahead(self, workflows: Sequence[Workflow]) -> None:
-        """All that are needed, each once, so that they can run at the same time."""
+        """Run all workflows that are needed, each once and at the same time."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,11 @@ def planner_examples(
     tokenizer: Any,
     settings: ExampleSettings,
 ) -> Iterator[PlannerExample]:
-    """Every question with other agents each time, in a fixed mixed order, as the Conductor asks it.
-    Of `tokenizer` the chat template is used."""
+    """Yield every question, each time with other agents, in a fixed mixed order, as the Conductor
+    asks it.
+
+    Of `tokenizer` the chat template is used.
+    """
     draw, names = random.Random(settings.seed), list(members)
     for _ in range(settings.times):
         for problem in draw.sample(list(problems), len(problems)):
@@ -149,8 +152,10 @@ def _question(
 def second_round_example(
     example: PlannerExample, workflow: str, outcome: str, right: bool
 ) -> PlannerExample:
-    """The second round of a question: what the first one came to, to be kept or corrected. It
-    stands where the Conductor's own prompt has it, between request and models."""
+    """Return the second round of a question, in which the first result is kept or corrected.
+
+    It stands between request and models, as in the Conductor's own prompt.
+    """
     shown = prompts.fill(prompts.load("conductor/round"), workflow=workflow, outcome=outcome)
     before, models, after = example.prompt.rpartition(MODELS)
     prompt = f"{before}{shown}\n\n{models}{after}"
@@ -181,8 +186,11 @@ class FirstRounds:
 def both_rounds(
     examples: Sequence[PlannerExample], firsts: FirstRounds
 ) -> Iterator[PlannerExample]:
-    """Every example, and behind each whose first round is a workflow its second one. A first round
-    is made when its second one is asked for, not before: who stops reading pays for no more."""
+    """Yield every example, and after each whose first round is a workflow its second round.
+
+    A first round is made only when its second one is requested, so that a reader who stops pays for
+    no more.
+    """
     known: dict[tuple[str, tuple[str, ...]], deque[FirstRound]] = {}
     for one in firsts.known:
         known.setdefault((one.example.problem, one.example.models), deque()).append(one)
@@ -216,7 +224,9 @@ def _first(example: PlannerExample, firsts: FirstRounds) -> FirstRound:
 
 
 def workflow_reward(reply: str, example: PlannerExample, execute: Execute | None) -> float:
-    """One reply's reward. Without `execute` nothing is run: a readable workflow is worth 0.5."""
+    """Return the reward of one reply. Without `execute` nothing is run, and a readable workflow
+    counts 0.5.
+    """
     steps = parse_workflow(reply, example.form())
     if isinstance(steps, InvalidPlan):
         return UNREADABLE
@@ -241,7 +251,7 @@ class WorkflowRewards:
     def __call__(
         self, completions: Sequence[str], example: Sequence[str], **_more: object
     ) -> list[float]:
-        """One number for each completion; `example` holds each one's example as JSON."""
+        """Return a reward for each completion. `example` holds the examples as JSON."""
         asked = [PlannerExample.model_validate_json(given) for given in example]
         both = list(zip(completions, asked, strict=True))
         if self._execute is not None:
@@ -362,7 +372,9 @@ def train_planner(
 
 
 def dataset_rows(examples: Sequence[PlannerExample]) -> list[dict[str, Any]]:
-    """The columns TRL reads: the prompt, the example as JSON, and the weight of its advantage."""
+    """Return the columns TRL reads: the prompt, the example as JSON, and the weight of its
+    advantage.
+    """
     recursive = any(example.round == 2 for example in examples)
     return [
         {
@@ -383,7 +395,7 @@ def _is_complete(checkpoint: Path) -> bool:
 
 
 def require_libraries() -> None:
-    """Raises UsageError where what trains is not installed."""
+    """Raise UsageError if the training libraries are not installed."""
     missing = [
         name
         for name in ("torch", "trl", "peft", "datasets")
@@ -398,7 +410,7 @@ def require_libraries() -> None:
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """Without the libraries' own words, warnings and bars: what matters is said by us."""
+    """Silence the libraries' messages, warnings and progress bars."""
     from huggingface_hub.utils import logging as hub_messages
     from transformers.utils import logging as library_messages
 
@@ -411,8 +423,10 @@ def quiet_libraries() -> Iterator[None]:
 
 
 def planner_tokenizer(model: str) -> Any:
-    """The tokenizer of the planner in `model`, a folder or hub id. Raises UsageError where there is
-    none, and where it has no token that could fill up shorter texts."""
+    """Return the tokenizer of the planner in `model`, a folder or hub id.
+
+    Raises UsageError if it is missing or has no token for padding.
+    """
     from transformers import AutoTokenizer
 
     if model.startswith(("/", ".", "~")) and not Path(model).is_dir():
@@ -442,8 +456,8 @@ def planner_tokenizer(model: str) -> Any:
 
 
 def planner_writer(model: str, settings: GrpoSettings) -> Callable[[str], str]:
-    """The model in `model` as it plans before it is trained: a prompt in, its reply out. Loads
-    it.
+    """Load the untrained planner in `model`, and return the function that maps a prompt to its
+    reply.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -554,7 +568,7 @@ def trl_arguments(settings: GrpoSettings, folder: Path) -> Any:
 
 
 def _log_callback(tell: Callable[[GrpoStep], None], rewards: Any) -> Any:
-    """A callback that tells of each step, by the rewards since the one before."""
+    """Return a callback that reports each step with the rewards since the last one."""
     from transformers import TrainerCallback
 
     class Writer(TrainerCallback):  # type: ignore[misc]

@@ -73,9 +73,7 @@ class TaskRates:
 
 
 def read_matrix(path: Path) -> list[MatrixCell]:
-    """The rows of a measurement, the newest of each cell. Raises ConfigError naming the line that
-    is none.
-    """
+    """Read a measurement, the newest row of each cell. Raises ConfigError for an invalid line."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -97,8 +95,11 @@ def read_matrix(path: Path) -> list[MatrixCell]:
 def pass_rates(
     cells: Sequence[MatrixCell], seats: Sequence[HeadRow], prior: float = PRIOR
 ) -> tuple[TaskRates, ...]:
-    """Every task that all seats' agents were measured on; with a `prior` of 0 exactly what was
-    recorded. Raises ConfigError when there is none."""
+    """Return the rates of every task that all seats' agents were measured on; with a `prior` of 0
+    exactly as recorded.
+
+    Raises ConfigError if there is no such task.
+    """
     by_agent = {seat.agent: [cell for cell in cells if cell.agent == seat.agent] for seat in seats}
     common = (
         set.intersection(*({cell.task for cell in found} for found in by_agent.values()))
@@ -120,7 +121,7 @@ def pass_rates(
 
 
 def _table(seat: HeadRow, cells: Sequence[MatrixCell], prior: float) -> Mapping[str, RowRates]:
-    """Rates by task. Every draw of a task, the greedy ones too, says how likely a later one is."""
+    """Return rates by task. Every run of a task, greedy ones too, counts for later runs."""
     overall = mean(cell.ok for cell in cells)
     seconds = mean(cell.seconds for cell in cells)
     found = {}
@@ -135,8 +136,8 @@ def _table(seat: HeadRow, cells: Sequence[MatrixCell], prior: float) -> Mapping[
 
 
 def _with_resampling(first: float, each: float, seat: HeadRow, seconds: float) -> RowRates:
-    """A turn of `seat.attempts` draws that ends with the first success; its cost is the expected
-    number of draws.
+    """Return a turn of `seat.attempts` attempts that ends with the first success. Its cost is the
+    expected number of attempts.
     """
     miss, attempts = 1 - each, seat.attempts
     tail = sum(miss**n for n in range(attempts - 1))
@@ -182,8 +183,11 @@ class PolicyOutcome:
 
 
 def turn_rate_and_cost(task: TaskRates, row: int, history: FailedRows) -> tuple[float, float]:
-    """(rate, cost) of a turn by `row`: a model that has failed before draws other answers, and one
-    that follows another begins where a second draw does."""
+    """Return rate and cost of a turn by `row`.
+
+    A model that has failed before gives other answers, and one that follows another begins like a
+    second attempt.
+    """
     rate = task.rows[row]
     if any(
         row == before or (rate.agent and rate.agent == task.rows[before].agent)
@@ -194,7 +198,7 @@ def turn_rate_and_cost(task: TaskRates, row: int, history: FailedRows) -> tuple[
 
 
 def row_values(task: TaskRates, history: FailedRows, terms: ValueSettings) -> tuple[float, ...]:
-    """Q of every row. All zero when the turns are spent."""
+    """Return the value Q of every row, all zero when no turns are left."""
     left = terms.turns - 1 - len(history)
     if left <= 0:
         return (0.0,) * len(task.rows)
@@ -209,14 +213,14 @@ def row_values(task: TaskRates, history: FailedRows, terms: ValueSettings) -> tu
 
 
 def softmax(worth: Sequence[float], tau: float) -> tuple[float, ...]:
-    """softmax(worth / tau)."""
+    """Return softmax(worth / tau)."""
     top = max(worth)
     weights = [math.exp((value - top) / tau) for value in worth]
     return tuple(weight / sum(weights) for weight in weights)
 
 
 def follow_policy(task: TaskRates, choose: ChooseRow, turns: int) -> PolicyOutcome:
-    """A policy on one task, in expectation."""
+    """Return the expected outcome of a policy on one task."""
     solved, cost, taken, reached = 0.0, 0.0, 0.0, 1.0
     history: FailedRows = ()
     for _ in range(turns - 1):
@@ -231,17 +235,17 @@ def follow_policy(task: TaskRates, choose: ChooseRow, turns: int) -> PolicyOutco
 
 
 def cascade_policy(task: TaskRates, history: FailedRows) -> int:
-    """One row up after each failure, from the first."""
+    """Choose the next row after each failure, from the first."""
     return min(len(history), len(task.rows) - 1)
 
 
 def fixed_policy(row: int) -> ChooseRow:
-    """One row, whatever happened."""
+    """Return a policy that always chooses one row."""
     return lambda task, history: row
 
 
 def oracle_policy(terms: ValueSettings) -> ChooseRow:
-    """The oracle: knows every task's rates."""
+    """Return the oracle, which knows every task's rates."""
 
     def choose(task: TaskRates, history: FailedRows) -> int:
         worth = row_values(task, history, terms)
@@ -279,13 +283,14 @@ class Headroom:
 
     @property
     def pays(self) -> bool:
-        """More is solved by knowing whom to ask, and not only by luck."""
+        """Whether choosing well solves more, beyond luck."""
         return self.headroom.low > 0
 
     @property
     def cheaper(self) -> str | None:
-        """An agent that costs less than the best and is right where the best one is, nearly as
-        often: routing can save money even without headroom."""
+        """An agent that costs much less than the best and solves nearly as many of its tasks:
+        routing can save money even without headroom.
+        """
         rate, cost = self.agents[self.best]
         found = [
             name
@@ -296,7 +301,9 @@ class Headroom:
 
 
 def headroom(draws: Sequence[MatrixCell], unit: str) -> Headroom:
-    """Of the tasks that every agent was run on. Raises ValueError where there is none."""
+    """Return the headroom of the tasks that every agent was run on. Raises ValueError if there is
+    none.
+    """
     agents = list(dict.fromkeys(draw.agent for draw in draws))
     table: dict[str, dict[str, list[bool]]] = {}
     for draw in sorted(draws, key=lambda draw: draw.repeat):
@@ -338,14 +345,17 @@ def headroom(draws: Sequence[MatrixCell], unit: str) -> Headroom:
 
 
 def _interval(value: float, tries: Sequence[Sequence[bool]]) -> Mean:
-    """A mean over tasks, each of which counts alike, with Wilson's interval of all its `tries`."""
+    """Return a mean over tasks, which count alike, with Wilson's interval of all `tries`."""
     share = wilson_repeated(tries)
     return Mean(value, min(value, share.low), max(value, share.high))
 
 
 def _gain_interval(gains: Sequence[float]) -> Mean:
-    """Their mean. Where all tasks say the same a bootstrap would be sure of it, however few they
-    are: then the mean may be off by as much as a share of none of so many can."""
+    """Return the mean of gains with its interval.
+
+    A bootstrap would be certain if all tasks agree, however few: then the interval is as wide as
+    for a share of none of so many.
+    """
     found = bootstrap([[gain] for gain in gains])
     off = wilson(0, len(gains)).high if found.low == found.high else 0.0
     return Mean(found.value, found.low - off, found.high + off)
@@ -362,9 +372,12 @@ def _gain(row: Mapping[str, Sequence[bool]], best: str, ranks: Ranks) -> float:
 
 
 def _fair(row: Mapping[str, Sequence[bool]], ranks: Ranks) -> tuple[Sequence[bool], Sequence[bool]]:
-    """Both halves of the repeats choose an agent, whose tries in the other half come back. Ties go
-    to the agent that is better on all tasks: by their place in the pool, headroom would depend on
-    the order in which somebody wrote it down."""
+    """Return the tries in one half of the repeats of the agent that the other half chooses, for
+    both halves.
+
+    Ties go to the agent that is better on all tasks; by position in the pool, headroom would depend
+    on the order of entries.
+    """
     chosen = [
         max(row, key=lambda agent: (mean(row[agent][half::2]), ranks[agent])) for half in (0, 1)
     ]
@@ -383,8 +396,8 @@ def _disagreement(rows: Sequence[Mapping[str, Sequence[bool]]], agents: Sequence
 
 
 def headroom_report(found: Headroom, missing: int = 0) -> str:
-    """For people: the table, and whether training a coordinator on this pool can pay: with runs
-    `missing`, nothing.
+    """Return the table for people, and whether training on this pool can pay; with `missing` runs,
+    no verdict.
     """
     lines = [
         f"{_count(found.tasks, 'task')}, {_count(found.repeats, 'run')} of each agent on each",

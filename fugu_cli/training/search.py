@@ -39,7 +39,7 @@ class Candidates(Protocol):
         """Return the number of candidates."""
 
     def logits(self, texts: Sequence[str]) -> Logits:
-        """(size, texts, head rows)."""
+        """Return the logits (size, texts, head rows)."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class HeadCandidates:
         return len(self.heads)
 
     def logits(self, texts: Sequence[str]) -> Logits:
-        """One product for all candidates."""
+        """Compute the logits of all candidates in one product."""
         states = self.see(texts)
         form = "prw,tw->ptr" if states.ndim == 2 else "prw,ptw->ptr"
         return np.asarray(np.einsum(form, self.heads, states, optimize=True), np.float32)
@@ -73,9 +73,7 @@ def states_name(offsets: Sequence[Vector], tied: svf.Tied = "untied") -> str:
 def apply_offsets(
     backbone: Backbone, offsets: Sequence[Vector], tied: svf.Tied, spectra: Path
 ) -> str:
-    """Lets a plain backbone read with nine blocks of offsets from now on; gives what its states are
-    called then.
-    """
+    """Make a plain backbone read with nine blocks of offsets. Return the name of its states."""
     try:
         svf.SvfAdapter(backbone.model, spectra).apply(offsets, tied)
     except ValueError as error:
@@ -99,7 +97,9 @@ class HiddenStates:
     """
 
     def __init__(self, backbone: Backbone, store: Path, tell: Tell, offsets: str = "") -> None:
-        """`offsets` names what lies on the backbone (`states_name`): other offsets, other states."""
+        """Create the states. `offsets` names the offsets on the backbone (`states_name`): other
+        offsets, other states.
+        """
         self.offsets = offsets
         self._backbone = backbone
         self._file = store / f"states-{backbone.identity[:16]}{offsets}.npz"
@@ -160,7 +160,7 @@ class LayerStates:
         self.count = sum(self._tail.sizes)
 
     def of(self, texts: Sequence[str], offsets: Vector) -> Vector:
-        """(size, n, width) for offsets (size, count)."""
+        """Return the states (size, n, width) for offsets (size, count)."""
         found = []
         for text in texts:
             key = hashlib.sha256(text.encode(errors="replace")).hexdigest()
@@ -178,7 +178,9 @@ class HeadLayout:
     def __init__(
         self, states: HiddenStates, rows: int, sample: Vector, layer: LayerStates | None = None
     ) -> None:
-        """`rows` of the head, roles included. `sample` (n, width): states that give the units."""
+        """Create a layout. `rows` of the head include roles. `sample` (n, width) are states that
+        give the units.
+        """
         self._states = states
         self._rows = rows
         self._layer = layer
@@ -186,22 +188,22 @@ class HeadLayout:
         self.scale: Vector = state_scale(sample)
 
     def start(self, head: Vector, offsets: Sequence[Vector] = ()) -> Numbers:
-        """A head (rows, width) and nine blocks of offsets as a point (N,) of the search."""
+        """Return a head (rows, width) and nine blocks of offsets as a point (N,) of the search."""
         own = offsets[1:8] if self._layer else ()
         return np.concatenate([*own, (head.astype(np.float64) * self.scale).reshape(-1)])
 
     def head(self, vector: Numbers) -> Vector:
-        """The head (rows, width) of a point."""
+        """Return the head (rows, width) of a point."""
         return np.asarray(vector[self._shift :].reshape(self._rows, -1) / self.scale, np.float32)
 
     def offsets(self, vector: Numbers) -> Vector:
-        """The seven blocks' offsets of a point, one after another; (0,) where the head alone is
+        """Return the seven blocks' offsets of a point, one after another; (0,) if only the head is
         searched.
         """
         return np.asarray(vector[: self._shift], np.float32)
 
     def breed(self, vectors: Numbers) -> Candidates:
-        """Points (size, N) to candidates."""
+        """Turn points (size, N) into candidates."""
         heads, layer = np.stack([self.head(vector) for vector in vectors]), self._layer
         if layer is None:
             return HeadCandidates(heads, self._states)
@@ -210,15 +212,16 @@ class HeadLayout:
 
 
 def state_scale(sample: Vector) -> Vector:
-    """The root mean square (width,) of each number of hidden states."""
+    """Return the root mean square (width,) of each number of hidden states."""
     return np.asarray(
         np.maximum(np.sqrt(np.square(sample.astype(np.float64)).mean(0)), 1e-6), np.float32
     )
 
 
 def checkpoint_vector(base: Sequence[Vector], own: Vector, head: Vector) -> Vector:
-    """A checkpoint's flat vector (svf.join): the nine blocks of `base`, with the layer's `own` ones
-    where a layout has some (HeadLayout.offsets), and the head."""
+    """Return a checkpoint's flat vector (svf.join): the nine blocks of `base`, with the layer's
+    `own` ones if a layout has some (HeadLayout.offsets), and the head.
+    """
     blocks = list(base)
     if len(own):
         blocks[1:8] = np.split(own, np.cumsum([len(block) for block in base[1:8]])[:-1])

@@ -71,12 +71,12 @@ class PolicySummary:
 
 
 def head_policy(head: Vector, rows: int, see: EncodeHistory) -> ChooseRow:
-    """The policy of a head: the row with the highest logit."""
+    """Return the policy of a head: the row with the highest logit."""
     return lambda task, history: int((head[:rows] @ see(task, history)).argmax())
 
 
 def policy_summary(name: str, outcomes: Sequence[PolicyOutcome]) -> PolicySummary:
-    """Means over tasks, and how sure the first is."""
+    """Return the means over tasks, with an interval for the first."""
     return PolicySummary(
         name,
         wilson_of_mean([outcome.solved for outcome in outcomes]),
@@ -88,8 +88,8 @@ def policy_summary(name: str, outcomes: Sequence[PolicyOutcome]) -> PolicySummar
 def policy_baselines(
     tasks: Sequence[TaskRates], names: Sequence[str], terms: ValueSettings
 ) -> list[PolicySummary]:
-    """Every single row in the loop, the cascade, a uniformly random row at each turn, the
-    oracle.
+    """Return every single row in the loop, the cascade, a uniformly random row at each turn, and
+    the oracle.
     """
     policies: list[tuple[str, ChooseRow]] = [
         (f"{name} alone", fixed_policy(row)) for row, name in enumerate(names)
@@ -109,7 +109,7 @@ def policy_baselines(
 
 
 def _random(task: TaskRates, history: FailedRows, left: int) -> PolicyOutcome:
-    """A uniformly random row at every turn, exactly: the mean over all of them."""
+    """Return the exact mean outcome of a uniformly random row at every turn."""
     if left == 0:
         return PolicyOutcome(0.0, 0.0, 0.0)
     parts = []
@@ -124,7 +124,7 @@ def _random(task: TaskRates, history: FailedRows, left: int) -> PolicyOutcome:
 
 
 def policy_table(lines: Sequence[PolicySummary]) -> str:
-    """The lines as a Markdown table."""
+    """Return the lines as a Markdown table."""
     rows = [_table_row(line) for line in lines]
     return "\n".join(
         ["| policy | solved | 95 % | cost | Worker turns |", "|---|---|---|---|---|", *rows]
@@ -318,7 +318,9 @@ class WarmStart:
         hidden_states: HiddenStates,
         default: DefaultPolicy | None = None,
     ) -> None:
-        """`default`: what the head is compared with, None where the pool lacks its agents."""
+        """Create a warm start. The head is compared with `default`, None if the pool lacks its
+        agents.
+        """
         self._recipe = recipe
         self._backbone = backbone
         self._hidden_states = hidden_states
@@ -450,9 +452,7 @@ class WarmStart:
 
 
 def parse_head_rows(texts: Sequence[str]) -> tuple[HeadRow, ...]:
-    """Rows in the head's order. Raises ConfigError for one that is none, and for two of one
-    name.
-    """
+    """Parse rows in the head's order. Raises ConfigError for an invalid or repeated row."""
     found = tuple(map(parse_head_row, texts))
     names = [one.row for one in found]
     if twice := [name for name in names if names.count(name) > 1]:
@@ -463,7 +463,9 @@ def parse_head_rows(texts: Sequence[str]) -> tuple[HeadRow, ...]:
 
 
 def parse_head_row(text: str) -> HeadRow:
-    """`strong=coder*5`: the row `strong` is the measured agent `coder` with up to five draws."""
+    """Parse `strong=coder*5`: the row `strong` is the measured agent `coder` with up to five
+    attempts.
+    """
     row, equals, agent = text.partition("=")
     name, star, attempts = agent.partition("*")
     if not (row and equals and name) or (star and not (attempts.isdigit() and int(attempts))):

@@ -338,7 +338,7 @@ def _is_opened(path: Path, tool: str, rules: Rules, root: Path) -> bool:
 
 
 def _named_case(tool: str, name: str, reason: str, rules: Rules) -> PolicyCase:
-    """A skill or a subagent, which the user has put there or trusted. `skill(NAME)` in a rule means
+    """Return the case of a skill or subagent, which the user trusts. A rule `skill(NAME)` means
     this one.
     """
 
@@ -438,8 +438,11 @@ def _program_case(
     root: Path,
     sandbox_holds: bool,
 ) -> PolicyCase:
-    """A command line of another tool than bash: judged as any other, and by rules that name the
-    tool. A yes is one for this very line, and for the script that goes with it."""
+    """Return the case of a command line of another tool than bash.
+
+    It is judged like any other, and by rules that name the tool. A yes holds for this very line and
+    its script.
+    """
     command = str(arguments.get(access.command, ""))
     name = str(arguments.get("file", "")) or "check.py"
     line = re.sub(r"\$SCRIPT\b|\$\{SCRIPT\}", lambda _: name, command)
@@ -464,7 +467,9 @@ def _program_case(
 
 
 def _fetch_case(url: str, rules: Rules) -> PolicyCase:
-    """web_fetch: rules go by the host. It reads, so that a rule allows it in plan mode."""
+    """Return the case of web_fetch. Rules name the host. It reads, so a rule allows it in plan
+    mode.
+    """
     address = rule_matching.web_address(url)
     if isinstance(address, str):
         return PolicyCase(
@@ -489,15 +494,17 @@ def _fetch_case(url: str, rules: Rules) -> PolicyCase:
 
 
 def _other_case(tool: str, rules: Rules) -> PolicyCase:
-    """run_tests, what the session keeps for its agents, and tools policy does not know (those of
-    MCP servers).
+    """Return the case of run_tests, the session's own tools, and tools that policy does not know
+    (of MCP servers).
     """
 
     def covers(rule: str) -> bool:
         return rule_matching.covers_tool(rule_matching.split_pattern(rule)[0], tool)
 
     def covers_all(rule: str) -> bool:
-        """A pattern for arguments, which are not looked at here, must not allow all of them."""
+        """Return whether a rule covers every call. A pattern for arguments, which are not read
+        here, must not allow all of them.
+        """
         whole = rule_matching.split_pattern(rule)[1] in rule_matching.EVERYTHING | {tool}
         return whole and covers(rule)
 

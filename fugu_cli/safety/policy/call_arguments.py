@@ -246,9 +246,7 @@ _declared: dict[str, ToolAccess] = {}
 
 
 def declare(name: str, access: ToolAccess) -> None:
-    """A toolbox has this tool. Raises ValueError where the name stands for something else
-    already.
-    """
+    """Declare a tool of a toolbox. Raises ValueError if the name is already used for another one."""
     if access_of(name) not in (access, UNKNOWN):
         raise ValueError(f"two tools are called {name}")
     _declared[name] = access

@@ -562,7 +562,9 @@ def _check_hands_over_files(command: Command) -> None:
 
 
 def _check_xargs(command: Command, source: Command | None, context: ReadContext) -> None:
-    """Only of names that end in a zero, that cannot be options, and that are no links."""
+    """Raise NotARead unless xargs gets names that end in a zero, cannot be options, and are no
+    links.
+    """
     words = list(command.words[1:])
     options = []
     while words and words[0].text.startswith("-"):
@@ -589,7 +591,7 @@ def _check_xargs(command: Command, source: Command | None, context: ReadContext)
 
 
 def _check_git(command: Command, context: ReadContext) -> None:
-    """git's own readers, in the repository itself."""
+    """Raise NotARead unless it is one of git's own readers in the repository itself."""
     words, folders = list(command.words[1:]), list(context.folders)
     for word in words:
         if word.expands or "%G" in word.text or "%(signature" in word.text:

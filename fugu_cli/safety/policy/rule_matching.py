@@ -211,8 +211,8 @@ def _anchored(argument: str, root: Path, *, follow: bool) -> str:
 
 
 def match_command(pattern: str, tool: str, command: str) -> bool:
-    """`bash(git *)` covers `git status` and `git`; `bash(npm test:*)`, as other agents write it,
-    means `npm test *`.
+    """Return whether a pattern covers a command. `bash(git *)` covers `git status` and `git`;
+    `bash(npm test:*)` means `npm test *`.
     """
     name, argument = split_pattern(pattern)
     if not covers_tool(name, tool):

@@ -138,8 +138,11 @@ key.
 
 
 def hidden_paths(homes: tuple[Path, ...], spared: tuple[Path, ...] = ()) -> list[str]:
-    """Existing paths that must not be read, sorted: of these homes, of other people's, and of the
-    system. In `spared` folders, which commands work in, nothing is looked for."""
+    """Return the existing paths that must not be read, sorted: of these homes, of other people's,
+    and of the system.
+
+    Nothing is searched in `spared` folders, in which commands work.
+    """
     found = [path for path in SYSTEM if os.path.lexists(path)]
     for home in homes:
         found += _hidden_in_home(home)
@@ -154,12 +157,14 @@ def hidden_paths(homes: tuple[Path, ...], spared: tuple[Path, ...] = ()) -> list
 
 @lru_cache(maxsize=8)
 def _deeper(home: Path, spared: frozenset[Path], now: int) -> tuple[str, ...]:
-    """Looked for again when `now` is another: it may take tens of milliseconds."""
+    """Return secret files in a home. Cached while `now` is the same, because the search may take
+    tens of milliseconds.
+    """
     return tuple(_secrets(home, spared))
 
 
 def _secrets(home: Path, spared: frozenset[Path]) -> Iterator[str]:
-    """Files of secrets in the folders of a home, the upper ones first."""
+    """Yield secret files in the folders of a home, the upper folders first."""
     waiting = deque((str(entry), 1) for entry in _entries(home) if not entry.name.startswith("."))
     passed = {str(path) for path in spared}
     seen = found = 0
@@ -175,8 +180,8 @@ def _secrets(home: Path, spared: frozenset[Path]) -> Iterator[str]:
 
 
 def _listed(folder: str) -> list[tuple[str, bool]]:
-    """Names in a folder that is no link, each with whether it is a folder; nothing of what is
-    none.
+    """Return the names in a folder, each with whether it is a folder; [] for a link or anything
+    else.
     """
     try:
         if Path(folder).is_symlink():
@@ -235,7 +240,7 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def listening_sockets(environ: Mapping[str, str], proc: Path = Path("/proc")) -> list[str]:
-    """Absolute, resolved paths of the sockets that are there, sorted."""
+    """Return the existing sockets as absolute, resolved paths, sorted."""
     named = [
         *_bound(proc),
         *_mounted(proc),
@@ -245,8 +250,8 @@ def listening_sockets(environ: Mapping[str, str], proc: Path = Path("/proc")) ->
 
 
 def _bound(proc: Path) -> Iterator[str]:
-    """Every name that a process gave a socket; one that is relative, seen from every folder a
-    process works in.
+    """Yield the name of every bound socket; a relative one as seen from every folder in which a
+    process works.
     """
     names = [
         found.group(1)
@@ -267,7 +272,7 @@ def _mounted(proc: Path) -> Iterator[str]:
 
 
 def _working(proc: Path) -> set[Path]:
-    """Folders that processes work in, as far as one may know."""
+    """Return the working folders of processes, as far as they are readable."""
     found = set()
     for entry in proc.glob("[0-9]*/cwd"):
         with contextlib.suppress(OSError):
@@ -414,8 +419,10 @@ def opened_paths(root: Path, patterns: tuple[str, ...]) -> list[Path]:
 
 
 def _between(sealed: Path, writable: list[Path]) -> list[Path]:
-    """The folders between a sealed place and the writable one around it: each is laid over itself
-    as well, so that none can be moved away with the sealed place in it and another be put there."""
+    """Return the folders between a sealed path and the writable one around it.
+
+    Each is mounted over itself, so that none can be moved away with the sealed path and replaced.
+    """
     found = [above for above in sealed.parents if any(place in above.parents for place in writable)]
     return [above for above in found if above not in writable]
 
@@ -425,7 +432,7 @@ def _texts(paths: list[Path]) -> tuple[str, ...]:
 
 
 def _homes(environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """The home that is set, and the one the system knows."""
+    """Return the home that is set, and the one the system knows."""
     named = [environ.get("HOME", ""), _system_home()]
     found = [Path(os.path.realpath(name)) for name in named if name]
     return tuple(dict.fromkeys(home for home in found if is_folder(home) and home != Path("/")))
@@ -468,12 +475,14 @@ def _programs(environ: Mapping[str, str], homes: tuple[Path, ...]) -> Iterator[P
 
 
 def is_virtual_environment(folder: Path) -> bool:
-    """It has a `pyvenv.cfg`: without that and its packages, its Python is another one."""
+    """Return whether the folder has a `pyvenv.cfg`. Without it and its packages, its Python is
+    another one.
+    """
     return path_exists(folder / "pyvenv.cfg")
 
 
 def _in_hiding(path: Path, homes: tuple[Path, ...]) -> bool:
-    """In a place that may be hidden or covered; not a home itself, nor above one."""
+    """Return whether the path may be hidden or covered; not a home itself, nor above one."""
     real = Path(os.path.realpath(path))
     if any(real == home or real in home.parents for home in homes):
         return False
@@ -481,16 +490,14 @@ def _in_hiding(path: Path, homes: tuple[Path, ...]) -> bool:
 
 
 def _configuration_files(root: Path, homes: tuple[Path, ...]) -> Iterator[Path]:
-    """The user's own files that fugu obeys without being told to trust them, where the home is in
-    the repository.
-    """
+    """Yield the user's files that fugu obeys without trust, if the home lies in the repository."""
     for home in homes:
         if home == root or root in home.parents:
             yield from (home / name for name in CONFIGURATION_FILES)
 
 
 def _covered(environ: Mapping[str, str]) -> Iterator[str]:
-    """Folders that hold sockets of the system and of the desktop."""
+    """Yield the folders that hold sockets of the system and the desktop."""
     for name in (
         "/run",
         environ.get("XDG_RUNTIME_DIR", ""),
@@ -501,8 +508,8 @@ def _covered(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _reachable(found: list[str], shown: FileAccess, options: AccessOptions) -> Iterator[str]:
-    """The sockets that a command would see: not below what is covered already, and not those the
-    user named.
+    """Yield the sockets that a command would see: not those below covered folders, and not those
+    the user allowed.
     """
     seen = {*shown.writable, *shown.readable, *shown.sealed}
     unseen = {*shown.hidden, *shown.covered, "/tmp", "/dev", "/proc"}

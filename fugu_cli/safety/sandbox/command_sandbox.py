@@ -246,9 +246,10 @@ class Sandbox:
 
     @property
     def holds(self) -> bool:
-        """The trial showed that no command reaches the network, or writes outside, the git folder
-        or files that others run, unless the user's own settings open them. Raises what `mechanism`
-        raises.
+        """Whether the trial showed that commands are confined. Raises what `mechanism` raises.
+
+        No command reaches the network, or writes outside, to the git folder or to files that others
+        run, unless the user's settings allow it.
         """
         mechanism = self.mechanism
         return mechanism.holds or (mechanism.kind != "none" and self._git_opened)
@@ -260,7 +261,7 @@ class Sandbox:
 
     @property
     def offline(self) -> bool:
-        """Commands have no network."""
+        """Whether commands have no network."""
         return self.mechanism.kind != "none" and not self.settings.network
 
     def open_files(self, patterns: tuple[str, ...]) -> None:

@@ -35,7 +35,7 @@ FS_FILE = 0x1 | 0x2 | 0x4 | 0x4000 | 0x8000
 
 
 def system_call(number: int, *arguments: object) -> int:
-    """A raw system call."""
+    """Make a raw system call."""
     found = LIBC.syscall(ctypes.c_long(number), *arguments)
     return _checked(int(found), "")
 
@@ -53,7 +53,7 @@ def unshare(flags: int) -> None:
 
 
 def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
-    """mount(2)."""
+    """Call mount(2)."""
     given = [None if text == "" else os.fsencode(text) for text in (source, target, kind)]
     _checked(
         LIBC.mount(*given, ctypes.c_ulong(flags), os.fsencode(data) if data else None),
@@ -62,7 +62,7 @@ def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> No
 
 
 def clone_tree(path: str) -> int:
-    """A detached copy of the mounts at and below `path`, as a descriptor."""
+    """Return a detached copy of the mounts at and below `path`, as a descriptor."""
     return system_call(
         _OPEN_TREE, _AT_FDCWD, os.fsencode(path), ctypes.c_uint(1 | _CLOEXEC | _AT_RECURSIVE)
     )
@@ -74,7 +74,7 @@ def attach_tree(tree: int, path: str) -> None:
 
 
 def make_read_only(path: str = "", tree: int = _AT_FDCWD) -> None:
-    """Everything at and below `path` (or in a detached tree) can only be read from now on."""
+    """Make everything at and below `path` (or in a detached tree) read-only."""
     given = ctypes.create_string_buffer(struct.pack("QQQQ", _RDONLY, 0, 0, 0))
     flags = _AT_RECURSIVE | (0 if path else _AT_EMPTY_PATH)
     system_call(
@@ -83,9 +83,7 @@ def make_read_only(path: str = "", tree: int = _AT_FDCWD) -> None:
 
 
 def enable_loopback() -> None:
-    """The loopback interface of a new network namespace, switched on: tests talk to servers of
-    their own.
-    """
+    """Enable the loopback interface of a new network namespace: tests talk to servers of their own."""
     import fcntl  # Windows has none, and imports this module, too
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
@@ -93,7 +91,7 @@ def enable_loopback() -> None:
 
 
 def landlock_abi() -> int:
-    """The version of Landlock the kernel offers, 0 for none."""
+    """Return the kernel's Landlock version, 0 for none."""
     try:
         return system_call(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(1))
     except OSError:
@@ -101,7 +99,7 @@ def landlock_abi() -> int:
 
 
 def landlock_ruleset(abi: int, *, tcp: bool) -> int:
-    """A ruleset that forbids everything the ABI knows, as a descriptor. `tcp`: TCP as well."""
+    """Return a ruleset that forbids everything the ABI knows, as a descriptor. `tcp`: TCP as well."""
     rights = FS_ALL.get(abi, 0xFFFF)
     given = struct.pack("QQQ", rights, 3 if tcp and abi >= 4 else 0, 3 if abi >= 6 else 0)
     size = 8 if abi < 4 else 16 if abi < 6 else 24
@@ -114,9 +112,7 @@ def landlock_ruleset(abi: int, *, tcp: bool) -> int:
 
 
 def landlock_scope() -> None:
-    """No abstract Unix socket and no process outside can be reached, where the kernel can forbid
-    that (Linux 6.12).
-    """
+    """Forbid abstract Unix sockets and processes outside, if the kernel can (Linux 6.12)."""
     if landlock_abi() >= 6:
         given = ctypes.create_string_buffer(struct.pack("QQQ", 0, 0, 3))
         ruleset = system_call(_LANDLOCK_CREATE, given, ctypes.c_size_t(24), ctypes.c_uint(0))
@@ -147,12 +143,12 @@ def landlock_restrict(ruleset: int) -> None:
 
 
 def no_new_privileges() -> None:
-    """No set-user-id program gives rights any more."""
+    """Keep set-user-id programs from giving rights."""
     _checked(LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
 
 
 def drop_capabilities(kept: frozenset[int]) -> None:
-    """Root keeps these after the next exec and no others."""
+    """Let root keep only these capabilities after the next exec."""
     for number in range(64):
         if number not in kept and LIBC.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number), 0, 0, 0) < 0:
             return  # the first one the kernel does not know
@@ -183,9 +179,9 @@ _FAIL, _ALLOW, _ABSENT = 0x00050000 | 1, 0x7FFF0000, 0x00050000 | 38
 
 
 def filter_calls(families: tuple[int, ...]) -> None:
-    """From now on only sockets of these families can be made; there is no io_uring and no keyring.
+    """Allow only sockets of these families from now on; no io_uring and no keyring.
 
-    Raises OSError, also on a processor whose numbers are not known here.
+    Raises OSError, also on an unknown processor.
     """
     machine = MACHINES.get(os.uname().machine)
     if machine is None:
@@ -201,8 +197,8 @@ def filter_calls(families: tuple[int, ...]) -> None:
 
 
 def filter_program(machine: SeccompMachine, families: tuple[int, ...]) -> bytes:
-    """The filter as classic BPF, eight bytes an instruction. A refused call fails with EPERM,
-    io_uring with ENOSYS.
+    """Return the filter as classic BPF, eight bytes an instruction. A refused call fails with
+    EPERM, io_uring with ENOSYS.
     """
     program = [(0x20, 0, 0, 4), (0x15, 1, 0, machine.audit), (0x06, 0, 0, _FAIL), (0x20, 0, 0, 0)]
     program += [
@@ -251,8 +247,8 @@ def enter_namespaces(options: LauncherOptions, *, offline: bool) -> None:
 
 
 def _leave(flags: int) -> None:
-    """With root's rights where there are any, else as root of a user namespace with one user:
-    oneself.
+    """Enter new namespaces with root's rights, or as root of a user namespace with oneself as the
+    only user.
     """
     user, group = os.getuid(), os.getgid()
     if os.geteuid() == 0:
@@ -275,7 +271,7 @@ def _trees(options: LauncherOptions) -> set[str]:
 
 
 def _cover(path: str) -> None:
-    """Nothing is there any more."""
+    """Cover a path with an empty one."""
     if os.path.islink(path) or not os.path.exists(path):
         return
     if os.path.isdir(path):
@@ -287,9 +283,7 @@ def _cover(path: str) -> None:
 
 
 def _mount_back(tree: int, path: str) -> None:
-    """A place as it was, at its own path; made where it was covered with the folder that holds
-    it.
-    """
+    """Mount a path back at its own place, creating it if its folder was covered."""
     if not os.path.lexists(path):
         if os.path.isdir(f"/proc/self/fd/{tree}"):
             os.makedirs(path, exist_ok=True)
@@ -301,7 +295,7 @@ def _mount_back(tree: int, path: str) -> None:
 
 
 def _devices() -> None:
-    """Shared memory and terminals of one's own; where that is not possible, none."""
+    """Provide private shared memory and terminals; none if that is impossible."""
     with contextlib.suppress(OSError):
         _cover("/dev/shm")
     with contextlib.suppress(OSError):
@@ -367,7 +361,7 @@ def _restrict(options: LauncherOptions, *, apart: bool, offline: bool) -> None:
 
 
 def _above(paths: set[str]) -> set[str]:
-    """The folders that hold one of `paths`."""
+    """Return the folders that hold one of `paths`."""
     found = {"/"}
     for path in paths:
         while path not in {"/", ""}:
@@ -377,8 +371,8 @@ def _above(paths: set[str]) -> set[str]:
 
 
 def _outside(folder: str, hidden: set[str], above: frozenset[str]) -> list[str]:
-    """The trees below `folder` that hold nothing hidden: Landlock can only add, so what holds some
-    is taken apart.
+    """Return the trees below `folder` without anything hidden. Landlock can only add rights, so a
+    folder with something hidden is split.
     """
     found = []
     try:

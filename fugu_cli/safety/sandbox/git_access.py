@@ -71,12 +71,12 @@ class GitFolders:
             return False
 
     def entries(self) -> tuple[Path, ...]:
-        """Every `.git` in the working tree, be it a folder, a file or a link."""
+        """Return every `.git` in the working tree: folders, files and links."""
         return tuple(Path(path, ".git") for path, listed in self._look().items() if listed.entry)
 
     def folders(self, entries: tuple[Path, ...]) -> frozenset[Path]:
-        """The git folders inside the root: those `entries` lead to, bare ones, and those that these
-        hold.
+        """Return the git folders inside the root: those that `entries` lead to, bare ones, and
+        those that these hold.
         """
         found = {Path(path) for path, listed in self._known.items() if listed.bare}
         found |= {folder for entry in entries if (folder := self._behind(entry)) is not None}
@@ -92,7 +92,7 @@ class GitFolders:
         return list(dict.fromkeys(paths))
 
     def _behind(self, entry: Path) -> Path | None:
-        """The folder that an entry is or leads to, where it lies in the root."""
+        """Return the folder that an entry is or leads to, if it lies in the root."""
         folder = entry
         if entry.is_file():
             with entry.open("rb") as file:
@@ -115,9 +115,9 @@ class GitFolders:
 
 
 def nested_git_folders(found: GitFolders, root: Path) -> tuple[Path, ...]:
-    """Folders `.git` of repositories inside `root` that commands leave as they are, as they do its
-    own: those that were there before the first look, and that the repository around them does not
-    ignore.
+    """Return the `.git` folders of nested repositories that commands must not change.
+
+    Those that existed before the first search, and that the repository around them does not ignore.
     """
     around: dict[Path, list[Path]] = {}
     entries = sorted(found.entries(), key=lambda entry: len(entry.parts))
@@ -171,7 +171,7 @@ def _list(path: str, root: str, known: _Listed | None) -> _Listed | None:
 
 
 def _held(folder: Path) -> Iterator[Path]:
-    """The git folders of submodules and of working trees that a git folder keeps."""
+    """Yield the git folders of submodules and working trees inside a git folder."""
     for place, names, files in os.walk(folder / "modules"):
         if "HEAD" in files:
             yield Path(place)
@@ -202,8 +202,8 @@ class GitFolderAccess:
 
 
 def git_folder_access(root: Path, opened: Path | None = None) -> GitFolderAccess:
-    """Of the repository at `root`; nothing where there is none. `opened`: the `.git` that may be
-    written now.
+    """Return the access to the git folder of the repository at `root`; empty if there is none.
+    `opened` is the `.git` that may be written now.
     """
     entry = root / ".git"
     if entry.is_symlink() or not entry.exists():
@@ -221,7 +221,9 @@ def git_folder_access(root: Path, opened: Path | None = None) -> GitFolderAccess
 
 
 def _leads_into(opened: Path, entry: Path, whole: tuple[Path, ...]) -> bool:
-    """A `.git` is the repository's own, or that of a submodule or a working tree which it keeps."""
+    """Return whether a `.git` is the repository's own, or that of a submodule or working tree which
+    it keeps.
+    """
     if opened == entry:
         return True
     behind = _pointed_to(opened)
@@ -235,8 +237,9 @@ def _split(writable: tuple[Path, ...], wanted: list[Path]) -> GitFolderAccess:
 
 
 def _sealed(folder: Path) -> Iterator[Path]:
-    """Hooks and configuration of a git folder, of its working trees and of the submodules it keeps;
-    itself where a link stands for them."""
+    """Yield hooks and configuration of a git folder, its working trees and its submodules; the
+    folder itself if a link stands for them.
+    """
     hooks, config = folder / "hooks", folder / "config"
     if hooks.is_symlink() or config.is_symlink() or not config.is_file():
         yield folder
@@ -251,7 +254,7 @@ def _sealed(folder: Path) -> Iterator[Path]:
 
 
 def _of_tree(folder: Path) -> Iterator[Path]:
-    """Of a linked working tree's own git folder."""
+    """Yield the sealed files of a linked working tree's git folder."""
     yield from (folder / name for name in ("commondir", "config.worktree"))
 
 
@@ -273,8 +276,8 @@ def _pointed_to(entry: Path) -> Path | None:
 
 
 def _points_back(folder: Path, entry: Path) -> bool:
-    """The git folder says that it belongs here: else a file `.git` could open any folder to be
-    written.
+    """Return whether the git folder says that it belongs here. Otherwise a file `.git` could open
+    any folder for writing.
     """
     with contextlib.suppress(OSError):
         named = (folder / "gitdir").read_text(encoding="utf-8", errors="surrogateescape").strip()
@@ -288,8 +291,11 @@ def _points_back(folder: Path, entry: Path) -> bool:
 
 
 def _common(folder: Path) -> Path:
-    """The repository of a linked working tree's git folder, which lies in its `worktrees`; any
-    other folder itself: a `commondir` that leads elsewhere must not open that."""
+    """Return the repository of a linked working tree's git folder inside its `worktrees`, or the
+    folder itself.
+
+    A `commondir` that leads elsewhere must not open that folder.
+    """
     with contextlib.suppress(OSError):
         named = (folder / "commondir").read_text(encoding="utf-8", errors="surrogateescape").strip()
         common = Path(os.path.realpath(folder / named))
@@ -417,7 +423,7 @@ def _is_ordinary(text: str, root: Path) -> bool:
 
 
 def _is_still(command: Command) -> bool:
-    """A git command that writes no file of the working tree."""
+    """Return whether a git command writes no file of the working tree."""
     texts = [word.text for word in command.words[1:]]
     return texts[:1] != [] and (texts[0] in STILL or (len(texts) == 3 and texts[:2] in _BRANCHING))
 
@@ -436,8 +442,10 @@ def _target(words: Sequence[Word], root: Path) -> Path | None:
 
 
 def _entry(command: Command, folder: Path, root: Path, *, moved: bool, reads: bool) -> Path | None:
-    """The `.git` a git command works on; None where the command is not a plain one. `moved`: after
-    a `cd`, which may fail, so that a folder named beside it is not known."""
+    """Return the `.git` a git command works on, None if the command is not plain.
+
+    `moved`: it follows a `cd`, which may fail, so that a named folder is unknown.
+    """
     if any(not VARIABLES.fullmatch(name) for name, _ in command.assignments):
         return None
     if any(
@@ -478,7 +486,7 @@ def _plain(name: str, arguments: Sequence[Word]) -> bool:
 
 
 def _found(folder: Path, root: Path) -> Path | None:
-    """The nearest `.git` at or above a folder in the root; None where a bare repository comes
+    """Return the nearest `.git` at or above a folder in the root, None if a bare repository comes
     first.
     """
     for place in (folder, *folder.parents) if inside(folder, root) else ():

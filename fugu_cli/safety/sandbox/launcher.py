@@ -43,7 +43,7 @@ its command.
 
 
 def main(arguments: list[str]) -> None:
-    """The whole life of a command. Never returns."""
+    """Run a command from start to end. Never returns."""
     options = LauncherOptions(arguments)
     if "--inner" in options.switches:
         start(options)
@@ -92,7 +92,7 @@ def limit_child(options: LauncherOptions) -> None:
 
 
 def start(options: LauncherOptions) -> NoReturn:
-    """The child: confine itself and become the command. Never returns."""
+    """Confine this process and become the command. Never returns."""
     try:
         for number in range(1, signal.NSIG):
             if number not in {signal.SIGKILL, signal.SIGSTOP, 32, 33}:
@@ -214,7 +214,7 @@ def end_descendants(control: socket.socket, ordered: str) -> int:
 
 
 def wait_for_descendants(seconds: float, control: socket.socket) -> None:
-    """Until all have ended, or this time is over, or the word comes that there is no time."""
+    """Wait until all have ended, the time is over, or the order to end comes."""
     end = time.monotonic() + seconds
     while living_descendants() and time.monotonic() < end:
         if select.select([control], [], [], 0.02)[0] and read_order(control) == "end":

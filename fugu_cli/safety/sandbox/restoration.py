@@ -147,8 +147,9 @@ class CombinedGuard:
 
 
 def read_saved(path: Path, largest: float = math.inf) -> SavedFile | None:
-    """Mode and content, of a link where it leads; None where there is nothing. Of a file with more
-    than `largest` bytes no content."""
+    """Return mode and content of a file, or the target of a link; None if there is nothing. Files
+    of more than `largest` bytes have no content.
+    """
     try:
         found = path.lstat()
         if stat.S_ISLNK(found.st_mode):
@@ -172,7 +173,7 @@ def write_saved(path: Path, mode: int, data: bytes) -> None:
 
 
 def _clear(path: Path) -> None:
-    """Nothing at `path`, and folders above it that are folders."""
+    """Remove anything at `path`, and files or links in place of its folders."""
     for parent in path.parents:
         if parent.is_symlink() or parent.is_file():
             parent.unlink()
@@ -279,11 +280,11 @@ class GitGuard:
         return GitConfiguration(files, hooks)
 
     def _moved(self) -> list[GitConfiguration]:
-        """Of git folders that are not where they were any more."""
+        """Return the configuration of git folders that are no longer in place."""
         return [obeyed for folder, obeyed in self._before.items() if not folder.exists()]
 
     def _of_known(self, folder: Path) -> bool:
-        """A working tree of a repository that was there before."""
+        """Return whether it is a working tree of a repository that existed before."""
         with contextlib.suppress(OSError):
             named = (folder / "commondir").read_bytes()[:4096].strip()
             return (
@@ -293,8 +294,8 @@ class GitGuard:
         return False
 
     def _dangers(self, folder: Path, new: SavedFile, old: SavedFile | None) -> list[str]:
-        """Keys that were not there, or had another value, and are not harmless. A file git cannot
-        read is one.
+        """Return the keys that are new or changed and not harmless. An unreadable file counts as
+        one.
         """
         lines = self._lines(new[1]) if stat.S_ISREG(new[0]) else None
         if lines is None:
@@ -311,8 +312,8 @@ class GitGuard:
         return HARMLESS.fullmatch(key) is not None
 
     def _defused(self, config: Path, new: SavedFile, old: SavedFile | None) -> Path:
-        """As it was; a new one without the dangerous keys, or without any where that does not
-        help.
+        """Restore a configuration; remove the dangerous keys from a new one, or all of it if that
+        does not help.
         """
         if old is not None or not stat.S_ISREG(new[0]):
             return _write_back(config, old)
@@ -324,7 +325,7 @@ class GitGuard:
         return config
 
     def _lines(self, config: bytes) -> set[tuple[str, str]] | None:
-        """Keys with their values, None where git cannot read them."""
+        """Return keys with their values, None if git cannot read them."""
         said = self._run(config, "--file", "-", "--no-includes", "--list", "-z")
         if said is None:
             return None
@@ -332,7 +333,7 @@ class GitGuard:
         return {(os.fsdecode(key), os.fsdecode(value)) for key, _, value in parts}
 
     def _run(self, given: bytes, *arguments: str) -> bytes | None:
-        """`git config`, None where it fails. It runs nothing that a configuration names."""
+        """Run `git config`, None if it fails. It runs nothing that a configuration names."""
         environment = users_environment()
         try:
             output = run_git(
@@ -361,8 +362,8 @@ def _git_configuration(folder: Path) -> GitConfiguration:
 def _hooks(
     folder: Path, found: Mapping[str, SavedFile], then: Mapping[str, SavedFile]
 ) -> Iterator[Path]:
-    """A link in the place of the folder goes, or comes back, as a whole: nothing is done where it
-    leads.
+    """Yield the restored hooks. A link in place of the folder is removed or restored as a whole;
+    nothing is changed behind it.
     """
     if "" in found or "" in then:
         _remove(folder)

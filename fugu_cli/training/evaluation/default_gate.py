@@ -343,7 +343,7 @@ class Interval:
 
     @property
     def in_points(self) -> str:
-        """`+3.1 [1.0, 5.2]`."""
+        """The gap as `+3.1 [1.0, 5.2]`."""
         return f"{self.mean:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
 
 

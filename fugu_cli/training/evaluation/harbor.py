@@ -84,9 +84,7 @@ class FuguAgent(BaseInstalledAgent):  # type: ignore[misc, unused-ignore]
         return stdout.strip().removeprefix("fugu ")
 
     async def install(self, environment: BaseEnvironment) -> None:
-        """With uv, which brings a Python of its own. Raises RuntimeError where no wheel is
-        named.
-        """
+        """Install with uv, which brings its own Python. Raises RuntimeError if no wheel is named."""
         if (await environment.exec(command=f"{_PATH} command -v fugu")).return_code == 0:
             return
         wheel = self.options.wheel or ""
@@ -105,7 +103,7 @@ class FuguAgent(BaseInstalledAgent):  # type: ignore[misc, unused-ignore]
         )
 
     async def configure(self, environment: BaseEnvironment) -> None:
-        """The user's `.fugurc`, where one is given."""
+        """Upload the user's `.fugurc` if one is given."""
         if isinstance(self.config_source, Path):
             await environment.upload_file(self.config_source, f"{FOLDER}/fugurc")
 
@@ -113,7 +111,7 @@ class FuguAgent(BaseInstalledAgent):  # type: ignore[misc, unused-ignore]
     async def run(
         self, instruction: str, environment: BaseEnvironment, context: AgentContext
     ) -> None:
-        """One request. The container is the sandbox: everything is allowed in it."""
+        """Run one request. The container is the sandbox, so everything is allowed."""
         model = (
             f"--model {shlex.quote(self.model_name.rpartition('/')[2])} " if self.model_name else ""
         )
@@ -129,7 +127,7 @@ class FuguAgent(BaseInstalledAgent):  # type: ignore[misc, unused-ignore]
         )
 
     def _keys(self) -> dict[str, str]:
-        """Keys of this machine that the pool needs; `--ae NAME=VALUE` gives others."""
+        """Return this machine's keys that the pool needs; `--ae NAME=VALUE` gives others."""
         names: tuple[str, ...] = KEYS
         if isinstance(self.config_source, Path):
             agents = tomllib.loads(self.config_source.read_text(encoding="utf-8")).get("agents", [])
@@ -137,7 +135,7 @@ class FuguAgent(BaseInstalledAgent):  # type: ignore[misc, unused-ignore]
         return {name: os.environ[name] for name in names if name in os.environ}
 
     def populate_context_post_run(self, context: AgentContext) -> None:
-        """Tokens and cost as fugu counted them, with who was chosen."""
+        """Report tokens and cost as fugu counted them, and the agents."""
         try:
             metrics = json.loads((self.logs_dir / "trajectory.json").read_text())["final_metrics"]
             summary: dict[str, Any] = json.loads((self.logs_dir / "summary.json").read_text())

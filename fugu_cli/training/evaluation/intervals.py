@@ -29,8 +29,8 @@ class Proportion:
 
 
 def wilson(count: int, total: int, z: float = Z95) -> Proportion:
-    """Wilson's score interval (Wilson 1927): honest for few tasks and for shares near 0 and 1. (0,
-    1) for no tasks.
+    """Return Wilson's score interval (Wilson 1927), which is valid for few tasks and for shares
+    near 0 and 1. (0, 1) for no tasks.
     """
     if not 0 <= count <= total:
         raise ValueError(f"{count} of {total} is no share")
@@ -38,10 +38,12 @@ def wilson(count: int, total: int, z: float = Z95) -> Proportion:
 
 
 def wilson_repeated(tries: Sequence[Sequence[bool]]) -> Proportion:
-    """Wilson's interval where each of `tries` are those of one task. They are not independent, so
-    it is for as many as they are worth: their number by the design effect (Kish 1965, Korn &
-    Graubard 1998), at least one a task. With one try a task it is `wilson`; a bootstrap over few
-    tasks that were all solved would be sure of 100 %."""
+    """Return Wilson's interval for several tries of each task.
+
+    Tries of one task are not independent, so their number is divided by the design effect (Kish
+    1965, Korn & Graubard 1998), at least one a task. With one try a task it is `wilson`. A
+    bootstrap over few solved tasks would claim 100 %.
+    """
     kept = [(sum(own), len(own)) for own in tries if own]
     tasks, count, total = len(kept), sum(ok for ok, _ in kept), sum(size for _, size in kept)
     if tasks < 2 or count in (0, total):
@@ -85,12 +87,11 @@ def mcnemar(
     second: Mapping[Key, bool],
     task: Callable[[Key], object] = lambda key: key,
 ) -> PairedCounts:
-    """McNemar's exact two-sided test: a binomial test of the tasks on which the arms differ
+    """Run McNemar's exact two-sided test: a binomial test of the tasks on which the arms differ
     (McNemar 1947).
 
-    Keys with one `task` are tries of it, and are not independent: each task's tries go to one side
-    or the other together (a permutation test of its difference, Fisher 1935). With one try a task
-    that is McNemar's test.
+    Keys of one `task` are not independent: they change sides together (a permutation test, Fisher
+    1935). With one try a task that is McNemar's test.
     """
     common = first.keys() & second.keys()
     both = sum(first[key] and second[key] for key in common)
@@ -127,9 +128,11 @@ class Mean:
 
 
 def wilson_of_mean(shares: Sequence[float]) -> Mean:
-    """The mean of chances, one a task, with Wilson's interval for so many tasks. Chances spread
-    less than outcomes do: it is rather too wide. A bootstrap over four tasks that were all solved
-    would be sure of 100 %."""
+    """Return the mean of chances, one a task, with Wilson's interval for so many tasks.
+
+    Chances spread less than outcomes do, so it is rather too wide. A bootstrap over few solved
+    tasks would claim 100 %.
+    """
     if not shares:
         return Mean(0.0, 0.0, 1.0)
     share = sum(shares) / len(shares)
@@ -137,9 +140,11 @@ def wilson_of_mean(shares: Sequence[float]) -> Mean:
 
 
 def bootstrap(groups: Sequence[Sequence[float]], draws: int = 2000, seed: int = 0) -> Mean:
-    """The mean of all values with a percentile interval over resampled groups (Efron 1979):
-    repetitions of one task are one group, for they are not independent. The same values give the
-    same interval. (0, 0, 0) for no values."""
+    """Return the mean of all values with a percentile interval over resampled groups (Efron 1979).
+
+    Repetitions of one task are one group, since they are not independent. Equal values give equal
+    intervals. (0, 0, 0) for no values.
+    """
     kept = [(sum(group), len(group)) for group in groups if group]
     if not kept:
         return Mean(0.0, 0.0, 0.0)
@@ -162,11 +167,11 @@ class PairedGap:
 
     @property
     def in_points(self) -> str:
-        """`-3.1 ± 1.2`, in hundredths."""
+        """The gap as `-3.1 ± 1.2`, in hundredths."""
         return f"{100 * self.mean:+.1f} ± {100 * self.error:.1f}"
 
 
 def paired_difference(first: Sequence[float], second: Sequence[float]) -> PairedGap:
-    """first - second, case by case. The error of a single case is 0."""
+    """Return the mean of first - second over the cases. The error of a single case is 0."""
     gaps = [one - other for one, other in zip(first, second, strict=True)]
     return PairedGap(fmean(gaps), stdev(gaps) / sqrt(len(gaps)) if len(gaps) > 1 else 0.0)

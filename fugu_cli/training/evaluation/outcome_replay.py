@@ -167,7 +167,9 @@ many dollars left; None to stop.
 
 
 def in_order(models: Sequence[str]) -> NextModel:
-    """One after the other, without those that are too dear when it is their turn."""
+    """Return a policy that asks models in order, without those that are too expensive at their
+    turn.
+    """
 
     def following(failed: tuple[str, ...], too_dear: frozenset[str], _dollars: float) -> str | None:
         left = list(models)
@@ -253,7 +255,7 @@ class ReadingOnce(HeadReader):
         members: Sequence[Member],
         settled: Callable[[Sequence[float]], bool],
     ) -> ReadTranscript:
-        """The first mask that is met says whether a text is read again for its rounding."""
+        """Read a transcript once. The first mask decides whether it is read again for its rounding."""
         key: object = tuple(event for event in events if not isinstance(event, Masked))
         if key not in self._found:
             self._found[key] = await super().read(events, members, settled)
@@ -265,7 +267,7 @@ class ReadingOnce(HeadReader):
 
 
 def failed_log(members: Sequence[Member], failed: Sequence[str], text: str = "") -> Iterator[Event]:
-    """A request whose tests fail, and the turns of those who worked on it in vain."""
+    """Yield a request whose tests fail, and the turns of models that worked on it without success."""
     yield Opened(version="", repo="/", pool=tuple(members))
     yield Asked(text=text, test_command="check", until=("check",))
     for turn, name in enumerate(failed, start=1):
@@ -293,7 +295,7 @@ class TaskDraw:
 
 
 def draw_of(task: OutcomeTask, draw: int) -> TaskDraw:
-    """The same for the same task and draw."""
+    """Return the draw, the same for the same task and number."""
     chance = random.Random(f"{task.id}/{draw}")
     runs = {name: tuple(chance.sample(own, len(own))) for name, own in sorted(task.runs.items())}
     order = tuple(chance.sample(list(runs), len(runs)))
@@ -325,7 +327,9 @@ class Attempted(NamedTuple):
 
 
 def attempt(work: Attempted, draw: TaskDraw, name: str, limits: OutcomeLimits) -> Attempted:
-    """One more run; as it was where nothing is to be done, or that would be too dear."""
+    """Return the state after one more run; unchanged if there is nothing to do, or it would be too
+    expensive.
+    """
     if work.passed or len(work.failed) == TURNS or limits.costs[name] > limits.budget - work.spent:
         return work
     own = draw.runs[name]
@@ -336,7 +340,7 @@ def attempt(work: Attempted, draw: TaskDraw, name: str, limits: OutcomeLimits) -
 
 
 def play(draw: TaskDraw, following: NextModel, limits: OutcomeLimits) -> Attempted:
-    """A task to its end. Work that nobody goes on with is left as it is."""
+    """Play a task to its end. Unfinished work is left as it is."""
     work = Attempted()
     while not work.passed and len(work.failed) < TURNS:
         left = limits.budget - work.spent
@@ -379,7 +383,7 @@ def played(name: str, arm: Arm, tasks: Tasks, limits: OutcomeLimits) -> ArmResul
 
 
 def every_list(tasks: Tasks, limits: OutcomeLimits) -> dict[tuple[str, ...], ArmResult]:
-    """Every order of up to four models, with repeats. Each goes on where a shorter one ended."""
+    """Play every order of up to four models, with repeats. Each continues a shorter one."""
     found: dict[tuple[str, ...], ArmResult] = {}
 
     def grow(order: tuple[str, ...], works: Sequence[Sequence[Attempted]]) -> None:
@@ -399,9 +403,11 @@ def every_list(tasks: Tasks, limits: OutcomeLimits) -> dict[tuple[str, ...], Arm
 def tuned(
     name: str, lists: Sequence[ArmResult], price: float = 0.0, folds: Sequence[int] = ()
 ) -> ArmResult:
-    """In every fold the one of `lists` that solves most of the tasks that are not in it, less
-    `price` for a dollar, the cheaper of equals: what choosing without hindsight reaches. `folds`:
-    of each task, where not one task after the other."""
+    """Return what choosing a list without hindsight reaches.
+
+    In every fold it is the list that solves most tasks of the other folds, less `price` for a
+    dollar, the cheaper of equals. `folds` gives the fold of each task; by default they take turns.
+    """
     solved, cost = [0.0] * len(lists[0].solved), [0.0] * len(lists[0].solved)
     of = folds or [place % FOLDS for place in range(len(solved))]
     for fold in range(FOLDS):
@@ -418,7 +424,9 @@ def tuned(
 
 
 def _oracle(limits: OutcomeLimits) -> Arm:
-    """The cheapest model whose first run is right, the cheapest of all where none is."""
+    """Return the oracle: the cheapest model whose first run is right, the cheapest of all if none
+    is.
+    """
     order = sorted(
         (name for name, cost in limits.costs.items() if cost <= limits.budget),
         key=limits.costs.__getitem__,
@@ -427,7 +435,7 @@ def _oracle(limits: OutcomeLimits) -> Arm:
 
 
 def _changes_vendor(models: Sequence[str], pool: Mapping[str, Member]) -> bool:
-    """No two neighbours of about one price are of one vendor."""
+    """Return whether no two neighbours of similar price have the same vendor."""
     return not any(
         action_space.vendor_key(pool[one]) == action_space.vendor_key(pool[other])
         and action_space.near_price(pool[one], pool[other])
@@ -475,7 +483,7 @@ class OutcomeComparison:
             self._deciding["trinity"] = DecidedByLog(learned, members)
 
     def cell(self, check: tuple[float, float], budget: float) -> CellResult:
-        """Every arm. The tuned list comes first."""
+        """Play every arm. The tuned list comes first."""
         unit = max(self._costs.values())
         limits = OutcomeLimits(check, budget * unit, self._costs)
         lists = every_list(self._tasks, limits)
@@ -504,7 +512,7 @@ def reward(arm: ArmResult, unit: float) -> list[float]:
 def play_tasks(
     members: Sequence[Member], tasks: Sequence[OutcomeTask], learned: Coordinator | None = None
 ) -> list[CellResult]:
-    """All checks and budgets, check by check."""
+    """Play all checks and budgets, check by check."""
     draws = [[draw_of(task, draw) for draw in range(DRAWS)] for task in tasks]
     comparison = OutcomeComparison(members, draws, learned)
     return [comparison.cell(check, budget) for check in CHECKS for budget in BUDGETS]
@@ -513,7 +521,9 @@ def play_tasks(
 def report(
     members: Sequence[Member], tasks: Sequence[OutcomeTask], cells: Sequence[CellResult]
 ) -> str:
-    """All checks and budgets, as Markdown. Differences are to the tuned list on the same tasks."""
+    """Return all checks and budgets as Markdown. Differences are to the tuned list on the same
+    tasks.
+    """
     heads = [f"${budget * cells[0].unit:.2f}" for budget in BUDGETS]
     parts = [_pool_table(members, tasks)]
     for right, wrong in CHECKS:

@@ -96,10 +96,10 @@ class Spending:
 
     @asynccontextmanager
     async def alone(self, name: str) -> AsyncIterator[None]:
-        """One at a time for one reply: whoever comes second finds it kept.
+        """Lock one reply, so that a second caller finds it stored.
 
-        A lock is gone with the last who wants it: it belongs to one event loop, and trainings run
-        several in a row.
+        A lock is removed with its last user: it belongs to one event loop, and several trainings
+        run in a row.
         """
         self._wanted[name] += 1
         try:
@@ -112,8 +112,8 @@ class Spending:
 
     @asynccontextmanager
     async def call(self, agent: str, worst: float) -> AsyncIterator[None]:
-        """Around a call that may cost `worst` USD. Raises SpendingLimitReached, or Unanswered for an agent that is
-        down.
+        """Reserve money for a call that may cost `worst` USD. Raises SpendingLimitReached, or
+        AgentUnanswered for an agent that is down.
         """
         if agent in self._down:
             raise self._down[agent]
@@ -235,8 +235,8 @@ class PaidAgent:
         return self._cached.name
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """The kept reply, or a new one. Raises SpendingLimitReached and
-        AgentUnanswered, which end the rollout for now.
+        """Return the stored reply, or a new one. Raises SpendingLimitReached and AgentUnanswered,
+        which end the rollout for now.
         """
         asked = _with_seed(prompt, self._account.seed)
         async with self._account.spending.alone(reply_key(self._settings, self._same(asked))):
@@ -256,8 +256,8 @@ class PaidAgent:
         return moved.model_copy(update={"messages": tuple(map(self._settled, moved.messages))})
 
     def _settled(self, message: Message) -> Message:
-        """Without what chance put into it. What an agent wrote is kept and comes back as it was,
-        whoever asks again.
+        """Remove random values from a message. An agent's own message is stored and returned
+        unchanged.
         """
         if isinstance(message, FromAgent):
             return message
@@ -318,7 +318,9 @@ def _replace_unless(named: frozenset[str], instead: str) -> Callable[[re.Match[s
 
 
 def _with_repository(reply: Reply, place: str, to: str) -> Reply:
-    """The same words and calls about another place. Reasoning stays as it is: providers sign it."""
+    """Return the reply with another repository path. Reasoning stays as it is, because providers
+    sign it.
+    """
     calls = tuple(
         call.model_copy(update={"arguments": call.arguments.replace(place, to)})
         for call in reply.calls
@@ -327,7 +329,9 @@ def _with_repository(reply: Reply, place: str, to: str) -> Reply:
 
 
 def _with_seed(prompt: Prompt, seed: int) -> Prompt:
-    """Another seed for another repetition; the first one leaves prompts as they are."""
+    """Return the prompt with another seed for another repetition. The first one leaves it
+    unchanged.
+    """
     return prompt.model_copy(update={"seed": (prompt.seed or 0) + 1000 * seed}) if seed else prompt
 
 

@@ -68,7 +68,9 @@ class _Frame:
 
 
 def accuracy_against_cost(summary: EvaluationSummary) -> str:
-    """A point for each arm: its mean cost a try and the share it solved, with the 95 % interval."""
+    """Draw a point for each arm: its mean cost a try and the share it solved, with the 95 %
+    interval.
+    """
     costs = {arm.name: (arm.usd if summary.priced else arm.seconds) for arm in summary.arms}
     part = axis_step(max((cost.value for cost in costs.values()), default=1))
     ticks = floor(max((cost.value for cost in costs.values()), default=1) / part) + 1
@@ -120,8 +122,8 @@ def _axes(frame: _Frame, unit: str, ticks: int) -> list[str]:
 
 
 def axis_step(largest: float) -> float:
-    """1, 2 or 5 of a power of ten: what an axis up to `largest` is divided by, into eight parts at
-    most.
+    """Return 1, 2 or 5 times a power of ten that divides an axis up to `largest` into eight parts
+    at most.
     """
     if largest <= 0:
         return 1.0
@@ -130,7 +132,7 @@ def axis_step(largest: float) -> float:
 
 
 def _separate_labels(heights: Sequence[float], ties: Sequence[float]) -> list[float]:
-    """The same heights, moved down where labels would lie on each other; of equal ones the least of
+    """Return the heights, moved down where labels would overlap. Among equal ones the least of
     `ties` is first.
     """
     order = sorted(range(len(heights)), key=lambda index: (heights[index], ties[index]))
@@ -171,7 +173,7 @@ class ReportNotes:
 def write_report(
     folder: Path, report: ReportNotes, summary: EvaluationSummary
 ) -> tuple[Path, Path]:
-    """report.md with its picture, and report.html, in `folder`. Raises StorageError."""
+    """Write report.md with its picture, and report.html, into `folder`. Raises StorageError."""
     page, html = folder / "report.md", folder / "report.html"
     try:
         (folder / PICTURE).write_text(accuracy_against_cost(summary), encoding="utf-8")
@@ -183,7 +185,7 @@ def write_report(
 
 
 def as_markdown(report: ReportNotes, summary: EvaluationSummary) -> str:
-    """The report as Markdown; the picture is a file beside it."""
+    """Return the report as Markdown. The picture is a file beside it."""
     parts = [f"# {_plain(report.title)}"]
     parts += ["\n".join(f"- {name}: {_plain(value)}" for name, value in report.facts.items())]
     parts += map(_plain, report.notes)
@@ -194,7 +196,7 @@ def as_markdown(report: ReportNotes, summary: EvaluationSummary) -> str:
 
 
 def as_html(report: ReportNotes, summary: EvaluationSummary) -> str:
-    """The same as one file: nothing is fetched from anywhere."""
+    """Return the report as one HTML file that fetches nothing."""
     from markdown_it import MarkdownIt
 
     page = (
@@ -211,7 +213,7 @@ def as_html(report: ReportNotes, summary: EvaluationSummary) -> str:
 
 
 def report_tables(summary: EvaluationSummary) -> tuple[ReportTable, ...]:
-    """Arms, costs, pairs, and who did what."""
+    """Return the tables: arms, costs, pairs, and uses."""
     if not summary.arms:
         return (ReportTable("Nothing measured", "There are no rows yet.", ("arm",), ()),)
     return (_arms(summary), _costs(summary), _pairs(summary), _uses(summary))
@@ -362,5 +364,5 @@ def _markdown_table(table: ReportTable) -> str:
 
 
 def _plain(text: str) -> str:
-    """Words that come from elsewhere, names and what tests print, on one line and as they are."""
+    """Return foreign text on one line, escaped for Markdown."""
     return re.sub(r"[\\`*<|]", r"\\\g<0>", " ".join(text.split()))

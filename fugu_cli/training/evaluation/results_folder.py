@@ -23,9 +23,11 @@ Row = TypeVar("Row", bound=Value)
 
 
 def read_rows(path: Path, kind: type[Row]) -> list[Row]:
-    """The rows of a file, [] when there is none. A last line without its end was cut while it was
-    written and is left out; any other line that is no row raises ConfigError naming file and
-    line."""
+    """Read the rows of a file, [] if there is none.
+
+    An unfinished last line is left out. Any other invalid line raises ConfigError with file and
+    line.
+    """
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:

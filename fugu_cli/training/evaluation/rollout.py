@@ -37,7 +37,7 @@ class RolloutSession(Protocol):
         """Record the request."""
 
     async def run(self) -> Finished:
-        """Drive it to its end, within the limits the session was opened with."""
+        """Run the request to its end, within the session's limits."""
 
     async def close(self) -> None:
         """Give back what it holds."""
@@ -121,7 +121,7 @@ class RolloutOutcome(Value):
 
 
 def agent_spending(events: Sequence[Event]) -> tuple[AgentSpending, ...]:
-    """The cost of a session by agent, in the order of their first reply."""
+    """Return the cost of a session by agent, in the order of their first reply."""
     replies = [event for event in events if isinstance(event, Replied | Planned)]
     total: list[AgentSpending] = []
     for agent in dict.fromkeys(reply.agent for reply in replies):
@@ -160,17 +160,17 @@ class RolloutJob(Value):
 
     @property
     def name(self) -> str:
-        """Unique among the jobs of an evaluation, and a path."""
+        """The job's name, unique in its evaluation; also a path."""
         return f"{self.arm.replace(':', '-')}/{self.problem.id}-{self.seed}"
 
 
 async def rollout(
     job: RolloutJob, open_session: OpenRolloutSession, folder: Path
 ) -> RolloutOutcome:
-    """Carry the job out, or on from where it was killed, and grade it. Data lies below `folder`.
+    """Run or resume the job and grade it. Data lies below `folder`.
 
-    Raises what opening and running raise: Spent and Unanswered among them, which leave everything
-    to be continued. The latter also where the arm `trinity` was decided by the cascade.
+    Raises what opening and running raise: SpendingLimitReached and AgentUnanswered leave everything
+    to be continued. The latter is also raised if the cascade decided for the arm `trinity`.
     """
     own = folder / ROLLOUTS_FOLDER / job.name
     task = question_as_task(job.problem) if isinstance(job.problem, Question) else job.problem
@@ -204,7 +204,7 @@ async def rollout(
 
 
 async def _run_request(session: RolloutSession, task: Task) -> Finished:
-    """To the end of its one request; not again where the log has that end already."""
+    """Run the only request to its end, unless the log has that end already."""
     if views.asked(session.log.events) is None:
         await session.ask(task.prompt)
     return views.finished(session.log.events) or await session.run()
@@ -266,9 +266,11 @@ def _row(job: RolloutJob, events: Sequence[Event], end: Finished, solved: bool) 
 
 
 def _resumable_log(own: Path) -> Path | None:
-    """The log of a rollout that was killed and can go on: with its request and its working tree,
-    and nothing cut off in the middle of what an agent did. Any other starts again and finds its
-    replies kept."""
+    """Return the log of a killed rollout that can go on: it has its request and working tree, and
+    no interrupted work.
+
+    Any other starts again and finds its replies stored.
+    """
     if not (own / "repository" / ".git").is_dir():
         return None
     for path in sorted((own / "data").rglob("*.jsonl")):
@@ -295,9 +297,11 @@ def _empty_folder(own: Path) -> None:
 
 
 def _keep_log(own: Path, path: Path | None) -> Path:
-    """The log beside the folder, and the folder gone: a thousand working trees are nobody's wish.
-    It goes under another name: one that was killed in the middle of that, before its row was
-    written, must not go on with half a tree."""
+    """Move the log beside the folder and remove the folder, since nobody wants a thousand working
+    trees.
+
+    The folder is renamed first: a rollout killed meanwhile must not go on with half a tree.
+    """
     kept = own.parent / f"{own.name}.jsonl"
     try:
         if path is not None and path.is_file():

@@ -52,8 +52,10 @@ DEFAULT_ARMS = ("trinity", "single", "random", "cascade")
 def expand_arms(
     words: Sequence[str], members: Sequence[Member], opted_out: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """The arms that `words` name, each once, in their order; `all` names every one. `opted_out`:
-    agents that the user keeps out, which are none of the `members`. Raises UsageError."""
+    """Return the arms that `words` name, each once; `all` names every one.
+
+    `opted_out` are agents that the user excludes and that are not in `members`. Raises UsageError.
+    """
     found: list[str] = []
     names = [member.name for member in members]
     for word in (one for given in words for one in (ALL_ARMS if given == "all" else (given,))):
@@ -176,7 +178,7 @@ async def run_evaluation(
 async def check_tasks(
     problems: Sequence[Problem], folder: Path, tell: Callable[[str], None]
 ) -> dict[str, TaskCheck]:
-    """Every task's check, made once. Questions need none."""
+    """Return every task's check, made once. Questions need none."""
     known = {
         found.task: found for found in results_folder.read_rows(folder / CHECKS_FILE, TaskCheck)
     }
@@ -236,7 +238,7 @@ class _JobQueue:
         self._took: dict[str, list[float]] = defaultdict(list)
 
     def keep(self, job: RolloutJob, row: RolloutOutcome, seconds: float) -> None:
-        """A row, on the disk before anybody is told."""
+        """Store a row before anybody hears of it."""
         results_folder.append_row(self._file, row)
         self._took[job.arm].append(seconds)
         done = self._total - len(self.jobs) - self.running - self.postponed + 1
@@ -251,7 +253,7 @@ class _JobQueue:
 async def _worker(
     work: _JobQueue, open_session: OpenRolloutSession, folder: Path, ended: EvaluationEnd
 ) -> None:
-    """Takes jobs until none is left or the evaluation is to stop."""
+    """Take jobs until none is left or the evaluation must stop."""
     while work.jobs and not work.stop:
         job = work.jobs.popleft()
         work.running += 1

@@ -70,8 +70,8 @@ class EvaluationSummary:
 
 
 def summarise(rows: Sequence[RolloutOutcome], sources: Mapping[str, str]) -> EvaluationSummary:
-    """Of the rows whose task is in `sources` (task id -> the suite it is from). Arms stay in the
-    order of the rows.
+    """Summarise the rows whose task is in `sources` (task id -> suite). Arms stay in the order of
+    the rows.
     """
     by_arm: dict[str, list[RolloutOutcome]] = defaultdict(list)
     for row in rows:

@@ -45,7 +45,7 @@ class Task(Value):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The files that are not tests, in a fixed order: what a solution may change."""
+        """The files that are not tests, in a fixed order: a solution may change them."""
         return tuple(sorted(set(self.files) - set(self.test_files)))
 
 

@@ -117,7 +117,7 @@ _RECIPES = {
 
 
 def judge_files(task: Task) -> set[str]:
-    """The files that judge, hidden ones included: an agent's changes to them do not count."""
+    """Return the files that judge, hidden ones included: an agent's changes to them do not count."""
     every = {*task.files, *task.binaries}
     steering = {
         name
@@ -135,12 +135,12 @@ def judge_files(task: Task) -> set[str]:
 
 
 def files_of_command(task: Task) -> tuple[set[str], set[str]]:
-    """The files that the grading command names and no known solution changes: those that judge, and
-    those that might.
+    """Return the files that the grading command names and no known solution changes: those that
+    judge, and those that might.
 
     A known solution tells them apart; without one, names do: `sh run_tests.sh` runs a judge,
-    `python main.py` hardly. Names alone do for those that the command's Makefile or package.json
-    runs: compilers are told sources there.
+    `python main.py` hardly. Files that the command's Makefile or package.json runs are told apart
+    by name only, since compilers get sources there.
     """
     said = _WORD.findall(task.grade_command)
     named = {str(PurePosixPath(word)) for word in said}.intersection(task.files) - set(
