@@ -484,7 +484,7 @@ def _hunks(lines: _Lines) -> list[Hunk]:
 
 
 def _last_new(lines: _Lines) -> bool:
-    """Return whether the newest `\ No newline` mark follows a line of the new file."""
+    """Return whether the newest `\\ No newline` mark follows a line of the new file."""
     at = lines.at - 1
     while at > 0 and not lines.lines[at].startswith("\\"):
         at -= 1
