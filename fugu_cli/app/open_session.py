@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from fugu_cli.config import Config, Mode
 from fugu_cli.coordinators import Coordinator
-from fugu_cli.engine import availability, compaction, orchestrator, parallel_turns
+from fugu_cli.engine import availability, compaction, harness, orchestrator, parallel_turns
 from fugu_cli.engine.environment import Environment, Team
 from fugu_cli.engine.recovery import recover
 from fugu_cli.errors import StorageError, UsageError
@@ -294,7 +294,11 @@ class Session:
             name for name in dict.fromkeys(names) if name in self.team.agents and name not in out
         ]
         scribes = [
-            compaction.Summarizer(self.team.members[name], self.team.agents[name])
+            compaction.Summarizer(
+                self.team.members[name],
+                self.team.agents[name],
+                harness.conversation(state.events, self.team.members[name], self.environment),
+            )
             for name in chosen
             if name
         ]

@@ -16,22 +16,18 @@ from dataclasses import dataclass
 from fugu_cli import prompts
 from fugu_cli.engine import availability
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import FromUser, Media, Prompt, Usage
+from fugu_cli.messages import FromTool, FromUser, Message, Prompt, Usage
 from fugu_cli.providers import Agent, Pause
 from fugu_cli.session import views
 from fugu_cli.session.costs import usd
 from fugu_cli.session.events import (
     Asked,
-    Assigned,
     Compacted,
     Event,
-    Failed,
-    Finished,
     Member,
     Permitted,
     Replied,
     ToolRan,
-    Undone,
 )
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
@@ -41,22 +37,28 @@ FULL_SHARE = 0.9
 """Share of an agent's context that prompt and reply may take together."""
 KEPT_SHARE = 0.3
 """Share of the context that the newest facts, which are kept as they are, may take."""
-WORDS = 900
-"""Tokens of a summary."""
+SUMMARY_ROOM = 12_288
+"""Tokens of the reply that is a summary: some 4,000 of it, and what is thought before."""
+MOST_ATTEMPTS = 2
+MOST_IN_A_ROW = 2
+"""Summaries in a turn without a change between them, before a larger agent is asked."""
+LONGEST_PIECE, SHORTEST_PIECE = 65_536, 64
+"""Characters of a result that may stay where the conversation must be cut for its summary."""
 REQUEST, REQUESTS = 1500, 6000
 """Characters kept of one earlier request, and of all."""
-SAID, RAN = 2000, 900
-"""Characters of a reply, and of a tool's result, that the summary is written from."""
+REQUESTED = "The user asked, word for word:\n"
+LEFT_OUT = "[Left out above: "
 
 
 @dataclass(frozen=True)
 class Summarizer:
-    """The agent that writes the summary. `check` raises AgentError if a call is too expensive after
-    attempts that cost so much.
+    """The agent that writes the summary, from its own `conversation`. `check` raises AgentError if
+    a call is too expensive after attempts that cost so much.
     """
 
     member: Member
     agent: Agent
+    conversation: Prompt
     check: Callable[[Prompt, float], None] = lambda prompt, lost: None
 
 
@@ -91,6 +93,18 @@ def with_shown_limit(
         return None
     less = member.model_copy(update={"context": min(member.context, prompt_tokens(prompt))})
     return less if is_possible(events, less) else None
+
+
+def is_thrashing(events: Sequence[Event], turn: views.Turn) -> bool:
+    """Return whether the conversation was summed up twice in this turn with no change between."""
+    begin = next(at for at, event in enumerate(events) if event is turn.assigned)
+    count = 0
+    for event in events[begin:]:
+        if isinstance(event, Compacted):
+            count += 1
+        elif isinstance(event, ToolRan) and event.changes:
+            count = 0
+    return count >= MOST_IN_A_ROW
 
 
 def prompt_tokens(prompt: Prompt) -> int:
@@ -150,9 +164,9 @@ def _parts_nothing(events: Sequence[Event], begin: int, place: int) -> bool:
     return not any(id in made and id not in again for id in later)
 
 
-async def compact(log: Log, scribes: Sequence[Summarizer], upto: int) -> Compacted:
+async def compact(log: Log, scribes: Sequence[Summarizer], upto: int, window: int = 0) -> Compacted:
     """Let the first scribe who can sum up everything up to line `upto`, and record it. Raises
-    StorageError.
+    StorageError. `window`: as in Compacted.
 
     Where nobody can, or one was paid and said nothing, the facts themselves are listed: who asked
     for what, what was answered and changed.
@@ -164,114 +178,90 @@ async def compact(log: Log, scribes: Sequence[Summarizer], upto: int) -> Compact
         written = await _written(log, scribe, upto)
         if written is not None:
             break
-    fact = written or Compacted(summary=summary_without_model(events[: upto + 1]), upto=upto)
-    fact = fact.model_copy(update={"summary": f"{fact.summary}\n\n{_words(events, upto)}".strip()})
+    fact = written or Compacted(summary=summary_without_model(events, upto), upto=upto)
+    summary = f"{fact.summary}\n\n{_words(events, upto)}".strip()
+    fact = fact.model_copy(update={"summary": summary, "window": window})
     log.append(fact)
     return fact
 
 
 async def _written(log: Log, scribe: Summarizer, upto: int) -> Compacted | None:
+    """Ask for the memory; once more with twice the room where the reply was cut. None where nobody
+    was paid and nothing came of it.
+    """
     events, name = log.events, scribe.member.name
-    room = int(max(scribe.member.context - 2 * WORDS, WORDS) * FULL_SHARE * 3)
-    prompt = Prompt(
-        system=prompts.load("compact"),
-        messages=(FromUser(text=_fitting(transcript(events, upto), room)),),
-        max_tokens=WORDS,
-    )
     started = time.monotonic()
+    lost = 0.0
 
     def wait(pause: Pause) -> None:
-        scribe.check(prompt, usd(pause.used, scribe.member.price))
+        scribe.check(prompt, lost + usd(pause.used, scribe.member.price))
         log.tell(availability.waiting_event(pause, 0, name))
 
-    try:
-        scribe.check(prompt, 0.0)
-        reply = await scribe.agent.reply(prompt, lambda text: None, wait)
-        said, used = reply.text.strip(), reply.usage
-    except AgentError as error:
-        said, used = "", error.usage or Usage()
-    if not said and used == Usage():
+    summary, used = "", Usage()
+    for attempt in range(MOST_ATTEMPTS):
+        prompt = memory_prompt(scribe.conversation, scribe.member, SUMMARY_ROOM << attempt)
+        try:
+            scribe.check(prompt, lost)
+            reply = await scribe.agent.reply(prompt, lambda text: None, wait)
+        except AgentError as error:
+            used += error.usage or Usage()
+            break
+        used += reply.usage
+        lost = usd(used, scribe.member.price)
+        if reply.stop != "length":
+            summary = reply.text.strip()
+            break
+    if not summary and used == Usage():
         return None
-    summary, spent = (
-        said or summary_without_model(events[: upto + 1]),
-        round(time.monotonic() - started, 3),
+    return Compacted(
+        summary=summary or summary_without_model(events, upto),
+        upto=upto,
+        agent=name,
+        usage=used,
+        seconds=round(time.monotonic() - started, 3),
     )
-    return Compacted(summary=summary, upto=upto, agent=name, usage=used, seconds=spent)
 
 
-def _fitting(text: str, room: int) -> str:
-    """The beginning, which says what it is about, and the end, which says where it stands. `room`
-    in bytes.
+def memory_prompt(conversation: Prompt, member: Member, room: int) -> Prompt:
+    """Return the conversation as it stands, so that it is read from a cache, with one more message
+    that asks for its memory. `room`: tokens of the reply, as far as the agent's window has them.
+    Where it does not fit, the largest results are cut first.
     """
-    if (size := views.byte_size(text)) <= room:
-        return text
-    room = room * len(text) // size
-    head, tail = (
-        text[: cut_between_marks(text, room // 5)],
-        text[cut_between_marks(text, len(text) - room * 4 // 5) :],
-    )
+    asks = FromUser(text=prompts.load("compact"))
+    changes = {
+        "messages": (*conversation.messages, asks),
+        "max_tokens": min(room, max(member.context // 4, 1)),
+        "reply_schema": "",
+        "temperature": None,
+        "seed": None,
+    }
+    prompt = conversation.model_copy(update=changes)
+    for cut in (_cut_results, _cut_texts):
+        limit = LONGEST_PIECE
+        while prompt_tokens(prompt) + prompt.max_tokens > member.context and limit > SHORTEST_PIECE:
+            limit //= 2
+            messages = tuple(cut(message, limit) for message in conversation.messages)
+            prompt = prompt.model_copy(update={"messages": (*messages, asks)})
+    starts = [at for at, one in enumerate(prompt.messages) if at and isinstance(one, FromUser)]
+    shortened = prompt
+    for start in starts:  # the oldest go, so that every result keeps its call
+        if prompt_tokens(shortened) + prompt.max_tokens <= member.context:
+            break
+        shortened = prompt.model_copy(update={"messages": prompt.messages[start:]})
+    return shortened
+
+
+def _cut_results(message: Message, limit: int) -> Message:
+    """Shorten what tools said to `limit` characters, by whomever they were called."""
+    is_result = isinstance(message, FromTool)
     return (
-        f"{head}\n\n[... {len(text) - len(head) - len(tail):,} characters left out ...]\n\n{tail}"
+        message.model_copy(update={"text": _clipped(message.text, limit)}) if is_result else message
     )
 
 
-def transcript(events: Sequence[Event], upto: int) -> str:
-    """Return the text that a summary is written from: the summary before it, and the events since.
-    Pure.
-    """
-    earlier = views.newest_compaction(events[: upto + 1])
-    first = earlier.upto + 1 if earlier else 0
-    lines = [f"The summary so far:\n{earlier.summary}"] if earlier else []
-    now = views.asked(events[:first])
-    if now is not None and not any(isinstance(event, Asked) for event in events[first : upto + 1]):
-        lines.append(f"THE REQUEST THAT IS BEING WORKED ON: {_clipped(now.text, SAID)}")
-    inside = views.lines_of_subtasks(events)
-    lines += [
-        said for at in range(first, upto + 1) if at not in inside and (said := _said(events[at]))
-    ]
-    return "\n\n".join(lines)
-
-
-def _said(event: Event) -> str:
-    match event:
-        case Asked():
-            return f"THE USER ASKED: {_clipped(event.text, SAID)}{_media_lines(event.media)}"
-        case Assigned():
-            return f"-- {event.agent} as {event.role} {event.instruction}".rstrip()
-        case Replied():
-            calls = "".join(
-                f"\n[calls {call.tool} {_clipped(call.arguments, RAN)}]" for call in event.calls
-            )
-            return f"{event.agent}: {_clipped(event.text.strip(), SAID)}{calls}"
-        case ToolRan():
-            said = _clipped(event.output.strip(), RAN) + _media_lines(event.media)
-            return f"[{event.call.tool} {'ok' if event.ok else 'FAILED'}]\n{said}"
-        case Permitted(allowed=False):
-            return f"[{event.call.tool} was not allowed: {event.reason}]"
-        case Failed() | Undone() | Finished():
-            return _happened(event)
-        case _:
-            return ""
-
-
-def _media_lines(media: Sequence[Media]) -> str:
-    """Pictures and PDFs as a summary may tell of them: named, a PDF with the beginning of its
-    text.
-    """
-    return "".join(
-        f"\n[{one.described}]" + (f"\n{_clipped(one.text, RAN)}" if one.text else "")
-        for one in media
-    )
-
-
-def _happened(event: Failed | Undone | Finished) -> str:
-    match event:
-        case Failed():
-            return f"[{event.what} failed: {event.message}]"
-        case Undone():
-            return f"[the files were put back: {event.words}]"
-        case Finished():
-            return f"[the request ended: {event.reason}. {event.message}]"
+def _cut_texts(message: Message, limit: int) -> Message:
+    """Shorten any message's text to `limit` characters."""
+    return message.model_copy(update={"text": _clipped(message.text, limit)})
 
 
 def _clipped(text: str, limit: int) -> str:
@@ -283,16 +273,30 @@ def _clipped(text: str, limit: int) -> str:
     )
 
 
-def summary_without_model(events: Sequence[Event]) -> str:
-    """A summary without a model: what was answered and changed, request by request. Pure."""
-    lines = []
-    for number, facts in enumerate(views.requests(events), start=1):
+def summary_without_model(events: Sequence[Event], upto: int) -> str:
+    """Return a summary up to a line without a model: the earlier one, and what was answered and
+    changed since, request by request.
+    """
+    earlier = views.newest_compaction(events)
+    events = events[: upto + 1]
+    lines = [_without_words(earlier.summary)] if earlier is not None else []
+    summed_up = earlier.upto + 1 if earlier is not None else 0
+    requests = views.requests(events)
+    end = len(events) - sum(map(len, requests))
+    for number, facts in enumerate(requests, start=1):
+        end += len(facts)
+        if end <= summed_up:
+            continue
         changed = ", ".join(sorted(views.changes(facts))) or "nothing"
-        lines.append(
-            f"Request {number}: changed {changed}. Answer: "
-            f"{_clipped(views.answer(facts).strip(), 600)}"
-        )
+        answer = _clipped(views.answer(facts).strip(), 600)
+        lines.append(f"Request {number}: changed {changed}. Answer: {answer}")
     return "\n".join(lines)
+
+
+def _without_words(summary: str) -> str:
+    """Return a summary without what fugu added to it: that is added to the next one again."""
+    ends = [summary.find(f"\n\n{mark}") for mark in (REQUESTED, LEFT_OUT)]
+    return summary[: min((end for end in ends if end >= 0), default=len(summary))]
 
 
 def _words(events: Sequence[Event], upto: int) -> str:
@@ -312,12 +316,8 @@ def _words(events: Sequence[Event], upto: int) -> str:
     replies = sum(isinstance(event, Replied) for event in past)
     results = [len(event.output) for event in past if isinstance(event, ToolRan)]
     dropped = (
-        f"[Left out above: {replies} replies and {len(results)} tool results of {sum(results):,} "
+        f"{LEFT_OUT}{replies} replies and {len(results)} tool results of {sum(results):,} "
         f"characters. "
         "Files may not be as they were then: read one before you change it.]"
     )
-    return "\n\n".join(
-        part
-        for part in (f"The user asked, word for word:\n{text}" if said else "", dropped)
-        if part
-    )
+    return "\n\n".join(part for part in (f"{REQUESTED}{text}" if said else "", dropped) if part)

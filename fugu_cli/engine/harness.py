@@ -30,7 +30,7 @@ from fugu_cli.engine.environment import (
 from fugu_cli.engine.structured_answer import correction_due, wanted_schema
 from fugu_cli.messages import Call, Prompt, ToolSpec
 from fugu_cli.providers import shown_media
-from fugu_cli.safety import policy
+from fugu_cli.safety import path_rules, policy
 from fugu_cli.session import views
 from fugu_cli.session.events import Event, Member, Subtask
 from fugu_cli.tools.toolbox import AnyTool
@@ -310,6 +310,14 @@ def prompt_of(
 ) -> Prompt:
     """The next call's prompt of an agent, of the facts up to it; without its tools."""
     return chosen(team, member.name).prompt(events, member, (), environment.instructions)
+
+
+def conversation(events: Sequence[Event], member: Member, environment: Environment) -> Prompt:
+    """Return what was said so far as an agent that calls tools reads it."""
+    visible = path_rules.visible_events(events, member.name, environment.denials)
+    calls_tools = member.protocol == "native"
+    tools = TOOL_CALLING.tools(events, member, environment) if calls_tools else ()
+    return TOOL_CALLING.prompt(visible, member, tools, environment.instructions)
 
 
 def chosen(team: Team, name: str) -> Harness:

@@ -288,8 +288,12 @@ async def record_plan(place: TurnContext, decision: AskPlanner) -> None:
     turn."""
     log, name = place.log, decision.agent
     member = place.team.members[name]
+    limits = spending.budgets_of(place.environment.limits.budget)
+    prompt = spending.within_budget(
+        log.events, member, decision.prompt, limits, place.reserved.held
+    )
     if not await availability.may_call(
-        log, 0, (member, decision.prompt), place.environment.limits.budget, place.reserved
+        log, 0, (member, prompt), place.environment.limits.budget, place.reserved
     ):
         return
     log.tell(Waiting(why=f"{name} is planning"))
@@ -300,13 +304,11 @@ async def record_plan(place: TurnContext, decision: AskPlanner) -> None:
     def wait(pause: Pause) -> None:
         pauses.check(pause, log.events)
         lost = usd(pause.used, member.price)
-        availability.check_budget(
-            log.events, member, decision.prompt, place.environment.limits.budget, lost
-        )
+        availability.check_budget(log.events, member, prompt, place.environment.limits.budget, lost)
         log.tell(availability.waiting_event(pause, 0, name))
 
     try:
-        reply = await place.team.agents[name].reply(decision.prompt, _SilentPlanner(name), wait)
+        reply = await place.team.agents[name].reply(prompt, _SilentPlanner(name), wait)
     except AgentError as error:
         log.append(failed_event(0, name, error))
         return

@@ -189,7 +189,9 @@ async def _reply(place: TurnContext, events: Sequence[Event], now: views.Turn) -
         prompt = environment.voice.put(prompt, events, now)
     prompt = _with_effort(prompt, events, member)
     if kind.has_history and compaction.is_due(events, prompt, member):
-        await _compact(place, member)
+        if compaction.is_thrashing(log.events, now) and _give_to_larger_agent(place, now, member):
+            return
+        await _compact(place, member, prompt)
         return
     limits = spending.budgets_of(environment.limits.budget)
     prompt = spending.within_budget(log.events, member, prompt, limits, place.reserved.held)
@@ -229,7 +231,7 @@ async def _ask(
             kind.has_history
             and (shown := compaction.with_shown_limit(events, prompt, member, error)) is not None
         ):
-            await _compact(place, shown)
+            await _compact(place, shown, prompt)
         else:
             log.append(failed_event(now.number, name, error))
         return
@@ -318,7 +320,31 @@ def _others(events: Sequence[Event], now: views.Turn) -> availability.OtherAgent
     return "none" if any(turn.failed for turn in tried) else "now"
 
 
-async def _compact(place: TurnContext, member: Member) -> None:
+def _give_to_larger_agent(place: TurnContext, turn: views.Turn, member: Member) -> bool:
+    """Close the turn of an agent whose window is too small for the work, where one that reads more
+    can take it; say so in either case.
+    """
+    excluded = views.failed_agents(place.log.events)
+    larger = [
+        other.name
+        for other in place.team.members.values()
+        if other.context > member.context
+        and other.name not in excluded
+        and other.name not in place.team.never
+    ]
+    why = (
+        f"the work does not fit what it reads ({member.context:,} tokens): it was summed up "
+        f"{compaction.MOST_IN_A_ROW} times in a row without a change"
+    )
+    if not larger or turn.assigned.subtask is not None:
+        place.log.tell(Waiting(why=f"{member.name}: {why}", notice=True))
+        return False
+    message = f"{why}; {' or '.join(larger)} can read more"
+    place.log.append(Failed(turn=turn.number, what=member.name, kind="invalid", message=message))
+    return True
+
+
+async def _compact(place: TurnContext, member: Member, conversation: Prompt) -> None:
     """Sum up what no longer fits the agent whose turn it is; it writes the summary itself."""
     log, limits = place.log, place.environment.limits.budget
     upto = compaction.boundary(log.events, member)
@@ -337,11 +363,13 @@ async def _compact(place: TurnContext, member: Member) -> None:
     scribe = compaction.Summarizer(
         member,
         place.team.agents[member.name],
+        conversation,
         lambda prompt, lost: availability.check_budget(
             log.events, member, prompt, limits, place.reserved.held + lost
         ),
     )
-    await compaction.compact(log, (scribe,), upto)
+    window = place.team.members[member.name].context
+    await compaction.compact(log, (scribe,), upto, window)
 
 
 def interrupted_event(

@@ -123,11 +123,14 @@ class Planned(Value):
 
 class Compacted(Value):
     """Facts up to line `upto` are replaced by `summary` in prompts; the file keeps them. `agent`
-    wrote it, for `usage`; "" where the facts were listed and nobody was paid."""
+    wrote it, for `usage`; "" where the facts were listed and nobody was paid. `window`: tokens that
+    the agent reads for which it was written; agents that read more are shown the facts. 0: it is
+    for all."""
 
     type: Literal["compacted"] = "compacted"
     summary: str
     upto: int
+    window: int = 0
     agent: str = ""
     usage: Usage = Usage()
     seconds: float = 0.0

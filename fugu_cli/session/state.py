@@ -61,7 +61,7 @@ class _SessionFold:
         self.todo_event: ToolRan | None = None
         self.found_tools: frozenset[str] = frozenset()
         self.refused_media: dict[str, frozenset[str]] = {}
-        self.compacted: Compacted | None = None
+        self.compactions: tuple[Compacted, ...] = ()
 
     def take(self, events: Sequence[Event], until: int) -> None:
         """Take those of the session's `events` up to the line `until` that were not taken yet."""
@@ -86,7 +86,7 @@ class _SessionFold:
                     refused = self.refused_media.get(event.agent, frozenset())
                     self.refused_media[event.agent] = refused.union(event.refused)
                 case Compacted():
-                    self.compacted = event
+                    self.compactions = (event, *self.compactions)
                 case _:
                     pass
             if isinstance(event, PaidEvent):
@@ -200,8 +200,14 @@ class SessionState:
 
     @cached_property
     def newest_compaction(self) -> Compacted | None:
-        """The newest compaction."""
-        return self._now.compacted
+        """The newest compaction that counts for the agent of the newest turn: agents that read more
+        than the one for which it was written are shown the events.
+        """
+        turns = self.request.turns
+        member = self.pool.get(turns[-1].assigned.agent) if turns else None
+        window = member.context if member is not None else 0
+        counting = (one for one in self._now.compactions if not one.window or window <= one.window)
+        return next(counting, None)
 
     @cached_property
     def after_compaction(self) -> Sequence[Event]:

@@ -355,7 +355,7 @@ def test_each_role_is_offered_its_tools_and_told_its_part(root: Path) -> None:
     ]
     reading = {"read", "list", "glob", "grep"}
     assert offered == [
-        reading | {"diff", "acceptance_check"},
+        reading | {"acceptance_check"},
         reading
         | {
             "edit",
@@ -368,7 +368,7 @@ def test_each_role_is_offered_its_tools_and_told_its_part(root: Path) -> None:
             "todo",
             "acceptance_check",
         },
-        reading | {"diff", "run_tests", "acceptance_check"},
+        reading | {"run_tests", "acceptance_check"},
     ]
     worker = str(shown(found, "strong")[0].messages)
     assert plan in worker

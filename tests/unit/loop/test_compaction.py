@@ -4,6 +4,7 @@ its result.
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,16 @@ def shown(facts: list[Event], member: Member = STRONG) -> Prompt:
     return prompt_of(facts, member, ())
 
 
+def summarizer(
+    log: Log,
+    member: Member,
+    agent: Reacting,
+    check: Callable[[Prompt, float], None] = lambda prompt, lost: None,
+) -> compaction.Summarizer:
+    """An agent that reads the whole session."""
+    return compaction.Summarizer(member, agent, shown(list(log.events), member), check)
+
+
 def whole(prompt: Prompt) -> bool:
     """Every call that is shown has its result right behind it, and no result stands alone."""
     waiting: list[str] = []
@@ -113,7 +124,6 @@ def test_inside_a_request_the_turns_that_are_summed_up_leave_nothing_behind() ->
 def test_a_second_compaction_stands_for_the_first_too() -> None:
     facts = session(1, 3, done=False)
     facts = compacted(facts, 4, "FIRST")
-    assert "The summary so far:\nFIRST" in compaction.transcript(facts, len(facts) - 1)
     facts = compacted(facts, 7, "SECOND")
     texts = "".join(message.model_dump_json() for message in shown(facts).messages)
     assert "SECOND" in texts and "FIRST" not in texts
@@ -173,9 +183,7 @@ def test_a_small_models_brief_carries_the_summary_instead_of_the_request_before(
 
 def test_the_summary_keeps_requests_word_for_word_and_says_what_it_dropped() -> None:
     log = Log.memory(session(2, 2))
-    scribe = compaction.Summarizer(
-        STRONG, Reacting("strong", lambda prompt: Reply(text="Done: much."))
-    )
+    scribe = summarizer(log, STRONG, Reacting("strong", lambda prompt: Reply(text="Done: much.")))
     fact = asyncio.run(compaction.compact(log, (scribe,), len(log.events) - 1))
     assert fact.summary == (
         "Done: much.\n\n"
@@ -219,7 +227,7 @@ def test_beside_the_summary_stand_the_open_items_of_the_list_and_the_jobs_that_r
 def test_where_no_agent_can_write_it_the_facts_are_listed() -> None:
     log = Log.memory(session(2, 1))
     fact = asyncio.run(
-        compaction.compact(log, (compaction.Summarizer(STRONG, Reacting("strong", fails)),), 12)
+        compaction.compact(log, (summarizer(log, STRONG, Reacting("strong", fails)),), 12)
     )
     assert fact.agent == ""
     assert fact.summary.startswith(
@@ -230,11 +238,10 @@ def test_where_no_agent_can_write_it_the_facts_are_listed() -> None:
 def test_what_the_summary_is_written_from_fits_the_agent_that_writes_it() -> None:
     log = Log.memory(session(30, 6))
     agent = Reacting("strong", lambda prompt: Reply(text="short"))
-    asyncio.run(
-        compaction.compact(log, (compaction.Summarizer(TIGHT, agent),), len(log.events) - 1)
-    )
+    asyncio.run(compaction.compact(log, (summarizer(log, TIGHT, agent),), len(log.events) - 1))
     assert compaction.prompt_tokens(agent.shown[0]) + agent.shown[0].max_tokens <= TIGHT.context
-    assert "characters left out" in agent.shown[0].messages[0].model_dump()["text"]
+    assert any("[...]" in message.text for message in agent.shown[0].messages)
+    assert whole(agent.shown[0])
 
 
 def test_the_first_who_can_sum_up_does_and_nobody_else_is_paid() -> None:
@@ -243,25 +250,40 @@ def test_the_first_who_can_sum_up_does_and_nobody_else_is_paid() -> None:
         Reacting(name, lambda prompt: Reply(text="short")) for name in ("strong", "other")
     )
     scribes = [
-        compaction.Summarizer(STRONG.model_copy(update={"name": one.name}), one)
+        summarizer(log, STRONG.model_copy(update={"name": one.name}), one)
         for one in (first, second)
     ]
     fact = asyncio.run(compaction.compact(log, scribes, 6))
     assert (fact.agent, len(first.shown), len(second.shown)) == ("strong", 1, 0)
 
 
-def test_a_summary_is_written_from_what_it_stands_for_and_from_nothing_else() -> None:
-    facts = compacted([opened(), Asked(text="one"), Finished(reason="answered")], 2, "FIRST")
-    facts += [
-        Asked(text="two"),
-        assigned(1, "strong"),
-        replied(1, "strong", "yes"),
-        replied(1, "strong", "no"),
-    ]
-    assert compaction.transcript(facts, 6) == "\n\n".join(
-        ["The summary so far:\nFIRST", "THE USER ASKED: two", "-- strong as worker", "strong: yes"]
-    )
-    assert compaction.transcript(facts[:3], 1) == "THE USER ASKED: one"
+def test_the_summary_is_asked_for_at_the_end_of_the_conversation_as_it_stands() -> None:
+    log = Log.memory(session(2, 2))
+    agent = Reacting("strong", lambda prompt: Reply(text="short"))
+    conversation = shown(log.events)
+    asyncio.run(compaction.compact(log, (summarizer(log, STRONG, agent),), 6))
+    (prompt,) = agent.shown
+    assert prompt.messages[:-1] == conversation.messages
+    assert (prompt.system, prompt.tools) == (conversation.system, conversation.tools)
+    assert "Write its memory now" in prompt.messages[-1].text
+
+
+def test_a_cut_summary_is_asked_for_again_and_none_replaces_an_earlier_one() -> None:
+    log = Log.memory(compacted(session(1, 3, done=False), 4, "Known: EARLIER"))
+    agent = Reacting("strong", lambda prompt: Reply(text="Known: ha", stop="length"))
+    upto = len(log.events) - 2  # the earlier summary was written behind this line
+    fact = asyncio.run(compaction.compact(log, (summarizer(log, STRONG, agent),), upto))
+    assert [prompt.max_tokens for prompt in agent.shown] == [8192, 8192]
+    assert fact.summary.startswith("Known: EARLIER\nRequest 1: changed nothing.")
+    assert "Known: ha" not in fact.summary
+
+
+def test_a_summary_for_a_small_window_leaves_the_conversation_to_those_who_read_more() -> None:
+    facts = session(1, 3, done=False)
+    facts = [*facts, Compacted(summary="SUMMARY", upto=4, window=9000)]
+    assert "SUMMARY" not in shown(facts).model_dump_json()
+    pool = [opened().model_copy(update={"pool": (TIGHT,)}), *facts[1:]]
+    assert "SUMMARY" in shown(pool, TIGHT).model_dump_json()
 
 
 def test_turns_that_were_open_at_the_same_time_are_not_cut_between_a_call_and_its_result() -> None:
@@ -293,7 +315,7 @@ def test_before_a_call_would_not_fit_the_loop_compacts_and_goes_on(tmp_path: Pat
 
     def react(prompt: Prompt) -> Reply:
         shown_sizes.append(compaction.prompt_tokens(prompt))
-        if "memory of a coding session" in prompt.system:
+        if "Write its memory now" in prompt.messages[-1].text:
             return Reply(text="Known: the files say x = 1.")
         step = len(shown_sizes)
         return (
@@ -356,7 +378,7 @@ def test_a_prompt_that_the_server_finds_too_long_is_summed_up_and_the_turn_goes_
     def react(prompt: Prompt) -> Reply:
         if compaction.prompt_tokens(prompt) > 25_000:
             return too_long(prompt)
-        if "memory of a coding session" in prompt.system:
+        if "Write its memory now" in prompt.messages[-1].text:
             return Reply(text="Known: the files say x = 1.")
         steps.append(compaction.prompt_tokens(prompt))
         return (
@@ -409,7 +431,7 @@ def test_a_prompt_is_measured_in_bytes_for_other_scripts_have_more_tokens(script
     ]
     log = Log.memory(long)
     agent = Reacting("strong", lambda prompt: Reply(text="short"))
-    asyncio.run(compaction.compact(log, (compaction.Summarizer(TIGHT, agent),), len(long) - 1))
+    asyncio.run(compaction.compact(log, (summarizer(log, TIGHT, agent),), len(long) - 1))
     assert compaction.prompt_tokens(agent.shown[0]) + agent.shown[0].max_tokens <= TIGHT.context
 
 
@@ -420,9 +442,7 @@ def too_dear(prompt: Prompt, lost: float) -> None:
 def test_a_summary_that_cannot_be_paid_for_is_not_asked_for() -> None:
     agent = Reacting("strong", lambda prompt: Reply(text="dear"))
     log = Log.memory(session(1, 1))
-    fact = asyncio.run(
-        compaction.compact(log, (compaction.Summarizer(STRONG, agent, too_dear),), 6)
-    )
+    fact = asyncio.run(compaction.compact(log, (summarizer(log, STRONG, agent, too_dear),), 6))
     assert (agent.shown, fact.agent) == ([], "")
 
 
@@ -442,7 +462,7 @@ def breaks_off(prompt: Prompt) -> Reply:
 def test_a_summary_without_words_is_paid_for_all_the_same(react: React, paid: Usage) -> None:
     log = Log.memory(session(1, 1))
     fact = asyncio.run(
-        compaction.compact(log, (compaction.Summarizer(STRONG, Reacting("strong", react)),), 6)
+        compaction.compact(log, (summarizer(log, STRONG, Reacting("strong", react)),), 6)
     )
     assert (fact.agent, fact.usage) == ("strong", paid)
     assert "Request 1: changed nothing." in fact.summary

@@ -40,12 +40,12 @@ STRONG = Member(
     price=Price(input=100.0, output=1000.0),
 )
 POOL = (CHEAP, STRONG)
-DEAR = "budget: its next call may cost $8."
+DEAR = "budget: its next call may cost $4."
 SETTINGS = CoordinatorSettings()
 
 
 def play(tmp: Path, coordinator: Coordinator, budget: float, **reacts: React) -> Play:
-    """`budget`: of the request, in USD; a call of `strong` may cost some $8.20, one of `cheap` less
+    """`budget`: of the request, in USD; a call of `strong` may cost $4.10 and more, one of `cheap` less
     than a cent.
     """
     agents = {
@@ -157,7 +157,7 @@ def test_an_agent_that_becomes_too_dear_in_its_turn_gives_way(tmp_path: Path) ->
             else calls(Call.make("1", "read", path="calc.txt"))
         )
 
-    found = play(tmp_path, Dearest(), 8.8, strong=reads, cheap=says("It holds a word."))
+    found = play(tmp_path, Dearest(), 4.9, strong=reads, cheap=says("It holds a word."))
     assert found.run("what is in calc.txt?", judged=False).reason == "answered"
     assert actors(found) == ["strong", "cheap"]
     (failed,) = found.of(Failed)
@@ -190,7 +190,7 @@ def test_a_planned_step_goes_to_another_where_its_own_agent_is_too_dear(tmp_path
     plans = Conductor(
         POOL, ConductorSettings(agent="strong", rounds=1), SETTINGS, Cascade(POOL, SETTINGS)
     )
-    found = play(tmp_path, plans, 9.0, strong=says(plan), cheap=says("It holds a word."))
+    found = play(tmp_path, plans, 5.0, strong=says(plan), cheap=says("It holds a word."))
     assert found.run("what is in calc.txt?", judged=False).reason == "answered"
     (step,) = found.of(Assigned)
     assert isinstance(step, Assigned)
