@@ -26,7 +26,7 @@ from fugu_cli.engine.turn import TurnContext, do_step, failed_event, next_step, 
 from fugu_cli.errors import AgentError, StorageError
 from fugu_cli.messages import Call
 from fugu_cli.providers import Pause
-from fugu_cli.session import store, views
+from fugu_cli.session import spending, store, views
 from fugu_cli.session.costs import usd
 from fugu_cli.session.events import Assigned, FileChange, Interrupted, Merged
 from fugu_cli.session.live_events import Waiting
