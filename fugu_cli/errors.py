@@ -8,7 +8,7 @@ FuguError                    code  retry ├── UsageError                 1 
     wrong hash │   ├── StorageError           2    no    the disk is full, the log cannot be written
     │   ├── SessionBusy            2    no    another process writes this session │   └── AgentError
     2    -     an agent did not answer; `retry` says whether it may yet └── CoordinatorUnavailable
-    -    no    no torch, no backbone, a checkpoint that does not fit: the cascade routes
+    -    no    no torch, no backbone, a checkpoint that does not fit: success rates decide
 
 A model's own mistakes (a tool call that does not parse, an edit that does not match) are values,
 sent back to it. Our own bugs are not caught. A message says what happened, why, and what to do

@@ -1,8 +1,7 @@
 """Coordinators that follow fixed rules: cascade, single, random. They need no model and say which
 rule decided.
 
-Baselines of every comparison, and what routes when the learned coordinator cannot
-(CoordinatorUnavailable).
+Baselines of every comparison; the cascade is also the measure of the gate.
 """
 
 from __future__ import annotations

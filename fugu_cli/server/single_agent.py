@@ -382,6 +382,7 @@ async def _assign(
         reason = _over_budget(request, messages, member)
         if reason:
             over_budget[name] = reason
+    availability.record_budget(request.log, request_budgets(request))
     decision = await availability.decide(request.log, request.settings.team, over_budget)
     if isinstance(decision, Assigned):
         return _as_worker(decision)

@@ -17,7 +17,6 @@ import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +54,7 @@ MAIN_CELLS = tuple(
 """Cells by which a candidate must be ahead."""
 POOLS = 32
 SMALLEST_POOL, LARGEST_POOL = 3, 5
+FEWEST_TASKS = 20
 COVERAGE = 0.98
 """Share of the tasks on which a model was run that may be drawn."""
 DRAWS = 8
@@ -105,6 +105,8 @@ def read_recorded_set(path: Path, vendor_of: Callable[[str], str]) -> RecordedSe
     for task in tasks:
         for model in task.runs:
             counts[model] = counts.get(model, 0) + 1
+    if len(tasks) < FEWEST_TASKS:
+        raise ConfigError(f"{path}: {len(tasks)} tasks have outcomes, {FEWEST_TASKS} are needed")
     models = tuple(sorted(name for name, n in counts.items() if n >= COVERAGE * len(tasks)))
     if len({recorded_model(name) for name in models}) < LARGEST_POOL:
         raise ConfigError(
@@ -155,13 +157,13 @@ def play_pool(
         CASCADE: lambda members: Cascade(members, SETTINGS),
     }
     tasks = {
-        place: _restricted(task, pool)
-        for place, task in enumerate(recorded.tasks)
+        index: _restricted(task, pool)
+        for index, task in enumerate(recorded.tasks)
         if all(name in task.runs for name in pool)
     }
     shape = (len(CELLS), len(recorded.tasks))
     rewards = {name: np.full(shape, np.nan) for name in (*builders, RANDOM, TUNED, ORACLE)}
-    tuning = _ListTuning(pool, len(CELLS))
+    drawn_tasks = []
     for fold in range(FOLDS):
         others = [task for task in tasks.values() if fold_of(task.id) != fold]
         members = members_of(others, {name: recorded.vendors[name] for name in pool})
@@ -170,22 +172,22 @@ def play_pool(
             name: DecidedByLog(build(members), members).on for name, build in builders.items()
         }
         arms[RANDOM] = lambda draw: in_order(draw.order * 2)
-        for place, task in tasks.items():
+        for index, task in tasks.items():
             if fold_of(task.id) != fold:
                 continue
-            played = [_without_text(draw_of(task, draw)) for draw in range(draws)]
+            draws_of_task = [_without_text(draw_of(task, draw)) for draw in range(draws)]
             for cell in range(len(CELLS)):
                 limits = limits_of(cell, costs)
                 unit = max(costs.values())
                 for name, arm in arms.items():
-                    works = [play(draw, arm(draw), limits) for draw in played]
-                    rewards[name][cell, place] = np.mean(
+                    works = [play(draw, arm(draw), limits) for draw in draws_of_task]
+                    rewards[name][cell, index] = np.mean(
                         [work.solved - PRICE_OF_COST * work.spent / unit for work in works]
                     )
-                rewards[ORACLE][cell, place] = _oracle_reward(played, limits, unit)
-            tuning.add(place, fold, played, costs)
-    for cell, place, reward in tuning.rewards():
-        rewards[TUNED][cell, place] = reward
+                rewards[ORACLE][cell, index] = _oracle_reward(draws_of_task, limits, unit)
+            drawn_tasks.append(_DrawnTask(index, fold, draws_of_task, costs))
+    for cell, index, reward in _tuned_rewards(pool, drawn_tasks):
+        rewards[TUNED][cell, index] = reward
     return PoolRewards(tuple(pool), rewards)
 
 
@@ -220,64 +222,50 @@ def _oracle_reward(draws: Sequence[TaskDraw], limits: OutcomeLimits, unit: float
     return total / len(draws)
 
 
-class _ListTuning:
-    """Plays every list of up to four runs, and chooses for each fold the best one of the others."""
+@dataclass(frozen=True)
+class _DrawnTask:
+    """A task of the data set by its index there, with its draws and the costs of its agents."""
 
-    def __init__(self, pool: Sequence[str], cells: int) -> None:
-        self._pool = tuple(pool)
-        self._cells = cells
-        self._places: list[int] = []
-        self._folds: list[int] = []
-        self._draws: list[Sequence[TaskDraw]] = []
-        self._costs: list[Mapping[str, float]] = []
-
-    def add(
-        self, place: int, fold: int, draws: Sequence[TaskDraw], costs: Mapping[str, float]
-    ) -> None:
-        """Add a task."""
-        self._places.append(place)
-        self._folds.append(fold)
-        self._draws.append(draws)
-        self._costs.append(costs)
-
-    def rewards(self) -> Iterator[tuple[int, int, float]]:
-        """Yield cell, place of the task, and the reward of the list that was chosen without it."""
-        flat = [draw for draws in self._draws for draw in draws]
-        repeats = len(self._draws[0])
-        costs = {
-            name: np.repeat([costs[name] for costs in self._costs], repeats) for name in self._pool
-        }
-        runs = {
-            name: [[own[k % len(own)] for k in range(TURNS)] for own in _runs_of(flat, name)]
-            for name in self._pool
-        }
-        ok = {name: np.array([[run.ok for run in own] for own in runs[name]]) for name in runs}
-        paid = {name: np.array([[run.cost for run in own] for own in runs[name]]) for name in runs}
-        checks = np.array([draw.checks for draw in flat])
-        unit = np.max([*costs.values()], axis=0)
-        folds = np.array(self._folds)
-        for cell in range(self._cells):
-            (right, wrong), budget = CELLS[cell]
-            by_list = []
-            played = _Played(ok, paid, checks, costs, budget * unit, right, wrong)
-            lists = [(_Lists.start(played), 0)]
-            while lists:
-                state, length = lists.pop()
-                for name in self._pool:
-                    longer = state.attempt(name)
-                    reward = longer.solved - PRICE_OF_COST * longer.spent / unit
-                    by_list.append(reward.reshape(-1, repeats).mean(axis=1))
-                    if length + 1 < TURNS:
-                        lists.append((longer, length + 1))
-            table = np.array(by_list)
-            for fold in range(FOLDS):
-                best = int(np.argmax(table[:, folds != fold].sum(axis=1)))
-                for index in np.flatnonzero(folds == fold):
-                    yield cell, self._places[index], float(table[best, index])
+    index: int
+    fold: int
+    draws: Sequence[TaskDraw]
+    costs: Mapping[str, float]
 
 
-def _runs_of(draws: Sequence[TaskDraw], name: str) -> list[Sequence[Any]]:
-    return [draw.runs[name] for draw in draws]
+def _tuned_rewards(
+    pool: Sequence[str], tasks: Sequence[_DrawnTask]
+) -> Iterator[tuple[int, int, float]]:
+    """Yield cell, index of the task, and the reward of the tuned list: of all lists of up to four
+    runs the one that is best on the tasks of the other folds.
+    """
+    draws = [draw for task in tasks for draw in task.draws]
+    repeats = len(tasks[0].draws)
+    costs = {name: np.repeat([task.costs[name] for task in tasks], repeats) for name in pool}
+    ok, paid = {}, {}
+    for name in pool:
+        runs = [[draw.runs[name][k % len(draw.runs[name])] for k in range(TURNS)] for draw in draws]
+        ok[name] = np.array([[run.ok for run in of_draw] for of_draw in runs])
+        paid[name] = np.array([[run.cost for run in of_draw] for of_draw in runs])
+    checks = np.array([draw.checks for draw in draws])
+    unit = np.max([*costs.values()], axis=0)
+    folds = np.array([task.fold for task in tasks])
+    for cell, ((right, wrong), budget) in enumerate(CELLS):
+        rewards = []
+        played = _Played(ok, paid, checks, costs, budget * unit, right, wrong)
+        lists = [(_Lists.start(played), 0)]
+        while lists:
+            state, length = lists.pop()
+            for name in pool:
+                longer = state.attempt(name)
+                reward = longer.solved - PRICE_OF_COST * longer.spent / unit
+                rewards.append(reward.reshape(-1, repeats).mean(axis=1))
+                if length + 1 < TURNS:
+                    lists.append((longer, length + 1))
+        by_list = np.array(rewards)
+        for fold in range(FOLDS):
+            best = int(np.argmax(by_list[:, folds != fold].sum(axis=1)))
+            for row in np.flatnonzero(folds == fold):
+                yield cell, tasks[int(row)].index, float(by_list[best, row])
 
 
 @dataclass(frozen=True)

@@ -256,18 +256,18 @@ def test_requests_at_once_keep_the_budget_of_the_day_together(tmp_path: Path) ->
     assert round(sum(one.dollars for one in all_payments(tmp_path)), 6) <= 0.0005
 
 
-@pytest.mark.parametrize("tools", [[TOOL], []])
+@pytest.mark.parametrize(("tools", "budget"), [([TOOL], 0.1), ([], 0.02)])
 def test_a_budget_that_only_the_cheaper_agent_keeps_goes_to_it(
-    tmp_path: Path, tools: list[object]
+    tmp_path: Path, tools: list[object], budget: float
 ) -> None:
     place = endpoint(tmp_path, says("from small"))
-    place.budgets = Budgets(request=0.02)
+    place.budgets = Budgets(request=budget)
     with place.serving():
         reply = client(place).chat.completions.create(
             model="fugu", messages=ASK, tools=tools or openai.NOT_GIVEN
         )
     assert reply.choices[0].message.content == "from small"
-    assert place.events(reply.id)[:3] == ["opened", "asked", "masked"]
+    assert place.events(reply.id)[:4] == ["opened", "asked", "budget_left", "masked"]
     assert place.agents["strong"].shown == []
 
 
