@@ -620,7 +620,7 @@ def build_toolbox(
         partial(
             describe_from_prompts,
             skills=describe_each(skills),
-            agents=describe_each(subagents or ()),
+            agents=f"\nSubagents:\n{describe_each(subagents)}" if subagents else "",
         ),
         servers,
     )
