@@ -170,9 +170,10 @@ def _provider_search(
     if entry.provider in ("local", "scripted") or not (named or (host in SEARCHING and key)):
         return None
     if host == "generativelanguage.googleapis.com":
-        return SearchEngine("gemini", url.removesuffix("/openai"), key, entry.model, entry.name)
+        searching = url.removesuffix("/openai")
+        return SearchEngine("gemini", searching, key, entry.model, entry.name, url)
     kind: EngineKind = "messages" if entry.provider == "anthropic" else "responses"
-    return SearchEngine(kind, url, key, entry.model, entry.name)
+    return SearchEngine(kind, url, key, entry.model, entry.name, url)
 
 
 def build_collector(

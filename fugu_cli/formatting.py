@@ -165,6 +165,17 @@ def flatten(text: str, limit: int = 400) -> str:
     return joined if len(joined) <= limit else joined[: limit - 1] + "…"
 
 
+def excerpt(text: str, limit: int, whole: str) -> str:
+    """Return the text, without its middle where it has more than `limit` characters; `whole` tells
+    where all of it is.
+    """
+    if len(text) <= limit:
+        return text
+    tail = limit // 5
+    left_out = f"… {len(text) - limit:,} characters are left out here; {whole} …"
+    return f"{text[: limit - tail]}\n{left_out}\n{text[-tail:]}"
+
+
 def plural(number: int, thing: str, things: str = "") -> str:
     """`3 lines`, `1 line`."""
     return f"{number:,} {thing if number == 1 else things or thing + 's'}"

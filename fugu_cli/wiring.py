@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from fugu_cli.models.server_lease import Lease
     from fugu_cli.providers.circuit_breaker import CircuitBreaker, RefusedKeys
     from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
+    from fugu_cli.providers.key_gate import KeyGate
     from fugu_cli.tools.web_search import SearchEngine
 
 
@@ -190,6 +191,16 @@ def build_circuit_breaker(
         if entry.base_url
     }
     return CircuitBreaker(accounts, hosts=hosts, keys=keys, refused_keys=REFUSED_KEYS)
+
+
+def build_search_gate(engine: SearchEngine) -> KeyGate:
+    """For the key of a search engine, or of the agent whose provider searches."""
+    from fugu_cli.providers.endpoint import ModelEndpoint
+    from fugu_cli.providers.key_gate import KeyGate
+
+    name = engine.agent or engine.host
+    endpoint = ModelEndpoint(name, engine.model, engine.agent_url or engine.url, engine.key)
+    return KeyGate(endpoint, REFUSED_KEYS)
 
 
 def build_endpoint(entry: AgentEntry, environ: Mapping[str, str]) -> ModelEndpoint:
@@ -614,7 +625,7 @@ def build_toolbox(
     if search and rule_matching.any_names(rules, rule_matching.SEARCH):
         from fugu_cli.tools.web_search import web_search
 
-        tools += [web_search(search)]
+        tools += [web_search(search, gate=build_search_gate(search))]
     return Toolbox(
         tools,
         partial(

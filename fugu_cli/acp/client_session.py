@@ -133,8 +133,9 @@ class ClientSession:
 
     @property
     def session(self) -> SessionProtocol:
-        """The open session."""
-        assert self.work.session is not None
+        """The open session. Raises UsageError once it is being closed."""
+        if self.work.session is None:
+            raise UsageError("this session is closed", hint="load it again, or open another one")
         return self.work.session
 
     async def open(self, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]) -> None:

@@ -395,7 +395,13 @@ def _usage(state: SessionState, event: Replied, role: str) -> list[Update]:
             used=event.usage.input + event.usage.output,
             size=member.context,
             cost=None if views.unpriced(state.events, members) else cost,
-            field_meta=meta({**fields, "cost_usd": views.price(event, member)}),
+            field_meta=meta(
+                {
+                    **fields,
+                    "cost_usd": views.price(event, member),
+                    **views.estimate_field([event], members),
+                }
+            ),
         )
     ]
 

@@ -222,13 +222,24 @@ def job_end_text(event: JobEnded) -> str:
     )
 
 
-def test_counts_text(ok: bool, output: str) -> str:
-    """Return `pass (7 passed)`, `FAIL (2 failed, 5 passed)`, or the word alone without counts."""
+TEST_OUTCOME_WORDS: dict[views.TestOutcome, str] = {
+    "pass": "pass",
+    "none": "none ran",
+    "not run": "not run",
+    "fail": "fail",
+    "broken": "FAIL",
+    "as before": "fail as before",
+}
+"""What is said of a run of tests; only a test that passed before the request is worth capitals."""
+
+
+def test_counts_text(outcome: views.TestOutcome, output: str) -> str:
+    """Return `pass (7 passed)`, `FAIL (2 failed, 5 passed)`, or the words alone without counts."""
     failing, passing = views.failed_count(output), views.passed_count(output)
-    parts = [f"{failing} failed"] if failing and not ok else []
+    parts = [f"{failing} failed"] if failing and outcome != "pass" else []
     parts += [f"{passing} passed"] if passing is not None else []
-    word = "pass" if ok else "FAIL"
-    return f"{word} ({', '.join(parts)})" if parts else word
+    words = TEST_OUTCOME_WORDS[outcome]
+    return f"{words} ({', '.join(parts)})" if parts else words
 
 
 def tool_name(call: Call) -> str:

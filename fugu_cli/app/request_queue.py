@@ -182,6 +182,7 @@ class RequestQueue:
         self._run: asyncio.Task[object] | None = None
         self._cut = False
         self._steer = False
+        self._closing = asyncio.Lock()
 
     @property
     def running(self) -> bool:
@@ -283,20 +284,22 @@ class RequestQueue:
     async def ask(self, call: Call, judgement: policy.Judgement) -> Permission:
         """Wait for the user's answer; questions queue."""
         await self.following.caught_up()  # what led to the question is shown before it
-        assert self.session is not None
+        if self.session is None:
+            raise asyncio.CancelledError("the session is being closed")
         return await self.approvals.ask(self.session, call, judgement)
 
     async def close(self) -> None:
-        """End what runs, stop following, close the session."""
-        if self._run is not None:
-            run = self._run
-            self.interrupt()
-            await asyncio.gather(run, return_exceptions=True)
-        await self.following.close()
+        """End what runs, stop following, close the session. What is sent meanwhile is not run."""
+        session, self.session = self.session, None
         self.queue.clear()
-        if self.session is not None:
-            await self.session.close()
-            self.session = None
+        async with self._closing:  # whoever closes it a second time waits for the first
+            if self._run is not None:
+                run = self._run
+                self.interrupt()
+                await asyncio.gather(run, return_exceptions=True)
+            await self.following.close()
+            if session is not None:
+                await session.close()
 
 
 def request_from_text(session: SessionProtocol, text: str, pin: str | None = None) -> QueuedRequest:

@@ -279,6 +279,6 @@ def _lines(rows: Sequence[CostRow], by: str, where: str) -> list[str]:
 
 def _object(row: CostRow) -> dict[str, object]:
     cost = {"cost_usd": round(row.dollars, 8), "unpriced_calls": row.unpriced}
-    if row.usage.is_estimated:
+    if row.is_estimated:
         cost["estimated_cost_usd"] = round(row.estimated_dollars, 8)
     return {"name": row.name, "calls": row.calls, **row.usage.model_dump(), **cost}

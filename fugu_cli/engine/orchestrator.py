@@ -20,7 +20,15 @@ from fugu_cli.engine.turn import TurnContext, over_budget_agents
 from fugu_cli.messages import Call
 from fugu_cli.safety.policy.rule_matching import MCP
 from fugu_cli.session import views
-from fugu_cli.session.events import EVIDENCE, Assigned, Finished, Interrupted, Permitted, Planned
+from fugu_cli.session.events import (
+    EVIDENCE,
+    Assigned,
+    Finished,
+    Interrupted,
+    Permitted,
+    Planned,
+    ToolRan,
+)
 from fugu_cli.session.log import Log
 from fugu_cli.tools import mentions
 
@@ -117,6 +125,28 @@ async def _attach(place: TurnContext, attached: Call) -> None:
     await run_call(place.log, environment, 0, attached)
 
 
+async def _with_tests_not_run(place: TurnContext, end: Finished) -> Finished:
+    """Add the tests beside the change that nobody ran, where the known ones did run."""
+    events = place.log.events
+    request, changed = views.asked(events), views.changes(events)
+    if request is None or not changed:
+        return end
+    if request.test_command is not None and views.tests(events) is None:
+        return end  # no tests ran at all, which the end says
+    from fugu_cli.testing.untested_parts import untested_commands
+
+    commands = [
+        event.call.arguments
+        for event in views.effective(events)
+        if isinstance(event, ToolRan) and event.call.tool == "bash"
+    ]
+    root = place.environment.workspace.root
+    not_run = await asyncio.to_thread(
+        untested_commands, root, sorted(changed), request.test_command, commands
+    )
+    return end.model_copy(update={"tests_not_run": not_run})
+
+
 def _due_after_a_cut(place: TurnContext) -> Call | None:
     """The tests and checks, where acceptance checks decide and the newest turn was cut after it had
     changed something: who is to act depends on what it left behind. A workflow runs them at its
@@ -157,7 +187,8 @@ async def _decided(place: TurnContext) -> None:
     decision: Decision = await availability.decide(log, place.team, over_budget_agents(place))
     match decision:
         case Finished():
-            log.append(structured_answer.request_end(log.events, decision))
+            end = structured_answer.request_end(log.events, decision)
+            log.append(await _with_tests_not_run(place, end))
         case Assigned() | Planned():
             log.append(decision)
         case AskPlanner():

@@ -118,7 +118,8 @@ class ServedAnswer:
     that led to it.
 
     `agent` is the author's name in the pool, `served` the model's name at its provider. `cost` is
-    in USD and includes everything.
+    in USD and includes everything; `estimated_cost` is the part of it that is estimated, None where
+    it is exact.
     """
 
     text: str
@@ -129,6 +130,7 @@ class ServedAnswer:
     agent: str = ""
     served: str = ""
     cost: float = 0.0
+    estimated_cost: float | None = None
     reasoning: str = ""
     """The author's reasoning, if the provider reveals it."""
     note: str = ""
@@ -434,6 +436,8 @@ def answer_details(head: AnswerHead, answer: ServedAnswer, client_request: Clien
         "model": answer.served,
         "cost_usd": round(answer.cost, 8),
     }
+    if answer.estimated_cost is not None:
+        details["estimated_cost_usd"] = round(answer.estimated_cost, 8)
     if client_request.left_out:
         details["left_out"] = [*client_request.left_out]
     if answer.note:

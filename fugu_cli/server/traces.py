@@ -196,6 +196,7 @@ def answer_with_usage(
     `recorded` is the same reply as the log holds it, with secrets redacted.
     """
     new_events = state.events[first_new:]
+    is_estimated = views.is_estimated(new_events, state.pool)
     return ServedAnswer(
         text=reply.text,
         calls=reply.calls,
@@ -205,6 +206,7 @@ def answer_with_usage(
         agent=reply.agent,
         served=reply.model,
         cost=views.cost(new_events, state.pool),
+        estimated_cost=views.estimated_cost(new_events, state.pool) if is_estimated else None,
         reasoning="\n\n".join(block.text for block in reply.thinking if block.text),
         note=note,
     )

@@ -69,20 +69,34 @@ def cost(events: Sequence[Event], members: Mapping[str, Member]) -> float:
     )
 
 
-def estimated_usd(used: Usage, rates: Price | None) -> float:
-    """The part of `usd` for tokens that no server counted."""
-    if rates is None:
+def estimated_price(event: PaidEvent, member: Member | None) -> float:
+    """The part of `price` that is estimated: of tokens that no server counted; all of it where the
+    agent's price is assumed.
+    """
+    if member is None or member.price is None:
         return 0.0
+    if member.assumed_price:
+        return price(event, member)
+    used, rates = event.usage, member.price
     return (used.estimated_input * rates.input + used.estimated_output * rates.output) / 1e6
 
 
 def estimated_cost(events: Sequence[Event], members: Mapping[str, Member]) -> float:
     """Return the part of `cost` that is estimated."""
     return sum(
-        estimated_usd(event.usage, members[event.agent].price)
+        estimated_price(event, members.get(event.agent))
         for event in events
-        if isinstance(event, PaidEvent) and event.agent in members
+        if isinstance(event, PaidEvent)
     )
+
+
+def estimate_field(events: Sequence[Event], members: Mapping[str, Member]) -> dict[str, float]:
+    """Return `estimated_cost_usd` for programs, beside a cost that is estimated; {} where it is
+    exact.
+    """
+    if not is_estimated(events, members):
+        return {}
+    return {"estimated_cost_usd": estimated_cost(events, members)}
 
 
 def is_estimated(events: Sequence[Event], members: Mapping[str, Member]) -> bool:

@@ -668,7 +668,8 @@ class Failed(Value):
 
 class Finished(Value):
     """The end of a request. `unreachable`: the hosts, each with the reason, where no agent could be
-    reached at all."""
+    reached at all. `tests_not_run`: command lines of tests beside the changed files which the test
+    command of the repository does not run."""
 
     type: Literal["finished"] = "finished"
     reason: Literal[
@@ -684,6 +685,7 @@ class Finished(Value):
     ]
     message: str = ""
     unreachable: tuple[str, ...] = ()
+    tests_not_run: tuple[str, ...] = ()
 
 
 ANSWERED = Finished(reason="answered")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from fugu_cli.messages import Call
 from fugu_cli.session.checks import CheckFold
@@ -30,6 +31,11 @@ from fugu_cli.system.bounded_json import parse_json
 RUN_TESTS = "run_tests"
 TESTS_BEFORE = "tests_before"
 """fugu's run of the failing tests on the files as they were before the request."""
+
+
+TestOutcome = Literal["pass", "none", "not run", "fail", "broken", "as before"]
+"""How a run of tests ended. `not run`: they could not be run to their end. `broken`: tests fail that
+passed before the request; `as before`: all that fail failed before; `fail`: it is not known."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,15 @@ class TestRun:
     def fails(self) -> bool:
         """Whether tests ran and some failed."""
         return not (self.ok or self.empty or self.unable)
+
+    @property
+    def outcome(self) -> TestOutcome:
+        """How it ended, whatever was before."""
+        if self.unable:
+            return "not run"
+        if self.empty:
+            return "none"
+        return "pass" if self.ok else "fail"
 
     @property
     def failed(self) -> int | None:
@@ -201,11 +216,11 @@ class WorkFold:
         """
         if self._newest is None:
             return None
-        return _test_run(self._newest, stale=self._stale or bool(self._open_calls))
+        return run_of_event(self._newest, stale=self._stale or bool(self._open_calls))
 
     def first_tests(self) -> TestRun | None:
         """Return the first run of all tests, if nothing was changed before it."""
-        return _test_run(self.first) if self.first is not None else None
+        return run_of_event(self.first) if self.first is not None else None
 
     def tests_before(self) -> TestsBefore:
         """Return what is known of how the tests stood before the request."""
@@ -227,7 +242,8 @@ class WorkFold:
         return before
 
 
-def _test_run(event: ToolRan, *, stale: bool = False) -> TestRun:
+def run_of_event(event: ToolRan, *, stale: bool = False) -> TestRun:
+    """Return what a call of run_tests found."""
     return TestRun(event.ok, event.output, stale, event.turn, event.tests, event.seconds)
 
 

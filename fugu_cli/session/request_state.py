@@ -28,7 +28,14 @@ from fugu_cli.session.events import (
     ToolRan,
     net_changes,
 )
-from fugu_cli.session.outcome import TestRun, TestsBefore, WorkFold
+from fugu_cli.session.outcome import (
+    TestOutcome,
+    TestRun,
+    TestsBefore,
+    WorkFold,
+    is_whole_run,
+    run_of_event,
+)
 from fugu_cli.session.turns import (
     STOPPED,
     CallRecord,
@@ -413,6 +420,25 @@ class RequestState:
         if run.failed is not None and before.count is not None:
             return run.failed > before.count
         return before.ok is True
+
+    @cached_property
+    def failed_before(self) -> bool:
+        """All tests that fail now are known to have failed before the request."""
+        run, before = self.tests, self.tests_before
+        if run is None or not run.fails or self.has_regressions:
+            return False
+        if run.report is not None and run.report.by_id:
+            return set(run.report.failing) <= before.failed
+        return before.count is not None and run.failed is not None and run.failed <= before.count
+
+    def test_outcome(self, ran: ToolRan) -> TestOutcome:
+        """Return how the newest run of tests, `ran`, ended."""
+        outcome = run_of_event(ran).outcome
+        if outcome != "fail" or not is_whole_run(ran.call) or not self.changes:
+            return outcome
+        if self.has_regressions:
+            return "broken"
+        return "as before" if self.failed_before else "fail"
 
     @cached_property
     def failing_unknown(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,7 +43,7 @@ STOPPED_BY = {
 
 UNREACHABLE_HINT = "Check the network, HTTPS_PROXY, SSL_CERT_FILE and `base_url`."
 """The next step where no host of the pool can be reached."""
-END_WORDS = {"accepted": "verified", "answered": "done", **STOPPED_BY}
+END_WORDS = {"accepted": "accepted", "answered": "done", **STOPPED_BY}
 """One or two words for each reason of an end."""
 
 
@@ -67,6 +68,9 @@ def end_line(request: RequestState, end: Finished | None = None) -> EndLine:
     if any(not check.suite for check in request.unmet_checks):
         parts.append("an acceptance check fails")
         worse = True
+    if end is not None and end.tests_not_run:
+        parts.append(f"not run: {', '.join(end.tests_not_run[:NAMED_TESTS])}")
+        worse = True
     return EndLine(
         " · ".join(part for part in parts if part), "warn" if tone == "good" and worse else tone
     )
@@ -79,7 +83,10 @@ def _done(
         return "not finished", "bad"
     if end.reason == "accepted":
         names = [turn.assigned.agent for turn in request.turns if request.verdict(turn) == "ACCEPT"]
-        return f"verified by {names[-1]}" if names else "verified", "good"
+        by_whom = f" by {names[-1]}" if names else ""
+        if request.changes:
+            return f"verified{by_whom}", "good"
+        return f"answer accepted{by_whom} · nothing was changed", "good"
     if end.reason == "answered":
         return ("done, not verified", "warn") if request.changes else ("done", "good")
     return STOPPED_BY[end.reason], "bad"
@@ -114,17 +121,35 @@ def _failing(request: RequestState, run: TestRun) -> str:
     """`2 tests fail that passed before`, `1 test still fails (it failed before)`, `3 tests
     fail`.
     """
-    ids = request.regressions
-    if ids or request.has_regressions:
-        return f"{_fail(len(ids) or None)} that passed before"
-    before = request.tests_before
-    known = run.report is not None and run.report.by_id and set(run.report.failing) <= before.failed
-    if known or (
-        before.count is not None and run.failed is not None and run.failed <= before.count
-    ):
+    broken = request.regressions
+    if broken or request.has_regressions:
+        return f"{_fail(len(broken) or None)} that passed before{_names(broken)}"
+    failing = run.report.failing if run.report is not None else ()
+    if request.failed_before:
         many = run.failed != 1
-        return f"{_fail(run.failed, 'still ')} ({'they' if many else 'it'} failed before)"
-    return _fail(run.failed)
+        state = f"{_fail(run.failed, 'still ')} ({'they' if many else 'it'} failed before)"
+        return f"{state}{_names(failing)}"
+    return f"{_fail(run.failed)}{_names(failing)}"
+
+
+NAMED_TESTS = 2
+"""Failing tests, and commands that were not run, that the end line names."""
+LONGEST_TEST_NAME = 80
+
+
+def _names(ids: Sequence[str]) -> str:
+    """`: test_a.py::test_one, test_a.py::test_two and 3 more`; "" where the runner gives no ids."""
+    if not ids:
+        return ""
+    names = ", ".join(_short_name(id) for id in ids[:NAMED_TESTS])
+    rest = len(ids) - NAMED_TESTS
+    return f": {names} and {rest} more" if rest > 0 else f": {names}"
+
+
+def _short_name(id: str) -> str:
+    """The end of a test's id, which says more than its folders."""
+    text = " ".join(id.split())
+    return text if len(text) <= LONGEST_TEST_NAME else f"…{text[1 - LONGEST_TEST_NAME :]}"
 
 
 def _fail(count: int | None, still: str = "") -> str:
@@ -158,6 +183,7 @@ def test_summary(request: RequestState) -> dict[str, object]:
         }
         if run.unable:
             after["could_not_run"] = run.unable
+    end = request.finished
     known = before.ok is not None or before.count is not None or bool(before.looked_up)
     failing = (
         set(run.report.failing)
@@ -170,4 +196,5 @@ def test_summary(request: RequestState) -> dict[str, object]:
         "fixed": sorted(before.failed - failing) if failing is not None else [],
         "broken": list(request.regressions),
         "removed": list(before.removed),
+        "not_run": list(end.tests_not_run) if end is not None else [],
     }

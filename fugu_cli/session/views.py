@@ -11,6 +11,7 @@ from fugu_cli.session.checks import *  # noqa: F403
 from fugu_cli.session.checks import CheckStatus
 from fugu_cli.session.costs import CACHE_WRITE_FACTOR as CACHE_WRITE_FACTOR
 from fugu_cli.session.costs import PaidEvent as PaidEvent
+from fugu_cli.session.costs import estimate_field as estimate_field
 from fugu_cli.session.costs import has_assumed_price as has_assumed_price
 from fugu_cli.session.costs import orchestration_usage as orchestration_usage
 from fugu_cli.session.costs import price as price
@@ -30,11 +31,12 @@ from fugu_cli.session.events import (
     Opened,
     Planned,
     Subtask,
+    ToolRan,
 )
 from fugu_cli.session.open_work import *  # noqa: F403
 from fugu_cli.session.open_work import RecordedJob, TodoItem, UndoHistory
 from fugu_cli.session.outcome import *  # noqa: F403
-from fugu_cli.session.outcome import TestRun, TestsBefore
+from fugu_cli.session.outcome import TestOutcome, TestRun, TestsBefore
 from fugu_cli.session.recognized_tests import *  # noqa: F403
 from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.state import state_of
@@ -137,6 +139,10 @@ def regressions(events: Events) -> tuple[str, ...]:
 
 def has_regressions(events: Events) -> bool:
     return _request(events).has_regressions
+
+
+def test_outcome(ran: ToolRan, events: Events) -> TestOutcome:
+    return _request(events).test_outcome(ran)
 
 
 def failing_unknown(events: Events) -> bool:

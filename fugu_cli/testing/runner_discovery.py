@@ -122,7 +122,7 @@ def _by_table(root: Path, table: dict[str, str]) -> str | None:
 
 
 def _node(root: Path) -> str | None:
-    script = _test_script(_text(root / "package.json") or "")
+    script = test_script(root)
     if script and "no test specified" not in script:
         for lock, line in _NODE_LOCKS.items():
             if (root / lock).is_file() and shutil.which(line.split()[0]):
@@ -164,9 +164,10 @@ def _workspace_tests(root: Path) -> str | None:
     return "npm test --workspaces --if-present"
 
 
-def _test_script(text: str) -> str:
+def test_script(root: Path) -> str:
+    """Return the script that package.json names for tests; "" where it names none."""
     try:
-        found = parse_json(text or "{}")
+        found = parse_json(_text(root / "package.json") or "{}")
     except ValueError:
         return ""
     scripts = found.get("scripts") if isinstance(found, dict) else None
@@ -375,6 +376,11 @@ def _managed_environment(root: Path) -> str | None:
         if (root / lock).is_file() and shutil.which(command.split()[0]):
             return command
     return None
+
+
+def has_python_tests(root: Path) -> bool:
+    """Whether there are test files, or a configuration of pytest, in `root`."""
+    return _pytest_config(root) is not None or bool(_tests(root))
 
 
 def _tests(root: Path) -> list[Path]:

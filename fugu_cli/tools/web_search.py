@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from fugu_cli.errors import AgentError
 from fugu_cli.messages import PaidUse, Usage
 from fugu_cli.safety.policy import rule_matching
 from fugu_cli.system.bounded_json import parse_json
@@ -45,7 +46,7 @@ PROMPT = (
 @dataclass(frozen=True)
 class SearchEngine:
     """The search engine in use. `url` is the address up to the version. `model` and `agent` are set
-    if a model of the pool searches.
+    if a model of the pool searches, with `agent_url`, the address that the agent is called at.
     """
 
     kind: EngineKind
@@ -53,11 +54,25 @@ class SearchEngine:
     key: str = field(default="", repr=False)
     model: str = ""
     agent: str = ""
+    agent_url: str = ""
     seconds: float = 60.0
 
     @property
     def host(self) -> str:
         return urlsplit(self.url).netloc.rpartition("@")[2]
+
+
+class SearchGate(Protocol):
+    """Keeps a key that was refused from being tried again before its time."""
+
+    def begin(self) -> float:
+        """Return the time. Raises AgentError while the key must not be tried."""
+
+    def answered(self, began: float, status: int, message: str) -> None:
+        """Note the answer to the call that began then."""
+
+    def cut(self, began: float) -> None:
+        """Note that the call ended without an answer."""
 
 
 class WebSearchArguments(ToolArguments):
@@ -78,18 +93,25 @@ class _Found:
 
 
 class _Refused(Exception):
-    """Why nothing was found, for the agent."""
+    """Why nothing was found, for the agent; with the HTTP status of the answer, 0 without one."""
+
+    def __init__(self, why: str, status: int = 0) -> None:
+        super().__init__(why)
+        self.status = status
 
 
 def web_search(
-    engine: SearchEngine, transport: httpx.AsyncBaseTransport | None = None
+    engine: SearchEngine,
+    transport: httpx.AsyncBaseTransport | None = None,
+    gate: SearchGate | None = None,
 ) -> Tool[WebSearchArguments]:
-    """Return the tool for one engine."""
+    """Return the tool for one engine. `gate` is asked before every search."""
 
     async def run(given: WebSearchArguments, workspace: Workspace, say: Say) -> ToolResult:
         try:
-            found = _read(engine, await _asked(engine, given.query, transport))
-        except _Refused as error:
+            answer = await _ask_through_gate(engine, given.query, transport, gate)
+            found = _read(engine, answer)
+        except (_Refused, AgentError) as error:
             return ToolResult(text=f"The search failed: {error}.", ok=False)
         paid = (
             PaidUse(agent=engine.agent, usage=found.usage) if engine.agent and found.usage else None
@@ -170,6 +192,29 @@ def _request(
             return "POST", f"{engine.url}/search", bearer, {"query": query, "max_results": SHOWN}
 
 
+async def _ask_through_gate(
+    engine: SearchEngine,
+    query: str,
+    transport: httpx.AsyncBaseTransport | None,
+    gate: SearchGate | None,
+) -> dict[str, Any]:
+    """Return the engine's JSON. Raises _Refused, and AgentError where the gate is closed."""
+    if gate is None:
+        return await _asked(engine, query, transport)
+    began = gate.begin()
+    try:
+        answer = await _asked(engine, query, transport)
+    except _Refused as error:
+        if error.status:
+            gate.answered(began, error.status, str(error))
+        raise
+    else:
+        gate.answered(began, 200, "")
+        return answer
+    finally:
+        gate.cut(began)  # changes nothing once the answer is noted
+
+
 async def _asked(
     engine: SearchEngine, query: str, transport: httpx.AsyncBaseTransport | None
 ) -> dict[str, Any]:
@@ -202,7 +247,7 @@ async def _asked(
     except ValueError:
         found = None
     if response.status_code >= 300 or not isinstance(found, dict):
-        raise _Refused(_fault(engine, response.status_code, found))
+        raise _Refused(_fault(engine, response.status_code, found), response.status_code)
     return found
 
 

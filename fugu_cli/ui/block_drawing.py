@@ -274,7 +274,11 @@ def _tool_head(block: ToolBlock, palette: Palette) -> tuple[list[StyledPart], li
     name = flatten(escape_for_approval(tool_name(block.call)), 40)
     left: list[StyledPart] = [(f"  {sign} ", tone)]
     if block.call.tool == views.RUN_TESTS:
-        said = test_counts_text(block.result.ok, block.result.output) if block.result else "running"
+        said = (
+            test_counts_text(block.tests, block.result.output)
+            if block.result is not None and block.tests is not None
+            else "running"
+        )
         left += [("tests ", f"bold {palette.text}"), (said, tone)]
     elif block.call.tool == views.RUN_CHECK:
         said = ("pass" if block.result.ok else "FAIL") if block.result else "running"
@@ -328,6 +332,8 @@ def _sign(block: ToolBlock, palette: Palette) -> tuple[str, str]:
         return "⊘", palette.warn
     if block.result is None:
         return ("■", palette.warn) if block.cut else ("…", palette.accent)
+    if block.tests is not None and block.tests not in ("pass", "broken"):
+        return ("·", palette.dim) if block.tests == "none" else ("✗", palette.warn)
     return ("✓", palette.good) if block.result.ok else ("✗", palette.bad)
 
 
@@ -482,7 +488,7 @@ def end_lines(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]
     tone = {"good": palette.good, "warn": palette.warn, "bad": stopped}[block.said.tone]
     numbers = (
         f"{plural(block.turns, 'turn')} · {short_duration(block.seconds)} · "
-        f"{tokens(block.tokens)} tokens"
+        f"{tokens(block.tokens)} tokens · {block.cost}"
     )
     fits = cell_len(said) + len(numbers) + 4 <= width
     sign = "✓" if good else "✗" if finished.reason == "failed" else "■"

@@ -15,6 +15,7 @@ from fugu_cli.session.events import (
     Planned,
     ToolRan,
 )
+from fugu_cli.session.outcome import TestOutcome
 from fugu_cli.session.verdicts import EndLine
 from fugu_cli.ui.markdown_chunks import MarkdownChunker
 
@@ -79,6 +80,8 @@ class ToolBlock:
     cut: bool = False
     patch: str = ""
     inside: str = ""
+    tests: TestOutcome | None = None
+    """How it ended, where it ran tests."""
 
     @property
     def evidence(self) -> bool:
@@ -125,6 +128,8 @@ class EndBlock:
     turns: int
     seconds: float
     tokens: int
+    cost: str
+    """In words, `~$1.20`."""
     why: str = ""
     """The reason for the end, unless the lines above gave it already."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fugu_cli.formatting import escape_for_approval, flatten, plural, with_tilde
+from fugu_cli.formatting import escape_for_approval, excerpt, flatten, plural, with_tilde
 from fugu_cli.messages import Call
 from fugu_cli.ui.drawing import (
     Palette,
@@ -24,14 +24,16 @@ if TYPE_CHECKING:
 
 
 def approval_target_lines(
-    call: Call, judgement: Judgement, width: int, palette: Palette
+    call: Call, judgement: Judgement, width: int, palette: Palette, most: int | None = None
 ) -> list[StyledLine]:
-    """Return the command, file or address that needs approval, in full."""
+    """Return the command, file or address that needs approval, in full or `most` characters of it."""
     from fugu_cli.app.event_text import (
         approval_target,
     )  # brings the events with it: not before the first paint
 
     said = with_tilde(escape_for_approval(approval_target(call, judgement.target)).strip())
+    if most is not None:
+        said = excerpt(said, most, "d shows all of it")
     return wrap_lines(said, width, f"bold {palette.text}", "  ") if said else []
 
 

@@ -30,7 +30,7 @@ from fugu_cli.session.events import Event, Permitted, Recorded
 from fugu_cli.session.live_events import OutputStreamed, Retried, TextStreamed, Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.ui import json_output
-from fugu_cli.ui.drawing import BLANK, TERMINAL, styled_line, wrap_lines
+from fugu_cli.ui.drawing import BLANK, TERMINAL, StyledLine, styled_line, wrap_lines
 from fugu_cli.ui.json_output import RunEnding, result_object
 from fugu_cli.ui.terminal_output import TerminalOutput
 
@@ -77,21 +77,42 @@ def ask_on_terminal(
 
     async def ask(call: Call, judgement: Judgement) -> Permission:
         from fugu_cli.app.approval_options import terminal_options
-        from fugu_cli.ui import diff_drawing, diff_lines
 
         async with one_at_a_time:
             await asyncio.sleep(SETTLE_SECONDS)
             patch = await asyncio.to_thread(patches.approval_patch, call, root)
             with screen.held():
                 width = screen.width
-                target = diff_lines.approval_target_lines(call, judgement, width, TERMINAL)
-                screen.lines(diff_lines.approval_lines((call, judgement), target, width, TERMINAL))
-                screen.lines(diff_drawing.patch_lines(patch, width, TERMINAL) if patch else [])
+                whole = _question(call, judgement, patch, width)
+                shown = _question(call, judgement, patch, width, MOST_CHARACTERS, MOST_DIFF_LINES)
+                screen.lines(shown)
                 for option in terminal_options(call, judgement):
                     screen.lines(wrap_lines(option, width, "", " " * 9))
-                return await _typed_answer(screen, read, judgement)
+                return await _typed_answer(screen, read, judgement, whole if whole != shown else [])
 
     return ask
+
+
+MOST_CHARACTERS, MOST_DIFF_LINES = 10_000, 300
+"""Of a command, and of the change a call would make, that a question shows before somebody wants to
+see all of it."""
+
+
+def _question(
+    call: Call,
+    judgement: Judgement,
+    patch: str,
+    width: int,
+    characters: int | None = None,
+    diff_lines_shown: int | None = None,
+) -> list[StyledLine]:
+    from fugu_cli.ui import diff_drawing, diff_lines
+
+    target = diff_lines.approval_target_lines(call, judgement, width, TERMINAL, characters)
+    lines = diff_lines.approval_lines((call, judgement), target, width, TERMINAL)
+    if patch:
+        lines += diff_drawing.patch_lines(patch, width, TERMINAL, diff_lines_shown)
+    return lines
 
 
 def ask_line_on_terminal(
@@ -113,16 +134,24 @@ def ask_line_on_terminal(
 
 
 async def _typed_answer(
-    screen: TerminalOutput, read: Callable[[], Awaitable[str]], judgement: Judgement
+    screen: TerminalOutput,
+    read: Callable[[], Awaitable[str]],
+    judgement: Judgement,
+    whole: list[StyledLine],
 ) -> Permission:
-    """Read lines until one is an answer: y, s, n, or n with a message for the agent."""
+    """Read lines until one is an answer: y, s, n, or n with a message for the agent. `whole` is what
+    d shows, where the question was cut.
+    """
     from fugu_cli.engine.environment import Refusal
 
+    keys = "y or n" if judgement.every_time else "y, s or n"
+    shows_all = ", d shows all" if whole else ""
     while True:
-        screen.err.raw(
-            "y, s or n (Enter: no): " if not judgement.every_time else "y or n (Enter: no): "
-        )
+        screen.err.raw(f"{keys}{shows_all} (Enter: no): ")
         line = await read()
+        if whole and line.strip() == "d":
+            screen.lines(whole)
+            continue
         word, _, feedback = line.strip().partition(" ")
         if word.lower() in ("n", "no") and feedback.strip():
             return Refusal(feedback=feedback.strip())

@@ -110,7 +110,6 @@ def result_object(
     members = views.pool(every)
     mine = [record.event for record in records if record.seq >= since]
     used = sum(views.usage(mine).values(), Usage())
-    estimated = views.estimated_cost(mine, members)
     times = [record.at for record in records if record.seq >= since]
     request = views.asked(every)
     schema = request.answer_schema if request is not None else ""
@@ -129,7 +128,7 @@ def result_object(
         ),
         "session_id": session,
         "total_cost_usd": views.cost(mine, members),
-        **({"estimated_cost_usd": estimated} if used.is_estimated else {}),
+        **views.estimate_field(mine, members),
         "usage": usage_object(used),
         "modelUsage": _by_model(mine, members),
         "permission_denials": [
@@ -183,6 +182,7 @@ def _seconds(event: Event) -> float:
 def _model(replies: Sequence[PaidEvent], members: dict[str, Member]) -> dict[str, object]:
     used = sum((reply.usage for reply in replies), Usage())
     member = members.get(replies[0].agent)
+    estimated = views.estimated_cost(replies, members)
     return {
         "inputTokens": max(used.input - used.cached - used.written, 0),
         "outputTokens": used.output,
@@ -190,6 +190,7 @@ def _model(replies: Sequence[PaidEvent], members: dict[str, Member]) -> dict[str
         "cacheCreationInputTokens": used.written,
         "costUSD": sum(views.price(reply, members.get(reply.agent)) for reply in replies),
         "contextWindow": member.context if member else 0,
+        **({"estimatedCostUSD": estimated} if views.is_estimated(replies, members) else {}),
     }
 
 

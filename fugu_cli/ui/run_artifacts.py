@@ -71,6 +71,7 @@ def atif_trajectory(records: Sequence[Recorded], session: str) -> Object:
             "total_cached_tokens": used.cached,
             "total_cost_usd": views.cost(events, members),
             "total_steps": max(len(steps), 1),
+            **_estimate(events, members),
         },
     }
 
@@ -96,6 +97,12 @@ def _step(event: Event, events: Sequence[Event], members: dict[str, Member]) -> 
             return {"source": "system", "message": _notice(event)}
         case _:
             return None
+
+
+def _estimate(events: Sequence[Event], members: dict[str, Member]) -> Object:
+    """Return the part of a cost that is estimated, where ATIF has a place for fields of our own."""
+    estimate = views.estimate_field(events, members)
+    return {"extra": estimate} if estimate else {}
 
 
 def _notice(event: Failed | Undone | Interrupted | Finished | JobEnded) -> str:
@@ -128,6 +135,7 @@ def _reply(event: Replied, events: Sequence[Event], member: Member | None) -> Ob
             "completion_tokens": event.usage.output,
             "cached_tokens": event.usage.cached,
             "cost_usd": views.price(event, member),
+            **_estimate([event], {event.agent: member} if member is not None else {}),
         },
         "llm_call_count": 1,
         "extra": {

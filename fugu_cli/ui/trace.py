@@ -317,10 +317,8 @@ def wrapped_items(label: str, items: Sequence[str], width: int) -> list[str]:
 
 def _request(request: TracedRequest, width: int) -> list[str]:
     lines = [shorten(f"request {request.number}: {first_line(request.asked.said, 500)}", width)]
-    if request.before is not None:
-        lines.append(
-            f"tests before: {event_text.test_counts_text(request.before.ok, request.before.output)}"
-        )
+    if (before := request.before) is not None:
+        lines.append(f"tests before: {event_text.test_counts_text(before.outcome, before.output)}")
     if table := _table(request.rows, width):
         for row, line in zip((None, *request.rows), table, strict=True):
             lines.append(line)

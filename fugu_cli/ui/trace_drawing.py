@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from fugu_cli.app.event_text import TEST_OUTCOME_WORDS
 from fugu_cli.formatting import (
     compact_number,
     flatten,
@@ -196,7 +197,8 @@ def _outcome(item: TurnRow, palette: Palette) -> StyledPart:
     elif item.state in ("failed", "cut"):
         said, tone = {"failed": "failed", "cut": "stopped"}[item.state], palette.bad
     elif item.tests is not None:
-        said, tone = ("pass", palette.good) if item.tests else ("FAIL", palette.bad)
+        tones = {"pass": palette.good, "broken": palette.bad, "none": palette.dim}
+        said, tone = TEST_OUTCOME_WORDS[item.tests], tones.get(item.tests, palette.warn)
     else:
         said, tone = "", ""
     return said, tone

@@ -71,6 +71,7 @@ class DecisionRow:
     estimated: bool
     verdict: views.Verdict | None
     tests: views.TestRun | None
+    tests_outcome: views.TestOutcome | None
     checked: tuple[bool, ...]
     """Each run of an acceptance check: whether it passed."""
     rows: tuple[ScoreCell, ...]
@@ -205,6 +206,7 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Dec
         tests=views.TestRun(ran[-1].ok, ran[-1].output, False, turn.number, ran[-1].tests)
         if ran
         else None,
+        tests_outcome=views.test_outcome(ran[-1], events) if ran else None,
         checked=tuple(found for event in mine if (found := _checked(event)) is not None),
         rows=_agent_cells(turn.assigned, SessionState(events)),
         roles=_role_cells(turn.assigned),
@@ -342,7 +344,9 @@ class TurnRow:
     estimated: bool = False
     writing: int = 0
     draws: int = 0
-    tests: bool | None = None
+    ran_tests: ToolRan | None = None
+    tests: views.TestOutcome | None = None
+    """How its newest run of tests ended."""
     verdict: str = ""
     state: TurnState = "open"
     plan: PlanRow | None = None
@@ -487,7 +491,12 @@ class TraceRows:
                 turn.waited += event.waited
             case ToolRan():
                 if event.call.tool == views.RUN_TESTS:
-                    turn.tests = event.ok
+                    turn.ran_tests = event
+                if turn.ran_tests is not None and event.call.tool in (
+                    views.RUN_TESTS,
+                    views.TESTS_BEFORE,
+                ):
+                    turn.tests = views.test_outcome(turn.ran_tests, self._facts)
                 self._close(
                     n for n, one in self._open.items() if _began(event.call.id, one.assigned)
                 )
@@ -544,8 +553,8 @@ def turn_result(row: DecisionRow) -> str:
         parts.append(event_text.VERDICT_MARKS[row.verdict][0])
     if (role := views.suggested_role(turn)) is not None:
         parts.append(f"suggests a {role}")
-    if row.tests is not None:
-        parts.append(f"tests {event_text.test_counts_text(row.tests.ok, row.tests.output)}")
+    if row.tests is not None and row.tests_outcome is not None:
+        parts.append(f"tests {event_text.test_counts_text(row.tests_outcome, row.tests.output)}")
     if row.checked:
         parts.append(
             f"acceptance check {' -> '.join('pass' if ok else 'FAIL' for ok in row.checked)}"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fugu_cli.app import event_text
-from fugu_cli.formatting import first_line
+from fugu_cli.formatting import first_line, known_cost
 from fugu_cli.session import views
 from fugu_cli.session.events import (
     Asked,
@@ -228,6 +228,8 @@ class Transcript:
         self._asked_at = 0.0
         self._facts: list[Event] = []
         """Of the newest request."""
+        self._tests_ran: ToolRan | None = None
+        """The newest run of tests in the newest request."""
         self._fallback = ""
         """The reason why the checkpoint does not decide, once that was said."""
         self._unreachable: list[NoteBlock] = []
@@ -335,13 +337,15 @@ class Transcript:
                     event.turn, ToolBlock(event.call, event)
                 )
             case ToolRan():
-                return self.placed.change_call(event.call.id, result=event, live="")
+                return self._tool_ran(event)
             case Failed() if event.unreachable and self._is_retractable(event.turn):
                 return self._unreachable_host(event)
             case Finished():
                 first = self._retract(self._unreachable) if event.unreachable else None
                 self.placed.retractable = None
-                self.blocks.append(_end_block(event, self._facts, at - self._asked_at))
+                self.blocks.append(
+                    _end_block(event, self._facts, self._opened, at - self._asked_at)
+                )
                 return first
             case Interrupted():
                 return self._interrupted(event)
@@ -352,6 +356,16 @@ class Transcript:
             case _:
                 self._rest(event)
         return None
+
+    def _tool_ran(self, event: ToolRan) -> int | None:
+        first = self.placed.change_call(event.call.id, result=event, live="")
+        if event.call.tool == views.RUN_TESTS:
+            self._tests_ran = event
+        if event.call.tool in (views.RUN_TESTS, views.TESTS_BEFORE) and self._tests_ran is not None:
+            outcome = views.test_outcome(self._tests_ran, self._facts)
+            changed = self.placed.change_call(self._tests_ran.call.id, tests=outcome)
+            return min((index for index in (first, changed) if index is not None), default=None)
+        return first
 
     def _assigned(self, event: Assigned) -> None:
         self.placed.turn = event.turn
@@ -411,6 +425,7 @@ class Transcript:
         self.placed.calls, self._agents, self.placed.inside = {}, {}, {}
         self._replies.verifying.clear()
         self._unreachable.clear()
+        self._tests_ran = None
         self._asked_at = at
         media = tuple(one.line for one in event.media)
         self.blocks.append(RequestBlock(event.said, (*event.attachments, *media)))
@@ -466,9 +481,12 @@ def _leaves_turn_empty(item: Event | Live) -> bool:
             return False
 
 
-def _end_block(event: Finished, facts: Sequence[Event], seconds: float) -> EndBlock:
-    """Return the block for the end. `facts` are the request's events up to it; `seconds` include
-    the wait for the user.
+def _end_block(
+    event: Finished, facts: Sequence[Event], opened: Opened | None, seconds: float
+) -> EndBlock:
+    """Return the block for the end. `facts` are the request's events up to it.
+
+    `opened` has the prices. `seconds` include the wait for the user.
     """
     turns = sum(isinstance(fact, Assigned) and fact.subtask is None for fact in facts)
     tokens = sum(
@@ -482,7 +500,13 @@ def _end_block(event: Finished, facts: Sequence[Event], seconds: float) -> EndBl
     why = "`fugu pool check` tries each agent" if told else event.message
     if event.unreachable:
         why = views.UNREACHABLE_HINT
-    return EndBlock(event, said, turns, max(seconds - waited, 0.0), tokens, why)
+    members = {member.name: member for member in opened.pool} if opened is not None else {}
+    cost = known_cost(
+        views.cost(facts, members),
+        unpriced=bool(views.unpriced(facts, members)),
+        estimated=views.is_estimated(facts, members),
+    )
+    return EndBlock(event, said, turns, max(seconds - waited, 0.0), tokens, cost, why)
 
 
 def event_block(event: Event, facts: Sequence[Event]) -> Block | None:

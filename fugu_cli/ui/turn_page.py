@@ -15,6 +15,7 @@ from fugu_cli.engine.harness import TOOL_CALLING
 from fugu_cli.formatting import compact_number as tokens
 from fugu_cli.formatting import (
     duration,
+    excerpt,
     flatten,
     known_cost,
     plural,
@@ -444,9 +445,15 @@ def _headed(head: str, text: str) -> tuple[Fragment, ...]:
     return (mark, *_text(text))
 
 
+LONGEST_TEXT = 50_000
+"""Characters of a message that a page shows."""
+WHOLE_TEXT = "the session's log holds all of it"
+
+
 def _text(text: str) -> tuple[Fragment, ...]:
     """Return plain text in pieces, so that only visible parts of a long one are painted."""
-    lines = sanitize_for_screen(text).rstrip("\n").split("\n")
+    shown = excerpt(text, LONGEST_TEXT, WHOLE_TEXT)
+    lines = sanitize_for_screen(shown).rstrip("\n").split("\n")
     parts = [
         "\n".join(lines[start : start + FRAGMENT_LINES])
         for start in range(0, len(lines), FRAGMENT_LINES)

@@ -128,6 +128,23 @@ def test_an_edit_is_asked_about_with_its_diff_made_and_told(place: Place, server
     assert permissions(place) == [("read", True, "policy"), ("write", True, "user")]
 
 
+def test_a_cost_that_nobody_counted_is_marked_for_the_editor(
+    place: Place, server: Loopback
+) -> None:
+    place.configure(Agent("worker", price="{ input = 1.0, output = 2.0 }"))
+    server.play("worker", Says("It is so.", tokens=None))
+    editor = Editor()
+
+    async def edit() -> None:
+        async with editing(place, editor) as agent:
+            id = (await agent.new_session(cwd=str(place.repo))).session_id
+            await agent.prompt(session_id=id, prompt=words("what is it?"))
+            spent = editor.of(id, "usage_update")[-1]["_meta"]["fugu"]
+            assert spent["estimated_cost_usd"] == spent["cost_usd"] > 0
+
+    asyncio.run(edit())
+
+
 def test_a_no_is_a_no_and_a_yes_for_always_is_remembered(place: Place, server: Loopback) -> None:
     fixing(place, server)
     editor = Editor()

@@ -166,6 +166,7 @@ def test_the_final_object_and_the_output_folder(capsys: pytest.CaptureFixture[st
         "fixed": [],
         "broken": [],
         "removed": [],
+        "not_run": [],
     }
     assert final["fugu"]["changed"] == ["calc.py"]
     folder = Path("../out")

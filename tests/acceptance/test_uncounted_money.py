@@ -5,6 +5,7 @@ import signal
 
 from tests.acceptance.driving import Agent, Place
 from tests.acceptance.loopback import Breaks, Loopback, Says, Use
+from tests.unit.ui import atif_rules
 
 DEAR = "{ input = 100.0, output = 200.0 }"
 READ = Use("read", {"path": "a.txt"})
@@ -30,6 +31,25 @@ def test_what_a_server_counts_is_no_estimate(place: Place, server: Loopback) -> 
     assert result["total_cost_usd"] == (100 * 100 + 10 * 200) / 1e6
     assert "estimated_cost_usd" not in result
     assert "~" not in place.fugu("cost").out
+
+
+def test_an_estimate_is_marked_in_artifacts_and_for_each_model(
+    place: Place, server: Loopback
+) -> None:
+    place.configure(Agent("m", price=DEAR))
+    server.play("m", Says("It is so.", tokens=None))
+    folder = place.folder / "out"
+    options = ("--output-format", "stream-json", "--output-dir", str(folder))
+    done = place.fugu("run", *options, "what is it?")
+    result = json.loads(done.out.splitlines()[-1])
+    (used,) = result["modelUsage"].values()
+    assert used["estimatedCostUSD"] == used["costUSD"] == result["estimated_cost_usd"] > 0
+    trajectory = json.loads((folder / "trajectory.json").read_text())
+    atif_rules.check(trajectory)
+    spent = [step["metrics"] for step in trajectory["steps"] if "metrics" in step]
+    for metrics in (*spent, trajectory["final_metrics"]):
+        cost = metrics.get("cost_usd", metrics.get("total_cost_usd"))
+        assert metrics["extra"] == {"estimated_cost_usd": cost}
 
 
 def test_negative_counts_are_unknown(place: Place, server: Loopback) -> None:

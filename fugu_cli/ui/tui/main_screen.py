@@ -228,7 +228,7 @@ async def leave(main: MainScreen) -> None:
     if main.controller is not None:
         from fugu_cli.ui.tui import session_status
 
-        main.parting = session_status.parting_words(main.controller)
+        main.parting = main.parting or session_status.parting_words(main.controller)
         await main.controller.close()
     main.app.exit(0)
 

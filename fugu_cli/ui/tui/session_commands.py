@@ -490,8 +490,7 @@ async def trust_folder(controller: SessionController, argument: str) -> None:
         if controller.session.log.state.request.asked is None:
             await controller.open(opener.begin)
         else:
-            await controller.work.close()
-            await controller.open(lambda ask: opener.resume(id, ask))
+            await controller.open(lambda ask: opener.resume(id, ask), close_first=True)
         controller.say("this folder is trusted: what it brings counts", "good")
 
 

@@ -264,9 +264,17 @@ class SessionController:
                     "/login downloads them, or takes a provider's key",
                 )
 
-    async def open(self, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]) -> bool:
-        """Show another session; its coordinator and models begin to load."""
+    async def open(
+        self,
+        opening: Callable[[AskPermission], Awaitable[SessionProtocol]],
+        *,
+        close_first: bool = False,
+    ) -> bool:
+        """Show another session; its coordinator and models begin to load. `close_first`: leave the
+        old one before, which is needed to open the same log again."""
         async with self.door:
+            if close_first:
+                await self.work.close()
             if not await self.work.open(opening):
                 return False
         if self.session.servers is not None:

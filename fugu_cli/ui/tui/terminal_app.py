@@ -225,7 +225,13 @@ class TerminalApp(App[int], inherit_bindings=False):
         await super().on_event(event)
 
     def _handle_exception(self, error: Exception) -> None:
-        """End; `report_crash` tells the user. Textual would print the values of all variables."""
+        """End; `report_crash` tells the user. Textual would print the values of all variables.
+
+        Nothing that fails after the user has left is a crash: a screen that was about to be shown
+        finds itself half taken away.
+        """
+        if self._exit:
+            return
         self._return_code = 1
         if self._exception is None:
             # WorkerFailed has no traceback of its own

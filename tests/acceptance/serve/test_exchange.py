@@ -19,7 +19,7 @@ from fugu_cli.prompts import load
 from fugu_cli.server import EndpointLimits, ListenAddress, check_address, is_loopback
 from fugu_cli.session.events import Finished
 from fugu_cli.session.log import read
-from tests.acceptance.serve.endpoint import endpoint, says
+from tests.acceptance.serve.endpoint import USED, endpoint, says
 
 TOKEN = "a-token-of-the-tests"
 BODY = {"model": "small", "messages": [{"role": "user", "content": "tell"}]}
@@ -425,3 +425,15 @@ def test_other_machines_need_a_token(host: str) -> None:
 def test_this_machine_needs_none(host: str) -> None:
     assert is_loopback(host)
     check_address(ListenAddress(host=host), EndpointLimits(), "FUGU_SERVE_TOKEN")
+
+
+def test_an_answer_says_which_part_of_its_cost_is_estimated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uncounted = USED.model_copy(update={"estimated_output": 10})
+    monkeypatch.setattr("tests.acceptance.serve.endpoint.USED", uncounted)
+    place = endpoint(tmp_path, says("It is so."))
+    with place.serving():
+        answer = httpx.post(f"{place.url}/v1/chat/completions", json=BODY).json()
+    assert answer["fugu"]["cost_usd"] == pytest.approx(0.00012)
+    assert answer["fugu"]["estimated_cost_usd"] == pytest.approx(0.00002)

@@ -204,6 +204,7 @@ def test_fugu_run_ends_with_3_where_tests_that_passed_fail(
         "fixed": [],
         "broken": [],
         "removed": [],
+        "not_run": [],
     }
     assert final["fugu"]["end"] == "stopped: turn limit · tests fail that passed before"
     assert called(["trace", "latest"]) == 0

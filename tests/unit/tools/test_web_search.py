@@ -18,6 +18,7 @@ from anthropic.types import MessageCreateParams
 from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
 from pydantic import TypeAdapter
 
+from fugu_cli import wiring
 from fugu_cli.config import Config
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
@@ -107,6 +108,35 @@ GEMINI = {
 }
 AGE = {"title": " The\n age ", "url": PAGE, "content": "It is\told."}
 LISTED = {"results": [AGE, {"url": "https://b.example"}, {"url": None, "title": "a value"}]}
+
+
+def test_a_search_and_an_agent_try_a_refused_key_once_together() -> None:
+    asked: list[str] = []
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        return httpx.Response(401, json={"error": {"message": "Incorrect API key provided"}})
+
+    entry = AgentEntry(
+        name="strong", provider="openai", model="gpt-x", base_url="https://refused.example/v1",
+        api_key_env="SEARCH_KEY",
+    )  # fmt: skip
+    environ = {"SEARCH_KEY": "k"}
+    config = Config(allow=("web_search",), search="strong")
+    loaded = LoadedConfig(config, files=(), notes=(), root=Path.cwd(), trusted=True)
+    engine = build_search(loaded, environ, [entry])
+    assert isinstance(engine, SearchEngine)
+    gate = wiring.build_search_gate(engine)
+    box = Toolbox([web_search(engine, httpx.MockTransport(refuse), gate)])
+    call = Call.make("1", "web_search", query=QUERY)
+    workspace = Workspace(Path.cwd(), Path.cwd() / "store")
+    for _ in range(3):
+        result = asyncio.run(box.run(call, workspace, lambda text: None))
+        assert not result.ok
+    assert "its key was refused" in result.text
+    assert len(asked) == 1
+    breaker = wiring.build_circuit_breaker([entry], environ)
+    assert breaker.unavailable().keys() == {"strong"}
 
 
 def searched(engine: SearchEngine, answer: Callable[[httpx.Request], httpx.Response]) -> ToolResult:

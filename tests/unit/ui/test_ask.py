@@ -55,6 +55,19 @@ def test_the_question_shows_the_resolved_target_and_the_reason_and_leaves_nothin
     )
 
 
+def test_a_question_is_short_and_shows_all_of_a_long_command_when_asked() -> None:
+    command = f"echo {'a' * 200_000}; rm -rf build"
+    asked = ASKED.model_copy(update={"target": command})
+    answer, shown = answered("n\n", judgement=asked)
+    assert answer == "no"
+    assert len(shown) < 20_000
+    assert "characters are left out here; d shows all of it" in shown
+    assert "rm -rf build" in shown
+    answer, shown = answered("d\n", "y\n", judgement=asked)
+    assert answer == "once"
+    assert "a" * 200_000 in shown.replace("\n", "").replace(" ", "")
+
+
 def test_an_answer_that_is_none_is_asked_again() -> None:
     answer, shown = answered("maybe\n", "y\n")
     assert (answer, shown.count("y, s or n (Enter: no): ")) == ("once", 2)

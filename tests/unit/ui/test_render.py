@@ -96,11 +96,11 @@ def printed(facts: list[Event]) -> list[str]:
         ),
         (
             Finished(reason="turn_limit", message="5 turns"),
-            ["■ stopped: turn limit  0 turns · 0.0s · 0 tokens", "  5 turns"],
+            ["■ stopped: turn limit  0 turns · 0.0s · 0 tokens · $0", "  5 turns"],
         ),
         (
             Finished(reason="failed", message="nobody left"),
-            ["✗ failed  0 turns · 0.0s · 0 tokens", "  nobody left"],
+            ["✗ failed  0 turns · 0.0s · 0 tokens · $0", "  nobody left"],
         ),
     ],
 )
@@ -210,16 +210,18 @@ def test_arguments_that_are_no_object_leave_the_tools_name_alone(arguments: str)
 
 
 @pytest.mark.parametrize(
-    ("ok", "output", "words"),
+    ("outcome", "output", "words"),
     [
-        (True, "3 passed in 1s", "pass (3 passed)"),
-        (False, "1 failed, 2 passed", "FAIL (1 failed, 2 passed)"),
-        (False, "make: *** [test] Error 2", "FAIL"),
-        (True, "", "pass"),
+        ("pass", "3 passed in 1s", "pass (3 passed)"),
+        ("broken", "1 failed, 2 passed", "FAIL (1 failed, 2 passed)"),
+        ("as before", "1 failed, 2 passed", "fail as before (1 failed, 2 passed)"),
+        ("fail", "make: *** [test] Error 2", "fail"),
+        ("not run", "", "not run"),
+        ("pass", "", "pass"),
     ],
 )
-def test_tests_are_told_in_words(ok: bool, output: str, words: str) -> None:
-    assert event_text.test_counts_text(ok, output) == words
+def test_tests_are_told_in_words(outcome: views.TestOutcome, output: str, words: str) -> None:
+    assert event_text.test_counts_text(outcome, output) == words
 
 
 def test_a_line_that_was_filled_in_as_it_stood_is_one_line() -> None:

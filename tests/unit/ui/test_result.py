@@ -107,6 +107,7 @@ def test_the_final_object_of_an_accepted_request() -> None:
             "fixed": [],
             "broken": [],
             "removed": [],
+            "not_run": [],
         },
         "changed": ["a.py"],
         "failed_agents": {"small": "network: m-small: the server does not answer"},
