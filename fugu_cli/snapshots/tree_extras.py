@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from fugu_cli.safety.git_process import git_program
-from fugu_cli.snapshots.git_repositories import Git, Repository, find_repository
+from fugu_cli.safety.git_process import git_program, run_git
+from fugu_cli.snapshots.git_repositories import GIT_OPTIONS, Git, Repository, find_repository
 from fugu_cli.system.bounded_json import parse_json
 
 PLAIN_BITS, EXECUTABLE_BITS = 0o644, 0o755
@@ -173,7 +173,8 @@ def _look(store: Path, root: Path, top: Path) -> KnownRepository:
     if repository is None or repository.top != top or git_program(root) is None:
         return KnownRepository("", (), ())
     git = Git(store, top, repository.index, top)
-    done = git.run_now("ls-files", "-z", "-t", "-s", "-m", "-o", "--exclude-standard")
+    listing = ("ls-files", "-z", "-t", "-s", "-m", "-o", "--exclude-standard")
+    done = run_git(root, *GIT_OPTIONS, *listing, environment=git.environment(), cwd=top)
     entries = done.out.split(b"\0")[:-1]
     paths = [
         os.fsdecode(entry[2:] if entry[:1] == b"?" else entry.partition(b"\t")[2])

@@ -65,7 +65,7 @@ async def _fill(workspace: Workspace, tree: str, root: Path) -> None:
         if workspace.history.hash_name != "sha1"
         else []
     )
-    await _git(root, "init", "-q", "--template=", *hashed)
+    await _git(workspace.root, root, "init", "-q", "--template=", *hashed)
     git = root / ".git"
     (git / "info").mkdir(exist_ok=True)
     objects = [workspace.store / "objects", workspace.history.snapshots.repository.objects]
@@ -76,29 +76,37 @@ async def _fill(workspace: Workspace, tree: str, root: Path) -> None:
     (git / "info" / "attributes").write_text(
         "* -text -ident -filter -working-tree-encoding\n", *TEXT
     )
-    await _git(root, "read-tree", tree)
-    await _git(root, "checkout-index", "-a", "-q")
-    nested = await _nested(root)
+    await _git(workspace.root, root, "read-tree", tree)
+    await _git(workspace.root, root, "checkout-index", "-a", "-q")
+    nested = await _nested(workspace, root)
     lacking = [*nested, *(name for name in ENVIRONMENTS if not (root / name).exists())]
     outer = _rules(workspace.root, workspace.history.snapshots.repository)
     rules = [*outer, *("/" + re.sub(r"([\\*?\[\s])", r"\\\1", name) for name in lacking)]
     (git / "info" / "exclude").write_text("".join(f"{rule}\n" for rule in rules), *TEXT)
     author = ("-c", "user.name=fugu", "-c", "user.email=fugu@localhost")
-    commit = await _git(root, *author, "commit-tree", await _git(root, "write-tree"), "-m", "start")
-    await _git(root, "update-ref", "HEAD", commit)
+    commit = await _git(
+        workspace.root,
+        root,
+        *author,
+        "commit-tree",
+        await _git(workspace.root, root, "write-tree"),
+        "-m",
+        "start",
+    )
+    await _git(workspace.root, root, "update-ref", "HEAD", commit)
     for name in lacking:
         if (workspace.root / name).exists():
             (root / name).symlink_to(workspace.root / name)
 
 
-async def _nested(root: Path) -> list[str]:
+async def _nested(workspace: Workspace, root: Path) -> list[str]:
     """Remove nested repositories and large files from the copy's index, since the tree only names
     them.
     """
-    entries = (await _git(root, "ls-files", "-s", "-z")).split("\0")
+    entries = (await _git(workspace.root, root, "ls-files", "-s", "-z")).split("\0")
     names = [entry.partition("\t")[2] for entry in entries if entry.startswith(NESTED)]
     for name in names:
-        await _git(root, "update-index", "--force-remove", "--", name)
+        await _git(workspace.root, root, "update-index", "--force-remove", "--", name)
         with contextlib.suppress(FileNotFoundError):
             (root / name).rmdir()
     return names
@@ -141,8 +149,11 @@ def _inside(rule: str, folders: Sequence[str]) -> str:
     return f"{no}/{'/'.join(parts)}"
 
 
-async def _git(root: Path, *arguments: str) -> str:
-    process = await start_git(root, *GIT_OPTIONS, *arguments, environment=own_environment())
+async def _git(project: Path, root: Path, *arguments: str) -> str:
+    """Run git in the worktree at `root`. The program is none that lies in `project`."""
+    process = await start_git(
+        project, *GIT_OPTIONS, *arguments, environment=own_environment(), cwd=root
+    )
     out, err = await communicate(process)
     if process.returncode:
         words = err.decode("utf-8", "replace").strip()
