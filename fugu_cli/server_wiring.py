@@ -114,6 +114,11 @@ def build_server(
     ledger = build_ledger(config, loaded.root)
     budgets = build_budgets(config, ledger)
 
+    known_outcomes = None
+    if wiring.is_composed(config):
+        outcomes = wiring.build_outcomes(loaded)
+        known_outcomes = partial(outcomes.known, members, ())
+
     def ultra() -> Coordinator:
         return build_conductor(config, members, coordinator)
 
@@ -143,6 +148,7 @@ def build_server(
         pinned_agent=_pinned_agent(config),
         budgets=budgets,
         ultra=ultra,
+        known_outcomes=known_outcomes,
         open_account=ledger.tab,
     )
 

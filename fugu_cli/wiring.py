@@ -333,7 +333,7 @@ def build_session(
     extras = build_extras(loaded, environ, entries, journal, workspace.box)
     extras = replace(extras, recovered=recovered)
     workspace.jobs.attach(journal.state, journal.append)
-    outcomes = build_outcomes(loaded) if learns and _is_composed(config) else None
+    outcomes = build_outcomes(loaded) if learns and is_composed(config) else None
     kinds = None
     if outcomes is not None and not scripted:
         kinds = build_kind_backlog(config, members, outcomes)
@@ -778,7 +778,7 @@ def build_kind_backlog(
     return KindBacklog(ComposedHead(members, config.deciding, reader), reader, outcomes)
 
 
-def _is_composed(config: Config) -> bool:
+def is_composed(config: Config) -> bool:
     """Return whether success rates and costs decide, without a checkpoint of the user's."""
     return config.coordinator == "trinity" and config.checkpoint is None
 

@@ -268,6 +268,14 @@ class ReplayFlags:
             help="choose among today's agents, not the session's",
         ),
     ] = False
+    skills: Annotated[
+        Literal["now"] | None,
+        option(
+            "--skills",
+            help="now: decide by the outcomes there are today, not by those of then",
+            metavar="now",
+        ),
+    ] = None
     max_turns: MaxTurnsFlag = None
     verify_answers: VerifyFlag = False
     sample: SampleFlag = False

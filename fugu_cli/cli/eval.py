@@ -49,7 +49,7 @@ from fugu_cli.training.evaluation.rollout import (
     RolloutSession,
 )
 from fugu_cli.training.evaluation.summary import summarise
-from fugu_cli.training.tasks import LoadedTasks, Problem, questions
+from fugu_cli.training.tasks import LoadedTasks, Problem, Task, questions
 from fugu_cli.training.tasks.grading import TaskCheck
 from fugu_cli.training.tasks.loading import TaskDefaults, load_tasks
 
@@ -58,6 +58,25 @@ if TYPE_CHECKING:
     from fugu_cli.coordinators.backbone import Backbone
     from fugu_cli.coordinators.checkpoint import Checkpoint
     from fugu_cli.coordinators.skills import SkillTable
+
+
+DECIDING_KEYS = frozenset(
+    {"agents", "backbone", "checkpoint", "conductor", "coordinator", "roles", "sample", "tier"}
+)
+"""Keys that change what a measurement is about."""
+
+
+def refuse_ignored_keys(loaded: LoadedConfig) -> None:
+    """Raise UsageError where the folder's own file says who is measured and does not count: hours
+    would go into measuring something else.
+    """
+    ignored = [key for key in loaded.ignored_keys if key in DECIDING_KEYS]
+    if ignored:
+        raise UsageError(
+            f"{', '.join(ignored)} of {loaded.root / '.fugurc'} would be ignored, and something "
+            f"else would be measured: this folder is not trusted",
+            hint="run `fugu trust` here, or take the lines out",
+        )
 
 
 def load_problems(
@@ -79,9 +98,19 @@ def load_problems(
                 raise UsageError(f"two suites have a task {problem.id!r}, and they differ")
     if not found:
         raise UsageError(f"there is no task to run in {', '.join(suites)}")
-    return tuple(
-        sorted(found.values(), key=lambda problem: zlib.crc32(problem.id.encode()))[: flags.limit]
-    )
+    order = sorted(found.values(), key=lambda problem: zlib.crc32(problem.id.encode()))
+    problems = tuple(order[: flags.limit])
+    unjudged = [
+        problem.id
+        for problem in problems
+        if isinstance(problem, Task) and problem.test_command and not problem.test_files
+    ]
+    if unjudged:
+        say(
+            f"{', '.join(unjudged)}: no test files are named or found, so agents work without an "
+            f"acceptance check there; `test_files` names them"
+        )
+    return problems
 
 
 def _load_suite(suite: str, only: Sequence[str], defaults: TaskDefaults) -> LoadedTasks:
@@ -232,6 +261,7 @@ def evaluate(flags: EvalFlags) -> int:
     if flags.models or any(suite.startswith(OUTCOMES_PREFIX) for suite in flags.suites):
         return _play_outcomes(flags)
     loaded = current_config(_eval_settings(flags))
+    refuse_ignored_keys(loaded)
     config, environ = loaded.config, dict(os.environ)
     for note in check_embedded(config, environ):
         say_progress(note)

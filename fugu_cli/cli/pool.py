@@ -40,7 +40,7 @@ from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.errors import AgentError, ModelFileError, UsageError
 from fugu_cli.formatting import compact_number, shorten
-from fugu_cli.messages import FromUser, InfillHole, Prompt, Reply, ToolSpec
+from fugu_cli.messages import Call, FromUser, InfillHole, Prompt, Reply, ToolSpec
 from fugu_cli.models.sources import FetchProgress
 from fugu_cli.models.store import Store
 from fugu_cli.providers import Agent, Pause, Say
@@ -163,6 +163,11 @@ PROBE_TOOL = ToolSpec(
     parameters='{"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, '
     '"required": ["a", "b"]}',
 )
+STOCK_TOOL = ToolSpec(
+    name="pieces_in_stock",
+    description="Return how many pieces of an article are in stock.",
+    parameters='{"type": "object", "properties": {"article": {"type": "string"}}, "required": ["article"]}',
+)
 PROBE_SCHEMA = (
     '{"type": "object", "properties": {"capital": {"type": "string"}}, "required": ["capital"], '
     '"additionalProperties": false}'
@@ -258,7 +263,19 @@ async def _calls_tools(agent: Agent) -> bool:
         max_tokens=PROBE_TOKENS,
     )
     reply = await _ask(agent, prompt, _ignore_text)
-    return any(parse_json(call.arguments) == {"a": 18, "b": 24} for call in reply.calls)
+    if not reply.calls:
+        # many models add two numbers without a tool: ask what only the tool knows
+        question = FromUser(text="How many pieces of the article A17 are in stock?")
+        asked = prompt.model_copy(update={"messages": (question,), "tools": (STOCK_TOOL,)})
+        reply = await _ask(agent, asked, _ignore_text)
+        return any("A17" in _values(call) for call in reply.calls)
+    return any(sorted(_values(call)) == ["18", "24"] for call in reply.calls)
+
+
+def _values(call: Call) -> list[str]:
+    """Return the arguments' values as text: numbers in quotes call a tool as well."""
+    arguments = parse_json(call.arguments)
+    return [str(value) for value in arguments.values()] if isinstance(arguments, dict) else []
 
 
 async def _keeps_schema(agent: Agent) -> bool:

@@ -18,11 +18,11 @@ from fugu_cli.cli.output import print_lines
 from fugu_cli.cli.training_flags import RouteFlags
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.config.loader import LoadedConfig
-from fugu_cli.coordinators import Coordinator
+from fugu_cli.coordinators import Coordinator, Decision
 from fugu_cli.engine.decision_replay import decision_points, replay_decisions
 from fugu_cli.errors import UsageError
 from fugu_cli.session import store, views
-from fugu_cli.session.events import Member, Opened, Recorded
+from fugu_cli.session.events import Event, Member, Opened, OutcomesKnown, Recorded
 from fugu_cli.session.state import SessionState
 from fugu_cli.ui import replay as shown
 
@@ -75,12 +75,29 @@ def replay(flags: ReplayFlags) -> int:
     return 0
 
 
+@dataclass(frozen=True)
+class WithOutcomesOfToday:
+    """Decides like `coordinator`, by the outcomes there are today."""
+
+    coordinator: Coordinator
+    known: OutcomesKnown
+
+    async def decide(self, events: Sequence[Event]) -> Decision:
+        """Return the decision that today's outcomes lead to."""
+        return await self.coordinator.decide((*events, self.known))
+
+
 def _check_flags(flags: ReplayFlags) -> None:
     check_empty(agent=flags.agent)
     if flags.agent and flags.coordinator:
         raise UsageError(
             "--agent and --coordinator exclude one another",
             hint="--agent NAME bypasses the coordinator",
+        )
+    if flags.skills and flags.checkpoint:
+        raise UsageError(
+            "--skills says nothing to a checkpoint, which reads no outcomes",
+            hint="leave one of the two out",
         )
 
 
@@ -132,4 +149,8 @@ def _other_coordinator(
     )
     if config.coordinator != "trinity":
         return wiring.build_coordinator(plain.config, members)[0]
-    return coordinator_of(RouteFlags(coordinator="trinity"), plain, members)
+    coordinator = coordinator_of(RouteFlags(coordinator="trinity"), plain, members)
+    if flags.skills == "now":
+        known = wiring.build_outcomes(loaded).known(members, ())
+        return WithOutcomesOfToday(coordinator, known)
+    return coordinator

@@ -14,7 +14,7 @@ from fugu_cli import wiring
 from fugu_cli.cli import eval
 from fugu_cli.cli.coordinator import as_usage_errors
 from fugu_cli.cli.current_folder import current_config
-from fugu_cli.cli.eval import evaluate, say_progress
+from fugu_cli.cli.eval import evaluate, refuse_ignored_keys, say_progress
 from fugu_cli.cli.training_flags import (
     EvalFlags,
     KindsFlags,
@@ -120,7 +120,9 @@ def train_sft(flags: SftFlags) -> int:
     agents = dict.fromkeys(cell.agent for cell in cells)
     rows = parse_head_rows(flags.rows or [f"{agent}={agent}" for agent in agents])
     tasks = pass_matrix.pass_rates(cells, rows)
-    config = current_config().config
+    loaded = current_config()
+    refuse_ignored_keys(loaded)
+    config = loaded.config
     out = flags.out or config.data / "coordinators" / "warm-start.safetensors"
     recipe = WarmStartSettings(rows, ValueSettings(cost=flags.cost, tau=flags.tau), seed=flags.seed)
     with as_usage_errors(), locked_folder(out.parent, "training"):

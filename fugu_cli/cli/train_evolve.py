@@ -23,6 +23,7 @@ from fugu_cli.cli.eval import (
     DISK_HINT,
     RolloutSessionFactory,
     duration,
+    refuse_ignored_keys,
     say_progress,
 )
 from fugu_cli.cli.train import (
@@ -355,8 +356,10 @@ def evolve(flags: EvolveFlags) -> int:
     cma_strategy()  # before anything is read that takes minutes
     out = (flags.out or Path("fugu-evolve")).resolve()
     try:
+        loaded = current_config()
+        refuse_ignored_keys(loaded)
         with as_usage_errors():
-            return _evolve(flags, current_config().config, out)
+            return _evolve(flags, loaded.config, out)
     except KeyboardInterrupt:
         say_progress("interrupted; everything is kept, and the same command goes on")
         return eval.INTERRUPTED

@@ -191,6 +191,8 @@ class LoadedConfig:
     """Rules of `allow` that the folder's own configuration brings: they open no file that others
     run.
     """
+    ignored_keys: tuple[str, ...] = ()
+    """Keys of the folder's own configuration that do not count before the user trusts it."""
     appended: str = ""
     """Standing instructions that were given with the command line: they stand behind those of
     files.
@@ -217,6 +219,7 @@ def load_config(
     own = _file_layer(root / NAME) if root != home.resolve() else None
     notes = [] if known else _changed(data, root)
     ignored_files: list[Path] = []
+    ignored: tuple[str, ...] = ()
     if own is not None and not known:
         own, ignored = narrow_layer(own, user.config if user else Config())
         if ignored:
@@ -242,6 +245,7 @@ def load_config(
             trust_data=data,
             ignored=tuple(ignored_files),
             from_folder=from_folder,
+            ignored_keys=ignored,
         )
     own_servers = None if root == home.resolve() else root / mcp_settings.MCP_FILE
     servers = mcp_settings.read_servers(
@@ -292,6 +296,7 @@ def load_config(
         tuple(dict.fromkeys(ignored_files)),
         trust_notes,
         from_folder=from_folder,
+        ignored_keys=ignored,
     )
 
 

@@ -219,20 +219,30 @@ def agents_that_gave_up(events: Sequence[Event]) -> dict[str, Exclusion]:
     }
 
 
+def agents_out_of_turn(
+    events: Sequence[Event], settings: CoordinatorSettings, members: Sequence[Member]
+) -> dict[str, Exclusion]:
+    """Return the agents that cannot take the next turn, with the reason. Where work is to be
+    verified that includes the agent that did it, if another is left.
+    """
+    out, worker = agents_out(events, settings.opt_out, members), newest_worker(events)
+    if "worker" not in roles_out(events):
+        return out | agents_that_gave_up(events)
+    if worker is None:
+        return out
+    return _without(out, members, [worker], "it did the work that is to be verified")
+
+
 def agents_out_for_turn(
     events: Sequence[Event], settings: CoordinatorSettings, members: Sequence[Member]
 ) -> dict[str, Exclusion]:
-    """The same for a turn of its own. Where work is to be verified, also the agent that did it, if
-    another is left; where a Thinker is due, the newest Worker; else all that are weaker than the
-    strongest, once that one has worked in vain: they would solve far less of it."""
-    out, worker = agents_out(events, settings.opt_out, members), newest_worker(events)
+    """Return what excludes agents from the next turn by the cascade's slots as well: where a Thinker
+    is due, the newest Worker; else all that are weaker than the strongest, once that one has worked
+    in vain: they would solve far less of it.
+    """
+    out, worker = agents_out_of_turn(events, settings, members), newest_worker(events)
     if "worker" in roles_out(events):
-        return (
-            out
-            if worker is None
-            else _without(out, members, [worker], "it did the work that is to be verified")
-        )
-    out |= agents_that_gave_up(events)
+        return out
     if worker is not None and thinker_due(events, settings, members):
         return _without(out, members, [worker], "it has worked in vain: another agent thinks")
     top = max((slot_level(member) for member in members if member.name not in out), default=0)

@@ -31,6 +31,7 @@ from fugu_cli.coordinators.skills import (
     SkillTable,
     SuccessRate,
     can_tell_apart,
+    can_tell_apart_in_kind,
     run_cost,
     success_rate,
 )
@@ -133,7 +134,7 @@ class ComposedHead:
         if len(able) < 2:
             return False
         decision = _Decision(self._members, self._settings, None, self._table, (known,))
-        return len(best_agents(decision.values(able))) > 1
+        return len(decision.choices_by_kind(able, decision.values(able))) > 1
 
     async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
         """Return the next turn, or the end of the request."""
@@ -288,8 +289,8 @@ class _Decision:
         if (recorded := recorded_kinds(self._events)) is not None:
             return _Kinds(recorded, "read with this request", recorded=True)
         shares = kind_shares(self._known)
-        if len(able) == 1 or len(best_agents(values)) == 1:
-            return _Kinds(shares, "the same agent is best for every kind", recorded=False)
+        if len(self.choices_by_kind(able, values)) == 1:
+            return _Kinds(shares, "the same agent is next for every kind", recorded=False)
         if self._kind_reader is not None:
             try:
                 reading = await self._kind_reader.read(request_words(self._events))
@@ -373,6 +374,24 @@ class _Decision:
             return self._choose_verifier(candidates, kinds)
         if role == "thinker":
             return max(candidates, key=lambda member: self._rate(member, kinds))
+        return self._choose_worker(candidates, scores, kinds)
+
+    def choices_by_kind(
+        self, able: Sequence[Member], values: Mapping[Kind, Mapping[str, float]]
+    ) -> set[str]:
+        """Return the agents that would work next, if the request was of one kind or another."""
+        if len(able) == 1:
+            return {able[0].name}
+        return {
+            self._choose_worker(able, values[kind], _Kinds({kind: 1.0}, "")).name for kind in KINDS
+        }
+
+    def _choose_worker(
+        self, candidates: Sequence[Member], scores: Mapping[str, float], kinds: _Kinds
+    ) -> Member:
+        """Return the agent with the highest value, or one that may be as good and is cheaper or
+        less known.
+        """
         best = max(candidates, key=lambda member: scores[member.name])
         worked = action_space.members_so_far(self._events, self._members)
         fresh = [
@@ -417,17 +436,16 @@ class _Decision:
         trying it costs little and tells much. Where nobody has outcomes this changes nothing.
         """
         rate, cost = self._typical_rate(chosen, kinds), self._costs[chosen.name]
-        known = round(self._own_outcomes(chosen))
         alike = [
             member
             for member in fresh
-            if round(self._own_outcomes(member)) < known
+            if self._experience(member, kinds) < self._experience(chosen, kinds)
             and cost / ABOUT_ONE_PRICE <= self._costs[member.name] <= cost * ABOUT_ONE_PRICE
-            and not can_tell_apart(self._typical_rate(member, kinds), rate)
+            and not can_tell_apart_in_kind(self._typical_rate(member, kinds), rate)
         ]
         return min(
             alike or [chosen],
-            key=lambda member: (round(self._own_outcomes(member)), -scores[member.name]),
+            key=lambda member: (self._experience(member, kinds), -scores[member.name]),
         )
 
     def _choose_verifier(self, candidates: Sequence[Member], kinds: _Kinds) -> Member:
@@ -449,6 +467,19 @@ class _Decision:
 
     def _own_outcomes(self, member: Member) -> float:
         return sum(count.trials for count in self._known.counts if count.agent == member.name)
+
+    def _experience(self, member: Member, kinds: _Kinds) -> tuple[int, int]:
+        """Count an agent's outcomes of the likeliest kind, if a kind was read, and all of them."""
+        overall = round(self._own_outcomes(member))
+        if not kinds.recorded:
+            return overall, overall
+        likeliest = max(kinds.weights, key=kinds.weights.__getitem__)
+        in_kind = sum(
+            count.trials
+            for count in self._known.counts
+            if count.agent == member.name and count.kind == likeliest
+        )
+        return round(in_kind), overall
 
     def _estimate(
         self,
@@ -483,11 +514,6 @@ class _Decision:
         basis = f" ({own:.0f} outcomes)" if own >= 1 else ""
         cost = "" if chosen.price is None else f", ${self._costs[chosen.name]:.2f} a run"
         return f"solves {rate:.0%} of {what}{basis}{cost}"
-
-
-def best_agents(values: Mapping[Kind, Mapping[str, float]]) -> set[str]:
-    """Return the agents that are the best to ask for some kind."""
-    return {max(values[kind], key=values[kind].__getitem__) for kind in values}
 
 
 def recorded_kinds(events: Sequence[Event]) -> dict[Kind, float] | None:
@@ -543,14 +569,24 @@ def authors_of(events: Sequence[Event]) -> set[str]:
 
 
 def expected_costs(members: Sequence[Member], counts: Sequence[OutcomeCount]) -> dict[str, float]:
-    """Return what a turn of each agent is expected to cost (USD). An agent whose price nobody
-    knows costs what the middle agent does.
+    """Return what a turn of each agent is expected to cost (USD). Whoever has no turns of its own
+    needs as many tokens as the others needed here. An agent whose price nobody knows costs what the
+    middle agent does.
     """
-    usual = {
-        member.name: action_space.blended_price(member.price) * USUAL_RUN_TOKENS / 1e6
+    prices = {
+        member.name: action_space.blended_price(member.price)
         for member in members
         if member.price is not None
     }
+    # means of logarithms: runs differ by orders of magnitude, and one guess must not outweigh many
+    log_tokens, turns = math.log(USUAL_RUN_TOKENS), 1.0
+    for count in counts:
+        price = prices.get(count.agent)
+        if price and count.turns > 0 and count.mean_cost > 0:
+            log_tokens += count.turns * math.log(count.mean_cost / price * 1e6)
+            turns += count.turns
+    tokens = math.exp(log_tokens / turns)
+    usual = {name: price * tokens / 1e6 for name, price in prices.items()}
     middle = median(usual.values()) if usual else 0.0
     return {
         member.name: run_cost(member, None, counts, usual.get(member.name, middle))

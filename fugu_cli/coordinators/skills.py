@@ -104,7 +104,8 @@ class SuccessRate:
 
     `own` is how many of these are the user's own (each counts at most 1); `source` names the prior.
     `error` is what is uncertain about the rate beside another agent's on the same requests: how
-    hard the requests are is the same for both.
+    hard the requests are is the same for both. `kind_error` says the same of requests of this kind
+    alone, where outcomes are mostly of others.
     """
 
     rate: float
@@ -112,6 +113,7 @@ class SuccessRate:
     own: float
     source: str
     error: float
+    kind_error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,10 @@ def success_rate(
     own_trials = sum(count.trials for count in own)
     # the error of a mean of the prior and own outcomes, weighted as the rate weights them
     error = math.hypot(weight * prior.error, math.sqrt(own_trials * spread)) / (weight + own_trials)
-    return SuccessRate(posterior, weight + trials, own_trials, prior.source, error)
+    kind_error = error
+    if elsewhere:
+        kind_error = max(error, math.sqrt(spread / (weight + trials + 1)))
+    return SuccessRate(posterior, weight + trials, own_trials, prior.source, error, kind_error)
 
 
 def _expected_rate(table: SkillTable, member: Member, kind: str, prior: SuccessRate) -> float:
@@ -244,6 +249,11 @@ def run_cost(
 def can_tell_apart(first: SuccessRate, second: SuccessRate, errors: float = 1.0) -> bool:
     """Return whether two rates differ by more than so many standard errors of their difference."""
     return abs(first.rate - second.rate) > errors * math.hypot(first.error, second.error)
+
+
+def can_tell_apart_in_kind(first: SuccessRate, second: SuccessRate) -> bool:
+    """Whether the difference is more than what is uncertain about it for this kind of request."""
+    return abs(first.rate - second.rate) > math.hypot(first.kind_error, second.kind_error)
 
 
 def canonical_model(name: str) -> tuple[str, str | None]:

@@ -269,7 +269,7 @@ class Trinity:
             return end
         if not self._settings.roles and (end := product_end(events)) is not None:
             return end
-        out = action_space.agents_out_for_turn(events, self._settings, self._members)
+        out = action_space.agents_out_of_turn(events, self._settings, self._members)
         if self._meta.kind == "slots":
             seats = action_space.agents_by_slot(self._meta.rows, self._members, out, events)
         else:
@@ -390,9 +390,7 @@ class Trinity:
         none may act, no Thinker does either unless one is due: how it orders the two roles that it
         is against means nothing, and only a Worker's turn brings the Verifier nearer. `scores`: of
         the roles; none without roles."""
-        out = (
-            action_space.roles_out_for_turn(events, self._settings, self._members) if scores else {}
-        )
+        out = action_space.roles_out(events) if scores else {}
         if scores and out.keys() == {"verifier"} and ROLES[pick_row(scores, None)] == "verifier":
             return {**out, "thinker": "the head is for a Verifier, and a Worker comes before it"}
         return out

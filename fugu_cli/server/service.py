@@ -128,6 +128,8 @@ class EndpointService:
         single_agent.check_length(self._settings, client_request)
         log = self.traces.open(head.id)
         log.append(self._settings.opened)
+        if self._settings.known_outcomes is not None:
+            log.append(await asyncio.to_thread(self._settings.known_outcomes))
         if not client_request.tools and (redaction := log.mask) is not None:
             client_request = replace(
                 client_request,

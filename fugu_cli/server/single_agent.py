@@ -57,6 +57,7 @@ from fugu_cli.session.events import (
     Masked,
     Member,
     Opened,
+    OutcomesKnown,
     Replied,
 )
 from fugu_cli.session.live_events import TextStreamed, ThoughtStreamed
@@ -87,6 +88,8 @@ class EndpointSettings:
     """Makes the Conductor's coordinator; None if there is no Conductor."""
     open_account: Callable[[Log, Path], SharedAccount] | None = None
     """Opens the account of a request with its log and trace path; None without shared budgets."""
+    known_outcomes: Callable[[], OutcomesKnown] | None = None
+    """Reads what is known of the agents' outcomes; None where decisions do not read it. Blocking."""
     watch: Callable[[Log, str, str], object] = lambda *_: None
     """Reports a request to a telemetry collector: its log, its id, and its parent span."""
 

@@ -12,6 +12,8 @@ from tests.acceptance.loopback import KEY, Says, running
 
 COUNTS = {"text": "1, 2, 3,\n4, 5\n", "usage": {"output": 20}}
 CALLS = {"calls": [{"tool": "add_numbers", "arguments": {"a": 18, "b": 24}}]}
+QUOTED = {"calls": [{"tool": "add_numbers", "arguments": {"b": "24", "a": "18"}}]}
+LOOKS_UP = {"calls": [{"tool": "pieces_in_stock", "arguments": {"article": "A17"}}]}
 KEEPS = {"text": '{"capital": "Paris"}'}
 
 
@@ -23,7 +25,14 @@ def found(*steps: dict[str, object]) -> AgentProbe:
     ("steps", "streams", "tools", "schema"),
     [
         ((COUNTS, CALLS, KEEPS), True, True, True),
-        (({"text": "one piece"}, {"text": "42"}, {"text": "Paris"}), False, False, False),
+        (
+            ({"text": "one piece"}, {"text": "42"}, {"text": "I cannot know."}, {"text": "Paris"}),
+            False,
+            False,
+            False,
+        ),
+        ((COUNTS, {"text": "42"}, LOOKS_UP, KEEPS), True, True, True),
+        ((COUNTS, QUOTED, KEEPS), True, True, True),
         (
             (COUNTS, {"calls": [{"tool": "add_numbers", "arguments": "{18, 24"}]}, {"text": "[1]"}),
             True,
@@ -80,7 +89,7 @@ def test_each_key_is_tried(
         entries = [entry.format(name=name, url=server.url, key=key) for name, key in keys.items()]
         (Path.home() / ".fugurc").write_text("".join(entries))
         assert called(["pool", "check"]) == 2
-        assert len(server.asked("m")) == 3
+        assert len(server.asked("m")) == 4
     one, again, two = capsys.readouterr().out.splitlines()
     assert one.startswith("one: answers") and again.startswith("again: answers")
     assert two.startswith("two: does not answer: two: the key in OLD_KEY was refused")

@@ -9,6 +9,7 @@ from fugu_cli.config import Config
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.engine.harness import ToolCalling
 from fugu_cli.repair.harness import Repair
+from tests.acceptance.test_own_outcomes import session_of
 
 
 @pytest.mark.parametrize(("protocol", "harness"), [("native", ToolCalling), ("text", Repair)])
@@ -32,3 +33,20 @@ def test_an_agent_takes_its_turns_by_its_own_protocol(
     )
     settings = server_wiring.build_server(loaded, {"OPENAI_API_KEY": "k"}, tmp_path)
     assert isinstance(settings.team.harnesses["one"], harness)
+
+
+def test_served_requests_are_decided_by_the_outcomes_of_sessions(tmp_path: Path) -> None:
+    entry = {
+        "name": "first",
+        "provider": "openai",
+        "model": "first",
+        "base_url": "http://127.0.0.1:1/v1",
+        "price": {"input": 1.0, "output": 2.0},
+    }
+    values = {"agents": [entry], "coordinator": "trinity", "data_dir": tmp_path / "data"}
+    config = Config.model_validate(values)
+    loaded = LoadedConfig(config, files=(), notes=(), root=tmp_path, trusted=False)
+    session_of(config.data, tmp_path, "first", ok=True)
+    settings = server_wiring.build_server(loaded, {"OPENAI_API_KEY": "k"}, tmp_path)
+    assert settings.known_outcomes is not None
+    assert [count.successes for count in settings.known_outcomes().counts] == [1.0]

@@ -424,3 +424,24 @@ def test_what_cannot_be_trained_is_said(
     code, _out, err = fugu(capsys, *words)
     assert code == 1
     assert said in err
+
+
+def test_a_folder_that_is_not_trusted_is_not_measured_with_something_else(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = suite(here, task("a"))
+    (here / ".fugurc").write_text('checkpoint = "own.safetensors"\n')
+    for words in (("eval", file), ("train", "matrix", file), ("train", "evolve", file)):
+        code, _out, err = fugu(capsys, *words, "--out", "measured")
+        assert (code, "checkpoint of" in err, "`fugu trust`" in err) == (1, True, True), err
+
+
+def test_a_task_without_test_files_is_said_to_run_without_a_check(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare = task("bare", test_command="grep -q fixed calc.txt", repo={"calc.txt": "broken\n"})
+    del bare["test_files"]
+    file = suite(here, bare)
+    code, _out, err = fugu(capsys, "train", "matrix", file, "--loop", "--out", here / "m")
+    assert code == 0, err
+    assert "bare: no test files are named or found, so agents work without an acceptance" in err
