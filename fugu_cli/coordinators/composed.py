@@ -382,9 +382,11 @@ class _Decision:
         """Return the agents that would work next, if the request was of one kind or another."""
         if len(able) == 1:
             return {able[0].name}
-        return {
-            self._choose_worker(able, values[kind], _Kinds({kind: 1.0}, "")).name for kind in KINDS
-        }
+        choices = set()
+        for kind in KINDS:
+            scores = {member.name: values[kind].get(member.name, -1.0) for member in able}
+            choices.add(self._choose_worker(able, scores, _Kinds({kind: 1.0}, "")).name)
+        return choices
 
     def _choose_worker(
         self, candidates: Sequence[Member], scores: Mapping[str, float], kinds: _Kinds
