@@ -346,13 +346,16 @@ def _python(root: Path, own: str) -> str | None:
     tests, config = _tests(root), _pytest_config(root)
     if not tests and config is None:
         return None
-    pythons = list(dict.fromkeys([*_pythons(root), own]))
+    projects = list(_pythons(root))
+    pythons = list(dict.fromkeys([*projects, own]))
     if _tested_by_django(root):
         return f"{_quoted(pythons[0])} manage.py test"
     with_pytest = next((python for python in pythons if _has_pytest(root, python)), None)
-    if with_pytest in {None, own} and (managed := _managed_environment(root)) is not None:
+    needs_pytest = config is not None or any(_mentions_pytest(path) for path in tests)
+    managed = _managed_environment(root) if with_pytest not in projects else None
+    if managed is not None and (needs_pytest or shutil.which(managed.split()[0])):
         return f"{managed} pytest {PYTEST_OPTIONS}"
-    if with_pytest is None and config is None and not any(_mentions_pytest(path) for path in tests):
+    if with_pytest is None and not needs_pytest:
         return f"{_quoted(pythons[0])} {_unittest(root, tests)}"
     options = "-q" if NEEDS_CACHE.search(config or "") else PYTEST_OPTIONS
     if _QUIET.search(config or ""):
@@ -371,9 +374,11 @@ def _tested_by_django(root: Path) -> bool:
 
 
 def _managed_environment(root: Path) -> str | None:
-    """Return the command of the tool that keeps the project's environment, where it is there."""
+    """Return the command of the tool that keeps the project's environment. Where the tool is
+    missing, a run says so: fugu's own Python has none of the project's packages.
+    """
     for lock, command in (("uv.lock", "uv run"), ("poetry.lock", "poetry run")):
-        if (root / lock).is_file() and shutil.which(command.split()[0]):
+        if (root / lock).is_file():
             return command
     return None
 

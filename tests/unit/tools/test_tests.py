@@ -240,3 +240,12 @@ def test_without_pytest_tests_of_unittest_are_discovered(tmp_path: Path, only_py
 )  # fmt: skip
 def test_a_command_tells_its_runner(command: str, expected: str) -> None:
     assert output_format(command) == expected
+
+
+def test_a_locked_environment_is_not_replaced_by_the_python_of_fugu(
+    tmp_path: Path, only_python: Path
+) -> None:
+    program(only_python, "python3", "exit 1")  # it has no pytest
+    lay(tmp_path / "repo", {"uv.lock": "version = 1", "tests/test_a.py": "import pytest"})
+    command = find_test_command(tmp_path / "repo", own=sys.executable)
+    assert command is not None and command.startswith("uv run pytest")
