@@ -18,7 +18,7 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -27,7 +27,7 @@ REAL_CACHE = Path(os.environ.get("FUGU_CACHE_DIR") or Path.home() / ".cache" / "
 from fugu_cli import RunOptions, run_sync
 from fugu_cli.coordinators import CoordinatorSettings
 from fugu_cli.coordinators.composed import ComposedHead
-from fugu_cli.coordinators.kinds import BackboneKindReader, KindFiles, build_kind_reader
+from fugu_cli.coordinators.kinds import KindFiles, build_kind_reader
 from fugu_cli.coordinators.outcome_store import OutcomeStore
 from fugu_cli.session import log, store, views
 from fugu_cli.session.events import Asked as Request
@@ -76,7 +76,7 @@ def requests_of(seed: int) -> list[tuple[str, str]]:
     return pairs
 
 
-def answer_of(agent: str, kinds: dict[str, str], seed: int) -> object:
+def answer_of(agent: str, kinds: dict[str, str], seed: int) -> Callable[[Asked], Answer]:
     """Return how an agent reacts: its work is right as often as its rates say."""
 
     def react(asked: Asked) -> Answer:
@@ -151,9 +151,7 @@ async def first_agent(head: ComposedHead, known: OutcomesKnown, text: str) -> tu
     return decision.agent, max(kinds, key=kinds.__getitem__) if kinds else ""
 
 
-async def rewordings(
-    head: ComposedHead, reader: BackboneKindReader, known: OutcomesKnown
-) -> tuple[int, Counter[str]]:
+async def rewordings(head: ComposedHead, known: OutcomesKnown) -> tuple[int, Counter[str]]:
     """Return how many texts were read, and how many changed the kind or the first agent."""
     changed: Counter[str] = Counter()
     count = 0
@@ -176,7 +174,6 @@ async def rewordings(
             count += len(kinds)
             print(f"{kind:14} {position} {usual_kind} {usual_agent}: kind changed in {other_kinds}, "
                   f"agent in {other_agents} of {len(kinds)}", flush=True)  # fmt: skip
-    del reader
     return count, changed
 
 
@@ -197,7 +194,7 @@ def main() -> None:
         (repository / "check.sh").write_text("grep -q right answer.txt\n", encoding="utf-8")
         configure(home, server)
         for agent in AGENTS:
-            server.react(agent, answer_of(agent, kinds, given.seed))  # type: ignore[arg-type]
+            server.react(agent, answer_of(agent, kinds, given.seed))
         first = work(repository, asked)
         right = [AGENTS[agent] == kind for agent, (kind, _) in zip(first, asked, strict=True)]
         print(
@@ -223,7 +220,7 @@ def main() -> None:
             print(f"fresh requests: right agent first in {share:.1%} of {sum(totals.values())}: "
                   + ", ".join(f"{kind} {hits[kind]}/{totals[kind]}" for kind in totals), flush=True)  # fmt: skip
             if not given.skip_rewordings:
-                count, changed = await rewordings(head, reader, known)
+                count, changed = await rewordings(head, known)
                 print(f"{count} texts: kind changed in {changed['kind'] / count:.1%}, first agent in "
                       f"{changed['agent'] / count:.1%}")  # fmt: skip
 
