@@ -352,7 +352,7 @@ class Trinity:
             role=role,
             by="trinity",
             reason=_reason(
-                f"tier {seat.row}" if self._meta.kind == "slots" else seat.row, role, by_head
+                f"slot {seat.row}" if self._meta.kind == "slots" else seat.row, role, by_head
             ),
             scores=Scores(
                 rows=tuple(s.row for s in seats),

@@ -196,7 +196,7 @@ def test_a_thinkers_suggestion_replaces_the_heads_role_for_one_turn(folder: Path
     events = [opened(), asked(judged=False), *unfinished, *thought]
     found = decide(built(folder, leaning(folder, events, 0, 0)), events)
     assert (found.role, found.override) == ("verifier", "worker")
-    assert found.reason == "tier cheap; the Thinker asked for a verifier, the head chose worker"
+    assert found.reason == "slot cheap; the Thinker asked for a verifier, the head chose worker"
     later = [*events, *verified(3, "REVISE")]
     after = decide(built(folder, leaning(folder, later, 0, 0)), later)
     assert (after.role, after.override) == ("worker", None)
