@@ -109,7 +109,7 @@ def test_the_slot_with_the_highest_logit_gets_the_turn(
     assert (found.agent, found.role, found.reason) == (
         member.name,
         "thinker",
-        f"tier {member.slot}",
+        f"slot {member.slot}",
     )
 
 
