@@ -297,7 +297,7 @@ class Session:
             compaction.Summarizer(
                 self.team.members[name],
                 self.team.agents[name],
-                harness.conversation(state.events, self.team.members[name], self.environment),
+                harness.conversation(state, self.team.members[name], self.environment),
             )
             for name in chosen
             if name

@@ -29,6 +29,7 @@ from fugu_cli.errors import ConfigError, CoordinatorUnavailable, UsageError
 from fugu_cli.models.store import Store
 from fugu_cli.session import store, views
 from fugu_cli.session.events import Asked, Assigned, Event, Finished, Member, Opened, Recorded
+from fugu_cli.session.state import SessionState
 from fugu_cli.ui import trace
 from fugu_cli.ui.json_output import routing_object
 
@@ -369,7 +370,7 @@ def decide(flags: RouteFlags) -> int:
     place = _decision_point(flags, loaded)
     coordinator = coordinator_of(flags, loaded, place.members)
     with as_usage_errors():
-        decision = asyncio.run(coordinator.decide(place.events))
+        decision = asyncio.run(coordinator.decide(SessionState(place.events)))
     if isinstance(decision, Assigned) and (
         decision.fallback or decision.by != loaded.config.coordinator.partition(":")[0]
     ):

@@ -19,6 +19,7 @@ from fugu_cli.coordinators.composed import ComposedHead
 from fugu_cli.coordinators.kinds import BackboneKindReader, KindFiles, build_kind_reader
 from fugu_cli.errors import CoordinatorUnavailable
 from fugu_cli.session.events import Asked, Event, Opened
+from fugu_cli.session.state import SessionState
 
 REQUESTS = (
     "The parser drops the last line of a file without a newline at its end. Find out why and fix it.",
@@ -78,7 +79,7 @@ async def _measure(
     for number in range(repeats):
         events: Sequence[Event] = (opened, Asked(text=_request(number)))
         started = time.perf_counter()
-        await head.decide(events)
+        await head.decide(SessionState(events))
         planning.append(time.perf_counter() - started)
     median_planning = statistics.median(planning)
     try:

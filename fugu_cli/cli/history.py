@@ -26,8 +26,9 @@ from fugu_cli.formatting import first_line
 from fugu_cli.messages import Prompt
 from fugu_cli.safety.paths import is_folder
 from fugu_cli.session import store, views
-from fugu_cli.session.events import Event, Member, Recorded, ToolRan
+from fugu_cli.session.events import Member, Recorded, ToolRan
 from fugu_cli.session.log import Log
+from fugu_cli.session.state import SessionState
 from fugu_cli.tools.diff import change_diffs
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui import blame_text as shown
@@ -77,9 +78,9 @@ def _turn_sources(loaded: LoadedConfig, path: Path, records: Sequence[Recorded])
             made = thread.submit(asyncio.run, change_diffs(workspace, ran.changes)).result()
         return "".join(made.values())
 
-    def prompt_of(events: Sequence[Event], member: Member) -> Prompt:
+    def prompt_of(state: SessionState, member: Member) -> Prompt:
         """Return the prompt of a call without tools and AGENTS.md, which the log does not hold."""
-        return wiring.build_harness(member).prompt(events, member, (), "")
+        return wiring.build_harness(member).prompt(state, member, (), "")
 
     return TurnSources(prompt_of, patch_of)
 

@@ -22,7 +22,7 @@ from fugu_cli.coordinators import Coordinator, Decision
 from fugu_cli.engine.decision_replay import decision_points, replay_decisions
 from fugu_cli.errors import UsageError
 from fugu_cli.session import store, views
-from fugu_cli.session.events import Event, Member, Opened, OutcomesKnown, Recorded
+from fugu_cli.session.events import Member, Opened, OutcomesKnown, Recorded
 from fugu_cli.session.state import SessionState
 from fugu_cli.ui import replay as shown
 
@@ -82,9 +82,9 @@ class WithOutcomesOfToday:
     coordinator: Coordinator
     known: OutcomesKnown
 
-    async def decide(self, events: Sequence[Event]) -> Decision:
+    async def decide(self, state: SessionState) -> Decision:
         """Return the decision that today's outcomes lead to."""
-        return await self.coordinator.decide((*events, self.known))
+        return await self.coordinator.decide(state.followed_by(self.known))
 
 
 def _check_flags(flags: ReplayFlags) -> None:

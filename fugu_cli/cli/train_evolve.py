@@ -43,6 +43,7 @@ from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import StorageError
 from fugu_cli.messages import Value
 from fugu_cli.session.events import ROLES
+from fugu_cli.session.state import SessionState
 from fugu_cli.training.default_comparison import (
     DefaultComparison,
     PlayedTask,
@@ -456,7 +457,7 @@ def _layout(flags: EvolveFlags, config: Config, base: Checkpoint) -> HeadLayout:
         sessions.append(session_after(task, rows, (), row))
         sessions.append(session_after(task, rows, (row,), (row + 1) % len(rows)))
     sample = hidden_states(
-        [transcript_text(backbone, base.meta, session, {}) for session in sessions]
+        [transcript_text(backbone, base.meta, SessionState(session), {}) for session in sessions]
     )
     layer = None
     if flags.offsets:

@@ -8,12 +8,13 @@ coordinator is a function of the log: it has no memory and runs nothing itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from fugu_cli.messages import Prompt, Reply
-from fugu_cli.session.events import Assigned, Event, Finished, Planned
+from fugu_cli.session.events import Assigned, Finished, Planned
+from fugu_cli.session.state import SessionState
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ Decision = Assigned | Planned | Finished | AskPlanner | ParallelTurns | RunSuite
 class Coordinator(Protocol):
     """Decides the next step of the request at the end of the log."""
 
-    async def decide(self, events: Sequence[Event]) -> Decision:
+    async def decide(self, state: SessionState) -> Decision:
         """Called only between turns: the newest turn is closed. Raises CoordinatorUnavailable when
         it cannot decide.
         """

@@ -28,6 +28,7 @@ from fugu_cli.session.events import (
     Price,
     Role,
 )
+from fugu_cli.session.state import SessionState
 
 Slot = Literal["cheap", "middle", "strong"]
 SLOTS: tuple[Slot, ...] = get_args(Slot)
@@ -73,7 +74,7 @@ def assign_slots(prices: Mapping[str, Price]) -> dict[str, Slot]:
 
 
 def choose_agent(
-    candidates: Sequence[Member], out: Mapping[str, Exclusion], events: Sequence[Event]
+    candidates: Sequence[Member], out: Mapping[str, Exclusion], state: SessionState
 ) -> Member | None:
     """One of several agents for a seat: health, then a vendor (at about that price) and a model
     that have not worked on this request yet, then a warm prompt cache, then price, then the pool's
@@ -85,8 +86,8 @@ def choose_agent(
     agents that cannot act now, with the reason. None when nobody is left.
     """
     able = [member for member in candidates if member.name not in out]
-    failed, warm = _failed_recently(events), _newest_agent(events)
-    worked = members_so_far(events, candidates)
+    failed, warm = _failed_recently(state), _newest_agent(state.events)
+    worked = members_so_far(state, candidates)
 
     def order(member: Member) -> tuple[bool, int, int, bool, float]:
         vendor = sum(
@@ -125,12 +126,12 @@ def agents_by_slot(
     rows: Sequence[str],
     members: Sequence[Member],
     out: Mapping[str, Exclusion],
-    events: Sequence[Event],
+    state: SessionState,
 ) -> tuple[RowAgent, ...]:
     """Return the agent for each row of a slot checkpoint: one of the slot's agents."""
     slots = [(row, [member for member in members if member.slot == row]) for row in rows]
     return tuple(
-        _row_agent(row, candidates, out, events)
+        _row_agent(row, candidates, out, state)
         if candidates
         else RowAgent(row, None, "no agent in this slot")
         for row, candidates in slots
@@ -143,7 +144,7 @@ def agents_by_name(
     """Return the agent for each row of a checkpoint for one pool: the agent with the row's name."""
     named = [(row, [member for member in members if member.name == row]) for row in rows]
     return tuple(
-        _row_agent(row, candidates, out, ())
+        _row_agent(row, candidates, out, SessionState(()))
         if candidates
         else RowAgent(row, None, "not in the pool")
         for row, candidates in named
@@ -151,9 +152,9 @@ def agents_by_name(
 
 
 def _row_agent(
-    row: str, candidates: Sequence[Member], out: Mapping[str, Exclusion], events: Sequence[Event]
+    row: str, candidates: Sequence[Member], out: Mapping[str, Exclusion], state: SessionState
 ) -> RowAgent:
-    member = choose_agent(candidates, out, events)
+    member = choose_agent(candidates, out, state)
     if member is None:
         return RowAgent(row, None, "; ".join(f"{c.name}: {out[c.name]}" for c in candidates))
     return RowAgent(row, member)
@@ -169,9 +170,9 @@ def by_strength(members: Sequence[Member]) -> list[Member]:
     return sorted(members, key=lambda member: (slot_level(member), blended_price(member.price)))
 
 
-def _failed_recently(events: Sequence[Event]) -> set[str]:
-    recent = views.requests(events)[-RECENT_REQUESTS:] if events else []
-    failed = (event for facts in recent for event in facts if isinstance(event, Failed))
+def _failed_recently(state: SessionState) -> set[str]:
+    recent = state.requests[-RECENT_REQUESTS:] if state.events else []
+    failed = (event for request in recent for event in request.events if isinstance(event, Failed))
     return {event.what for event in failed if event.kind != BUDGET}
 
 
@@ -190,7 +191,7 @@ NO_VISION = "it does not see pictures, and there are some"
 
 
 def agents_out(
-    events: Sequence[Event], opt_out: Iterable[str] = (), members: Sequence[Member] = ()
+    state: SessionState, opt_out: Iterable[str] = (), members: Sequence[Member] = ()
 ) -> dict[str, Exclusion]:
     """Agents by name that are opted out, failed in this request or are too dear for it, with the
     reason.
@@ -199,54 +200,54 @@ def agents_out(
     none, and those that see no pictures where there are some, unless nobody else is left.
     """
     opted = dict.fromkeys(sorted(opt_out), Exclusion(message="opted out"))
-    out = {**opted, **views.failed_agents(events), **opted}
-    if not views.checks(events):
+    out = {**opted, **state.request.failed_agents, **opted}
+    if not state.request.checks:
         weak = [member.name for member in members if member.needs_tests]
         out = _without(out, members, weak, "no acceptance check judges this request")
-    if views.has_picture(events):
+    if state.request.has_picture:
         out = _without(
             out, members, [member.name for member in members if not member.vision], NO_VISION
         )
     return out
 
 
-def agents_that_gave_up(events: Sequence[Event]) -> dict[str, Exclusion]:
+def agents_that_gave_up(state: SessionState) -> dict[str, Exclusion]:
     """Agents by name that said `UNABLE:` to the newest request, with their reason. They may still
     verify another agent's work."""
     return {
         turn.assigned.agent: Exclusion(message=f"it said that it cannot do this: {turn.unable}")
-        for turn in views.unable_turns(events)
+        for turn in state.request.unable_turns
     }
 
 
 def agents_out_of_turn(
-    events: Sequence[Event], settings: CoordinatorSettings, members: Sequence[Member]
+    state: SessionState, settings: CoordinatorSettings, members: Sequence[Member]
 ) -> dict[str, Exclusion]:
     """Return the agents that cannot take the next turn, with the reason. Where work is to be
     verified that includes the agent that did it, if another is left.
     """
-    out, worker = agents_out(events, settings.opt_out, members), newest_worker(events)
-    if "worker" not in roles_out(events):
-        return out | agents_that_gave_up(events)
+    out, worker = agents_out(state, settings.opt_out, members), newest_worker(state)
+    if "worker" not in roles_out(state):
+        return out | agents_that_gave_up(state)
     if worker is None:
         return out
     return _without(out, members, [worker], "it did the work that is to be verified")
 
 
 def agents_out_for_turn(
-    events: Sequence[Event], settings: CoordinatorSettings, members: Sequence[Member]
+    state: SessionState, settings: CoordinatorSettings, members: Sequence[Member]
 ) -> dict[str, Exclusion]:
     """Return what excludes agents from the next turn by the cascade's slots as well: where a Thinker
     is due, the newest Worker; else all that are weaker than the strongest, once that one has worked
     in vain: they would solve far less of it.
     """
-    out, worker = agents_out_of_turn(events, settings, members), newest_worker(events)
-    if "worker" in roles_out(events):
+    out, worker = agents_out_of_turn(state, settings, members), newest_worker(state)
+    if "worker" in roles_out(state):
         return out
-    if worker is not None and thinker_due(events, settings, members):
+    if worker is not None and thinker_due(state, settings, members):
         return _without(out, members, [worker], "it has worked in vain: another agent thinks")
     top = max((slot_level(member) for member in members if member.name not in out), default=0)
-    if not any(slot_level(member) >= top for member in members_so_far(events, members)):
+    if not any(slot_level(member) >= top for member in members_so_far(state, members)):
         return out
     weaker = [member.name for member in members if slot_level(member) < top]
     return _without(out, members, weaker, "a stronger agent has worked on it in vain")
@@ -261,7 +262,7 @@ def _without(
     return {**out, **excluded} if left - set(names) else out
 
 
-def finish_without_agents(events: Sequence[Event], out: Mapping[str, Exclusion]) -> Finished:
+def finish_without_agents(state: SessionState, out: Mapping[str, Exclusion]) -> Finished:
     """The end of a request in which everybody is out who could act: by `budget` where more money
     would let one act, else as given up where an agent said `UNABLE:`.
     """
@@ -273,8 +274,8 @@ def finish_without_agents(events: Sequence[Event], out: Mapping[str, Exclusion])
         return Finished(
             reason="budget", message=f"no agent is left that the budget carries ({said})"
         )
-    if views.unable_turns(events):
-        return _given_up(events, f"no other agent is left ({said})")
+    if state.request.unable_turns:
+        return _given_up(state, f"no other agent is left ({said})")
     hosts = dict.fromkeys(why.unreachable for why in out.values())
     if hosts and "" not in hosts:
         return Finished(
@@ -288,10 +289,10 @@ def finish_without_agents(events: Sequence[Event], out: Mapping[str, Exclusion])
     )
 
 
-def _given_up(events: Sequence[Event], why: str) -> Finished:
+def _given_up(state: SessionState, why: str) -> Finished:
     """The end of a request that agents gave up: `denied` where one of them had a call refused."""
     refused: dict[str, Permitted] = {}
-    for turn in views.unable_turns(events):
+    for turn in state.request.unable_turns:
         for run in turn.work:
             decision = run.permitted
             in_the_way = not (decision.allowed or decision.by == ROLE or decision.plan_mode)
@@ -304,45 +305,45 @@ def _given_up(events: Sequence[Event], why: str) -> Finished:
     return Finished(reason="denied", message=f"{why}; this was refused: {calls}. {hint}")
 
 
-def roles_out(events: Sequence[Event]) -> dict[Role, str]:
+def roles_out(state: SessionState) -> dict[Role, str]:
     """Roles that make no sense now, with the reason. Work that nothing speaks against is verified
     next; work without a last word has failed, unless a Thinker sees it otherwise; after a REVISE
     somebody works first; a Thinker is followed by another role."""
-    if not views.has_worker_answer(events):
-        return {"verifier": "there is no Worker answer yet", **_after_thinker(events)}
-    if why := views.acceptance_blocker(events):
-        return {"verifier": f"{why}, and no verdict changes that", **_after_thinker(events)}
-    newest = _newest(events)
+    if not state.request.has_worker_answer:
+        return {"verifier": "there is no Worker answer yet", **_after_thinker(state)}
+    if why := state.request.acceptance_blocker:
+        return {"verifier": f"{why}, and no verdict changes that", **_after_thinker(state)}
+    newest = _newest(state)
     if newest is None or newest.assigned.role == "verifier":
-        return {"verifier": "nobody has worked since the newest verdict", **_after_thinker(events)}
+        return {"verifier": "nobody has worked since the newest verdict", **_after_thinker(state)}
     if newest.unable is not None:
-        return {"verifier": "the newest Worker gave up", **_after_thinker(events)}
-    run = views.tests(events)
+        return {"verifier": "the newest Worker gave up", **_after_thinker(state)}
+    run = state.request.tests
     if newest.concluded or (run is not None and run.passes):
         return {"worker": VERDICT_DUE, "thinker": VERDICT_DUE}
-    return _after_thinker(events) or {"verifier": "the work came to no last word"}
+    return _after_thinker(state) or {"verifier": "the work came to no last word"}
 
 
 def roles_out_for_turn(
-    events: Sequence[Event], settings: CoordinatorSettings, members: Sequence[Member]
+    state: SessionState, settings: CoordinatorSettings, members: Sequence[Member]
 ) -> dict[Role, str]:
     """The same, and no Worker where a Thinker is due."""
-    due: dict[Role, str] = {"worker": THINKER_DUE} if thinker_due(events, settings, members) else {}
-    return {**roles_out(events), **due}
+    due: dict[Role, str] = {"worker": THINKER_DUE} if thinker_due(state, settings, members) else {}
+    return {**roles_out(state), **due}
 
 
 def thinker_due(
-    events: Sequence[Event], settings: CoordinatorSettings, members: Sequence[Member]
+    state: SessionState, settings: CoordinatorSettings, members: Sequence[Member]
 ) -> bool:
     """All of the strongest agents that are left have worked in vain, another agent than the newest
     Worker is there to think, and turns are left for it, a Worker and a Verifier."""
-    left = settings.turns - turns_taken(events)
-    if not settings.roles or left < len(ROLES) or {"worker", "thinker"} & roles_out(events).keys():
+    left = settings.turns - turns_taken(state)
+    if not settings.roles or left < len(ROLES) or {"worker", "thinker"} & roles_out(state).keys():
         return False
-    out = agents_out(events, settings.opt_out, members) | agents_that_gave_up(events)
+    out = agents_out(state, settings.opt_out, members) | agents_that_gave_up(state)
     able = [member for member in members if member.name not in out]
     top = max(map(slot_level, able), default=0)
-    worked = [member.name for member in members_so_far(events, members)]
+    worked = [member.name for member in members_so_far(state, members)]
     strongest = {member.name for member in able if slot_level(member) == top}
     return (
         bool(strongest)
@@ -351,13 +352,13 @@ def thinker_due(
     )
 
 
-def _after_thinker(events: Sequence[Event]) -> dict[Role, str]:
+def _after_thinker(state: SessionState) -> dict[Role, str]:
     """The newest turn that came to its end was a Thinker's; who was only asked whom to ask has
     thought of nothing.
     """
     turns = (
         turn
-        for turn in views.turns(events)
+        for turn in state.request.turns
         if not (turn.failed or turn.interrupted or turn.assigned.chooses)
     )
     ended = [turn for turn in turns if turn.replies]
@@ -368,139 +369,139 @@ def _after_thinker(events: Sequence[Event]) -> dict[Role, str]:
     )
 
 
-def verifier_due(events: Sequence[Event]) -> bool:
+def verifier_due(state: SessionState) -> bool:
     """Finished work waits for a Verifier, or a Thinker asks for one where the work may be
     verified.
     """
-    return "worker" in roles_out(events) or thinker_suggestion(events) == "verifier"
+    return "worker" in roles_out(state) or thinker_suggestion(state) == "verifier"
 
 
-def members_so_far(events: Sequence[Event], members: Iterable[Member]) -> list[Member]:
+def members_so_far(state: SessionState, members: Iterable[Member]) -> list[Member]:
     """Return the agents that worked on this request, once for each turn, the newest last.
 
     Turns that ended abnormally count. Agents that failed before they said anything, or that the
     user interrupted, do not. `members` is the present pool.
     """
-    known = {**views.pool(events), **{member.name: member for member in members}}
-    turns = (turn for turn in views.turns(events) if turn.assigned.role == "worker" and turn.spent)
+    known = {**state.pool, **{member.name: member for member in members}}
+    turns = (turn for turn in state.request.turns if turn.assigned.role == "worker" and turn.spent)
     names = [turn.assigned.agent for turn in turns if not turn.interrupted]
     return [known[name] for name in names if name in known]
 
 
-def newest_worker(events: Sequence[Event]) -> str | None:
+def newest_worker(state: SessionState) -> str | None:
     """Return the agent of this request's last Worker turn."""
     return next(
         (
             t.assigned.agent
-            for t in reversed(views.counted_turns(events))
+            for t in reversed(state.request.counted_turns)
             if t.assigned.role == "worker"
         ),
         None,
     )
 
 
-def _newest(events: Sequence[Event]) -> views.Turn | None:
+def _newest(state: SessionState) -> views.Turn | None:
     """The newest turn of a Worker or Verifier whose work counts."""
     said = (
         turn
-        for turn in reversed(views.counted_turns(events))
+        for turn in reversed(state.request.counted_turns)
         if turn.assigned.role != "thinker" and turn.replies
     )
     return next(said, None)
 
 
-def thinker_suggestion(events: Sequence[Event]) -> Role | None:
+def thinker_suggestion(state: SessionState) -> Role | None:
     """The role the newest turn's Thinker asked for, if it is one that may act now."""
-    turns = views.turns(events)
+    turns = state.request.turns
     if not turns or turns[-1].failed or turns[-1].interrupted:
         return None
     role = views.suggested_role(turns[-1])
-    return None if role in roles_out(events) else role
+    return None if role in roles_out(state) else role
 
 
-def next_turn_number(events: Sequence[Event]) -> int:
+def next_turn_number(state: SessionState) -> int:
     """The number of the turn to be assigned, counting from 1 within a request, subtasks
     included.
     """
     return 1 + max(
-        (event.turn for event in views.request(events) if isinstance(event, Assigned)), default=0
+        (event.turn for event in state.request.events if isinstance(event, Assigned)), default=0
     )
 
 
-def request_end(events: Sequence[Event], *, turns: int, verify_answers: bool) -> Finished | None:
+def request_end(state: SessionState, *, turns: int, verify_answers: bool) -> Finished | None:
     """The end of the newest request, if this is it; None when another turn is to be assigned.
 
     Looks at closed turns only. A turn whose agent failed or that was interrupted does not count
     towards `turns`, nor do those before the session was opened again: who goes on with a stopped
     request gives it as many once more.
     """
-    closed = views.turns(events)
-    if closed and _accepted(events, closed[-1]):
+    closed = state.request.turns
+    if closed and _accepted(state, closed[-1]):
         return Finished(reason="accepted", message=f"verified by {closed[-1].assigned.agent}")
-    if closed and not verify_answers and _answered(events, closed[-1]):
+    if closed and not verify_answers and _answered(state, closed[-1]):
         return ANSWERED
-    if _failures_stay_unknown(events):
-        run = views.tests_before(events)
+    if _failures_stay_unknown(state):
+        run = state.request.tests_before
         return Finished(
             reason="unaccepted",
             message=f"tests fail, and it is not known whether they failed before: {run.unknown}",
         )
-    taken = turns_taken(events)
+    taken = turns_taken(state)
     if taken >= turns:
-        why = _limit_message(events, taken)
+        why = _limit_message(state, taken)
         if closed and closed[-1].unable is not None:
-            return _given_up(events, why.rstrip("."))
+            return _given_up(state, why.rstrip("."))
         return Finished(reason="turn_limit", message=why)
-    return end_without_agents(events)
+    return end_without_agents(state)
 
 
-def _failures_stay_unknown(events: Sequence[Event]) -> bool:
+def _failures_stay_unknown(state: SessionState) -> bool:
     """Return whether tests fail whose earlier state is unknown, and the Worker that was told of
     them has already worked on them.
     """
-    if not views.failing_unknown(events):
+    if not state.request.failing_unknown:
         return False
-    workers = [turn for turn in views.counted_turns(events) if turn.assigned.role == "worker"]
+    workers = [turn for turn in state.request.counted_turns if turn.assigned.role == "worker"]
     return len(workers) > 1
 
 
-def end_without_agents(events: Sequence[Event]) -> Finished | None:
+def end_without_agents(state: SessionState) -> Finished | None:
     """The end of a request all of whose agents failed or are too dear; None while somebody can
     act.
     """
-    opened, out = views.opened(events), views.failed_agents(events)
+    opened, out = state.opened, state.request.failed_agents
     if opened is None or not opened.pool or not {member.name for member in opened.pool} <= set(out):
         return None
-    return finish_without_agents(events, out)
+    return finish_without_agents(state, out)
 
 
-def turns_taken(events: Sequence[Event]) -> int:
+def turns_taken(state: SessionState) -> int:
     """Count the turns of the newest request that use up its limit."""
     return sum(
-        not turn.failed and not turn.interrupted for turn in views.turns_since_opened(events)
+        not turn.failed and not turn.interrupted for turn in state.request.turns_since_opened
     )
 
 
-def _accepted(events: Sequence[Event], turn: views.Turn) -> bool:
+def _accepted(state: SessionState, turn: views.Turn) -> bool:
     if turn.failed or turn.interrupted:
         return False
-    return views.verdict(events, turn) == "ACCEPT" and views.has_worker_answer(events)
+    return state.request.verdict(turn) == "ACCEPT" and state.request.has_worker_answer
 
 
-def _answered(events: Sequence[Event], turn: views.Turn) -> bool:
+def _answered(state: SessionState, turn: views.Turn) -> bool:
     """A Worker came to its last word without giving up, nothing was changed but what the user may
     have saved while a command ran, and no check of the user's asks for more.
     """
-    if turn.assigned.role != "worker" or turn.failed or turn.interrupted or views.is_work(events):
+    if turn.assigned.role != "worker" or turn.failed or turn.interrupted or state.request.is_work:
         return False
     if turn.unable is not None:
         return False
-    wanted = any(check.by == "user" for check in views.unmet_checks(events))
+    wanted = any(check.by == "user" for check in state.request.unmet_checks)
     return turn.concluded and bool(turn.text.strip()) and not wanted
 
 
-def _limit_message(events: Sequence[Event], taken: int) -> str:
-    why = views.acceptance_blocker(events)
+def _limit_message(session: SessionState, taken: int) -> str:
+    why = session.request.acceptance_blocker
     state = f" {why[0].upper()}{why[1:]}." if why else ""
     again = "`fugu run --continue` goes on from here."
     return (

@@ -23,7 +23,6 @@ from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.session import views
 from fugu_cli.session.events import (
     Assigned,
-    Event,
     Exclusion,
     Finished,
     Member,
@@ -31,6 +30,7 @@ from fugu_cli.session.events import (
     Role,
     WorkflowStep,
 )
+from fugu_cli.session.state import SessionState
 
 WITH_AGENT = ("one-pass", "retry-same", "self-reflection", "prompted")
 """Baselines about one agent, as in `retry-same:NAME`."""
@@ -77,18 +77,18 @@ class SingleAgentRounds:
         self._name = name
         self._most = most
 
-    async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
+    async def decide(self, state: SessionState) -> Assigned | Finished:
         """The same again, until the tests pass or all turns are taken."""
-        out = action_space.agents_out(events)
+        out = action_space.agents_out(state)
         if self._name in out:
-            return action_space.finish_without_agents(events, {self._name: out[self._name]})
-        taken = finished_turns(events)
-        if taken and (len(taken) >= self._most or checks_pass(events) or self._answered(events)):
+            return action_space.finish_without_agents(state, {self._name: out[self._name]})
+        taken = finished_turns(state)
+        if taken and (len(taken) >= self._most or checks_pass(state) or self._answered(state)):
             return finish_baseline(
-                events, f"{self._kind}: {len(taken)} of {self._most} turns were taken"
+                state, f"{self._kind}: {len(taken)} of {self._most} turns were taken"
             )
         return Assigned(
-            turn=action_space.next_turn_number(events),
+            turn=action_space.next_turn_number(state),
             agent=self._name,
             role="worker",
             by=self._kind,
@@ -98,34 +98,34 @@ class SingleAgentRounds:
             else "",
         )
 
-    def _answered(self, events: Sequence[Event]) -> bool:
+    def _answered(self, state: SessionState) -> bool:
         """Nothing speaks against it: asking again would be another sample, not a retry. Reflection
         goes on.
         """
-        return self._kind == "retry-same" and not views.acceptance_blocker(events)
+        return self._kind == "retry-same" and not state.request.acceptance_blocker
 
 
-def finished_turns(events: Sequence[Event]) -> list[views.Turn]:
+def finished_turns(state: SessionState) -> list[views.Turn]:
     """The turns that came to an end."""
-    return [turn for turn in views.turns(events) if not turn.failed and not turn.interrupted]
+    return [turn for turn in state.request.turns if not turn.failed and not turn.interrupted]
 
 
-def checks_pass(events: Sequence[Event]) -> bool:
+def checks_pass(state: SessionState) -> bool:
     """There are acceptance checks, and all of them pass now; or the tests pass after a change."""
-    run = views.tests(events)
-    checked = bool(views.checks(events)) or (
-        run is not None and run.passes and bool(views.changes(events))
+    run = state.request.tests
+    checked = bool(state.request.checks) or (
+        run is not None and run.passes and bool(state.request.changes)
     )
-    return checked and not views.acceptance_blocker(events)
+    return checked and not state.request.acceptance_blocker
 
 
-def finish_baseline(events: Sequence[Event], what: str) -> Finished:
+def finish_baseline(state: SessionState, what: str) -> Finished:
     """The end of a baseline's own protocol: the tests' word, an answer, or neither."""
-    if checks_pass(events):
+    if checks_pass(state):
         return Finished(reason="accepted", message=f"{what}; the tests pass")
-    if not views.checks(events) and not views.changes(events):
+    if not state.request.checks and not state.request.changes:
         return Finished(reason="answered", message=what)
-    said = f"; {why}" if (why := views.acceptance_blocker(events)) else ""
+    said = f"; {why}" if (why := state.request.acceptance_blocker) else ""
     return Finished(reason="turn_limit", message=f"{what}{said}")
 
 
@@ -166,24 +166,24 @@ class FixedWorkflow:
         self._left_out = len(steps) if left_out is None else left_out
         self._members = members
 
-    async def decide(self, events: Sequence[Event]) -> Planned | Assigned | Finished:
+    async def decide(self, state: SessionState) -> Planned | Assigned | Finished:
         """The plan, then each step once."""
-        if not views.plans(events):
+        if not state.request.plans:
             return Planned(
                 steps=self._steps, text=f"{self._name}: the same workflow for every request"
             )
-        out = action_space.agents_out(events)
-        turns = {turn.assigned.step: turn for turn in finished_turns(events)}
+        out = action_space.agents_out(state)
+        turns = {turn.assigned.step: turn for turn in finished_turns(state)}
         for number, step in enumerate(self._steps):
             if number in turns or (step.agent in out and number < self._left_out):
                 continue
             agent = strongest_agent(self._members, out) if step.agent in out else step.agent
             if agent is None:
-                return action_space.finish_without_agents(events, out)
+                return action_space.finish_without_agents(state, out)
             title = f": {self._titles[number]}" if self._titles else ""
             reads = range(number) if step.access == "all" else step.access
             return Assigned(
-                turn=action_space.next_turn_number(events),
+                turn=action_space.next_turn_number(state),
                 agent=agent,
                 role="worker" if not self._titles or number == len(self._steps) - 1 else "thinker",
                 by=self._name,
@@ -194,7 +194,7 @@ class FixedWorkflow:
                 step=number,
             )
         return finish_baseline(
-            events, f"{self._name}: {len(turns)} of {len(self._steps)} steps were taken"
+            state, f"{self._name}: {len(turns)} of {len(self._steps)} steps were taken"
         )
 
 
@@ -271,23 +271,23 @@ class LLMRouter:
         self._settings = settings
         self._cascade = Cascade(members, settings)
 
-    async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
+    async def decide(self, state: SessionState) -> Assigned | Finished:
         """A question to the chooser, or what it answered."""
-        turns = finished_turns(events)
+        turns = finished_turns(state)
         working = [turn for turn in turns if not turn.assigned.chooses]
         if turns and turns[-1].assigned.chooses:
-            return await self._chosen(events, turns[-1].text)
+            return await self._chosen(state, turns[-1].text)
         end = action_space.request_end(
-            events, turns=len(turns) + 1, verify_answers=self._settings.verify_answers
+            state, turns=len(turns) + 1, verify_answers=self._settings.verify_answers
         )
         if end is not None:
             return end
         if len(working) >= self._settings.turns:
-            return finish_baseline(events, f"prompted: {len(working)} turns were taken")
-        if self._name in action_space.agents_out(events, self._settings.opt_out):
-            return await self._fallback(events, f"{self._name} cannot choose")
+            return finish_baseline(state, f"prompted: {len(working)} turns were taken")
+        if self._name in action_space.agents_out(state, self._settings.opt_out):
+            return await self._fallback(state, f"{self._name} cannot choose")
         return Assigned(
-            turn=action_space.next_turn_number(events),
+            turn=action_space.next_turn_number(state),
             agent=self._name,
             role="thinker",
             by="prompted",
@@ -302,27 +302,27 @@ class LLMRouter:
             f"{number}: a {member.slot} agent" for number, member in enumerate(self._members)
         )
 
-    async def _chosen(self, events: Sequence[Event], text: str) -> Assigned | Finished:
+    async def _chosen(self, state: SessionState, text: str) -> Assigned | Finished:
         agent, role = _AGENT_NUMBER.findall(text), _ROLE_NAME.findall(text)
         if not agent or not role or int(agent[-1]) >= len(self._members):
-            return await self._fallback(events, "the chooser's reply names nobody")
+            return await self._fallback(state, "the chooser's reply names nobody")
         member = self._members[int(agent[-1])]
         wanted: Role = role[-1].lower()
-        out = action_space.agents_out_for_turn(events, self._settings, self._members)
+        out = action_space.agents_out_for_turn(state, self._settings, self._members)
         if member.name in out or wanted in action_space.roles_out_for_turn(
-            events, self._settings, self._members
+            state, self._settings, self._members
         ):
-            return await self._fallback(events, f"{member.name} cannot act as {wanted} now")
+            return await self._fallback(state, f"{member.name} cannot act as {wanted} now")
         return Assigned(
-            turn=action_space.next_turn_number(events),
+            turn=action_space.next_turn_number(state),
             agent=member.name,
             role=wanted,
             by="prompted",
             reason=f"chosen by {self._name}",
         )
 
-    async def _fallback(self, events: Sequence[Event], why: str) -> Assigned | Finished:
-        decision = await self._cascade.decide(events)
+    async def _fallback(self, state: SessionState, why: str) -> Assigned | Finished:
+        decision = await self._cascade.decide(state)
         if isinstance(decision, Finished):
             return decision
         return decision.model_copy(

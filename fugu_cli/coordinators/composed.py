@@ -43,13 +43,11 @@ from fugu_cli.coordinators.trinity import (
     rounded_for_log,
 )
 from fugu_cli.errors import CoordinatorUnavailable
-from fugu_cli.session import views
 from fugu_cli.session.events import (
     AgentEstimate,
     Assigned,
     BudgetLeft,
     DecisionTimings,
-    Event,
     Exclusion,
     Finished,
     KindRead,
@@ -59,6 +57,7 @@ from fugu_cli.session.events import (
     Role,
     Scores,
 )
+from fugu_cli.session.state import SessionState
 
 TEMPERATURE = 0.05
 """Of the softmax over values: five points of value are a factor of e in probability."""
@@ -133,25 +132,27 @@ class ComposedHead:
         able = [member for member in self._members if member.name not in self._settings.opt_out]
         if len(able) < 2:
             return False
-        decision = _Decision(self._members, self._settings, None, self._table, (known,))
+        decision = _Decision(
+            self._members, self._settings, None, self._table, SessionState((known,))
+        )
         return len(decision.choices_by_kind(able, decision.values(able))) > 1
 
-    async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
+    async def decide(self, state: SessionState) -> Assigned | Finished:
         """Return the next turn, or the end of the request."""
         started = time.perf_counter()
         end = action_space.request_end(
-            events, turns=self._settings.turns, verify_answers=self._settings.verify_answers
+            state, turns=self._settings.turns, verify_answers=self._settings.verify_answers
         )
         if end is None and not self._settings.roles:
-            end = product_end(events)
+            end = product_end(state)
         if end is not None:
             return end
-        excluded = action_space.agents_out(events, self._settings.opt_out, self._members)
-        if not action_space.verifier_due(events):
-            excluded |= action_space.agents_that_gave_up(events)
-        if not self._settings.roles and (agent := self._agent_of_request(events, excluded)):
+        excluded = action_space.agents_out(state, self._settings.opt_out, self._members)
+        if not action_space.verifier_due(state):
+            excluded |= action_space.agents_that_gave_up(state)
+        if not self._settings.roles and (agent := self._agent_of_request(state, excluded)):
             return Assigned(
-                turn=action_space.next_turn_number(events),
+                turn=action_space.next_turn_number(state),
                 agent=agent,
                 role="worker",
                 by="trinity",
@@ -159,25 +160,25 @@ class ComposedHead:
             )
         able = [member for member in self._members if member.name not in excluded]
         if not able:
-            return action_space.finish_without_agents(events, excluded)
+            return action_space.finish_without_agents(state, excluded)
         assigned = await _Decision(
-            self._members, self._settings, self._kinds, self._table, events
+            self._members, self._settings, self._kinds, self._table, state
         ).assign(able, excluded, started)
-        return await self._with_rule(assigned, events)
+        return await self._with_rule(assigned, state)
 
-    async def _with_rule(self, assigned: Assigned, events: Sequence[Event]) -> Assigned:
+    async def _with_rule(self, assigned: Assigned, state: SessionState) -> Assigned:
         """Return the decision with the agent that the cascade would have asked."""
-        by_rule = await self._cascade.decide(events)
+        by_rule = await self._cascade.decide(state)
         if assigned.scores is None or not isinstance(by_rule, Assigned):
             return assigned
         scores = assigned.scores.model_copy(update={"rule": by_rule.agent})
         return assigned.model_copy(update={"scores": scores})
 
-    def _agent_of_request(self, events: Sequence[Event], excluded: Collection[str]) -> str:
+    def _agent_of_request(self, state: SessionState, excluded: Collection[str]) -> str:
         """Return the agent that was chosen for this request and can go on; "" where there is
         none.
         """
-        turns = views.turns(events)
+        turns = state.request.turns
         agent = turns[-1].assigned.agent if turns and not turns[-1].assigned.plan else ""
         names = {member.name for member in self._members} - set(excluded)
         return agent if agent in names else ""
@@ -192,13 +193,13 @@ class _Decision:
         settings: CoordinatorSettings,
         kind_reader: KindReader | None,
         table: SkillTable | None,
-        events: Sequence[Event],
+        state: SessionState,
     ) -> None:
         self._members = members
         self._settings = settings
         self._kind_reader = kind_reader
-        self._events = events
-        self._known = outcomes_known(events)
+        self._state = state
+        self._known = outcomes_known(state.events)
         self._costs = expected_costs(members, self._known.counts)
         self._rates = {
             (member.name, kind): success_rate(member, kind, self._known.counts, table)
@@ -229,7 +230,7 @@ class _Decision:
         timings = kinds.reading.milliseconds if kinds.reading else DecisionTimings()
         head = milliseconds_since(started) - timings.total
         return Assigned(
-            turn=action_space.next_turn_number(self._events),
+            turn=action_space.next_turn_number(self._state),
             agent=chosen.name,
             role=role,
             by="trinity",
@@ -254,14 +255,12 @@ class _Decision:
 
     def values(self, able: Sequence[Member]) -> dict[Kind, dict[str, float]]:
         """Return the value of asking each able agent next, for every kind."""
-        failed = [
-            member.name for member in action_space.members_so_far(self._events, self._members)
-        ]
+        failed = [member.name for member in action_space.members_so_far(self._state, self._members)]
         # an agent that may still act is worth asking though its usual run costs more than is left
         cheapest = min(self._costs[member.name] for member in able)
         limits = ListLimits(
             attempts=max(self._settings.turns - VERIFIER_TURNS, 1),
-            budget=max(budget_left(self._events), cheapest),
+            budget=max(budget_left(self._state), cheapest),
             dearest_run=max(self._costs.values()),
         )
         return {
@@ -286,14 +285,14 @@ class _Decision:
         """Return the weights of the kinds: as recorded, else even where they do not matter, else
         as the language model reads them, else as earlier requests had them.
         """
-        if (recorded := recorded_kinds(self._events)) is not None:
+        if (recorded := recorded_kinds(self._state.events)) is not None:
             return _Kinds(recorded, "read with this request", recorded=True)
         shares = kind_shares(self._known)
         if len(self.choices_by_kind(able, values)) == 1:
             return _Kinds(shares, "the same agent is next for every kind", recorded=False)
         if self._kind_reader is not None:
             try:
-                reading = await self._kind_reader.read(request_words(self._events))
+                reading = await self._kind_reader.read(request_words(self._state))
             except (CoordinatorUnavailable, MemoryError):
                 pass
             else:
@@ -316,9 +315,9 @@ class _Decision:
     def _role(self, able: Sequence[Member], kinds: _Kinds) -> Role:
         if not self._settings.roles:
             return "worker"
-        if action_space.verifier_due(self._events):
+        if action_space.verifier_due(self._state):
             return "verifier"
-        suggested = action_space.thinker_suggestion(self._events)
+        suggested = action_space.thinker_suggestion(self._state)
         if suggested is not None:
             return suggested
         return "thinker" if self._thinker_is_due(able, kinds) else "worker"
@@ -327,11 +326,9 @@ class _Decision:
         """Return whether every agent that may be the best has worked without success and another
         one can think.
         """
-        out = action_space.roles_out(self._events)
-        left = self._settings.turns - action_space.turns_taken(self._events)
-        worked = [
-            member.name for member in action_space.members_so_far(self._events, self._members)
-        ]
+        out = action_space.roles_out(self._state)
+        left = self._settings.turns - action_space.turns_taken(self._state)
+        worked = [member.name for member in action_space.members_so_far(self._state, self._members)]
         if "thinker" in out or "worker" in out or left < 3 or not worked:
             return False
         best = max(able, key=lambda member: self._rate(member, kinds))
@@ -348,12 +345,12 @@ class _Decision:
     ) -> dict[str, Exclusion]:
         """Return the able agents that may not take the role now, where others can."""
         if role == "verifier":
-            authors = authors_of(self._events)
+            authors = authors_of(self._state)
             barred = _unless_all(able, authors, "it wrote a part of what is to be verified")
-            newest = action_space.newest_worker(self._events)
+            newest = action_space.newest_worker(self._state)
             return barred or _unless_all(able, {newest or ""}, "it did the newest work")
         if role == "thinker":
-            newest = action_space.newest_worker(self._events)
+            newest = action_space.newest_worker(self._state)
             return _unless_all(able, {newest or ""}, "it has worked in vain: another agent thinks")
         return {}
 
@@ -395,7 +392,7 @@ class _Decision:
         less known.
         """
         best = max(candidates, key=lambda member: scores[member.name])
-        worked = action_space.members_so_far(self._events, self._members)
+        worked = action_space.members_so_far(self._state, self._members)
         fresh = [
             member
             for member in candidates
@@ -452,7 +449,7 @@ class _Decision:
 
     def _choose_verifier(self, candidates: Sequence[Member], kinds: _Kinds) -> Member:
         """Return the cheapest where tests pass, else the agent that is most often right."""
-        run = views.tests(self._events)
+        run = self._state.request.tests
         if run is not None and run.passes:
             return min(candidates, key=lambda member: self._costs[member.name])
         return max(candidates, key=lambda member: self._rate(member, kinds))
@@ -461,8 +458,8 @@ class _Decision:
         """Return a generator of this place in the log where decisions are drawn."""
         if not self._settings.sample:
             return None
-        request = len(views.requests(self._events))
-        turn = action_space.next_turn_number(self._events)
+        request = len(self._state.requests)
+        turn = action_space.next_turn_number(self._state)
         return random.Random(f"{self._settings.seed}/{request}/{turn}")
 
     # --- what people are told -------------------------------------------------------------------
@@ -518,13 +515,13 @@ class _Decision:
         return f"solves {rate:.0%} of {what}{basis}{cost}"
 
 
-def recorded_kinds(events: Sequence[Event]) -> dict[Kind, float] | None:
+def recorded_kinds(state: SessionState) -> dict[Kind, float] | None:
     """Return the kinds that were read for the newest request, None where none were."""
-    number = len(views.requests(events))
-    for event in reversed(events):
+    number = len(state.requests)
+    for event in reversed(state.events):
         if isinstance(event, KindRead) and not event.session and event.request == number:
             return _by_kind(event.kinds)
-    for event in reversed(views.request(events)):
+    for event in reversed(state.request.events):
         if isinstance(event, Assigned) and event.scores and event.scores.kinds:
             return _by_kind(event.scores.kinds)
     return None
@@ -535,11 +532,11 @@ def is_carried(value: float) -> bool:
     return value > NOT_CARRIED / 2
 
 
-def budget_left(events: Sequence[Event]) -> float:
+def budget_left(state: SessionState) -> float:
     """Return what the newest request's budgets left before this decision (USD), infinite without
     a budget.
     """
-    for event in reversed(views.request(events)):
+    for event in reversed(state.request.events):
         if isinstance(event, BudgetLeft):
             return event.dollars
     return math.inf
@@ -552,12 +549,11 @@ def kind_shares(known: OutcomesKnown) -> dict[Kind, float]:
     return {kind: (counts.get(kind, 0.0) + 1.0) / total for kind in KINDS}
 
 
-def request_words(events: Sequence[Event], shortest: int = 30) -> str:
+def request_words(state: SessionState, shortest: int = 30) -> str:
     """Return the user's words of the newest request, with those of the request before where they
     are fewer than about `shortest` tokens.
     """
-    asked = [request[0] for request in views.requests(events)]
-    words = [event.said for event in asked if event.type == "asked"]
+    words = [request.asked.said for request in state.requests if request.asked is not None]
     if not words:
         return ""
     if len(words) > 1 and len(words[-1]) < 4 * shortest:
@@ -565,9 +561,9 @@ def request_words(events: Sequence[Event], shortest: int = 30) -> str:
     return words[-1]
 
 
-def authors_of(events: Sequence[Event]) -> set[str]:
+def authors_of(state: SessionState) -> set[str]:
     """Return the agents that changed a file in the newest request."""
-    return {turn.assigned.agent for turn in views.turns(events) if turn.changes}
+    return {turn.assigned.agent for turn in state.request.turns if turn.changes}
 
 
 def expected_costs(members: Sequence[Member], counts: Sequence[OutcomeCount]) -> dict[str, float]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fugu_cli.coordinators.composed import ComposedHead, request_words
@@ -14,9 +13,10 @@ from fugu_cli.coordinators.kinds import BackboneKindReader
 from fugu_cli.coordinators.outcome_store import OutcomeStore, UnreadRequest
 from fugu_cli.coordinators.skills import KINDS
 from fugu_cli.errors import CoordinatorUnavailable, StorageError
-from fugu_cli.session import log, views
+from fugu_cli.session import log
 from fugu_cli.session.events import Asked, Event, KindRead
 from fugu_cli.session.log import Log
+from fugu_cli.session.state import SessionState
 
 MOST_UNREAD = 5
 """From so many requests of a repository on, the model is loaded for their kinds alone."""
@@ -55,7 +55,7 @@ class KindBacklog:
         for request in unread[:READ_AT_ONCE]:
             is_own = request.path == journal.path
             events = journal.events if is_own else _events_of(request)
-            words = _words(events, request.number)
+            words = _words(SessionState(events), request.number)
             if not words:
                 continue
             try:
@@ -74,9 +74,9 @@ def _events_of(request: UnreadRequest) -> list[Event]:
         return []
 
 
-def _words(events: Sequence[Event], number: int) -> str:
+def _words(state: SessionState, number: int) -> str:
     """Return the words of a request as its decision would have read them."""
-    begun = [index for index, event in enumerate(events) if isinstance(event, Asked)]
-    if len(begun) < number or len(views.requests(events)) < number:
+    begun = [index for index, event in enumerate(state.events) if isinstance(event, Asked)]
+    if len(begun) < number or len(state.requests) < number:
         return ""
-    return request_words(events[: begun[number - 1] + 1])
+    return request_words(SessionState(state.events[: begun[number - 1] + 1]))

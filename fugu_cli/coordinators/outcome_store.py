@@ -25,6 +25,7 @@ from fugu_cli.coordinators.outcomes import (
 from fugu_cli.errors import StorageError
 from fugu_cli.session import log, store, views
 from fugu_cli.session.events import Asked, KindRead, Member, OutcomesKnown, Recorded
+from fugu_cli.session.state import SessionState
 from fugu_cli.system import atomic_files
 
 CACHE = "outcomes.json"
@@ -228,7 +229,7 @@ def _read_entry(records: Sequence[Recorded], changed_ns: int, size: int) -> _Ses
         size=size,
         repo=opened.repo if opened else "",
         asked_at=tuple(record.at for record in records if isinstance(record.event, Asked)),
-        outcomes=session_outcomes(events),
+        outcomes=session_outcomes(SessionState(events)),
         kinds_of_others=tuple(
             event for event in events if isinstance(event, KindRead) and event.session
         ),

@@ -26,6 +26,7 @@ from fugu_cli.session.events import (
     OutcomesKnown,
     Replied,
 )
+from fugu_cli.session.state import SessionState
 
 CHECK_WEIGHT = 1.0
 VERDICT_WEIGHT = 0.5
@@ -74,29 +75,29 @@ class SessionOutcomes:
     """Of each request, counted from 1; of one whose kind nobody read none."""
 
 
-def session_outcomes(events: Sequence[Event]) -> SessionOutcomes:
+def session_outcomes(state: SessionState) -> SessionOutcomes:
     """Read a session's log."""
-    members = views.pool(events)
-    openings = tuple(event for event in events if isinstance(event, Opened))
+    members = state.pool
+    openings = tuple(event for event in state.events if isinstance(event, Opened))
     kinds_read = {
         event.request: dict(event.kinds)
-        for event in events
+        for event in state.events
         if isinstance(event, KindRead) and not event.session
     }
-    standing = views.undo_history(events).requests
+    standing = state.undo_history.requests
     attempts: list[Attempt] = []
     prices: list[TurnPrice] = []
     kinds_of_requests: dict[int, Mapping[str, float]] = {}
-    for number, request in enumerate(views.requests(events), start=1):
-        kinds = kinds_read.get(number) or _kinds_in(request)
+    for number, request in enumerate(state.requests, start=1):
+        kinds = kinds_read.get(number) or _kinds_in(request.events)
         kinds_of_requests[number] = kinds
-        facts = (*openings, *request)
-        taken_back = bool(views.changes(facts)) and number - 1 not in standing
+        taken_back = bool(request.changes) and number - 1 not in standing
+        facts = SessionState((*openings, *request.events))
         for attempt in _attempts(facts, kinds, taken_back=taken_back):
             member = members.get(attempt.agent)
             if member is not None and member.provider != SCRIPTED:
                 attempts.append(replace(attempt, model=member.model, request=number))
-        for turn in _prices(request, members, kinds):
+        for turn in _prices(request.events, members, kinds):
             member = members.get(turn.agent)
             if member is not None and member.provider != SCRIPTED:
                 prices.append(replace(turn, model=member.model, request=number))
@@ -186,21 +187,21 @@ def _kinds_in(request: Sequence[Event]) -> Mapping[str, float]:
 
 
 def _attempts(
-    facts: Sequence[Event], kinds: Mapping[str, float], *, taken_back: bool
+    state: SessionState, kinds: Mapping[str, float], *, taken_back: bool
 ) -> list[Attempt]:
     """Return the judged turns of one request. `facts` begin with the session's openings."""
     found: list[Attempt] = []
     failed: list[str] = []
     turns = [
         turn
-        for turn in views.turns(facts)
+        for turn in state.request.turns
         if turn.assigned.subtask is None and not turn.assigned.plan
     ]
     workers = [turn for turn in turns if turn.assigned.role == "worker"]
     for turn in workers:
         if turn.failed or turn.interrupted or not turn.replies:
             continue
-        judged = _judgement(facts, turn, turns)
+        judged = _judgement(state, turn, turns)
         if taken_back and turn is workers[-1]:
             judged = (False, CHECK_WEIGHT)
         if judged is None:
@@ -214,20 +215,20 @@ def _attempts(
 
 
 def _judgement(
-    facts: Sequence[Event], turn: views.Turn, turns: Sequence[views.Turn]
+    state: SessionState, turn: views.Turn, turns: Sequence[views.Turn]
 ) -> tuple[bool, float] | None:
     """Return whether the work of a turn was right and how much that counts, None where nothing
     judged it.
     """
     following = next((later for later in turns if later.number > turn.number), None)
-    seen = _until_next_reply(facts, following)
+    seen = _until_next_reply(state.events, following)
     if views.acceptance_blocker(seen):
         return False, CHECK_WEIGHT
     run = views.tests(seen)
     if turn.changes and ((run is not None and run.passes) or views.checks(seen)):
         return True, CHECK_WEIGHT
     if following is not None and following.assigned.role == "verifier" and following.replies:
-        said = views.verdict(facts, following)
+        said = state.request.verdict(following)
         if said is not None:
             return said == "ACCEPT", VERDICT_WEIGHT
     return None

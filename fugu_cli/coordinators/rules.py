@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from fugu_cli.coordinators import CoordinatorSettings, action_space
 from fugu_cli.coordinators.action_space import near_price, slot_level
-from fugu_cli.session import views
-from fugu_cli.session.events import ROLES, Assigned, Event, Finished, Member, Role
+from fugu_cli.session.events import ROLES, Assigned, Finished, Member, Role
+from fugu_cli.session.state import SessionState
 
 FAR_PRICE = 10
 """If the next agent costs this many times as much, the same one tries once more first."""
@@ -37,35 +37,33 @@ class Cascade:
         self._members = action_space.by_strength(members)
         self._settings = settings
 
-    async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
+    async def decide(self, state: SessionState) -> Assigned | Finished:
         """The next turn by the rule, or the end of the request."""
-        end = _stop(events, self._settings)
+        end = _stop(state, self._settings)
         if end is not None:
             return end
-        out = action_space.agents_out_for_turn(events, self._settings, self._members)
+        out = action_space.agents_out_for_turn(state, self._settings, self._members)
         able = [member for member in self._members if member.name not in out]
         if not able:
-            return action_space.finish_without_agents(events, out)
-        worker = action_space.newest_worker(events)
-        if worker is not None and action_space.verifier_due(events):
-            return self._verify(events, able, worker)
-        if action_space.thinker_due(events, self._settings, self._members):
-            worked = action_space.members_so_far(events, self._members)
+            return action_space.finish_without_agents(state, out)
+        worker = action_space.newest_worker(state)
+        if worker is not None and action_space.verifier_due(state):
+            return self._verify(state, able, worker)
+        if action_space.thinker_due(state, self._settings, self._members):
+            worked = action_space.members_so_far(state, self._members)
             thinker = _of_another_vendor(able[-1], able, worked[-1:])
-            return _assigned(events, thinker, "thinker", "cascade", action_space.THINKER_DUE)
-        return self._work(events, able)
+            return _assigned(state, thinker, "thinker", "cascade", action_space.THINKER_DUE)
+        return self._work(state, able)
 
-    def _work(self, events: Sequence[Event], able: list[Member]) -> Assigned:
-        worked = action_space.members_so_far(events, self._members)
-        member = self._next_up(events, able, worked)
-        if len(worked) == 1 and worked[0] in able and _tries_again(events, worked[0], member):
+    def _work(self, state: SessionState, able: list[Member]) -> Assigned:
+        worked = action_space.members_so_far(state, self._members)
+        member = self._next_up(state, able, worked)
+        if len(worked) == 1 and worked[0] in able and _tries_again(state, worked[0], member):
             why = f"{worked[0].name} tries again: {member.name} costs {FAR_PRICE} times as much"
-            return _assigned(events, worked[0], "worker", "cascade", why)
-        return _assigned(events, member, "worker", "cascade", _why_work(events, member, worked))
+            return _assigned(state, worked[0], "worker", "cascade", why)
+        return _assigned(state, member, "worker", "cascade", _why_work(state, member, worked))
 
-    def _next_up(
-        self, events: Sequence[Event], able: list[Member], worked: Sequence[Member]
-    ) -> Member:
+    def _next_up(self, state: SessionState, able: list[Member], worked: Sequence[Member]) -> Member:
         """The first Worker comes from the lowest slot there is; each one after a failure from above
         all that failed.
         """
@@ -76,22 +74,22 @@ class Cascade:
         level = max(map(slot_level, able)) if above is None else above
         slot = [member for member in able if slot_level(member) == level]
         fresh = [member for member in slot if member not in worked]
-        usual = action_space.choose_agent(fresh or slot, {}, events)
+        usual = action_space.choose_agent(fresh or slot, {}, state)
         assert usual is not None
         others = [member for member in able if member not in worked and slot_level(member) >= tried]
         return _of_another_vendor(usual, others, worked)
 
-    def _verify(self, events: Sequence[Event], able: list[Member], worker: str) -> Assigned:
+    def _verify(self, state: SessionState, able: list[Member], worker: str) -> Assigned:
         others = [member for member in able if member.name != worker] or able
         author = [member for member in self._members if member.name == worker]
-        run = views.tests(events)
+        run = state.request.tests
         passing = run is not None and run.passes
         usual, why = (others[0], "the tests pass") if passing else (others[-1], "no passing tests")
         member = _of_another_vendor(usual, others, author)
         which = f"the {'cheapest' if passing else 'strongest'} other agent"
         if member is not usual:
             which = "an agent of another vendor"
-        return _assigned(events, member, "verifier", "cascade", f"{why}: {which} verifies")
+        return _assigned(state, member, "verifier", "cascade", f"{why}: {which} verifies")
 
 
 def _of_another_vendor(usual: Member, others: Sequence[Member], worked: Sequence[Member]) -> Member:
@@ -112,20 +110,20 @@ def _of_another_vendor(usual: Member, others: Sequence[Member], worked: Sequence
     return min(fresh, key=distance, default=usual)
 
 
-def _tries_again(events: Sequence[Event], first: Member, following: Member) -> bool:
+def _tries_again(state: SessionState, first: Member, following: Member) -> bool:
     """A check judged the work of the only Worker so far, which came to its last word, and the next
     one is far dearer. One that is drawn several times a turn has tried again already."""
     if first.price is None or following.price is None or first.attempts > 1:
         return False
     low, high = action_space.blended_price(first.price), action_space.blended_price(following.price)
     ended = [
-        turn.concluded for turn in views.counted_turns(events) if turn.assigned.role == "worker"
+        turn.concluded for turn in state.request.counted_turns if turn.assigned.role == "worker"
     ]
     return (
         high > 0
         and high >= FAR_PRICE * low
         and ended[-1:] == [True]
-        and bool(views.acceptance_blocker(events))
+        and bool(state.request.acceptance_blocker)
     )
 
 
@@ -137,20 +135,20 @@ class Single:
         self._members = members
         self._settings = settings
 
-    async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
+    async def decide(self, state: SessionState) -> Assigned | Finished:
         """Work until the tests pass, then verify; again while the verdict is REVISE."""
-        end = _stop(events, self._settings)
+        end = _stop(state, self._settings)
         if end is not None:
             return end
-        out = action_space.agents_out(events, self._settings.opt_out)
+        out = action_space.agents_out(state, self._settings.opt_out)
         if self._name in out:
-            return action_space.finish_without_agents(events, {self._name: out[self._name]})
+            return action_space.finish_without_agents(state, {self._name: out[self._name]})
         member = next(member for member in self._members if member.name == self._name)
-        role: Role = "verifier" if action_space.verifier_due(events) else "worker"
-        gave_up = action_space.agents_that_gave_up(events)
+        role: Role = "verifier" if action_space.verifier_due(state) else "worker"
+        gave_up = action_space.agents_that_gave_up(state)
         if role == "worker" and self._name in gave_up:
-            return action_space.finish_without_agents(events, gave_up)
-        return _assigned(events, member, role, "single", f"pinned to {self._name}")
+            return action_space.finish_without_agents(state, gave_up)
+        return _assigned(state, member, role, "single", f"pinned to {self._name}")
 
 
 class Random:
@@ -162,40 +160,38 @@ class Random:
         self._members = members
         self._settings = settings
 
-    async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
+    async def decide(self, state: SessionState) -> Assigned | Finished:
         """A uniform draw; a Thinker's suggestion replaces the drawn role."""
-        end = _stop(events, self._settings)
+        end = _stop(state, self._settings)
         if end is not None:
             return end
-        out = action_space.agents_out_for_turn(events, self._settings, self._members)
+        out = action_space.agents_out_for_turn(state, self._settings, self._members)
         able = [member for member in self._members if member.name not in out]
         if not able:
-            return action_space.finish_without_agents(events, out)
-        number = len(views.requests(events)), action_space.next_turn_number(events)
+            return action_space.finish_without_agents(state, out)
+        number = len(state.requests), action_space.next_turn_number(state)
         draw = random.Random(f"{self._settings.seed}/{number[0]}/{number[1]}")
         member = draw.choice(able)
-        roles = action_space.roles_out_for_turn(events, self._settings, self._members)
+        roles = action_space.roles_out_for_turn(state, self._settings, self._members)
         role = draw.choice([role for role in ROLES if role not in roles])
-        suggested = action_space.thinker_suggestion(events)
+        suggested = action_space.thinker_suggestion(state)
         assigned = _assigned(
-            events, member, suggested or role, "random", f"drawn with seed {self._settings.seed}"
+            state, member, suggested or role, "random", f"drawn with seed {self._settings.seed}"
         )
         return assigned.model_copy(
             update={"override": role if suggested and suggested != role else None}
         )
 
 
-def _stop(events: Sequence[Event], settings: CoordinatorSettings) -> Finished | None:
+def _stop(state: SessionState, settings: CoordinatorSettings) -> Finished | None:
     return action_space.request_end(
-        events, turns=settings.turns, verify_answers=settings.verify_answers
+        state, turns=settings.turns, verify_answers=settings.verify_answers
     )
 
 
-def _assigned(
-    events: Sequence[Event], member: Member, role: Role, by: str, reason: str
-) -> Assigned:
+def _assigned(state: SessionState, member: Member, role: Role, by: str, reason: str) -> Assigned:
     return Assigned(
-        turn=action_space.next_turn_number(events),
+        turn=action_space.next_turn_number(state),
         agent=member.name,
         role=role,
         by=by,
@@ -203,15 +199,15 @@ def _assigned(
     )
 
 
-def _why_work(events: Sequence[Event], member: Member, worked: Sequence[Member]) -> str:
-    if not views.counted_turns(events):
+def _why_work(state: SessionState, member: Member, worked: Sequence[Member]) -> str:
+    if not state.request.counted_turns:
         return f"{member.slot} first"
     changed = bool(worked) and action_space.vendor_key(member) not in map(
         action_space.vendor_key, worked
     )
-    gave_up = worked and worked[-1].name in action_space.agents_that_gave_up(events)
+    gave_up = worked and worked[-1].name in action_space.agents_that_gave_up(state)
     unfinished = f"{worked[-1].name} gave up" if gave_up else "not accepted yet"
-    why = views.acceptance_blocker(events) or unfinished
+    why = state.request.acceptance_blocker or unfinished
     return (
         f"{why}: {member.slot}{' of another vendor' if changed and member.vendor else ''} works "
         f"on it"

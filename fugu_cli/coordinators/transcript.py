@@ -19,6 +19,8 @@ from typing import Literal, Protocol
 from fugu_cli.errors import CoordinatorUnavailable
 from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Event
+from fugu_cli.session.request_state import RequestState
+from fugu_cli.session.state import SessionState
 from fugu_cli.system.bounded_json import parse_json
 
 TARGET_LIMIT = 60
@@ -146,7 +148,7 @@ class TranscriptReader(Protocol):
 def transcript_text(
     reader: TranscriptReader,
     layout: TranscriptLayout,
-    events: Sequence[Event],
+    state: SessionState,
     labels: Mapping[str, str],
 ) -> str:
     """Return the events as `reader` reads them, cut to the layout's budget, in its format.
@@ -154,13 +156,13 @@ def transcript_text(
     `labels` names the agents as the checkpoint was trained to read them; an agent without one keeps
     its own name.
     """
-    lines = transcript_messages(events, labels, workers_only=layout.workers_only)
+    lines = transcript_messages(state, labels, workers_only=layout.workers_only)
     lines = fit_budget(lines, layout.budget, reader.count)
     return render_raw(lines) if layout.format == "raw" else render_chat(reader.template, lines)
 
 
 def transcript_messages(
-    events: Sequence[Event], labels: Mapping[str, str], *, workers_only: bool = False
+    session: SessionState, labels: Mapping[str, str], *, workers_only: bool = False
 ) -> tuple[TranscriptMessage, ...]:
     """Every request and every closed turn of the session, oldest first.
 
@@ -168,13 +170,14 @@ def transcript_messages(
     own name. `workers_only` leaves out all replies but the Workers' (the authors' code).
     """
     found: list[TranscriptMessage] = []
-    all_requests = views.requests(events)
-    for index, facts in enumerate(all_requests):
+    all_requests = session.requests
+    for index, request in enumerate(all_requests):
         kept = index in (0, len(all_requests) - 1)
-        found.append(TranscriptMessage("user", _asked(facts[0]), kept=kept))
-        found += [TranscriptMessage("system", state) for state in _baseline(facts)]
-        shown = [t for t in views.turns(facts) if not workers_only or t.assigned.role == "worker"]
-        found += [TranscriptMessage("assistant", _turn(facts, turn, labels)) for turn in shown]
+        found.append(TranscriptMessage("user", _asked(request.events[0]), kept=kept))
+        found += [TranscriptMessage("system", state) for state in _baseline(request)]
+        for turn in request.turns:
+            if not workers_only or turn.assigned.role == "worker":
+                found.append(TranscriptMessage("assistant", _turn(turn, labels)))
     return tuple(found)
 
 
@@ -252,12 +255,12 @@ def _asked(fact: Event) -> str:
     return fact.text.strip() + (f"\n[attached: {', '.join(named)}]" if named else "")
 
 
-def _baseline(facts: Sequence[Event]) -> list[str]:
-    runs = [run for run in views.baseline(facts) if run.permitted.call.tool == views.RUN_TESTS]
+def _baseline(request: RequestState) -> list[str]:
+    runs = [run for run in request.baseline if run.permitted.call.tool == views.RUN_TESTS]
     return [tests_state(runs[-1])] if runs else []
 
 
-def _turn(facts: Sequence[Event], turn: views.Turn, labels: Mapping[str, str]) -> str:
+def _turn(turn: views.Turn, labels: Mapping[str, str]) -> str:
     label = labels.get(turn.assigned.agent, turn.assigned.agent)
     said = turn.text.strip()
     if turn.failed is not None:

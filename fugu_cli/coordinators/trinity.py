@@ -35,18 +35,17 @@ from fugu_cli.coordinators import (
     transcript,
 )
 from fugu_cli.errors import CoordinatorUnavailable, InfrastructureError
-from fugu_cli.session import views
 from fugu_cli.session.events import (
     ROLES,
     Assigned,
     DecisionTimings,
-    Event,
     Exclusion,
     Finished,
     Member,
     Role,
     Scores,
 )
+from fugu_cli.session.state import SessionState
 
 if TYPE_CHECKING:
     from fugu_cli.coordinators.backbone import Backbone
@@ -116,14 +115,14 @@ def agent_labels(meta: CheckpointMeta, members: Sequence[Member]) -> Mapping[str
 
 def transcript_of(
     meta: CheckpointMeta,
-    events: Sequence[Event],
+    state: SessionState,
     members: Sequence[Member],
     reader: TranscriptReader,
 ) -> str:
     """Return what a checkpoint reads of `events`. Agents that have left the pool are named too."""
-    known = {**views.pool(events), **{member.name: member for member in members}}
+    known = {**state.pool, **{member.name: member for member in members}}
     return transcript.transcript_text(
-        reader, meta, events, agent_labels(meta, tuple(known.values()))
+        reader, meta, state, agent_labels(meta, tuple(known.values()))
     )
 
 
@@ -155,7 +154,7 @@ class HeadReader:
 
     async def read(
         self,
-        events: Sequence[Event],
+        state: SessionState,
         members: Sequence[Member],
         settled: Callable[[Sequence[float]], bool],
     ) -> ReadTranscript:
@@ -163,12 +162,12 @@ class HeadReader:
         decide.
         """
         parts = await asyncio.shield(asyncio.wrap_future(self.warm()))
-        return await asyncio.to_thread(_read, parts, events, members, settled)
+        return await asyncio.to_thread(_read, parts, state, members, settled)
 
 
 def _read(
     parts: tuple[Checkpoint, Backbone],
-    events: Sequence[Event],
+    state: SessionState,
     members: Sequence[Member],
     settled: Callable[[Sequence[float]], bool],
 ) -> ReadTranscript:
@@ -176,7 +175,7 @@ def _read(
     one that is not settled is read again at once. Blocking."""
     started = time.perf_counter()
     checkpoint, backbone = parts
-    text = transcript_of(checkpoint.meta, events, members, backbone)
+    text = transcript_of(checkpoint.meta, state, members, backbone)
     written = time.perf_counter()
     tokens = backbone.tokens(text)
     tokenised = time.perf_counter()
@@ -202,17 +201,17 @@ class Fallback:
         self._rule = rule
         self._failed: CoordinatorUnavailable | None = None
 
-    async def decide(self, events: Sequence[Event]) -> Decision:
+    async def decide(self, state: SessionState) -> Decision:
         """The learned decision, or the rule's."""
         if self._failed is None:
             try:
-                return await self._learned().decide(events)
+                return await self._learned().decide(state)
             except CoordinatorUnavailable as error:
                 self._failed = error
             except MemoryError as error:
                 why = f"out of memory: {error}".rstrip(": ")
                 self._failed = CoordinatorUnavailable(why, hint="close other programs")
-        return self._marked(await self._rule.decide(events), self._failed)
+        return self._marked(await self._rule.decide(state), self._failed)
 
     def _marked(self, decision: Decision, why: CoordinatorUnavailable) -> Decision:
         if not isinstance(decision, Assigned):
@@ -258,25 +257,25 @@ class Trinity:
         self._members = tuple(members)
         self._settings = replace(settings, roles=settings.roles and reader.meta.roles)
 
-    async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
+    async def decide(self, state: SessionState) -> Assigned | Finished:
         """The next turn, or the end of the request. Raises CoordinatorUnavailable when memory runs
         out.
         """
         end = action_space.request_end(
-            events, turns=self._settings.turns, verify_answers=self._settings.verify_answers
+            state, turns=self._settings.turns, verify_answers=self._settings.verify_answers
         )
         if end is not None:
             return end
-        if not self._settings.roles and (end := product_end(events)) is not None:
+        if not self._settings.roles and (end := product_end(state)) is not None:
             return end
-        out = action_space.agents_out_of_turn(events, self._settings, self._members)
+        out = action_space.agents_out_of_turn(state, self._settings, self._members)
         if self._meta.kind == "slots":
-            seats = action_space.agents_by_slot(self._meta.rows, self._members, out, events)
+            seats = action_space.agents_by_slot(self._meta.rows, self._members, out, state)
         else:
             seats = action_space.agents_by_name(self._meta.rows, self._members, out)
-        if not self._settings.roles and (holder := self._holder(events, out)):
+        if not self._settings.roles and (holder := self._holder(state, out)):
             return Assigned(
-                turn=action_space.next_turn_number(events),
+                turn=action_space.next_turn_number(state),
                 agent=holder,
                 role="worker",
                 by="trinity",
@@ -288,25 +287,25 @@ class Trinity:
                 for name, why in out.items()
                 if self._meta.kind == "slots" or name in self._meta.rows
             }
-            return action_space.finish_without_agents(events, rows)
-        return self._assign(events, await self._read(events, seats), seats)
+            return action_space.finish_without_agents(state, rows)
+        return self._assign(state, await self._read(state, seats), seats)
 
-    def _holder(self, events: Sequence[Event], out: Mapping[str, Exclusion]) -> str:
+    def _holder(self, state: SessionState, out: Mapping[str, Exclusion]) -> str:
         """Return the agent that was chosen for this request and can go on, "" if one must be
         chosen.
         """
-        turns = views.turns(events)
+        turns = state.request.turns
         name = turns[-1].assigned.agent if turns and not turns[-1].assigned.plan else ""
         return (
             name if name not in out and any(member.name == name for member in self._members) else ""
         )
 
     async def _read(
-        self, events: Sequence[Event], seats: Sequence[action_space.RowAgent]
+        self, state: SessionState, seats: Sequence[action_space.RowAgent]
     ) -> ReadTranscript:
         try:
             return await self._reader.read(
-                events, self._members, lambda scores: self._settled(events, seats, scores)
+                state, self._members, lambda scores: self._settled(state, seats, scores)
             )
         except MemoryError as error:
             raise CoordinatorUnavailable(
@@ -316,7 +315,7 @@ class Trinity:
 
     def _settled(
         self,
-        events: Sequence[Event],
+        state: SessionState,
         seats: Sequence[action_space.RowAgent],
         scores: Sequence[float],
     ) -> bool:
@@ -324,7 +323,7 @@ class Trinity:
         that a training repeats exactly, however large the logits of its candidates are."""
         rows, roles = scores[: len(seats)], self._role_logits(scores)
         empty = {index for index, seat in enumerate(seats) if seat.member is None}
-        out = {ROLES.index(role) for role in self._roles_out(events, roles)}
+        out = {ROLES.index(role) for role in self._roles_out(state, roles)}
         ahead = min(margin(rows, empty), margin(roles, out), margin(roles))
         return ahead >= LOGIT_NOISE and not self._settings.sample
 
@@ -333,21 +332,21 @@ class Trinity:
         return scores[len(self._meta.rows) :] if self._settings.roles else ()
 
     def _assign(
-        self, events: Sequence[Event], read: ReadTranscript, seats: Sequence[action_space.RowAgent]
+        self, state: SessionState, read: ReadTranscript, seats: Sequence[action_space.RowAgent]
     ) -> Assigned:
         started = time.perf_counter()
         scores, role_scores = read.logits[: len(seats)], self._role_logits(read.logits)
         empty = {index for index, seat in enumerate(seats) if seat.member is None}
         chances = probabilities(scores, empty, self._settings.temperature)
-        draw = self._draw(events)
+        draw = self._draw(state)
         seat = seats[pick_row(chances, draw)]
         assert seat.member is not None
-        role, by_head, role_chances = self._role(events, role_scores, draw)
+        role, by_head, role_chances = self._role(state, role_scores, draw)
         now = DecisionTimings(
             **{**read.milliseconds.model_dump(), "head": milliseconds_since(started)}
         )
         return Assigned(
-            turn=action_space.next_turn_number(events),
+            turn=action_space.next_turn_number(state),
             agent=seat.member.name,
             role=role,
             by="trinity",
@@ -360,7 +359,7 @@ class Trinity:
                 row_probabilities=rounded_for_log(chances),
                 role_logits=rounded_for_log(role_scores),
                 role_probabilities=role_chances,
-                masked=self._masked(events, seats, role_scores),
+                masked=self._masked(state, seats, role_scores),
                 read=read.text,
                 tokens=read.tokens,
                 cached_tokens=read.cached,
@@ -371,45 +370,45 @@ class Trinity:
         )
 
     def _role(
-        self, events: Sequence[Event], scores: Sequence[float], draw: random.Random | None
+        self, state: SessionState, scores: Sequence[float], draw: random.Random | None
     ) -> tuple[Role, Role, tuple[float, ...]]:
         """The role taken, the role the head chose, and the probabilities. Without roles: a
         Worker.
         """
         if not self._settings.roles:
             return "worker", "worker", ()
-        out = self._roles_out(events, scores)
+        out = self._roles_out(state, scores)
         chances = probabilities(
             scores, {ROLES.index(role) for role in out}, self._settings.temperature
         )
         by_head = ROLES[pick_row(chances, draw)]
-        return action_space.thinker_suggestion(events) or by_head, by_head, rounded_for_log(chances)
+        return action_space.thinker_suggestion(state) or by_head, by_head, rounded_for_log(chances)
 
-    def _roles_out(self, events: Sequence[Event], scores: Sequence[float]) -> dict[Role, str]:
+    def _roles_out(self, state: SessionState, scores: Sequence[float]) -> dict[Role, str]:
         """Roles that cannot be chosen now, with the reason. Where the head is for a Verifier and
         none may act, no Thinker does either unless one is due: how it orders the two roles that it
         is against means nothing, and only a Worker's turn brings the Verifier nearer. `scores`: of
         the roles; none without roles."""
-        out = action_space.roles_out(events) if scores else {}
+        out = action_space.roles_out(state) if scores else {}
         if scores and out.keys() == {"verifier"} and ROLES[pick_row(scores, None)] == "verifier":
             return {**out, "thinker": "the head is for a Verifier, and a Worker comes before it"}
         return out
 
     def _masked(
         self,
-        events: Sequence[Event],
+        state: SessionState,
         seats: Sequence[action_space.RowAgent],
         scores: Sequence[float],
     ) -> tuple[tuple[str, str], ...]:
         rows = [(seat.row, seat.why) for seat in seats if seat.member is None]
-        return (*rows, *self._roles_out(events, scores).items())
+        return (*rows, *self._roles_out(state, scores).items())
 
-    def _draw(self, events: Sequence[Event]) -> random.Random | None:
+    def _draw(self, state: SessionState) -> random.Random | None:
         """A generator of this very place in the log, so that a replay draws the same."""
         if not self._settings.sample:
             return None
         return random.Random(
-            f"{self._settings.seed}/{len(views.requests(events))}/{action_space.next_turn_number(events)}"
+            f"{self._settings.seed}/{len(state.requests)}/{action_space.next_turn_number(state)}"
         )
 
 
@@ -509,18 +508,18 @@ def backbone_folder(backbone: str | None, cache: Path) -> Path:
         raise CoordinatorUnavailable(str(error), hint=error.hint) from error
 
 
-def product_end(events: Sequence[Event]) -> Finished | None:
+def product_end(state: SessionState) -> Finished | None:
     """Without roles nobody verifies: a Worker's answer ends the request unless something speaks
     against it.
     """
-    turns = views.turns(events)
+    turns = state.request.turns
     if not turns or turns[-1].failed or turns[-1].interrupted or not turns[-1].replies:
         return None
     if not (turns[-1].concluded or turns[-1].changes) or turns[-1].unable is not None:
         return None
     return (
         None
-        if views.acceptance_blocker(events)
+        if state.request.acceptance_blocker
         else Finished(reason="answered", message="answered by one agent")
     )
 

@@ -26,6 +26,7 @@ from fugu_cli.session.events import (
 from fugu_cli.session.live_events import Live, Retried, Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Limit
+from fugu_cli.session.state import SessionState
 
 if TYPE_CHECKING:
     from fugu_cli.engine.environment import Team
@@ -63,9 +64,9 @@ def retry_agent(team: Team, name: str) -> None:
 
 def readmit(log: Log, team: Team, name: str) -> None:
     """Take back that `name` failed in the request under way, where it is available now."""
-    if views.asked(log.events) is None or views.finished(log.events) is not None:
+    if log.state.request.asked is None or log.state.request.finished is not None:
         return
-    excluded = views.failed_agents(log.events)
+    excluded = log.state.request.failed_agents
     available = team.breaker is None or team.breaker.seconds(name) == 0
     if available and name in excluded and excluded[name].kind not in ("", views.BUDGET):
         del excluded[name]
@@ -76,7 +77,7 @@ async def decide(
     log: Log,
     team: Team,
     over_budget: Mapping[str, str],
-    read: Callable[[Sequence[Event]], Sequence[Event]] = lambda events: events,
+    read: Callable[[SessionState], SessionState] = lambda state: state,
 ) -> Decision:
     """Return the coordinator's decision among the agents that can act.
 
@@ -88,7 +89,7 @@ async def decide(
     next_try = None
     while True:
         record_exclusions(log, breaker, over_budget, next_try)
-        decision = await team.coordinator.decide(read(log.events))
+        decision = await team.coordinator.decide(read(log.state))
         if breaker is None or not _ends_for_want_of_agents(log, team, decision):
             return decision
         next_try = _next_try(log, team, breaker, over_budget, seconds_left)
@@ -104,7 +105,7 @@ async def decide(
 def _ends_for_want_of_agents(log: Log, team: Team, decision: Decision) -> bool:
     if not isinstance(decision, Finished) or decision.reason not in {"failed", "budget"}:
         return False
-    return not team.members.keys() - team.never - views.failed_agents(log.events).keys()
+    return not team.members.keys() - team.never - log.state.request.failed_agents.keys()
 
 
 def _next_try(
@@ -119,8 +120,8 @@ def _next_try(
     First comes one that was not tried in it, then one that is back soon enough, and then one whose
     server asked for a longer pause than may be waited for.
     """
-    excluded = views.failed_agents(log.events)
-    failures = views.failed_turns(log.events)
+    excluded = log.state.request.failed_agents
+    failures = log.state.request.failed_turns
     able = [
         name
         for name in team.members
@@ -129,9 +130,9 @@ def _next_try(
         and excluded[name].kind in COOLDOWN_SECONDS
         and failures[name] < FAILED_TURNS_AFTER_WAITING
     ]
-    failed_lately = views.failed_since_reply(log.events)
+    failed_lately = log.state.request.failed_since_reply
     untried = [name for name in able if name not in failed_lately]
-    may_probe = not views.probed_since_reply(log.events)
+    may_probe = not log.state.request.probed_since_reply
     if may_probe:
         unasked = [name for name in untried if not breaker.server_named(name)]
         if (name := breaker.tried_longest_ago(unasked)) is not None:
@@ -164,9 +165,9 @@ def record_exclusions(
     go on for minutes. One that no budget carries stays out, as what is left of a budget only
     shrinks.
     """
-    excluded = views.failed_agents(log.events)
-    failed_lately = views.failed_since_reply(log.events)
-    failures = views.failed_turns(log.events)
+    excluded = log.state.request.failed_agents
+    failed_lately = log.state.request.failed_since_reply
+    failures = log.state.request.failed_turns
     unreachable = {why.unreachable for name, why in excluded.items() if name in failed_lately}
 
     def may_act_again(name: str, why: Exclusion) -> bool:
@@ -198,7 +199,7 @@ def record_budget(log: Log, limit: Limit) -> None:
     if remaining is None:
         return
     left = BudgetLeft(dollars=round(max(remaining[0], 0.0), 6))
-    recorded = [event for event in views.request(log.events) if isinstance(event, BudgetLeft)]
+    recorded = [event for event in log.state.request.events if isinstance(event, BudgetLeft)]
     if recorded[-1:] != [left]:
         log.append(left)
 
@@ -218,23 +219,23 @@ class CallPauses:
         self._others = others
         self._waited = 0.0
 
-    def check(self, pause: Pause, events: Sequence[Event]) -> None:
+    def check(self, pause: Pause, state: SessionState) -> None:
         """Raises the failure behind the pause where the call is not to wait."""
         if pause.error is None:
             return
         if self._waited + pause.seconds > SHORT_WAIT:
-            sooner = self._soonest(events) < pause.seconds
+            sooner = self._soonest(state) < pause.seconds
             if sooner or pause.seconds > self._team.wait_limit.most:
                 raise pause.error
         self._waited += pause.seconds
 
-    def _soonest(self, events: Sequence[Event]) -> float:
+    def _soonest(self, state: SessionState) -> float:
         """Seconds until another agent may act; infinite where none may."""
         team = self._team
         if self._others == "none":
             return math.inf
         out = action_space.agents_out(
-            events, {*team.never, self._name}, tuple(team.members.values())
+            state, {*team.never, self._name}, tuple(team.members.values())
         )
         breaker = team.breaker
         if breaker is None:

@@ -31,6 +31,7 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
+from fugu_cli.session.state import SessionState
 from fugu_cli.tools.result import cut_between_marks
 
 FULL_SHARE = 0.9
@@ -62,29 +63,27 @@ class Summarizer:
     check: Callable[[Prompt, float], None] = lambda prompt, lost: None
 
 
-def is_due(events: Sequence[Event], prompt: Prompt, member: Member) -> bool:
+def is_due(state: SessionState, prompt: Prompt, member: Member) -> bool:
     """The prompt is too long for the agent and something can be left out of it.
 
     A workflow's steps are not looked at: they read nobody's history.
     """
     room = min(prompt.max_tokens, member.context // 4)
-    return prompt_tokens(prompt) + room > FULL_SHARE * member.context and is_possible(
-        events, member
-    )
+    return prompt_tokens(prompt) + room > FULL_SHARE * member.context and is_possible(state, member)
 
 
-def is_possible(events: Sequence[Event], member: Member) -> bool:
+def is_possible(state: SessionState, member: Member) -> bool:
     """Return whether the newest turn's prompt can be shortened, and there is something to leave
     out.
     """
-    turn = views.turns(events)[-1].assigned
+    turn = state.request.turns[-1].assigned
     if turn.plan or turn.sees != "all":
         return False
-    return boundary(events, member) is not None
+    return boundary(state, member) is not None
 
 
 def with_shown_limit(
-    events: Sequence[Event], prompt: Prompt, member: Member, error: AgentError
+    state: SessionState, prompt: Prompt, member: Member, error: AgentError
 ) -> Member | None:
     """The agent as its server has shown it, where it found the prompt too long and something can be
     left out of it: it reads less than was said, or the guess was too low. None where it failed for
@@ -92,7 +91,7 @@ def with_shown_limit(
     if not error.too_long or error.usage not in (None, Usage()):
         return None
     less = member.model_copy(update={"context": min(member.context, prompt_tokens(prompt))})
-    return less if is_possible(events, less) else None
+    return less if is_possible(state, less) else None
 
 
 def is_thrashing(events: Sequence[Event], turn: views.Turn) -> bool:
@@ -118,32 +117,33 @@ def prompt_tokens(prompt: Prompt) -> int:
     return int((views.byte_size(prompt.system) + said + offered) / views.BYTES) + shown
 
 
-def boundary(events: Sequence[Event], member: Member) -> int | None:
+def boundary(state: SessionState, member: Member) -> int | None:
     """The newest line that a summary would stand for in the middle of a request; None when nothing
     is gained.
 
     The earliest place after which all that is kept takes little of the agent's context; always
     before a reply, so that every call that is kept has its result.
     """
-    newest = views.newest_compaction(events)
+    newest = state.newest_compaction
     first = newest.upto + 1 if newest else 0
-    starts = [i for i in range(first, len(events)) if isinstance(events[i], Asked)]
+    starts = [i for i in range(first, len(state.events)) if isinstance(state.events[i], Asked)]
     begin = starts[-1] if starts else first
     places = [
         i
-        for i in range(max(begin, first + 1), len(events))
-        if isinstance(events[i], Asked | Replied)
+        for i in range(max(begin, first + 1), len(state.events))
+        if isinstance(state.events[i], Asked | Replied)
     ]
-    whole = [place for place in places if _parts_nothing(events, begin, place)]
-    room, inside = KEPT_SHARE * member.context * views.BYTES, views.lines_of_subtasks(events)
+    whole = [place for place in places if _parts_nothing(state.events, begin, place)]
+    room, inside = KEPT_SHARE * member.context * views.BYTES, state.lines_of_subtasks
     sizes = [
-        0 if place in inside else views.prompt_bytes(event) for place, event in enumerate(events)
+        0 if place in inside else views.prompt_bytes(event)
+        for place, event in enumerate(state.events)
     ]
     fits = next(
         (place for place in whole if sum(sizes[place:]) <= room), whole[-1] if whole else None
     )
     if fits is None or not any(
-        isinstance(event, Replied | ToolRan) for event in events[first:fits]
+        isinstance(event, Replied | ToolRan) for event in state.events[first:fits]
     ):
         return None
     return fits - 1

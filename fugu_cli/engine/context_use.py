@@ -7,7 +7,6 @@ counted for its newest call in this session; without a call they are a guess.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fugu_cli.coordinators import action_space
@@ -18,6 +17,7 @@ from fugu_cli.safety.policy.rule_matching import MCP, READING
 from fugu_cli.session import views
 from fugu_cli.session.costs import usd
 from fugu_cli.session.events import Asked, Assigned, Event, Member, Replied
+from fugu_cli.session.state import SessionState
 
 PARTS = (
     "system prompt",
@@ -51,24 +51,24 @@ class ContextUse:
 
 
 def context_use(
-    events: Sequence[Event], team: Team, environment: Environment, only: str = ""
+    state: SessionState, team: Team, environment: Environment, only: str = ""
 ) -> tuple[ContextUse, ...]:
     """Each agent's, in the pool's order; `only` one's where it is named."""
     members = [member for member in team.members.values() if only in ("", member.name)]
-    return tuple(_use(events, member, team, environment) for member in members)
+    return tuple(_use(state, member, team, environment) for member in members)
 
 
-def _use(
-    events: Sequence[Event], member: Member, team: Team, environment: Environment
-) -> ContextUse:
-    sizes = _sizes(_next_prompt(events, member, team, environment), environment)
+def _use(state: SessionState, member: Member, team: Team, environment: Environment) -> ContextUse:
+    sizes = _sizes(_next_prompt(state, member, team, environment), environment)
     rate, cached = 1 / views.BYTES, 0
-    inside = views.lines_of_subtasks(events)  # their prompts are others
-    places = (at for at in range(len(events) - 1, -1, -1) if at not in inside)
-    place = next((at for at in places if _answered(events[at], member)), None)
-    newest = None if place is None else events[place]
+    inside = state.lines_of_subtasks  # their prompts are others
+    places = (at for at in range(len(state.events) - 1, -1, -1) if at not in inside)
+    place = next((at for at in places if _answered(state.events[at], member)), None)
+    newest = None if place is None else state.events[place]
     if place is not None and isinstance(newest, Replied):
-        before = _sizes(_prompt(events[:place], member, team, environment), environment)
+        before = _sizes(
+            _prompt(SessionState(state.events[:place]), member, team, environment), environment
+        )
         text = sum(before.values()) - before["pictures"]
         rate = (
             max(newest.usage.input - before["pictures"] / views.BYTES, 0) / text if text else rate
@@ -92,27 +92,28 @@ def _answered(event: Event, member: Member) -> bool:
 
 
 def _next_prompt(
-    events: Sequence[Event], member: Member, team: Team, environment: Environment
+    state: SessionState, member: Member, team: Team, environment: Environment
 ) -> Prompt:
     """As if the user asked something now, and this agent worked on it."""
     asked = (
         ()
-        if views.asked(events) is not None and views.finished(events) is None
+        if state.request.asked is not None and state.request.finished is None
         else (Asked(text=""),)
     )
-    now = (*events, *asked)
+    now = (*state.events, *asked)
     turn = Assigned(
-        turn=action_space.next_turn_number(now), agent=member.name, role="worker", by="user"
+        turn=action_space.next_turn_number(SessionState(now)),
+        agent=member.name,
+        role="worker",
+        by="user",
     )
-    return _prompt((*now, turn), member, team, environment)
+    return _prompt(SessionState((*now, turn)), member, team, environment)
 
 
-def _prompt(
-    events: Sequence[Event], member: Member, team: Team, environment: Environment
-) -> Prompt:
+def _prompt(state: SessionState, member: Member, team: Team, environment: Environment) -> Prompt:
     way = harness.chosen(team, member.name)
     return way.prompt(
-        events, member, way.tools(events, member, environment), environment.instructions
+        state, member, way.tools(state, member, environment), environment.instructions
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fugu_cli.coordinators import Coordinator, Decision
 from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Assigned, Event, Finished, Member, Planned
+from fugu_cli.session.state import SessionState
 
 BuildCoordinator = Callable[[tuple[Member, ...]], Coordinator]
 """The other coordinator for a pool."""
@@ -113,5 +114,7 @@ async def replay_decisions(
         members = pool if pool is not None else opened.pool if opened else ()
         if members not in built:
             built[members] = build(members)
-        compared.append(ReplayedDecision(place, await built[members].decide(before), members))
+        compared.append(
+            ReplayedDecision(place, await built[members].decide(SessionState(before)), members)
+        )
     return compared

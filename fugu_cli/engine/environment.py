@@ -20,6 +20,7 @@ from fugu_cli.session import views
 from fugu_cli.session.events import Event, Member, ToolRan
 from fugu_cli.session.recognized_tests import tests_among
 from fugu_cli.session.spending import Limit
+from fugu_cli.session.state import SessionState
 from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.toolbox import AnyTool, Toolbox
 from fugu_cli.tools.workspace import Workspace
@@ -83,35 +84,35 @@ class TestRules(Value):
 
 
 def due_run(
-    events: Sequence[Event], turn: views.Turn | None, rules: TestRules, *, verifying: bool = False
+    state: SessionState, turn: views.Turn | None, rules: TestRules, *, verifying: bool = False
 ) -> Call | None:
     """The next run that the work as it is needs: the suite, the failing tests as they stood before,
     a check. None where everything is known. `verifying`: a Verifier is about to read it."""
-    request = views.asked(events)
+    request = state.request.asked
     if request is None:
         return None
-    if _suite_due(events, rules, verifying=verifying):
-        return Call(id=_id(events, turn), tool=views.RUN_TESTS)
+    if _suite_due(state, rules, verifying=verifying):
+        return Call(id=_id(state.events, turn), tool=views.RUN_TESTS)
     ids = (
-        views.lookup_due(events)
+        state.request.lookup_due
         if request.test_command is not None and rules.when != "never"
         else None
     )
     if ids is not None:
-        run, changed = views.tests(events), views.changes(events)
+        run, changed = state.request.tests, state.request.changes
         edited = [
             {"path": path, "before": changed[path].before, "after": changed[path].after}
             for path in tests_among(changed)
         ]
         given = {
-            "tree": views.start_snapshot(events),
+            "tree": state.request.start_snapshot,
             "ids": list(ids),
             "failing": run is not None and not run.ok,
         }
-        return Call.make(_id(events, turn), views.TESTS_BEFORE, **given, edited=edited)
-    for check in views.checks(events):
+        return Call.make(_id(state.events, turn), views.TESTS_BEFORE, **given, edited=edited)
+    for check in state.request.checks:
         if check.stale and not check.suite:
-            return Call(id=_id(events, turn), tool=views.RUN_CHECK, arguments=check.arguments)
+            return Call(id=_id(state.events, turn), tool=views.RUN_CHECK, arguments=check.arguments)
     return None
 
 
@@ -121,23 +122,23 @@ def _id(events: Sequence[Event], turn: views.Turn | None) -> str:
     )
 
 
-def _suite_due(events: Sequence[Event], rules: TestRules, *, verifying: bool) -> bool:
-    request, run = views.asked(events), views.tests(events)
+def _suite_due(state: SessionState, rules: TestRules, *, verifying: bool) -> bool:
+    request, run = state.request.asked, state.request.tests
     if request is None or request.test_command is None or (run is not None and not run.stale):
         return False
-    if views.suite_decides(events):
+    if state.request.suite_decides:
         return True
-    if rules.when == "never" or views.tests_skipped(events) or not _changed(events):
+    if rules.when == "never" or state.request.tests_skipped or not _changed(state):
         return False
-    return verifying or rules.when == "always" or _seconds(events) <= rules.patience
+    return verifying or rules.when == "always" or _seconds(state.events) <= rules.patience
 
 
-def _changed(events: Sequence[Event]) -> bool:
+def _changed(state: SessionState) -> bool:
     """Something was changed, or may have been: a call that was started and killed can have changed
     anything.
     """
-    return bool(views.changes(events)) or any(
-        views.interrupted_calls(turn) for turn in views.turns(events)
+    return bool(state.request.changes) or any(
+        views.interrupted_calls(turn) for turn in state.request.turns
     )
 
 
@@ -153,16 +154,16 @@ def _seconds(events: Sequence[Event]) -> float:
     )
 
 
-def tests_unknown_notice(events: Sequence[Event]) -> str:
+def tests_unknown_notice(state: SessionState) -> str:
     """Return the note for a Verifier if no tests ran on the present work, else ""."""
-    request, run = views.asked(events), views.tests(events)
-    if request is None or (run is not None and not run.stale) or not views.changes(events):
+    request, run = state.request.asked, state.request.tests
+    if request is None or (run is not None and not run.stale) or not state.request.changes:
         return ""
     if request.test_command is None:
         return "[No test command is known for this repository: no tests were run.]"
-    if not views.tests_skipped(events):
+    if not state.request.tests_skipped:
         return "[No tests were run.]"
-    skipped = next(e for e in reversed(events) if isinstance(e, ToolRan) and e.skipped)
+    skipped = next(e for e in reversed(state.events) if isinstance(e, ToolRan) and e.skipped)
     if skipped.output.startswith("The tests were not run"):
         return f"[{skipped.output}]"
     return "[The user ended the test run: no tests were run.]"
@@ -237,7 +238,7 @@ class ClientChannel(Protocol):
     serve`. Plans and summaries are no turns, since only fugu reads them.
     """
 
-    def put(self, prompt: Prompt, events: Sequence[Event], now: views.Turn) -> Prompt:
+    def put(self, prompt: Prompt, state: SessionState, now: views.Turn) -> Prompt:
         """The prompt of a turn's call as it is put to its agent."""
 
     def wait(self, now: views.Turn) -> None:
@@ -321,23 +322,21 @@ class Harness(Protocol):
     def has_history(self) -> bool:
         """Its prompts hold the whole history, which can be summed up when it grows too long."""
 
-    def next_step(
-        self, events: Sequence[Event], member: Member, environment: Environment
-    ) -> NextStep:
+    def next_step(self, state: SessionState, member: Member, environment: Environment) -> NextStep:
         """Return the next step of the turn."""
 
     def prompt(
-        self, events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], instructions: str
+        self, state: SessionState, member: Member, tools: Sequence[ToolSpec], instructions: str
     ) -> Prompt:
         """The next model call. `instructions`: the user's standing ones (AGENTS.md)."""
 
     def tools(
-        self, events: Sequence[Event], member: Member, environment: Environment
+        self, state: SessionState, member: Member, environment: Environment
     ) -> tuple[ToolSpec, ...]:
         """The tools that the agent may use now."""
 
     def refuses(
-        self, call: Call, events: Sequence[Event], member: Member, environment: Environment
+        self, call: Call, state: SessionState, member: Member, environment: Environment
     ) -> str:
         """Why the agent must not make this call, whatever the user permits; "" where policy judges
         it.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fugu_cli import prompts
-from fugu_cli.coordinators.conductor.step_context import tests_since, visible_facts
+from fugu_cli.coordinators.conductor.step_context import tests_since, visible_part
 from fugu_cli.engine import message_history
 from fugu_cli.engine.environment import (
     Environment,
@@ -32,7 +32,8 @@ from fugu_cli.messages import Call, Prompt, ToolSpec
 from fugu_cli.providers import shown_media
 from fugu_cli.safety import path_rules, policy
 from fugu_cli.session import views
-from fugu_cli.session.events import Event, Member, Subtask
+from fugu_cli.session.events import Member, Subtask
+from fugu_cli.session.state import SessionState
 from fugu_cli.tools.toolbox import AnyTool
 
 SAME_CALL_LIMIT = 3
@@ -50,19 +51,17 @@ class ToolCalling:
     def has_history(self) -> bool:
         return True
 
-    def next_step(
-        self, events: Sequence[Event], member: Member, environment: Environment
-    ) -> NextStep:
+    def next_step(self, state: SessionState, member: Member, environment: Environment) -> NextStep:
         """Evidence, the agent's replies and calls, then the tests and checks that its changes make
         due.
         """
-        turn = views.turns(events)[-1]
+        turn = state.request.turns[-1]
         if turn.failed is not None or turn.interrupted:
             return TurnClosed()
         if not turn.replies:
             if len(turn.draws) >= max(member.attempts, 1):
                 return TurnClosed()
-            opening = _opening(events, turn, environment)
+            opening = _opening(state, turn, environment)
             return GatherEvidence(opening) if opening is not None else RequestReply()
         if calls := views.open_calls(turn):
             return RunCall(calls[0])
@@ -70,41 +69,41 @@ class ToolCalling:
         if more and 0 < turn.silent_cuts <= MORE_ROOM and member.max_tokens is None:
             return RequestReply()
         if not agent_is_done(turn, environment.limits.replies) or (
-            more and correction_due(events, turn)
+            more and correction_due(state, turn)
         ):
             return RequestReply()
-        return _after(events, turn, member, environment)
+        return _after(state, turn, member, environment)
 
     def prompt(
-        self, events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], instructions: str
+        self, state: SessionState, member: Member, tools: Sequence[ToolSpec], instructions: str
     ) -> Prompt:
         """The whole history as messages. A further attempt is sampled (temperature .8, a seed of
         its own).
         """
-        turn = views.turns(events)[-1]
-        again = attempts_before(events, turn) if member.attempts > 1 else 0
+        turn = state.request.turns[-1]
+        again = attempts_before(state, turn) if member.attempts > 1 else 0
         return Prompt(
             system=prompts.fill(
                 prompts.load("system"), instructions=told_instructions(turn, instructions)
             ).strip(),
             messages=shown_media.as_shown(
-                message_history.history(visible_facts(events), _told(events, turn)),
-                _not_shown(events, member),
+                message_history.history(visible_part(state), _told(state, turn)),
+                _not_shown(state, member),
             ),
             tools=tuple(tools),
             max_tokens=member.reply_room << min(turn.silent_cuts, MORE_ROOM),
             temperature=0.8 if again else None,
             seed=again or None,
-            reply_schema=wanted_schema(events, turn),
+            reply_schema=wanted_schema(state, turn),
         )
 
     def tools(
-        self, events: Sequence[Event], member: Member, environment: Environment
+        self, state: SessionState, member: Member, environment: Environment
     ) -> tuple[ToolSpec, ...]:
         """A Worker has all tools, a Thinker those that read, a Verifier those and the tests; all
         may set acceptance checks, unless the mode or the files kept from some agents forbid running
         them. A subtask has those that its subagent's file names."""
-        turn, found = views.turns(events)[-1], views.found_tools(events)
+        turn, found = state.request.turns[-1], state.found_tools
 
         def is_at_hand(tool: AnyTool) -> bool:
             return not _is_deferred(tool) or tool.name in found
@@ -123,7 +122,7 @@ class ToolCalling:
                     if checks
                     else policy.INTERNAL_TOOLS | {views.ACCEPTANCE_CHECK}
                 )
-                out = out if _has_subtasks(events, turn) else out | {views.TASK}
+                out = out if _has_subtasks(state, turn) else out | {views.TASK}
                 return environment.toolbox.specs(
                     lambda tool: tool.name not in out and is_at_hand(tool)
                 )
@@ -135,10 +134,10 @@ class ToolCalling:
                 )
 
     def refuses(
-        self, call: Call, events: Sequence[Event], member: Member, environment: Environment
+        self, call: Call, state: SessionState, member: Member, environment: Environment
     ) -> str:
         """Tools that the role does not have."""
-        return no_such_tool(call, events, environment, self.tools(events, member, environment))
+        return no_such_tool(call, state, environment, self.tools(state, member, environment))
 
 
 SUBTASKS_LACK = policy.INTERNAL_TOOLS | {views.TASK, views.TODO, views.ACCEPTANCE_CHECK}
@@ -152,9 +151,9 @@ def subtask_refusal(task: Subtask, tool: str) -> str:
     return "" if task.offers(tool) else f"the subagent {task.name} has no tool {tool}"
 
 
-def _has_subtasks(events: Sequence[Event], turn: views.Turn) -> bool:
+def _has_subtasks(state: SessionState, turn: views.Turn) -> bool:
     """Its agent may have subtasks done. In a workflow the planner has divided the work already."""
-    asked = views.asked(events)
+    asked = state.request.asked
     return not turn.assigned.plan and (asked is None or asked.tier != "ultra")
 
 
@@ -164,17 +163,17 @@ def told_instructions(turn: views.Turn, standing: str) -> str:
     return f"{standing}\n\n{task.brief}".strip() if task is not None and task.brief else standing
 
 
-def _not_shown(events: Sequence[Event], member: Member) -> shown_media.WhyNot:
+def _not_shown(state: SessionState, member: Member) -> shown_media.WhyNot:
     """Return the pictures and PDFs that the agent sees only as text, with reasons."""
-    refused = views.refused_media(events, member.name)
+    refused = state.refused_media(member.name)
     return shown_media.why_not(vision=member.vision, documents=member.documents, refused=refused)
 
 
 def no_such_tool(
-    call: Call, events: Sequence[Event], environment: Environment, offered: Sequence[ToolSpec]
+    call: Call, state: SessionState, environment: Environment, offered: Sequence[ToolSpec]
 ) -> str:
     """Why a call of a tool that was not offered is not made; "" for others."""
-    role = views.turns(events)[-1].assigned.role.capitalize()
+    role = state.request.turns[-1].assigned.role.capitalize()
     absent = call.tool in environment.toolbox and all(spec.name != call.tool for spec in offered)
     if absent and role == "Worker" and _is_deferred(environment.toolbox[call.tool]):
         return (
@@ -194,52 +193,52 @@ def _reads(tool: AnyTool) -> bool:
     return tool.effect == "reads" and not tool.worker and tool.name not in policy.INTERNAL_TOOLS
 
 
-def _opening(events: Sequence[Event], turn: views.Turn, environment: Environment) -> Call | None:
+def _opening(state: SessionState, turn: views.Turn, environment: Environment) -> Call | None:
     """The next piece of evidence that a Verifier's turn opens with; None when it has all, and for
     other roles.
     """
     if turn.draws or turn.assigned.role != "verifier":
         return None
-    if (call := due_run(events, turn, environment.tests, verifying=True)) is not None:
+    if (call := due_run(state, turn, environment.tests, verifying=True)) is not None:
         return call
-    return diff_due(events, turn)
+    return diff_due(state, turn)
 
 
-def diff_due(events: Sequence[Event], turn: views.Turn) -> Call | None:
+def diff_due(state: SessionState, turn: views.Turn) -> Call | None:
     """The diff of the request, which a Verifier is shown once; None where it has it, or where undo
     is limited.
     """
-    began = views.start_snapshot(events)
+    began = state.request.start_snapshot
     done = [run.permitted.call.tool for run in turn.runs if run.evidence and run.result is not None]
     if not began or "diff" in done:
         return None
     more = [
         (change.path, change.before, change.after)
-        for change in views.unsnapshotted_changes(events).values()
+        for change in state.request.unsnapshotted_changes.values()
     ]
     given = {"since": began} | ({"beside": more} if more else {})
     return Call.make(f"e{turn.number}-{len(turn.draws)}-{len(turn.runs)}", "diff", **given)
 
 
 def _after(
-    events: Sequence[Event], turn: views.Turn, member: Member, environment: Environment
+    state: SessionState, turn: views.Turn, member: Member, environment: Environment
 ) -> NextStep:
     """After the agent's last word: the tests and checks that are due, then whether the attempt
     stands.
     """
     if turn.assigned.role != "worker":
-        call = due_run(events, turn, environment.tests) if sets_check(turn) else None
+        call = due_run(state, turn, environment.tests) if sets_check(turn) else None
         return GatherEvidence(call) if call is not None else TurnClosed()
-    if (call := due_run(events, turn, environment.tests)) is not None:
+    if (call := due_run(state, turn, environment.tests)) is not None:
         return GatherEvidence(call)
-    asked = views.asked(events)
+    asked = state.request.asked
     undoes = (
         member.attempts > 1
         and bool(turn.changes)
         and asked is not None
         and asked.snapshot is not None
     )
-    why = views.acceptance_blocker(events) if undoes else ""
+    why = state.request.acceptance_blocker if undoes else ""
     return RollBackAttempt(why) if why else TurnClosed()
 
 
@@ -264,17 +263,17 @@ def agent_is_done(turn: views.Turn, replies: int) -> bool:
     )
 
 
-def attempts_before(events: Sequence[Event], turn: views.Turn) -> int:
+def attempts_before(state: SessionState, turn: views.Turn) -> int:
     """Count the answers of this agent's model in this role in this request. The same prompt must
     not give the same answer.
     """
-    pool = views.pool(events)
+    pool = state.pool
 
     def model(one: views.Turn) -> str:
         name = one.assigned.agent
         return pool[name].model if name in pool else name
 
-    earlier = (one for one in views.turns(events) if one.number < turn.number)
+    earlier = (one for one in state.request.turns if one.number < turn.number)
     same = (
         one
         for one in earlier
@@ -283,19 +282,19 @@ def attempts_before(events: Sequence[Event], turn: views.Turn) -> int:
     return sum(len(one.draws) + bool(one.replies) for one in same) + len(turn.draws)
 
 
-def _told(events: Sequence[Event], turn: views.Turn) -> str:
+def _told(state: SessionState, turn: views.Turn) -> str:
     """Return additional notes for the newest turn: tests it did not see, for a Verifier that no
     tests ran, for a Worker who gave up before it.
     """
-    parts = [tests_since(events, turn)]
+    parts = [tests_since(state, turn)]
     match turn.assigned.role:
         case "verifier":
-            parts.append(tests_unknown_notice(events))
+            parts.append(tests_unknown_notice(state))
         case "worker":
             parts += [
                 f"[`{earlier.assigned.agent}` said that it cannot do this: {earlier.unable}\n"
                 f"You take over from it.]"
-                for earlier in views.unable_turns(events)
+                for earlier in state.request.unable_turns
             ]
         case "thinker":
             pass
@@ -305,19 +304,17 @@ def _told(events: Sequence[Event], turn: views.Turn) -> str:
 TOOL_CALLING = ToolCalling()
 
 
-def prompt_of(
-    team: Team, environment: Environment, events: Sequence[Event], member: Member
-) -> Prompt:
+def prompt_of(team: Team, environment: Environment, state: SessionState, member: Member) -> Prompt:
     """The next call's prompt of an agent, of the facts up to it; without its tools."""
-    return chosen(team, member.name).prompt(events, member, (), environment.instructions)
+    return chosen(team, member.name).prompt(state, member, (), environment.instructions)
 
 
-def conversation(events: Sequence[Event], member: Member, environment: Environment) -> Prompt:
+def conversation(state: SessionState, member: Member, environment: Environment) -> Prompt:
     """Return what was said so far as an agent that calls tools reads it."""
-    visible = path_rules.visible_events(events, member.name, environment.denials)
+    visible = path_rules.visible_events(state.events, member.name, environment.denials)
     calls_tools = member.protocol == "native"
-    tools = TOOL_CALLING.tools(events, member, environment) if calls_tools else ()
-    return TOOL_CALLING.prompt(visible, member, tools, environment.instructions)
+    tools = TOOL_CALLING.tools(state, member, environment) if calls_tools else ()
+    return TOOL_CALLING.prompt(SessionState(visible), member, tools, environment.instructions)
 
 
 def chosen(team: Team, name: str) -> Harness:

@@ -22,6 +22,7 @@ from fugu_cli.session.events import (
     Replied,
     Undone,
 )
+from fugu_cli.session.state import SessionState
 from fugu_cli.system.bounded_json import parse_json
 
 
@@ -91,12 +92,12 @@ told.
 """
 
 
-def history(events: Sequence[Event], told: str = "") -> tuple[Message, ...]:
+def history(state: SessionState, told: str = "") -> tuple[Message, ...]:
     """Every request with its turns, as one neutral history; what was compacted, as its summary.
     `told`: what the newest turn's agent is told besides."""
-    summary, kept = views.after_compaction(events)
+    summary, kept = views.after_compaction(state.events)
     *earlier, newest = views.requests(kept)
-    before = "\n\n".join(part for part in (summary, views.still_open(events)) if part)
+    before = "\n\n".join(part for part in (summary, state.still_open) if part)
     messages: list[Message] = (
         [FromUser(text=f"[What happened before, summed up:]\n{before}")] if summary else []
     )
@@ -104,7 +105,7 @@ def history(events: Sequence[Event], told: str = "") -> tuple[Message, ...]:
     for facts in earlier:
         messages += _past(_Past(facts), rules)
         rules = _rules_of(facts) or rules
-    return (*messages, *_request_messages(newest, rules, told))
+    return (*messages, *_request_messages(SessionState(newest), rules, told))
 
 
 def _rules_of(facts: Sequence[Event]) -> Rules:
@@ -130,26 +131,26 @@ class _Past:
 @lru_cache(maxsize=256)
 def _past(past: _Past, rules: Rules) -> tuple[Message, ...]:
     """Its messages, built once: a session's every model call would build them again."""
-    return _request_messages(past.facts, rules)
+    return _request_messages(SessionState(past.facts), rules)
 
 
-def _request_messages(facts: Sequence[Event], rules: Rules, told: str = "") -> tuple[Message, ...]:
+def _request_messages(state: SessionState, rules: Rules, told: str = "") -> tuple[Message, ...]:
     """Return a request's messages. `rules`: those of the session that its agents have been shown."""
-    request = facts[0]
+    request = state.events[0]
     assert isinstance(request, Asked)
     messages: list[Message] = [
         FromUser(text=request.whole, media=request.media),
-        *_runs_as_text(views.baseline(facts)),
+        *_runs_as_text(state.request.baseline),
     ]
     if shown := _shown_rules(request.rules, rules):
         messages.append(FromUser(text=shown))
-    messages += undo_messages(facts, None)
-    turns = views.turns(facts)
+    messages += undo_messages(state.events, None)
+    turns = state.request.turns
     for turn in turns:
         parts = (told, _opening(turn)) if turn is turns[-1] else (_opening(turn),)
         messages.append(FromUser(text="\n\n".join(part for part in parts if part)))
-        messages += turn_messages(turn, structured_answer.wanted_schema(facts, turn))
-        messages += undo_messages(facts, turn.assigned)
+        messages += turn_messages(turn, structured_answer.wanted_schema(state, turn))
+        messages += undo_messages(state.events, turn.assigned)
     return tuple(messages)
 
 

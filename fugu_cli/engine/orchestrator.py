@@ -42,16 +42,16 @@ async def run(log: Log, team: Team, environment: Environment) -> Finished:
     another `run`. Raises StorageError when the log or a file cannot be written; nothing recorded is
     lost. Raises ValueError for a log without a request: no step could end it.
     """
-    if views.asked(log.events) is None:
+    if log.state.request.asked is None:
         raise ValueError("there is no request to drive")
     place = TurnContext(log, team, environment)
     clock = asyncio.timeout_at(_loop_time(environment.limits.deadline))
     try:
         async with clock:
             await recover(log, environment.workspace)
-            for subtask in views.open_subtasks(log.events):  # its call is not run again
+            for subtask in log.state.request.open_subtasks:  # its call is not run again
                 log.append(Interrupted(turn=subtask.number, reason="it was killed"))
-            while (end := views.finished(log.events)) is None:
+            while (end := log.state.request.finished) is None:
                 await _step(place)
             return end
     except TimeoutError:
@@ -81,10 +81,10 @@ def _cut(place: TurnContext) -> None:
     Turn 0 where none was open: what a closed turn did stands.
     """
     log = place.log
-    over = views.finished(log.events) is not None
+    over = log.state.request.finished is not None
     open_now = [] if over else parallel_turns.open_turns(place)
     if not over:
-        open_now = [*(subtask.number for subtask in views.open_subtasks(log.events)), *open_now]
+        open_now = [*(subtask.number for subtask in log.state.request.open_subtasks), *open_now]
     for number in open_now:
         log.append(Interrupted(turn=number))
     if not open_now and not isinstance(log.events[-1], Interrupted):
@@ -127,17 +127,17 @@ async def _attach(place: TurnContext, attached: Call) -> None:
 
 async def _with_tests_not_run(place: TurnContext, end: Finished) -> Finished:
     """Add the tests beside the change that nobody ran, where the known ones did run."""
-    events = place.log.events
-    request, changed = views.asked(events), views.changes(events)
+    state = place.log.state
+    request, changed = state.request.asked, state.request.changes
     if request is None or not changed:
         return end
-    if request.test_command is not None and views.tests(events) is None:
+    if request.test_command is not None and state.request.tests is None:
         return end  # no tests ran at all, which the end says
     from fugu_cli.testing.untested_parts import untested_commands
 
     commands = [
         event.call.arguments
-        for event in views.effective(events)
+        for event in state.request.effective
         if isinstance(event, ToolRan) and event.call.tool == "bash"
     ]
     root = place.environment.workspace.root
@@ -151,24 +151,24 @@ def _due_after_a_cut(place: TurnContext) -> Call | None:
     """The tests and checks, where acceptance checks decide and the newest turn was cut after it had
     changed something: who is to act depends on what it left behind. A workflow runs them at its
     end."""
-    events = place.log.events
-    turns = views.turns(events)
+    state = place.log.state
+    turns = state.request.turns
     cut = (
         bool(turns) and (turns[-1].interrupted or turns[-1].failed) and not turns[-1].assigned.plan
     )
     if (
         not cut
         or not (turns[-1].changes or views.interrupted_calls(turns[-1]))
-        or not views.checks(events)
+        or not state.request.checks
     ):
         return None
-    return due_run(events, None, place.environment.tests)
+    return due_run(state, None, place.environment.tests)
 
 
 def _due_attachment(place: TurnContext) -> Call | None:
     """The call that shows the next of what the request attaches; None where a turn or a plan has
     begun. Each is judged once, like a call of an agent's."""
-    facts = views.request(place.log.events)
+    facts = place.log.state.request.events
     if not (request := views.asked(facts)) or any(
         isinstance(fact, Assigned | Planned) for fact in facts
     ):
@@ -187,7 +187,7 @@ async def _decided(place: TurnContext) -> None:
     decision: Decision = await availability.decide(log, place.team, over_budget_agents(place))
     match decision:
         case Finished():
-            end = structured_answer.request_end(log.events, decision)
+            end = structured_answer.request_end(log.state, decision)
             log.append(await _with_tests_not_run(place, end))
         case Assigned() | Planned():
             log.append(decision)
@@ -196,7 +196,7 @@ async def _decided(place: TurnContext) -> None:
         case ParallelTurns():
             await parallel_turns.begin_steps(log, environment, decision)
         case RunSuite():
-            due = due_run(log.events, None, environment.tests, verifying=True)
+            due = due_run(log.state, None, environment.tests, verifying=True)
             assert due is not None, "a check that is not due would be decided again and again"
             await _gather(place, due)
         case MergeTurns():

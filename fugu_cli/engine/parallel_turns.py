@@ -88,7 +88,7 @@ def _worked(turn: views.Turn) -> bool:
 
 def _lost(log: Log, workspace: Workspace, gone: Sequence[views.Turn]) -> StorageError:
     numbers = {turn.number for turn in gone}
-    for turn in views.turns(log.events):
+    for turn in log.state.request.turns:
         chose = not turn.changes and any(number in turn.assigned.sees for number in numbers)
         if turn.number in numbers or (turn.assigned.plan and chose):
             log.append(Interrupted(turn=turn.number, reason="a worktree is gone"))
@@ -129,7 +129,7 @@ def _set_apart(home: Path) -> None:
 
 def open_turns(place: TurnContext) -> list[int]:
     """Numbers of the turns that have something left to do, in the order in which they began."""
-    turns = views.turns(place.log.events)
+    turns = place.log.state.request.turns
     if turns and not turns[-1].assigned.plan:
         turns = turns[-1:]
     return [one.number for one in turns if not isinstance(next_step(place, one.number), TurnClosed)]
@@ -143,7 +143,7 @@ async def run_turns(place: TurnContext, numbers: Sequence[int]) -> None:
 
 async def _told(place: TurnContext, number: int) -> None:
     """Hooks hear that a step of a workflow, or a subtask, is over."""
-    now = views.turn_of(place.log.events, number)
+    now = place.log.state.request.turn(number)
     if (
         place.environment.hooks is None
         or now is None
@@ -173,14 +173,14 @@ class TurnRunner:
                 await self._wait(place, number, step)
                 async with self._alone(place, step):
                     await self._do(place, number, step)
-                if views.finished(place.log.events) is not None:  # a hook ended the work
+                if place.log.state.request.finished is not None:  # a hook ended the work
                     return
             await _told(place, number)
         finally:
             over.set()
 
     async def _do(self, place: TurnContext, number: int, step: NextStep) -> None:
-        now = views.turn_of(place.log.events, number)
+        now = place.log.state.request.turn(number)
         here = (
             now is not None
             and now.assigned.agent in place.team.agents
@@ -202,7 +202,7 @@ class TurnRunner:
         what they saw.
         """
         environment, log = self._place.environment, self._place.log
-        now = views.turn_of(log.events, number)
+        now = log.state.request.turn(number)
         assert now is not None
         if now.assigned.worktree:
             (workspace,) = await ensure_worktrees(log, environment.workspace, [now])
@@ -244,7 +244,7 @@ class TurnRunner:
         return place.environment.workspace.root == self._place.environment.workspace.root
 
     def _here(self, number: int) -> bool:
-        now = views.turn_of(self._place.log.events, number)
+        now = self._place.log.state.request.turn(number)
         return now is not None and not now.assigned.worktree
 
     def _writes(self, place: TurnContext, step: NextStep) -> bool:
@@ -302,7 +302,7 @@ async def record_plan(place: TurnContext, decision: AskPlanner) -> None:
     pauses = availability.CallPauses(place.team, name, "now")
 
     def wait(pause: Pause) -> None:
-        pauses.check(pause, log.events)
+        pauses.check(pause, log.state)
         lost = usd(pause.used, member.price)
         availability.check_budget(log.events, member, prompt, place.environment.limits.budget, lost)
         log.tell(availability.waiting_event(pause, 0, name))
@@ -357,7 +357,7 @@ async def begin_steps(log: Log, environment: Environment, decision: ParallelTurn
     for decided in decision.turns:
         step = (decided.plan, decided.agent)
         if environment.remembers and step not in known:
-            known[step] = await step_context.valid_results(log.events, *step, state)
+            known[step] = await step_context.valid_results(log.state, *step, state)
         update = {
             "snapshot": tree,
             "remembers": known.get(step, ()),
@@ -370,7 +370,7 @@ def _worktree(log: Log, decided: Assigned, tree: str | None) -> str:
     """The name of the worktree to be made, "" where there is to be none or cannot be."""
     if not decided.worktree or tree is None:
         return ""
-    return f"{len(views.requests(log.events))}-{decided.plan}-{decided.turn}"
+    return f"{len(log.state.requests)}-{decided.plan}-{decided.turn}"
 
 
 async def merge_worktrees(log: Log, environment: Environment, decision: MergeTurns) -> None:
@@ -381,7 +381,7 @@ async def merge_worktrees(log: Log, environment: Environment, decision: MergeTur
     """
     from fugu_cli.tools import worktrees
 
-    found = {turn.number: turn for turn in views.turns(log.events)}
+    found = {turn.number: turn for turn in log.state.request.turns}
     group = [found[number] for number in (decision.among if decision.open else decision.turns)]
     diffs: list[tuple[int, str]] = []
     made: tuple[FileChange, ...] = ()

@@ -17,7 +17,6 @@ from fugu_cli.messages import Call
 from fugu_cli.providers.history import INTERRUPTED
 from fugu_cli.safety import paths
 from fugu_cli.safety.policy.call_arguments import access_of
-from fugu_cli.session import views
 from fugu_cli.session.events import (
     KILLED,
     NO_EFFECTS,
@@ -176,7 +175,7 @@ async def record_killed_calls(log: Log, workspace: Workspace) -> None:
     """Record what the killed calls of the newest request did. Where no snapshot tells, nothing.
     Raises StorageError.
     """
-    facts = views.request(log.events)
+    facts = log.state.request.events
     killed = [index for index in range(len(facts)) if _was_killed(facts, index)]
     if not killed or not workspace.in_git:
         return

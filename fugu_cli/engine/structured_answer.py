@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from fugu_cli.providers.history import refuse_constant
 from fugu_cli.session import views
-from fugu_cli.session.events import Event, Finished
+from fugu_cli.session.events import Finished
+from fugu_cli.session.state import SessionState
 from fugu_cli.system.bounded_json import parse_json
 
 if TYPE_CHECKING:
@@ -99,11 +100,11 @@ def _place(path: Sequence[object]) -> str:
     return f"{'.'.join(map(str, path))}: " if path else ""
 
 
-def wanted_schema(events: Sequence[Event], turn: views.Turn) -> str:
+def wanted_schema(state: SessionState, turn: views.Turn) -> str:
     """The schema that the turn's last words must follow; "" where they need not. A workflow's steps
     answer no user.
     """
-    request = views.asked(events)
+    request = state.request.asked
     answers = turn.assigned.role == "worker" and not turn.assigned.plan
     return request.answer_schema if request is not None and answers else ""
 
@@ -117,18 +118,18 @@ def correction(turn: views.Turn, schema: str) -> str:
     return CORRECTION.format(fault=fault) if fault else ""
 
 
-def correction_due(events: Sequence[Event], turn: views.Turn) -> bool:
+def correction_due(state: SessionState, turn: views.Turn) -> bool:
     """The agent's newest words are its last, and are to be said again."""
     if turn.replies[-1].calls or sum(not reply.calls for reply in turn.replies) > 1:
         return False
-    return bool(correction(turn, wanted_schema(events, turn)))
+    return bool(correction(turn, wanted_schema(state, turn)))
 
 
-def request_end(events: Sequence[Event], end: Finished) -> Finished:
+def request_end(state: SessionState, end: Finished) -> Finished:
     """Return the request's end: unaccepted if the answer does not follow the schema."""
-    request = views.asked(events)
+    request = state.request.asked
     if request is None or not request.answer_schema or end.reason not in ("accepted", "answered"):
         return end
-    fault = answer_fault(request.answer_schema, views.answer(events))
+    fault = answer_fault(request.answer_schema, state.request.answer)
     said = f"the answer does not follow the JSON schema: {fault}"
     return Finished(reason="unaccepted", message=said) if fault else end

@@ -29,7 +29,8 @@ from fugu_cli.extensions.subagents import (
 )
 from fugu_cli.messages import Call, Usage
 from fugu_cli.session import views
-from fugu_cli.session.events import Assigned, Event, Exclusion, Finished, Replied, Subtask
+from fugu_cli.session.events import Assigned, Exclusion, Finished, Replied, Subtask
+from fugu_cli.session.state import SessionState
 from fugu_cli.session.turns import TASK
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult, truncate
@@ -68,7 +69,7 @@ async def run_tasks(place: TurnContext, number: int, first: Call, drive: DriveTu
     """Run the `task` calls of turn `number` that come one after the other from `first` on, side by
     side.
     """
-    turn = views.turn_of(place.log.events, number)
+    turn = place.log.state.request.turn(number)
     assert turn is not None
     due = dropwhile(lambda call: call.id != first.id, views.open_calls(turn))
     group = _SubtaskGroup(place, turn, drive)
@@ -104,7 +105,7 @@ class _SubtaskGroup:
 
         async with self.free:
             log, environment = self.place.log, self.place.environment
-            if views.finished(log.events) is not None:  # a hook ended the work
+            if log.state.request.finished is not None:  # a hook ended the work
                 return
             tool = replace(environment.toolbox[TASK], run=partial(self._answer, call))
             inside = replace(environment, toolbox=environment.toolbox.replaced(tool))
@@ -113,7 +114,7 @@ class _SubtaskGroup:
                 inside,
                 self.turn.number,
                 call,
-                lambda made: call_refusal(self.place, log.events, made),
+                lambda made: call_refusal(self.place, log.state, made),
             )
 
     async def _answer(
@@ -133,11 +134,11 @@ class _SubtaskGroup:
                 return self._result(tried, assigned)
             tried.append(assigned.turn)
             await self.drive(assigned.turn)
-            done = views.turn_of(self.place.log.events, assigned.turn)
+            done = self.place.log.state.request.turn(assigned.turn)
             if (
                 done is None
                 or done.failed is None
-                or views.finished(self.place.log.events) is not None
+                or self.place.log.state.request.finished is not None
             ):
                 break
         return self._result(tried, "")
@@ -157,7 +158,7 @@ class _SubtaskGroup:
 
     def _subtask(self, call: Call, given: TaskArguments, subagent: Subagent | None) -> Subtask:
         """Return the record of the subtask. The request's effort applies if the file sets none."""
-        asked, about = views.asked(self.place.log.events), " ".join(given.description.split())
+        asked, about = self.place.log.state.request.asked, " ".join(given.description.split())
         task = Subtask(
             turn=self.turn.number, call=call.id, about=about, effort=asked.effort if asked else ""
         )
@@ -177,7 +178,7 @@ class _SubtaskGroup:
             if isinstance(found, str):
                 return f"Nobody could take the subtask: {found}"
             told: dict[str, object] = {
-                "turn": action_space.next_turn_number(log.events),
+                "turn": action_space.next_turn_number(log.state),
                 "role": "worker",
             }
             told |= {"override": None, "sees": (), "instruction": prompt, "subtask": task}
@@ -196,14 +197,14 @@ class _SubtaskGroup:
             log,
             team,
             {},
-            lambda events: views.events_to_assign(events, task, prompt, self._out(events, wish)),
+            lambda state: state.to_assign(task, prompt, self._out(state, wish)),
         )
         if isinstance(decision, Assigned):
             return decision
         return decision.message if isinstance(decision, Finished) else "nobody was chosen"
 
     def _named(self, wish: _Wish) -> Assigned | str:
-        out = views.failed_agents(self.place.log.events)
+        out = self.place.log.state.request.failed_agents
         able = [name for name in wish.named if name not in out]
         if not able:
             return f"{wish.named[0]}: {out[wish.named[0]]}"
@@ -231,11 +232,11 @@ class _SubtaskGroup:
             )
         return _Wish(note=f"{subagent.file.name} names {model}, which cannot be chosen here")
 
-    def _out(self, events: Sequence[Event], wish: _Wish) -> dict[str, Exclusion]:
+    def _out(self, state: SessionState, wish: _Wish) -> dict[str, Exclusion]:
         """Return the agents that must not do it: those that cannot act, and if a wished one can
         act, all others.
         """
-        out = views.failed_agents(events)
+        out = state.request.failed_agents
         if not wish.wished - out.keys():
             return out
         others = self.place.team.members.keys() - wish.wished
@@ -243,28 +244,33 @@ class _SubtaskGroup:
 
     def _result(self, tried: Sequence[int], why: str) -> ToolResult:
         """The last words, and what they cost."""
-        events = self.place.log.events
-        turn = views.turn_of(events, tried[-1]) if tried else None
+        state = self.place.log.state
+        turn = state.request.turn(tried[-1]) if tried else None
         said = truncate(views.final_text(turn), RESULT_LIMIT) if turn is not None else ""
         done = turn is not None and not why and views.is_done(turn)
         if turn is not None and not done and not why:
             cut = f"it had no last word after {len(turn.replies)} replies"
             why = f"The subtask came to nothing: {turn.failed.message if turn.failed else cut}"
         spent = _spent(
-            [event for event in views.request(events) if getattr(event, "turn", 0) in tried], events
+            SessionState(
+                [event for event in state.request.events if getattr(event, "turn", 0) in tried]
+            ),
+            state,
         )
         return ToolResult(text="\n\n".join(part for part in (why, said, spent) if part), ok=done)
 
 
-def _spent(facts: Sequence[Event], events: Sequence[Event]) -> str:
+def _spent(state: SessionState, session: SessionState) -> str:
     """`[2 replies, 1,234 tokens in, 56 out, $0.0012]`; "" where nobody was asked."""
-    replies = sum(isinstance(fact, Replied) for fact in facts)
-    used = sum(views.usage(facts).values(), Usage())
+    replies = sum(isinstance(fact, Replied) for fact in state.events)
+    used = sum(views.usage(state.events).values(), Usage())
     if not replies and used == Usage():
         return ""
-    members = views.pool(events)
+    members = session.pool
     cost = (
-        "cost unknown" if views.unpriced(facts, members) else f"${views.cost(facts, members):.4f}"
+        "cost unknown"
+        if views.unpriced(state.events, members)
+        else f"${views.cost(state.events, members):.4f}"
     )
     plural = "reply" if replies == 1 else "replies"
     return f"[{replies} {plural}, {used.input:,} tokens in, {used.output:,} out, {cost}]"

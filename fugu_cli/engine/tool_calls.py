@@ -39,6 +39,7 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.live_events import OutputStreamed
 from fugu_cli.session.log import Log, heartbeat
+from fugu_cli.session.state import SessionState
 from fugu_cli.system import temp_dirs
 from fugu_cli.tools import worktrees
 from fugu_cli.tools.acceptance_check import AcceptanceCheckArguments
@@ -53,13 +54,13 @@ NO_SNAPSHOT = (
 )
 
 
-def on_original_files(tool: AnyTool, events: Sequence[Event]) -> AnyTool:
+def on_original_files(tool: AnyTool, state: SessionState) -> AnyTool:
     """`tool`; where it sets a check and something was changed already, one that runs on the files
     as they were.
     """
-    if tool.name != views.ACCEPTANCE_CHECK or not views.changes(events):
+    if tool.name != views.ACCEPTANCE_CHECK or not state.request.changes:
         return tool
-    tree = views.start_snapshot(events)
+    tree = state.request.start_snapshot
 
     async def run(
         arguments: AcceptanceCheckArguments, workspace: Workspace, say: Say
@@ -164,7 +165,7 @@ async def run_call(
 
 def _with_subtask(log: Log, number: int, judgement: policy.Judgement) -> policy.Judgement:
     """Return the judgement with the title of the subtask that asks, if the turn is one."""
-    now = views.turn_of(log.events, number)
+    now = log.state.request.turn(number)
     subtask = now.assigned.subtask if now is not None else None
     return judgement if subtask is None else judgement.model_copy(update={"subtask": subtask.title})
 
@@ -177,7 +178,7 @@ def _told(made: Call, run: Call, context: str) -> str:
 
 def _alone(log: Log, environment: Environment, number: int) -> bool:
     """Some files are kept from the turn's agent."""
-    now = views.turn_of(log.events, number) if environment.denials is not None else None
+    now = log.state.request.turn(number) if environment.denials is not None else None
     return (
         now is not None
         and environment.denials is not None
@@ -421,7 +422,7 @@ async def _refusal_of_tests(log: Log, environment: Environment, call: Call) -> s
     """Return why fugu must not run the tests itself, "" where it may: the table allows it, the user
     does, the folder is trusted, or the user asked for a request that ends when they pass.
     """
-    if call.tool not in {views.RUN_TESTS, views.TESTS_BEFORE} or views.suite_decides(log.events):
+    if call.tool not in {views.RUN_TESTS, views.TESTS_BEFORE} or log.state.request.suite_decides:
         return ""
     run = Call(id=call.id, tool=views.RUN_TESTS)
     judgement = _judged(environment, run)
@@ -489,7 +490,7 @@ async def _finish_tool(
         text = CUT_OFF.format(tool=call.tool) if _cut(log.events, recorded) else arguments.text
         log.append(ToolRan(turn=number, call=recorded, output=told + text, ok=False))
         return
-    tool = on_original_files(_that_reads(tool) if reads else tool, log.events)
+    tool = on_original_files(_that_reads(tool) if reads else tool, log.state)
     ran = _with_hooks(environment, tool, call, by_fugu=by_fugu)
     ran = environment.skip.around(ran) if by_fugu and call.tool in SKIPPABLE else ran
     state = (
@@ -497,7 +498,7 @@ async def _finish_tool(
         if environment.remembers and ran is tool
         else ""
     )
-    workspace = environment.workspace.seen_through(_window(log.events, number))
+    workspace = environment.workspace.seen_through(_window(log.state, number))
     async with heartbeat(log):
         result, made, written = await workspace.observe(
             ran,
@@ -508,7 +509,7 @@ async def _finish_tool(
     if ran.effect == "runs":
         made = mark_unclaimed(made, [call], environment.workspace.root, written)
     if not by_fugu:
-        told = _instructions(log.events, environment, number, call) + told
+        told = _instructions(log.state, environment, number, call) + told
         told += environment.hooks.said(call) if environment.hooks is not None else ""
     if state and (
         made.changes
@@ -541,10 +542,10 @@ async def _finish_tool(
     )
 
 
-def _window(events: Sequence[Event], number: int) -> int | None:
+def _window(state: SessionState, number: int) -> int | None:
     """Return how many tokens the agent of a turn reads; None where no agent's turn it is."""
-    turn = views.turn_of(events, number)
-    member = views.pool(events).get(turn.assigned.agent) if turn is not None else None
+    turn = state.request.turn(number)
+    member = state.pool.get(turn.assigned.agent) if turn is not None else None
     return member.context if member is not None else None
 
 
@@ -555,9 +556,7 @@ def _cut(events: Sequence[Event], call: Call) -> bool:
     return made is not None and made.stop == "length" and made.calls[-1].id == call.id
 
 
-def _instructions(
-    events: Sequence[Event], environment: Environment, number: int, call: Call
-) -> str:
+def _instructions(state: SessionState, environment: Environment, number: int, call: Call) -> str:
     """Standing instructions for where the call works, as far as its agent has not been shown
     them.
     """
@@ -573,9 +572,9 @@ def _instructions(
     found = {head: said for path in paths for head, said in nearer(path.relative_to(root)).items()}
     if not found:
         return ""
-    now = views.turn_of(events, number)
+    now = state.request.turn(number)
     apart = now is not None and (now.assigned.plan or now.assigned.subtask)
-    seen = now.facts if now is not None and apart else views.after_compaction(events)[1]
+    seen = now.facts if now is not None and apart else views.after_compaction(state.events)[1]
     shown = [event.output for event in seen if isinstance(event, ToolRan)]
     return "".join(
         f"{head}\n{said}\n\n"

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from fugu_cli.coordinators import action_space
-from fugu_cli.coordinators.conductor.step_context import visible_facts
+from fugu_cli.coordinators.conductor.step_context import visible_part
 from fugu_cli.engine import availability, compaction, harness
 from fugu_cli.engine.availability import BudgetReservations
 from fugu_cli.engine.environment import (
@@ -34,9 +34,10 @@ from fugu_cli.providers.retry import Retrying, Speaking
 from fugu_cli.safety import path_rules, policy
 from fugu_cli.session import spending, views
 from fugu_cli.session.costs import usd
-from fugu_cli.session.events import Assigned, Event, Failed, Interrupted, Member, Replied
+from fugu_cli.session.events import Assigned, Failed, Interrupted, Member, Replied
 from fugu_cli.session.live_events import TextStreamed, ThoughtStreamed, Waiting
 from fugu_cli.session.log import Log, stored_media
+from fugu_cli.session.state import SessionState
 from fugu_cli.tools.toolbox import Toolbox
 
 _GONE = "it is not in the pool any more; another agent takes the turn"
@@ -65,63 +66,66 @@ async def run_together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def turn_events(events: Sequence[Event], number: int) -> Sequence[Event]:
-    """The facts as turn `number` stands in them: its own are the newest."""
-    now = views.turn_of(events, number)
-    apart = now is not None and (now.assigned.plan or now.assigned.subtask)
-    return views.events_of_turn(events, number) if apart else events
+def state_of_turn(state: SessionState, number: int) -> SessionState:
+    """Return the session as its turn `number` sees it: that turn is the newest."""
+    turn = state.request.turn(number)
+    apart = turn is not None and (turn.assigned.plan or turn.assigned.subtask)
+    return state.of_turn(number) if apart else state
 
 
 def next_step(place: TurnContext, number: int) -> NextStep:
     """Return the next step of the turn, `Closed` when it is over."""
-    events = turn_events(place.log.events, number)
-    name = views.turns(events)[-1].assigned.agent
-    member = place.team.members.get(name) or views.pool(events)[name]
-    return harness.chosen(place.team, name).next_step(events, member, place.environment)
+    state = state_of_turn(place.log.state, number)
+    name = state.request.turns[-1].assigned.agent
+    member = place.team.members.get(name) or state.pool[name]
+    return harness.chosen(place.team, name).next_step(state, member, place.environment)
 
 
 def over_budget_agents(place: TurnContext) -> dict[str, str]:
     """Agents whose next call no budget carries, with the reason, as far as it is known before a
     turn begins: that of a Worker, or of a step that reads no other. What the turn adds to its
     prompt counts when the call is due."""
-    events, environment, found = place.log.events, place.environment, dict[str, str]()
+    state, environment, found = place.log.state, place.environment, dict[str, str]()
     limits = spending.budgets_of(environment.limits.budget)
-    if spending.remaining_budget(events, limits) is None:
+    if spending.remaining_budget(state.events, limits) is None:
         return found
-    flows = views.workflows(events)
+    flows = state.request.workflows
     plan = (
-        flows[-1].number if flows and all(one.assigned.plan for one in views.turns(events)) else 0
+        flows[-1].number if flows and all(one.assigned.plan for one in state.request.turns) else 0
     )
     for name, member in place.team.members.items():
         begun = Assigned(
-            turn=action_space.next_turn_number(events), agent=name, role="worker", by="", plan=plan
+            turn=action_space.next_turn_number(state), agent=name, role="worker", by="", plan=plan
         )
-        known = path_rules.visible_events((*events, begun), name, environment.denials)
-        now, kind = views.turns(known)[-1], harness.chosen(place.team, name)
+        visible = path_rules.visible_state(state.followed_by(begun), name, environment.denials)
+        turn, kind = visible.request.turns[-1], harness.chosen(place.team, name)
         prompt = kind.prompt(
-            known, member, kind.tools(known, member, environment), environment.instructions
+            visible,
+            member,
+            kind.tools(visible, member, environment),
+            environment.instructions,
         )
         if environment.voice is not None:
-            prompt = environment.voice.put(prompt, known, now)
-        prompt = _with_effort(prompt, events, member)
-        prompt = spending.within_budget(events, member, prompt, limits)
-        shortens = kind.has_history and compaction.is_due(known, prompt, member)
-        if (said := spending.over_budget(events, member, prompt, limits)) and not shortens:
+            prompt = environment.voice.put(prompt, visible, turn)
+        prompt = _with_effort(prompt, state, member)
+        prompt = spending.within_budget(state.events, member, prompt, limits)
+        shortens = kind.has_history and compaction.is_due(visible, prompt, member)
+        if (said := spending.over_budget(state.events, member, prompt, limits)) and not shortens:
             found[name] = said
     return found
 
 
 async def do_step(place: TurnContext, number: int, step: NextStep) -> None:
     """Do one step and record it."""
-    events = turn_events(place.log.events, number)
-    now = views.turns(events)[-1]
+    state = state_of_turn(place.log.state, number)
+    now = state.request.turns[-1]
     if now.assigned.agent not in place.team.agents:
         place.log.append(
             Failed(turn=number, what=now.assigned.agent, kind="invalid", message=_GONE)
         )
         return
     if isinstance(step, RequestReply):
-        await _reply(place, events, now)
+        await _reply(place, state, now)
         return
     from fugu_cli.engine import tool_calls  # not before the first reply is asked for
 
@@ -131,17 +135,21 @@ async def do_step(place: TurnContext, number: int, step: NextStep) -> None:
             await tool_calls.run_evidence(log, environment, number, call)
         case RunCall(call):
             await tool_calls.run_call(
-                log, environment, number, call, lambda made: call_refusal(place, events, made)
+                log,
+                environment,
+                number,
+                call,
+                lambda made: call_refusal(place, state, made),
             )
         case RollBackAttempt(reason):
             log.append(await tool_calls.roll_back_attempt(environment, now, reason))
 
 
-def call_refusal(place: TurnContext, events: Sequence[Event], call: Call) -> str:
+def call_refusal(place: TurnContext, state: SessionState, call: Call) -> str:
     """Why the turn's role or agent must not make this call; "" when it may be judged like any
     other.
     """
-    now, environment = views.turns(events)[-1], place.environment
+    now, environment = state.request.turns[-1], place.environment
     member = place.team.members[now.assigned.agent]
     task = now.assigned.subtask
     if (
@@ -150,15 +158,13 @@ def call_refusal(place: TurnContext, events: Sequence[Event], call: Call) -> str
         and (barred := harness.subtask_refusal(task, call.tool))
     ):
         return barred
-    if refused := harness.chosen(place.team, member.name).refuses(
-        call, events, member, environment
-    ):
+    if refused := harness.chosen(place.team, member.name).refuses(call, state, member, environment):
         return refused
-    if jobs := views.jobs(place.log.events):
+    if jobs := place.log.state.jobs:
         from fugu_cli.tools.job_tools import job_of_call
 
         job = job_of_call(call)
-        if job in jobs and job not in views.jobs(visible_facts(events)):
+        if job in jobs and job not in visible_part(state).jobs:
             return (
                 f"{job} was started in another step, which is not shown here. Start a job of your "
                 f"own where you need one."
@@ -169,7 +175,7 @@ def call_refusal(place: TurnContext, events: Sequence[Event], call: Call) -> str
     return f"{withheld}. {policy.GO_ON_WITHOUT}" if withheld else ""
 
 
-async def _reply(place: TurnContext, events: Sequence[Event], now: views.Turn) -> None:
+async def _reply(place: TurnContext, state: SessionState, now: views.Turn) -> None:
     """One model call. A failure after the agent's own retries, and a call that no budget carries,
     close the turn; the coordinator masks the agent."""
     log, environment, name = place.log, place.environment, now.assigned.agent
@@ -177,18 +183,20 @@ async def _reply(place: TurnContext, events: Sequence[Event], now: views.Turn) -
     kind = harness.chosen(place.team, name)
     if kind.has_history:
         await environment.toolbox.settled(lambda why: log.tell(Waiting(why=why)))
-    known = (
-        turn_events(path_rules.visible_events(log.events, name, environment.denials), now.number)
-        if environment.denials
-        else events
-    )
+    visible = state
+    if environment.denials:
+        whole = path_rules.visible_state(log.state, name, environment.denials)
+        visible = state_of_turn(whole, now.number)
     prompt = kind.prompt(
-        known, member, kind.tools(events, member, environment), environment.instructions
+        visible,
+        member,
+        kind.tools(state, member, environment),
+        environment.instructions,
     )
     if environment.voice is not None:
-        prompt = environment.voice.put(prompt, events, now)
-    prompt = _with_effort(prompt, events, member)
-    if kind.has_history and compaction.is_due(events, prompt, member):
+        prompt = environment.voice.put(prompt, state, now)
+    prompt = _with_effort(prompt, state, member)
+    if kind.has_history and compaction.is_due(state, prompt, member):
         if compaction.is_thrashing(log.events, now) and _give_to_larger_agent(place, now, member):
             return
         await _compact(place, member, prompt)
@@ -199,16 +207,16 @@ async def _reply(place: TurnContext, events: Sequence[Event], now: views.Turn) -
         log, now.number, (member, prompt), environment.limits.budget, place.reserved
     ):
         return
-    await _ask(place, events, (now, member), prompt)
+    await _ask(place, state, (now, member), prompt)
 
 
-def _with_effort(prompt: Prompt, events: Sequence[Event], member: Member) -> Prompt:
-    effort = views.asked_effort(events, member)
+def _with_effort(prompt: Prompt, state: SessionState, member: Member) -> Prompt:
+    effort = state.request.effort_for(member)
     return prompt.model_copy(update={"effort": effort}) if effort else prompt
 
 
 async def _ask(
-    place: TurnContext, events: Sequence[Event], who: tuple[views.Turn, Member], prompt: Prompt
+    place: TurnContext, state: SessionState, who: tuple[views.Turn, Member], prompt: Prompt
 ) -> None:
     """Make the call and record its reply or its failure."""
     log, (now, member) = place.log, who
@@ -229,7 +237,7 @@ async def _ask(
         place.reserved.hold(now.number, 0.0)
         if (
             kind.has_history
-            and (shown := compaction.with_shown_limit(events, prompt, member, error)) is not None
+            and (shown := compaction.with_shown_limit(state, prompt, member, error)) is not None
         ):
             await _compact(place, shown, prompt)
         else:
@@ -269,7 +277,7 @@ class _UnderWay:
         self._prompt = prompt
         self._most = spending.worst_case_cost(member, prompt)
         self._pauses = availability.CallPauses(
-            place.team, member.name, _others(place.log.events, now)
+            place.team, member.name, _others(place.log.state, now)
         )
         self.said: list[str] = []
         place.reserved.hold(now.number, self._most)
@@ -290,7 +298,7 @@ class _UnderWay:
         there forbids it.
         """
         place, number = self._place, self._now.number
-        self._pauses.check(pause, place.log.events)
+        self._pauses.check(pause, place.log.state)
         lost, budget = usd(pause.used, self._member.price), place.environment.limits.budget
         held = place.reserved.beside(number) + lost
         availability.check_budget(place.log.events, self._member, self._prompt, budget, held)
@@ -301,7 +309,7 @@ class _UnderWay:
         place.log.tell(availability.waiting_event(pause, number, self._member.name))
 
 
-def _others(events: Sequence[Event], now: views.Turn) -> availability.OtherAgents:
+def _others(state: SessionState, now: views.Turn) -> availability.OtherAgents:
     """Return which agents may take the turn from a waiting call.
 
     A step of a workflow goes to another agent only once, and a subtask only to the agent that its
@@ -314,7 +322,7 @@ def _others(events: Sequence[Event], now: views.Turn) -> availability.OtherAgent
         return "soon"
     tried = [
         turn
-        for turn in views.turns(events)
+        for turn in state.request.turns
         if (turn.assigned.plan, turn.assigned.step) == (plan, step)
     ]
     return "none" if any(turn.failed for turn in tried) else "now"
@@ -324,7 +332,7 @@ def _give_to_larger_agent(place: TurnContext, turn: views.Turn, member: Member) 
     """Close the turn of an agent whose window is too small for the work, where one that reads more
     can take it; say so in either case.
     """
-    excluded = views.failed_agents(place.log.events)
+    excluded = place.log.state.request.failed_agents
     larger = [
         other.name
         for other in place.team.members.values()
@@ -347,7 +355,7 @@ def _give_to_larger_agent(place: TurnContext, turn: views.Turn, member: Member) 
 async def _compact(place: TurnContext, member: Member, conversation: Prompt) -> None:
     """Sum up what no longer fits the agent whose turn it is; it writes the summary itself."""
     log, limits = place.log, place.environment.limits.budget
-    upto = compaction.boundary(log.events, member)
+    upto = compaction.boundary(log.state, member)
     assert upto is not None
     if (hooks := place.environment.hooks) is not None and (
         why := await hooks.compacting("auto", place.environment.workspace)

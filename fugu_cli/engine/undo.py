@@ -22,6 +22,8 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.log import Log
+from fugu_cli.session.request_state import RequestState
+from fugu_cli.session.state import SessionState
 from fugu_cli.snapshots.file_history import RestorePlan
 from fugu_cli.tools.workspace import Workspace
 
@@ -85,19 +87,21 @@ class UndoableRequest:
     """An older log: what it did to modes and empty folders is to be read from its snapshot."""
 
 
-def undoable_requests(events: Sequence[Event]) -> tuple[list[UndoableRequest], list[Undone]]:
+def undoable_requests(state: SessionState) -> tuple[list[UndoableRequest], list[Undone]]:
     """Requests that can be undone, the next one last; and undos that can be redone, the next one
     last.
     """
-    found, every = views.undo_history(events), views.requests(events)
-    return [_step(every[place]) for place in found.requests], list(found.undone)
+    history = state.undo_history
+    standing = [_undoable_request(state.requests[index]) for index in history.requests]
+    return standing, list(history.undone)
 
 
-def _step(facts: Sequence[Event]) -> UndoableRequest:
-    asked = facts[0]
-    assert isinstance(asked, Asked)
-    extras = any(isinstance(fact, ToolRan) and fact.extras for fact in facts)
-    return UndoableRequest(asked, views.file_effects(facts), extras and bool(asked.snapshot))
+def _undoable_request(request: RequestState) -> UndoableRequest:
+    assert request.asked is not None
+    extras = any(isinstance(event, ToolRan) and event.extras for event in request.events)
+    return UndoableRequest(
+        request.asked, request.file_effects, extras and bool(request.asked.snapshot)
+    )
 
 
 async def undo_preview(log: Log, workspace: Workspace) -> str:
@@ -121,7 +125,7 @@ async def undo_request(log: Log, workspace: Workspace, keep: Collection[str] = (
     Raises UsageError, StorageError.
     """
     found = await _undoable(log, workspace)
-    asked = undoable_requests(log.events)[0][-1].asked
+    asked = undoable_requests(log.state)[0][-1].asked
     begun = next(index for index, event in enumerate(log.events) if event is asked)
     if await workspace.jobs.stop(views.jobs(log.events[begun:]), "undo"):
         found = await _undoable(log, workspace)  # they may have written something meanwhile
@@ -219,7 +223,7 @@ async def rewind_files(log: Log, workspace: Workspace, point: RewindPoint) -> li
     _rewindable(log, workspace, point)
     if await workspace.jobs.stop(views.jobs(log.events[point.line :]), "undo"):
         _rewindable(log, workspace, point)  # they may have written something meanwhile
-    steps = reversed(_made_since(log.events, point))
+    steps = reversed(_made_since(log.state, point))
     return [
         await _take_back(log, workspace, workspace.history.standing(made), "undo") for made in steps
     ]
@@ -228,7 +232,7 @@ async def rewind_files(log: Log, workspace: Workspace, point: RewindPoint) -> li
 def _rewindable(log: Log, workspace: Workspace, point: RewindPoint) -> RestorePlan:
     """Return which changes since the point still stand."""
     _refuse_elsewhere(log.events, point.asked, workspace)
-    steps = _made_since(log.events, point)
+    steps = _made_since(log.state, point)
     changes = tuple(one for made in steps for one in made.changes)
     found = workspace.history.standing(
         FileEffects(changes, tuple(one for made in steps for one in made.attributes))
@@ -240,19 +244,19 @@ def _rewindable(log: Log, workspace: Workspace, point: RewindPoint) -> RestorePl
     return found
 
 
-def _made_since(events: Sequence[Event], point: RewindPoint) -> list[FileEffects]:
+def _made_since(state: SessionState, point: RewindPoint) -> list[FileEffects]:
     """Return the changes of each standing request since the point, the oldest first."""
-    starts = [place for place, event in enumerate(events) if isinstance(event, Asked)]
+    starts = [place for place, event in enumerate(state.events) if isinstance(event, Asked)]
     found = []
-    for number in views.undo_history(events).requests:
-        start, end = starts[number], [*starts[1:], len(events)][number]
+    for number in state.undo_history.requests:
+        start, end = starts[number], [*starts[1:], len(state.events)][number]
         kept = [
             one
-            for one in events[start : max(point.line, start)]
+            for one in state.events[start : max(point.line, start)]
             if isinstance(one, Asked | Assigned)
         ]
         if end > point.line:
-            found.append(views.file_effects((*kept, *events[max(point.line, start) : end])))
+            found.append(views.file_effects((*kept, *state.events[max(point.line, start) : end])))
     return found
 
 
@@ -277,7 +281,7 @@ async def _undoable(log: Log, workspace: Workspace) -> RestorePlan:
             recovery.finished_text(finished), hint="undo again goes one request further back"
         )
     await recovery.record_killed_calls(log, workspace)
-    done, _ = undoable_requests(log.events)
+    done, _ = undoable_requests(log.state)
     if not done:
         raise NothingToUndo(
             "there is nothing to undo", hint="no request of this session stands that changed a file"
@@ -305,7 +309,7 @@ async def _redoable(log: Log, workspace: Workspace) -> RestorePlan:
         raise NothingToUndo(
             recovery.finished_text(finished), hint="redo again goes one request further forward"
         )
-    _, taken = undoable_requests(log.events)
+    _, taken = undoable_requests(log.state)
     if not taken:
         raise NothingToUndo(
             "there is nothing to redo",

@@ -28,7 +28,8 @@ from fugu_cli.repair.search import made_progress
 from fugu_cli.safety import policy
 from fugu_cli.safety.policy.rule_matching import WRITING
 from fugu_cli.session import views
-from fugu_cli.session.events import Event, Member, Replied, ToolRan
+from fugu_cli.session.events import Member, Replied, ToolRan
+from fugu_cli.session.state import SessionState
 from fugu_cli.tools.workspace import CHANGED_SINCE_READ
 
 AFTER_LINE, AFTER_REWRITE = (4, 5.0), (10, 30.0)
@@ -39,11 +40,11 @@ _BROKEN_OFF = re.compile(r"\b\d+ errors?(?:,| in |$)|\berrors=\d", re.MULTILINE)
 """A file of tests may have ended before its first one: pytest, unittest."""
 
 
-def with_test_timeout(call: Call, events: Sequence[Event], turn: views.Turn) -> Call:
+def with_test_timeout(call: Call, state: SessionState, turn: views.Turn) -> Call:
     """The `call` that runs the tests, with a limit where the newest reply is a small model's: it
     may have made a loop endless. Without one where the run before may have broken off early: it
     says nothing of how long one takes."""
-    newest, first = turn.replies[-1] if turn.replies else None, views.first_tests(events)
+    newest, first = turn.replies[-1] if turn.replies else None, state.request.first_tests
     if (
         newest is None
         or not (newest.filled or newest.aimed)
@@ -70,39 +71,37 @@ class Repair:
     def has_history(self) -> bool:
         return False
 
-    def next_step(
-        self, events: Sequence[Event], member: Member, environment: Environment
-    ) -> NextStep:
+    def next_step(self, state: SessionState, member: Member, environment: Environment) -> NextStep:
         """Tests and files first, then attempts until one stands."""
-        turn = views.turns(events)[-1]
+        turn = state.request.turns[-1]
         if turn.failed is not None or turn.interrupted:
             return TurnClosed()
         if not turn.replies:
-            if _out_of_attempts(events, turn, member) or _outdated(turn):
+            if _out_of_attempts(state, turn, member) or _outdated(turn):
                 return TurnClosed()
-            opening = _opening(events, turn, member, environment)
+            opening = _opening(state, turn, member, environment)
             return GatherEvidence(opening) if opening is not None else RequestReply()
         if calls := views.open_calls(turn):
             return RunCall(calls[0])
         if not (_wrote(turn) or agent_is_done(turn, REPLIES)):
             return RequestReply()
-        return _after(events, turn, environment)
+        return _after(state, turn, environment)
 
     def prompt(
-        self, events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], instructions: str
+        self, state: SessionState, member: Member, tools: Sequence[ToolSpec], instructions: str
     ) -> Prompt:
         """One message with the request, the files, the tests' output and what is to be written."""
-        return build_prompt(events, member, tools, instructions)
+        return build_prompt(state, member, tools, instructions)
 
     def tools(
-        self, events: Sequence[Event], member: Member, environment: Environment
+        self, state: SessionState, member: Member, environment: Environment
     ) -> tuple[ToolSpec, ...]:
         """The tools for files and commands, for a Worker that is to change something. None where it
         is asked a question, and where failing tests are to be fixed and all pass: it can say so."""
-        now, request = views.turns(events)[-1], views.asked(events)
-        if request is None or played_role(now) != "worker" or _is_answered_in_words(events):
+        now, request = state.request.turns[-1], state.request.asked
+        if request is None or played_role(now) != "worker" or _is_answered_in_words(state):
             return ()
-        first = views.first_tests(events)
+        first = state.request.first_tests
         if first is not None and first.ok and intent.is_for_failing_tests(request.text):
             return ()
         out = policy.INTERNAL_TOOLS | {views.ACCEPTANCE_CHECK}
@@ -111,27 +110,27 @@ class Repair:
         )
 
     def refuses(
-        self, call: Call, events: Sequence[Event], member: Member, environment: Environment
+        self, call: Call, state: SessionState, member: Member, environment: Environment
     ) -> str:
         """Tools it was not offered, and changes of tests that failed first and judge the
         request.
         """
         if refused := no_such_tool(
-            call, events, environment, self.tools(events, member, environment)
+            call, state, environment, self.tools(state, member, environment)
         ):
             return refused
-        first = views.first_tests(events)
+        first = state.request.first_tests
         failed = first is None or not first.ok
         if (
             failed
-            and views.suite_decides(events)
+            and state.request.suite_decides
             and localization.writes_test(environment.workspace, call)
         ):
             return "the tests judge this request and stay as they are"
         return ""
 
 
-def _out_of_attempts(events: Sequence[Event], turn: views.Turn, member: Member) -> bool:
+def _out_of_attempts(state: SessionState, turn: views.Turn, member: Member) -> bool:
     """The turn has had its attempts. Lines that are filled in one after the other are one attempt,
     all together.
     """
@@ -141,7 +140,7 @@ def _out_of_attempts(events: Sequence[Event], turn: views.Turn, member: Member) 
     )
     newest = turn.draws[-1] if turn.draws else ()
     if any(isinstance(fact, Replied) and fact.filled for fact in newest):
-        gap = search.next_task(events, turn, member).gap
+        gap = search.next_task(state, turn, member).gap
         if gap is not None and gap.place not in filled:
             return False
     return whole + bool(filled) >= max(member.attempts, 1)
@@ -161,33 +160,31 @@ def _outdated(turn: views.Turn) -> bool:
 
 
 def _opening(
-    events: Sequence[Event], turn: views.Turn, member: Member, environment: Environment
+    state: SessionState, turn: views.Turn, member: Member, environment: Environment
 ) -> Call | None:
     """The next piece of evidence that the turn opens with; None when it has all."""
     if turn.draws:
         return None
     if played_role(turn) == "verifier":
-        due = due_run(events, turn, environment.tests, verifying=True)
-        return (
-            due if due is not None or turn.assigned.role != "verifier" else diff_due(events, turn)
-        )
-    if (call := _tests_due(events, turn)) is not None:
+        due = due_run(state, turn, environment.tests, verifying=True)
+        return due if due is not None or turn.assigned.role != "verifier" else diff_due(state, turn)
+    if (call := _tests_due(state, turn)) is not None:
         return call
     taken = [run for run in turn.runs if run.evidence]
     read = {run.permitted.call.arguments for run in taken if run.result is not None}
-    id, paths = f"e{turn.number}-{len(taken)}", _files(events, member, environment)
+    id, paths = f"e{turn.number}-{len(taken)}", _files(state, member, environment)
     calls = (Call.make(id, "read", path=path, plain=True) for path in paths)
     return next((call for call in calls if call.arguments not in read), None)
 
 
-def _tests_due(events: Sequence[Event], turn: views.Turn) -> Call | None:
+def _tests_due(state: SessionState, turn: views.Turn) -> Call | None:
     """The tests where they are the acceptance check, and where the request is about them: then they
     become it while they fail."""
-    request, run = views.asked(events), views.tests(events)
+    request, run = state.request.asked, state.request.tests
     if request is None or request.test_command is None:
         return None
     about = intent.is_about_tests(request.text)
-    wanted = about or intent.is_for_a_test_run(request.text) or views.suite_decides(events)
+    wanted = about or intent.is_for_a_test_run(request.text) or state.request.suite_decides
     id = f"e{turn.number}-{len(turn.draws)}-{len(turn.runs)}"
     if wanted and (run is None or run.stale):
         return Call(id=id, tool=views.RUN_TESTS)
@@ -196,17 +193,17 @@ def _tests_due(events: Sequence[Event], turn: views.Turn) -> Call | None:
         and run is not None
         and not run.ok
         and not run.empty
-        and not views.suite_decides(events)
+        and not state.request.suite_decides
     ):
         return Call.make(id, views.ACCEPTANCE_CHECK, command=request.test_command)
     return None
 
 
-def _files(events: Sequence[Event], member: Member, environment: Environment) -> tuple[str, ...]:
+def _files(state: SessionState, member: Member, environment: Environment) -> tuple[str, ...]:
     """Paths that the request or the tests' output leads to, and that the agent may read without a
     question.
     """
-    request, run = views.asked(events), views.tests(events)
+    request, run = state.request.asked, state.request.tests
     text, output = (
         request.text if request else "",
         run.output if run is not None and not run.ok else "",
@@ -230,55 +227,55 @@ def _wrote(turn: views.Turn) -> bool:
     return any(call.tool in WRITING and call.id in done for call in turn.replies[-1].calls)
 
 
-def _after(events: Sequence[Event], turn: views.Turn, environment: Environment) -> NextStep:
+def _after(state: SessionState, turn: views.Turn, environment: Environment) -> NextStep:
     """After the agent's last word: the tests, when a Worker changed files; then whether the attempt
     stands.
     """
     if turn.assigned.role != "worker":
         return TurnClosed()
-    if (call := due_run(events, turn, environment.tests)) is not None:
+    if (call := due_run(state, turn, environment.tests)) is not None:
         return GatherEvidence(
-            with_test_timeout(call, events, turn) if call.tool == views.RUN_TESTS else call
+            with_test_timeout(call, state, turn) if call.tool == views.RUN_TESTS else call
         )
-    asked = views.asked(events)
+    asked = state.request.asked
     if asked is None or asked.snapshot is None:
         return TurnClosed()
     if not turn.changes and not views.interrupted_calls(turn):
         return (
             RollBackAttempt("nothing was changed")
-            if _wanted_a_change(events, turn)
+            if _wanted_a_change(state, turn)
             else TurnClosed()
         )
-    if not views.suite_decides(events):
+    if not state.request.suite_decides:
         return (
             RollBackAttempt("tests that passed before fail")
-            if views.has_regressions(events)
+            if state.request.has_regressions
             else TurnClosed()
         )
-    run = views.tests(events)
-    stands = run is None or run.ok or made_progress(events, turn, run)
+    run = state.request.tests
+    stands = run is None or run.ok or made_progress(state, turn, run)
     return TurnClosed() if stands else RollBackAttempt("the tests failed")
 
 
-def _wanted_a_change(events: Sequence[Event], turn: views.Turn) -> bool:
+def _wanted_a_change(state: SessionState, turn: views.Turn) -> bool:
     """Words are no answer: failing tests are to be fixed, or a change of files that were shown is
     asked for.
     """
-    request, run = views.asked(events), views.tests(events)
+    request, run = state.request.asked, state.request.tests
     if request is None or turn.assigned.plan:
         return False
     said = bool(turn.text.strip()) and not turn.replies[-1].calls
-    if views.suite_decides(events):
+    if state.request.suite_decides:
         return not (said and run is not None and run.ok)
     return (
-        intent.wants_change(request.text) and bool(files_read(turn)) and not views.changes(events)
+        intent.wants_change(request.text) and bool(files_read(turn)) and not state.request.changes
     )
 
 
-def _is_answered_in_words(events: Sequence[Event]) -> bool:
+def _is_answered_in_words(state: SessionState) -> bool:
     """The tests do not judge the request, and it asks for words."""
-    request = views.asked(events)
-    if request is None or views.suite_decides(events):
+    request = state.request.asked
+    if request is None or state.request.suite_decides:
         return False
     return intent.is_for_a_test_run(request.text) or intent.is_question(request.text)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fugu_cli import prompts
 from fugu_cli.coordinators.conductor import scheduling
-from fugu_cli.coordinators.conductor.step_context import visible_facts
+from fugu_cli.coordinators.conductor.step_context import visible_part
 from fugu_cli.engine.harness import told_instructions
 from fugu_cli.engine.message_history import turn_messages
 from fugu_cli.messages import FromUser, InfillHole, Message, Prompt, ToolSpec
@@ -18,8 +18,9 @@ from fugu_cli.repair.localization import files_read, files_shown
 from fugu_cli.repair.replies import DOCUMENTS
 from fugu_cli.repair.search import RepairTask
 from fugu_cli.session import views
-from fugu_cli.session.events import Asked, Event, Member, Role
+from fugu_cli.session.events import Asked, Member, Role
 from fugu_cli.session.recognized_tests import tests_among
+from fugu_cli.session.state import SessionState
 
 NEWEST, EARLIER, ALL_EARLIER = 1200, 400, 2400
 """Characters of the answer to the request just before this one, of each exchange before that, and
@@ -44,29 +45,29 @@ DOCUMENT_LIMIT, TEST_LIMIT = 4000, 3000
 
 
 def build_prompt(
-    events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], instructions: str
+    state: SessionState, member: Member, tools: Sequence[ToolSpec], instructions: str
 ) -> Prompt:
     """The next call's prompt for the agent of the newest turn. What was asked for before is sampled
     (temperature .8, its own seed)."""
-    turn, request = views.turns(events)[-1], views.asked(events)
+    turn, request = state.request.turns[-1], state.request.asked
     assert request is not None
-    task = search.next_task(events, turn, member)
+    task = search.next_task(state, turn, member)
     sampled = {"temperature": 0.8, "seed": task.tried} if task.tried else {}
     files = files_read(turn)
     if task.gap is not None:
         return _infill_prompt(task, task.gap, files, tools).model_copy(update=sampled)
     return Prompt(
         system=told_instructions(turn, instructions[:INSTRUCTIONS]).strip(),
-        messages=_messages(events, turn, request, task),
+        messages=_messages(state, turn, request, task),
         tools=tuple(tools),
         max_tokens=_reply_limit(turn, task),
-        open_ended=intent.is_open_ended(request, files, judged=views.suite_decides(events)),
+        open_ended=intent.is_open_ended(request, files, judged=state.request.suite_decides),
         target=task.target,
         part=task.part,
         unwritten=task.unwritten,
         judged=task.judged,
-        wanted=search.wants_described_change(events, turn),
-        verdict=turn.assigned.role == "verifier" and bool(views.changes(events)),
+        wanted=search.wants_described_change(state, turn),
+        verdict=turn.assigned.role == "verifier" and bool(state.request.changes),
         files=files,
         removes=intent.takes_away(request.text),
         aimed=task.key,
@@ -100,16 +101,16 @@ def played_role(turn: views.Turn) -> Role:
     return "verifier" if judges else turn.assigned.role
 
 
-def request_with_history(events: Sequence[Event], request: Asked) -> str:
+def request_with_history(state: SessionState, request: Asked) -> str:
     """The request, after the newest earlier one and its answer. Where words are all that is asked
     for, after those before it as well: in a conversation they belong together, while beside code to
     be fixed they only distract."""
-    summary, kept = views.after_compaction(events)
+    summary, kept = views.after_compaction(state.events)
     before = views.requests(kept)[:-1]
-    judged = views.suite_decides(events)
-    told = [_exchange(facts) for facts in before[-1:]]
+    judged = state.request.suite_decides
+    told = [_exchange(SessionState(facts)) for facts in before[-1:]]
     for facts in [] if judged else reversed(before[:-1]):
-        text = _exchange(facts, EARLIER, EARLIER)
+        text = _exchange(SessionState(facts), EARLIER, EARLIER)
         if sum(map(len, told[:-1])) + len(text) > ALL_EARLIER:
             break
         told.insert(0, text)
@@ -119,44 +120,46 @@ def request_with_history(events: Sequence[Event], request: Asked) -> str:
     return f"({begin}{f'{chr(10)}Then '.join(told)})\n\n{request.whole}" if told else request.whole
 
 
-def _exchange(facts: Sequence[Event], limit: int = NEWEST, asked: int | None = None) -> str:
+def _exchange(state: SessionState, limit: int = NEWEST, asked: int | None = None) -> str:
     """A request and its answer, the latter with at most `limit` characters, the former with at most
     `asked`.
     """
-    first, answer = facts[0], views.answer(facts)[:limit]
+    first, answer = state.events[0], state.request.answer[:limit]
     assert isinstance(first, Asked)
     got = [f"and got: {answer}"] if answer else []
-    return "\n".join([f"the user asked: {first.text[:asked]}", *got, *views.undo_notices(facts)])
+    return "\n".join(
+        [f"the user asked: {first.text[:asked]}", *got, *views.undo_notices(state.events)]
+    )
 
 
-def _kind(events: Sequence[Event], turn: views.Turn, request: Asked) -> str:
+def _kind(state: SessionState, turn: views.Turn, request: Asked) -> str:
     """The name of the text in prompts/brief/ that says what is to be done."""
-    first, now = views.first_tests(events), views.tests(events)
+    first, now = state.request.first_tests, state.request.tests
     match played_role(turn):
         case "verifier":
             if first and now and not first.ok and now.ok and not now.stale:
                 return "verifier_passing"
-            return "verifier" if turn.assigned.plan or views.changes(events) else "verifier_answer"
+            return "verifier" if turn.assigned.plan or state.request.changes else "verifier_answer"
         case "thinker":
             return "thinker_step" if turn.assigned.plan else "thinker"
         case _:
-            if search.wants_described_change(events, turn):
+            if search.wants_described_change(state, turn):
                 return (
                     "tests"
-                    if intent.is_for_tests(request.text) and views.changes(events)
+                    if intent.is_for_tests(request.text) and state.request.changes
                     else "change"
                 )
-            if search.is_unjudged(events, request):
+            if search.is_unjudged(state, request):
                 return "answer"
             return "worker_unfinished" if intent.is_unfinished(files_read(turn)) else "worker"
 
 
 def _messages(
-    events: Sequence[Event], turn: views.Turn, request: Asked, task: RepairTask
+    state: SessionState, turn: views.Turn, request: Asked, task: RepairTask
 ) -> tuple[Message, ...]:
     """One user message with all that matters, then this turn's own calls and results."""
-    seen, files, target = visible_facts(events), files_shown(turn), task.target
-    kind = "worker_unfinished" if task.unwritten else _kind(events, turn, request)
+    seen, files, target = visible_part(state), files_shown(turn), task.target
+    kind = "worker_unfinished" if task.unwritten else _kind(state, turn, request)
     above = excerpts.context_above(target, files_read(turn).get(target, "")) if task.part else ""
     around = files
     if task.part and task.judged:  # beside one function a small model writes the other code again
@@ -165,7 +168,7 @@ def _messages(
         }
     instead = "\n\n\n".join(filter(None, [above, task.shown or task.part]))
     shown = {**around, target: instead} if task.shown or task.part else around
-    judged = views.suite_decides(events)
+    judged = state.request.suite_decides
     told_by_tests = judged and tests_among(files) and intent.is_unfinished(files)
     said = prompts.fill(
         prompts.load(f"brief/{kind}"),
@@ -176,26 +179,26 @@ def _messages(
         prompts.load("brief"),
         request=request_with_history(seen, request),
         tests=_tests_section(
-            events, request, UNFINISHED_LIMIT if told_by_tests or task.unwritten else TESTS_LIMIT
+            state, request, UNFINISHED_LIMIT if told_by_tests or task.unwritten else TESTS_LIMIT
         ),
         files=(_quoted(target, task.told) if task.told else "")
         + files_section(shown, judged, target if task.part else ""),
-        earlier="" if turn.assigned.plan else _earlier_section(events, turn),
+        earlier="" if turn.assigned.plan else _earlier_section(state, turn),
         role="\n\n".join(
-            part for part in (views.turns(seen)[-1].assigned.instruction, said) if part
+            part for part in (seen.request.turns[-1].assigned.instruction, said) if part
         ),
     )
     return (FromUser(text=text.lstrip("\n")), *turn_messages(turn))
 
 
-def _tests_section(events: Sequence[Event], request: Asked, limit: int) -> str:
+def _tests_section(state: SessionState, request: Asked, limit: int) -> str:
     """The tests' output, where they judge the request, something was changed, or they are what is
     asked about.
     """
-    run = views.tests(events)
+    run = state.request.tests
     told = (
-        views.suite_decides(events)
-        or views.changes(events)
+        state.request.suite_decides
+        or state.request.changes
         or intent.is_for_a_test_run(request.text)
     )
     if run is None or run.stale or not told:
@@ -226,11 +229,11 @@ def _reply_limit(turn: views.Turn, task: RepairTask) -> int:
     )
 
 
-def _earlier_section(events: Sequence[Event], turn: views.Turn) -> str:
+def _earlier_section(state: SessionState, turn: views.Turn) -> str:
     """For a Worker what a Thinker or Verifier said since the newest change; for a Verifier the
     words it is to judge, where nothing was changed."""
-    before = [one for one in views.turns(events) if one.number < turn.number]
-    if turn.assigned.role == "verifier" and not views.changes(events):
+    before = [one for one in state.request.turns if one.number < turn.number]
+    if turn.assigned.role == "verifier" and not state.request.changes:
         answers = [
             one.text.strip() for one in before if one.assigned.role == "worker" and one.text.strip()
         ]

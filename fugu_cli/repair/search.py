@@ -16,7 +16,8 @@ from fugu_cli.repair.excerpts import LONG, SHORT_FILE, lines_in_output, part_of
 from fugu_cli.repair.localization import files_read, is_long
 from fugu_cli.repair.syntax import Definition, is_stub
 from fugu_cli.session import views
-from fugu_cli.session.events import Asked, Event, Member, Replied, ToolRan
+from fugu_cli.session.events import Asked, Member, Replied, ToolRan
+from fugu_cli.session.state import SessionState
 
 FEW, MOST_INFILLS, BROKEN = 12, 40, 2
 """Lines of a function that are filled in before anything is written whole, of all at most, and
@@ -172,11 +173,11 @@ class _Attempt:
     changed: bool
 
 
-def next_task(events: Sequence[Event], turn: views.Turn, member: Member) -> RepairTask:
+def next_task(state: SessionState, turn: views.Turn, member: Member) -> RepairTask:
     """Return the next task of a small model: where tests fail, the candidate that was tried least."""
-    request, files, run = views.asked(events), files_read(turn), views.tests(events)
+    request, files, run = state.request.asked, files_read(turn), state.request.tests
     failing = (
-        views.suite_decides(events)
+        state.request.suite_decides
         and turn.assigned.role == "worker"
         and run is not None
         and not run.ok
@@ -187,11 +188,11 @@ def next_task(events: Sequence[Event], turn: views.Turn, member: Member) -> Repa
         or run is None
         or intent.is_open_ended(request, files, judged=True)
     ):
-        return replace(_meant(events, turn, member), tried=attempts_before(events, turn))
+        return replace(_meant(state, turn, member), tried=attempts_before(state, turn))
     text = member.protocol == "text"
-    lines = member.infill and text and _may_try_lines(events, request)
+    lines = member.infill and text and _may_try_lines(state, request)
     order = repair_candidates(files, run.output, request.text, lines=lines, parts=text)
-    own = [one for one in _earlier(events, turn) if _same_model(events, one, turn)]
+    own = [one for one in _earlier(state, turn) if _same_model(state, one, turn)]
     tries = [each for one in own for each in _attempts(one)] + list(_attempts(turn, done=False))
     return replace(_next(order, tries, files), judged=True)
 
@@ -238,20 +239,20 @@ def _same(before: Mapping[str, str], files: Mapping[str, str], path: str) -> boo
     return before.get(path) == files.get(path) if path else before == files
 
 
-def _may_try_lines(events: Sequence[Event], request: Asked) -> bool:
+def _may_try_lines(state: SessionState, request: Asked) -> bool:
     """Most lines that are filled in are wrong: they can be put back, and the tests take no minute
     to say so.
     """
-    runs = (event for event in views.request(events) if isinstance(event, ToolRan))
+    runs = (event for event in state.request.events if isinstance(event, ToolRan))
     first = next((run.seconds for run in runs if run.call.tool == views.RUN_TESTS), 0.0)
     return request.snapshot is not None and first <= SLOW
 
 
-def _meant(events: Sequence[Event], turn: views.Turn, member: Member) -> RepairTask:
+def _meant(state: SessionState, turn: views.Turn, member: Member) -> RepairTask:
     """Return the task without a failing test: the file that is meant, or the one function of a long
     file that the request names.
     """
-    request, files = views.asked(events), files_read(turn)
+    request, files = state.request.asked, files_read(turn)
     code = intent.target_files(files)
     if turn.assigned.role == "worker" and request and len(code) == 1 and is_long(files[code[0]]):
         named = excerpts.requested_functions(code[0], files[code[0]], request.text)
@@ -260,44 +261,44 @@ def _meant(events: Sequence[Event], turn: views.Turn, member: Member) -> RepairT
     return RepairTask(intent.target_file(request, files))
 
 
-def _earlier(events: Sequence[Event], turn: views.Turn) -> list[views.Turn]:
+def _earlier(state: SessionState, turn: views.Turn) -> list[views.Turn]:
     role = turn.assigned.role
     return [
-        one for one in views.turns(events) if one.number < turn.number and one.assigned.role == role
+        one for one in state.request.turns if one.number < turn.number and one.assigned.role == role
     ]
 
 
-def _same_model(events: Sequence[Event], one: views.Turn, other: views.Turn) -> bool:
-    pool, names = views.pool(events), (one.assigned.agent, other.assigned.agent)
+def _same_model(state: SessionState, one: views.Turn, other: views.Turn) -> bool:
+    pool, names = state.pool, (one.assigned.agent, other.assigned.agent)
     first, second = (pool[name].model if name in pool else name for name in names)
     return first == second
 
 
-def is_unjudged(events: Sequence[Event], request: Asked) -> bool:
+def is_unjudged(state: SessionState, request: Asked) -> bool:
     """No failing test says what is to be done."""
-    run = views.tests(events)
+    run = state.request.tests
     passes = run is not None and run.passes
-    return not views.suite_decides(events) or passes or intent.is_for_tests(request.text)
+    return not state.request.suite_decides or passes or intent.is_for_tests(request.text)
 
 
-def wants_described_change(events: Sequence[Event], turn: views.Turn) -> bool:
+def wants_described_change(state: SessionState, turn: views.Turn) -> bool:
     """A Worker is asked for a change that the request describes: the brief ends with the request,
     for a small model that is asked for a file last gives back the one it was shown. Not a long one:
     that would be read twice."""
-    request = views.asked(events)
+    request = state.request.asked
     if request is None or turn.assigned.role != "worker" or turn.assigned.plan:
         return False
     there = files_read(turn) or intent.target_file(request, ())
     short = len(request.text) <= AGAIN
     return (
-        short and bool(there) and is_unjudged(events, request) and intent.wants_change(request.text)
+        short and bool(there) and is_unjudged(state, request) and intent.wants_change(request.text)
     )
 
 
-def made_progress(events: Sequence[Event], turn: views.Turn, run: views.TestRun) -> bool:
+def made_progress(state: SessionState, turn: views.Turn, run: views.TestRun) -> bool:
     """Fewer tests fail than when the turn began, or more pass, and half of all do. Where most tests
     fail, a small model writes the same again and again."""
-    before = views.tests(views.events_before(events, turn))
+    before = views.tests(state.before(turn.assigned).events)
     if before is None or before.ok:
         return False
     then, now = views.failed_count(before.output), views.failed_count(run.output)

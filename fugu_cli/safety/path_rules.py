@@ -28,6 +28,7 @@ from fugu_cli.session.events import (
     Replied,
     ToolRan,
 )
+from fugu_cli.session.state import SessionState
 from fugu_cli.system.bounded_json import parse_json
 
 EVERYBODY = "*"
@@ -302,6 +303,13 @@ def visible_events(events: Sequence[Event], agent: str, denials: Denials | None)
         return events
     reader = _Reader(agent, denials)
     return [reader.take(event) for event in events]
+
+
+def visible_state(state: SessionState, agent: str, denials: Denials | None) -> SessionState:
+    """Return the session as the agent may know it."""
+    if denials is None or not denials.of(agent):
+        return state
+    return SessionState(visible_events(state.events, agent, denials))
 
 
 def withheld_texts(events: Sequence[Event], agent: str, denials: Denials) -> list[str]:

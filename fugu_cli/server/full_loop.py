@@ -27,13 +27,12 @@ from fugu_cli.session.events import (
     ANSWERED,
     ROLES,
     Assigned,
-    Event,
     Recorded,
     Replied,
     WorkflowStep,
 )
 from fugu_cli.session.live_events import Live, TextStreamed, ThoughtStreamed
-from fugu_cli.session.state import state_of
+from fugu_cli.session.state import SessionState, state_of
 
 
 async def answer_with_full_loop(
@@ -48,7 +47,7 @@ async def answer_with_full_loop(
     messages = with_authors(client_request.messages, request.find_author)
     for event in conversation_events(messages, log_only=True):
         log.append(event)
-    client_turns = views.turns(log.events)
+    client_turns = log.state.request.turns
     available = request.settings.offered.keys() - options.opt_out
     if client_turns and (planned or client_turns[-1].assigned.agent not in available):
         for event in follow_up_request(client_request.messages):  # nobody can continue the turn
@@ -71,7 +70,7 @@ async def answer_with_full_loop(
         voice=voice,
     )
     end = await orchestrator.run(log, team, environment)
-    reply = None if voice.broke(log.events) else _newest_answer(log.events, first_new)
+    reply = None if voice.broke(log.state) else _newest_answer(log.state, first_new)
     if reply is None:
         raise single_agent.refusal_of_end(request, log.events[first_new:], end)
     request.on_agent_chosen(reply.agent)
@@ -86,19 +85,19 @@ async def answer_with_full_loop(
     return traces.answer_with_usage(log.state, first_new, answer, reply, note)
 
 
-def _newest_answer(events: Sequence[Event], first_new: int) -> Replied | None:
+def _newest_answer(state: SessionState, first_new: int) -> Replied | None:
     """Return the newest Worker's reply with text among the events from index `first_new` on.
 
     A workflow's answer counts unless a Worker outside of it replied later.
     """
-    new = {id(event) for event in events[first_new:]}
+    new = {id(event) for event in state.events[first_new:]}
     newest = None
-    for turn in views.turns(events):
+    for turn in state.request.turns:
         is_worker = turn.assigned.role == "worker"
         if is_worker and turn.text.strip() and id(turn.replies[-1]) in new:
             newest = turn
     if newest is None or newest.assigned.plan:
-        newest = state_of(events).request.user_facing_turn or newest
+        newest = state_of(state.events).request.user_facing_turn or newest
     return newest.replies[-1] if newest else None
 
 
@@ -127,7 +126,7 @@ class ClientVoice:
         self._held_back: tuple[int, str] = (0, "")
         """A turn and its text so far, while that may be the beginning of `UNABLE:`."""
 
-    def put(self, prompt: Prompt, events: Sequence[Event], turn: views.Turn) -> Prompt:
+    def put(self, prompt: Prompt, state: SessionState, turn: views.Turn) -> Prompt:
         """Return the prompt without fugu's texts about repositories.
 
         If the turn's text may go to the client, the client's limits on its answer apply.
@@ -138,13 +137,13 @@ class ClientVoice:
         )
         instructions = prompts.load("serve/step" if turn.assigned.plan else "serve/system")
         system = [text for text in (instructions, client_request.system) if text.strip()]
-        answers = _answers_client(events, turn)
+        answers = _answers_client(state, turn)
         changes: dict[str, object] = {
             "system": "\n\n".join(system),
             "messages": _client_messages(prompt.messages, _role_text(turn, answers)),
             "tools": (),
             "metadata": dict(client_request.options.metadata),
-            "effort": single_agent.effort_of(views.pool(events)[turn.assigned.agent], sampling),
+            "effort": single_agent.effort_of(state.pool[turn.assigned.agent], sampling),
         }
         if answers:
             changes |= {
@@ -197,15 +196,15 @@ class ClientVoice:
             raise single_agent.broken_stream_reason(turn.assigned.agent)
         self._held_back = (0, "")
 
-    def broke(self, events: Sequence[Event]) -> bool:
+    def broke(self, state: SessionState) -> bool:
         """Return whether a streamed answer failed after the client got its beginning, so that no
         other agent may begin another.
         """
-        turn = views.turn_of(events, self._heard_turn) if self._heard_turn is not None else None
+        turn = state.request.turn(self._heard_turn) if self._heard_turn is not None else None
         return self._request.client_request.stream and turn is not None and turn.failed is not None
 
 
-def _answers_client(events: Sequence[Event], turn: views.Turn) -> bool:
+def _answers_client(state: SessionState, turn: views.Turn) -> bool:
     """Return whether the turn's text may go to the client.
 
     This holds for a Worker outside of workflows, and for the answering steps of a workflow. A step
@@ -214,7 +213,7 @@ def _answers_client(events: Sequence[Event], turn: views.Turn) -> bool:
     number, step = turn.assigned.plan, turn.assigned.step
     if not number:
         return turn.assigned.role == "worker"
-    plans = {workflow.number: workflow.planned for workflow in views.workflows(events)}
+    plans = {workflow.number: workflow.planned for workflow in state.request.workflows}
     while step in _answering_steps(plans[number].steps):
         outer = plans[number].within
         if outer is None:
@@ -274,17 +273,17 @@ class ClientCoordinator:
         self._voice = voice
         self._verified = verified
 
-    async def decide(self, events: Sequence[Event]) -> Decision:
-        if self._voice.broke(events):
+    async def decide(self, state: SessionState) -> Decision:
+        if self._voice.broke(state):
             return single_agent.BROKEN_OFF
-        turns = views.turns(events)
+        turns = state.request.turns
         if turns and not self._verified:
             newest = turns[-1]
             answered = newest.assigned.role == "worker" and newest.replies and not newest.failed
             if answered and newest.unable is None:
-                end = action_space.request_end(events, turns=1, verify_answers=False)
+                end = action_space.request_end(state, turns=1, verify_answers=False)
                 return end or ANSWERED
-        return await self._coordinator.decide(events)
+        return await self._coordinator.decide(state)
 
 
 if TYPE_CHECKING:

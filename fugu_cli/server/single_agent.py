@@ -446,7 +446,7 @@ async def _reply(
     def before_retry(pause: Pause) -> None:
         if listener.texts and request.client_request.stream:
             raise broken_stream_reason(member.name)
-        pauses.check(pause, log.events)
+        pauses.check(pause, log.state)
         listener.texts.clear()
         spent = usd(pause.used, member.price)
         availability.check_budget(log.events, member, prompt, request_budgets(request), spent)

@@ -269,6 +269,12 @@ class SessionState:
         line = next(line for line, event in enumerate(self.events) if event is assigned)
         return self._with_request_from(line, ())
 
+    def followed_by(self, event: Event) -> SessionState:
+        """Return the session as it would be after one more event."""
+        if isinstance(event, Asked):
+            return SessionState((*self.events, event))
+        return self._with_request_from(len(self.events), [event])
+
     def of_turn(self, number: int) -> SessionState:
         """Return the session as the turn `number` stands in it, as if it were the newest: without
         what others, open at the same time, did since it began. A worktree of its own is its

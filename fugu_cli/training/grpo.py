@@ -38,6 +38,7 @@ from fugu_cli.coordinators.conductor.planner import (
 from fugu_cli.errors import StorageError, UsageError, installing
 from fugu_cli.messages import FromUser, Value
 from fugu_cli.session.events import Asked, Event, Member, Opened, WorkflowStep
+from fugu_cli.session.state import SessionState
 from fugu_cli.training.evaluation.results_folder import begin_run
 from fugu_cli.training.tasks import Problem
 
@@ -141,7 +142,7 @@ def _question(
         Asked(text=problem.prompt),
     ]
     task = PlanTask(problem.prompt, PlanLimits(models, settings.steps))
-    sent = planner_prompt(events, task, members, next(iter(members.values())))
+    sent = planner_prompt(SessionState(events), task, members, next(iter(members.values())))
     said = [message.text for message in sent.messages if isinstance(message, FromUser)]
     return [
         {"role": "system", "content": sent.system},

@@ -34,6 +34,7 @@ from fugu_cli.session.events import (
     Role,
     ToolRan,
 )
+from fugu_cli.session.state import SessionState
 from fugu_cli.training import fitting
 from fugu_cli.training.default_comparison import PlayedTask, compare_with_default
 from fugu_cli.training.evaluation.intervals import Mean, wilson_of_mean
@@ -292,7 +293,7 @@ class DefaultPolicy:
 
         def choose(task: TaskRates, failed: FailedRows) -> int:
             events = (opened, *session_after(task, rows, failed))
-            decision = asyncio.run(self.coordinator.decide(events))
+            decision = asyncio.run(self.coordinator.decide(SessionState(events)))
             if isinstance(decision, Assigned) and decision.agent in names:
                 return names.index(decision.agent)
             return failed[-1] if failed else 0
@@ -407,18 +408,20 @@ class WarmStart:
     def examples(self, decisions: Sequence[DecisionExample]) -> fitting.HeadExamples:
         """Return the decisions as numbers."""
         return fitting.HeadExamples(
-            hidden=self._hidden_states([self._text(example.events) for example in decisions]),
+            hidden=self._hidden_states(
+                [self._text(SessionState(example.events)) for example in decisions]
+            ),
             rows=np.array([example.rows for example in decisions], np.float32),
             roles=np.array([ROLES.index(example.role) for example in decisions], np.int64),
             weights=np.array([example.weight for example in decisions], np.float32),
             groups=tuple(example.task for example in decisions),
         )
 
-    def _text(self, events: Sequence[Event]) -> str:
-        return transcript.transcript_text(self._backbone, self._recipe, events, {})
+    def _text(self, state: SessionState) -> str:
+        return transcript.transcript_text(self._backbone, self._recipe, state, {})
 
     def _state_after(self, task: TaskRates, failed: FailedRows) -> Vector:
-        text = self._text(session_after(task, self._recipe.seats, failed))
+        text = self._text(SessionState(session_after(task, self._recipe.seats, failed)))
         state: Vector = self._hidden_states([text])[0]
         return state
 

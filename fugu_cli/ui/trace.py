@@ -106,7 +106,7 @@ def _step_turn(session: SessionState, row: DecisionRow) -> str:
     2); not turn 4. 90 in, 9 out, $0`.
     """
     turn = row.turn
-    seen = step_manifest(session.events, turn.number)
+    seen = step_manifest(session, turn.number)
     parts = ["the request"]
     parts += [f"its own turn {number}" for number in seen.own]
     parts += [
@@ -256,7 +256,7 @@ def plan_objects(state: SessionState) -> list[dict[str, object]]:
                     "turn": turn.number,
                     "agent": turn.assigned.agent,
                     "came_to_something": views.is_done(turn),
-                    "shown": asdict(step_manifest(state.events, turn.number)),
+                    "shown": asdict(step_manifest(state, turn.number)),
                     "saved": asdict(step_context.memory_savings(state.events, turn)),
                 }
                 for turn in every

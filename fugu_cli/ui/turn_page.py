@@ -29,7 +29,6 @@ from fugu_cli.session.events import (
     CLIENT,
     Asked,
     Assigned,
-    Event,
     Failed,
     Member,
     Opened,
@@ -37,6 +36,7 @@ from fugu_cli.session.events import (
     Replied,
     ToolRan,
 )
+from fugu_cli.session.state import SessionState
 from fugu_cli.ui import diff_drawing
 from fugu_cli.ui import trace_rows as plain_rows
 from fugu_cli.ui.block_drawing import GAP, transcript_fragments
@@ -77,13 +77,13 @@ def patch_of_arguments(ran: ToolRan) -> str:
     return patches.patch_of_call(ran.call)
 
 
-PromptOf = Callable[[Sequence[Event], Member], Prompt]
+PromptOf = Callable[[SessionState, Member], Prompt]
 """The prompt of the next call of an agent, of the facts up to it."""
 
 
-def tool_calling_prompt(events: Sequence[Event], member: Member) -> Prompt:
+def tool_calling_prompt(state: SessionState, member: Member) -> Prompt:
     """Return the prompt of an agent that calls tools, without standing instructions."""
-    return TOOL_CALLING.prompt(events, member, (), "")
+    return TOOL_CALLING.prompt(state, member, (), "")
 
 
 @dataclass(frozen=True)
@@ -387,7 +387,7 @@ def _shown(
 
     @cache
     def prompt_at(line: int) -> Prompt:
-        return prompt_of(views.events_of_turn(events[:line], row.assigned.turn), member)
+        return prompt_of(SessionState(events[:line]).of_turn(row.assigned.turn), member)
 
     def later(before: int, line: int, number: int) -> Fragment:
         def paint(width: int, palette: Palette) -> list[StyledLine]:

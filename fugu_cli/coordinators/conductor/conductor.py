@@ -37,7 +37,6 @@ from fugu_cli.messages import Reply
 from fugu_cli.session import views
 from fugu_cli.session.events import (
     Assigned,
-    Event,
     Exclusion,
     Failed,
     Finished,
@@ -45,126 +44,127 @@ from fugu_cli.session.events import (
     Opened,
     Planned,
 )
+from fugu_cli.session.state import SessionState
 
 _ACCEPT = re.compile(r"\baccept\b", re.IGNORECASE)
 CONTINUE_HINT = "`fugu run --continue` goes on from here."
 
 
-def suite_due(events: Sequence[Event]) -> RunSuite | None:
+def suite_due(state: SessionState) -> RunSuite | None:
     """Something was changed and the tests or acceptance checks do not know of it yet."""
-    asked, run = views.asked(events), views.tests(events)
-    runs = asked is not None and asked.test_command is not None and not views.tests_skipped(events)
-    changed = runs and bool(views.changes(events)) and (run is None or run.stale)
+    asked, run = state.request.asked, state.request.tests
+    runs = asked is not None and asked.test_command is not None and not state.request.tests_skipped
+    changed = runs and bool(state.request.changes) and (run is None or run.stale)
     return (
-        RunSuite() if changed or any(check.stale for check in views.unmet_checks(events)) else None
+        RunSuite() if changed or any(check.stale for check in state.request.unmet_checks) else None
     )
 
 
-def tests_pass(events: Sequence[Event]) -> bool:
+def tests_pass(state: SessionState) -> bool:
     """The tests pass after a change, and nothing else speaks against the work."""
-    run = views.tests(events)
+    run = state.request.tests
     return (
         run is not None
         and run.passes
-        and bool(views.changes(events))
-        and not views.acceptance_blocker(events)
+        and bool(state.request.changes)
+        and not state.request.acceptance_blocker
     )
 
 
-def turn_limit_end(events: Sequence[Event], settings: CoordinatorSettings) -> Finished | None:
+def turn_limit_end(session: SessionState, settings: CoordinatorSettings) -> Finished | None:
     """The round has had its turns (those of workflows inside it count; those that failed or were
     cut do not).
     """
     taken = 0
     counting = {
         turn.number: turn
-        for turn in views.turns(events)
+        for turn in session.request.turns
         if not turn.failed and not turn.interrupted
     }
-    for event in views.request(events):
+    for event in session.request.events:
         if isinstance(event, Opened) or (isinstance(event, Planned) and event.within is None):
             taken = 0
         elif event.type == "assigned" and event.turn in counting:
             taken += 1
     if taken < settings.turns:
         return None
-    state = " The tests pass." if tests_pass(events) else ""
+    state = " The tests pass." if tests_pass(session) else ""
     turns = f"{taken} turn{'' if taken == 1 else 's'}"
     message = f"stopped after {turns} of a workflow that is not at its end.{state} {CONTINUE_HINT}"
     return Finished(reason="turn_limit", message=message)
 
 
-def reopened(events: Sequence[Event]) -> bool:
+def reopened(state: SessionState) -> bool:
     """The request was stopped after its newest plan and opened again: there may be one more
     round.
     """
-    for event in reversed(views.request(events)):
+    for event in reversed(state.request.events):
         if isinstance(event, Planned | Opened):
             return isinstance(event, Opened)
     return False
 
 
 def workflow_end(
-    events: Sequence[Event], settings: CoordinatorSettings, *, kept: bool = False, note: str = ""
+    state: SessionState, settings: CoordinatorSettings, *, kept: bool = False, note: str = ""
 ) -> Finished:
     """The end of a request whose last workflow is over. `kept`: the planner looked at the result
     and kept it.
     """
-    what = _carried_out(events) + (f"; {note}" if note else "")
-    if why := views.acceptance_blocker(events):
+    what = _carried_out(state) + (f"; {note}" if note else "")
+    if why := state.request.acceptance_blocker:
         return Finished(
             reason="unaccepted", message=f"{what}. {why[0].upper()}{why[1:]}. {CONTINUE_HINT}"
         )
-    if tests_pass(events):
+    if tests_pass(state):
         return Finished(reason="accepted", message=f"{what}; the tests pass")
-    turn = views.answering_turn(events)
+    turn = state.request.answering_turn
     if turn is None:
         return Finished(reason="failed", message=f"{what}; no step said or did anything")
     if kept:
         return Finished(reason="accepted", message=f"{what}; the planner kept the result")
-    if turn.concluded and not settings.verify_answers and _only_said(events):
+    if turn.concluded and not settings.verify_answers and _only_said(state):
         return Finished(reason="answered", message=what)
-    if _accepts(events, turn):
+    if _accepts(state, turn):
         return Finished(reason="accepted", message=f"{what}; accepted by {turn.assigned.agent}")
     return Finished(
         reason="unaccepted", message=f"{what}; nobody accepted the result. {CONTINUE_HINT}"
     )
 
 
-def _only_said(events: Sequence[Event]) -> bool:
+def _only_said(state: SessionState) -> bool:
     """Nothing was changed, and no change of a worktree was left out."""
-    left = [path for merge in views.merges(events) for path in merge.left]
-    return not views.is_work(events) and not left
+    left = [path for merge in state.request.merges for path in merge.left]
+    return not state.request.is_work and not left
 
 
-def _accepts(events: Sequence[Event], turn: views.Turn) -> bool:
+def _accepts(state: SessionState, turn: views.Turn) -> bool:
     """The turn's verdict counts: it was to judge, it changed nothing, and it read those who changed
     something, directly or not. Anybody may write of accepted formats."""
     word = views.verdict_of(turn.text) == "ACCEPT" and _ACCEPT.search(turn.text)
     asked = turn.assigned.instruction
     if not word or turn.changes or not (scheduling.is_judging(asked) or _ACCEPT.search(asked)):
         return False
-    found = {one.number: one for one in views.turns(events)}
+    found = {one.number: one for one in state.request.turns}
     read, more = set[int](), {turn.number}
     while more:
         read |= more
         sees = (found[number].assigned.sees for number in more if number in found)
         more = {number for seen in sees if not isinstance(seen, str) for number in seen} - read
     changed = {one.number for one in found.values() if one.changes and not one.assigned.worktree}
-    return changed | {merge.chosen for merge in views.merges(events) if merge.changes} <= read
+    return changed | {merge.chosen for merge in state.request.merges if merge.changes} <= read
 
 
-def _carried_out(events: Sequence[Event]) -> str:
+def _carried_out(state: SessionState) -> str:
     """`a workflow of 3 steps`, `2 workflows, 5 steps in all`; those inside others count with their
     steps, and a step that several took counts once."""
     steps = len(
         {
             (turn.assigned.plan, turn.assigned.step)
-            for turn in views.turns(events)
+            for turn in state.request.turns
             if turn.assigned.plan
         }
     )
-    rounds = sum(flow.planned.within is None for flow in views.workflows(events))
+    rounds = sum(flow.planned.within is None for flow in state.request.workflows)
     several = f"{rounds} workflows, {steps} steps in all"
     return several if rounds > 1 else f"a workflow of {steps} step{'' if steps == 1 else 's'}"
 
@@ -223,9 +223,9 @@ def offered_agents(
     return tuple(member.name for member in members if member.name in chosen)
 
 
-def _depth(events: Sequence[Event], within: tuple[int, int] | None) -> int:
+def _depth(state: SessionState, within: tuple[int, int] | None) -> int:
     """Return the number of workflows around this one."""
-    plans, depth = views.plans(events), 0
+    plans, depth = state.request.plans, 0
     while within is not None:
         depth += 1
         within = plans[within[0] - 1].within
@@ -247,71 +247,71 @@ class Conductor:
         self._settings = settings
         self._fallback = turn_by_turn
 
-    async def decide(self, events: Sequence[Event]) -> Decision:
+    async def decide(self, state: SessionState) -> Decision:
         """The next thing to be done for the newest request."""
-        if any(turn.assigned.plan == 0 for turn in views.turns(events)):
-            return await self._turn_by_turn(events, "")
-        end = action_space.end_without_agents(events)
+        if any(turn.assigned.plan == 0 for turn in state.request.turns):
+            return await self._turn_by_turn(state, "")
+        end = action_space.end_without_agents(state)
         if end is not None:
             return end
-        rounds = [plan for plan in views.plans(events) if plan.within is None]
+        rounds = [plan for plan in state.request.plans if plan.within is None]
         number = max((plan.round for plan in rounds), default=1)
-        found = self._planned(events, None, number)
+        found = self._planned(state, None, number)
         if isinstance(found, AskPlanner):
             return found
         if isinstance(found, str) and number == 1:
-            return await self._turn_by_turn(events, found)
+            return await self._turn_by_turn(state, found)
         if isinstance(found, str) or not found.steps:
-            if reopened(events) and isinstance(
-                again := self._ask(events, None, number + 1, None), AskPlanner
+            if reopened(state) and isinstance(
+                again := self._ask(state, None, number + 1, None), AskPlanner
             ):
                 return again
             note = f"the next workflow cannot be had ({found})" if isinstance(found, str) else ""
-            if note and (lost := self._lost(events, rounds)):
-                return await self._turn_by_turn(events, f"{lost}; {note}")
-            return workflow_end(events, self._settings, kept=not note, note=note)
-        flow = next(flow for flow in reversed(views.workflows(events)) if flow.planned is found)
-        return self._advance(events, flow) or await self._over(events, flow)
+            if note and (lost := self._lost(state, rounds)):
+                return await self._turn_by_turn(state, f"{lost}; {note}")
+            return workflow_end(state, self._settings, kept=not note, note=note)
+        flow = next(flow for flow in reversed(state.request.workflows) if flow.planned is found)
+        return self._advance(state, flow) or await self._over(state, flow)
 
-    def _lost(self, events: Sequence[Event], rounds: Sequence[Planned]) -> str:
+    def _lost(self, state: SessionState, rounds: Sequence[Planned]) -> str:
         """Why the newest workflow of these rounds cannot go on, "" where it came to its end."""
         flows = [
-            flow for flow in views.workflows(events) if any(flow.planned is plan for plan in rounds)
+            flow for flow in state.request.workflows if any(flow.planned is plan for plan in rounds)
         ]
-        return scheduling.failure_of(events, flows[-1], self._team(events)) if flows else ""
+        return scheduling.failure_of(state, flows[-1], self._team(state)) if flows else ""
 
     def _planned(
-        self, events: Sequence[Event], within: tuple[int, int] | None, number: int
+        self, state: SessionState, within: tuple[int, int] | None, number: int
     ) -> Planned | AskPlanner | str:
         """The plan of a round; the question for it; or why there is none."""
         tries = [
-            plan for plan in views.plans(events) if plan.within == within and plan.round == number
+            plan for plan in state.request.plans if plan.within == within and plan.round == number
         ]
         if tries and not tries[-1].fault:
             return tries[-1]
         if len(tries) >= PLAN_TRIES:
             return tries[-1].fault
-        return self._ask(events, within, number, tries[-1] if tries else None)
+        return self._ask(state, within, number, tries[-1] if tries else None)
 
     def _ask(
         self,
-        events: Sequence[Event],
+        state: SessionState,
         within: tuple[int, int] | None,
         number: int,
         refused: Planned | None,
     ) -> AskPlanner | str:
-        out = action_space.agents_out(events, self._settings.opt_out, self._members)
-        planner = planning_agent(self._bounds, self._members, _unable_to_plan(events, out))
+        out = action_space.agents_out(state, self._settings.opt_out, self._members)
+        planner = planning_agent(self._bounds, self._members, _unable_to_plan(state, out))
         if isinstance(planner, str):
             return planner
-        asked = views.asked(events)
+        asked = state.request.asked
         assert asked is not None
         models = refused.models if refused else offered_agents(self._bounds, self._members, out)
         if not models:
             return "no agent is left to be planned for"
         # An embedded planner may not name itself: it counts the models up, itself included, and
         # copies what it reads into a workflow inside (tests/benchmarks/results/conductor.md).
-        nests = planner.provider != "local" and _depth(events, within) < self._bounds.depth
+        nests = planner.provider != "local" and _depth(state, within) < self._bounds.depth
         form = PlanLimits(
             models=models,
             steps=self._bounds.steps,
@@ -319,84 +319,84 @@ class Conductor:
             keeps=number > 1,
             earlier=number > 1,
         )
-        text, result = planner_feedback(events, within, number)
+        text, result = planner_feedback(state, within, number)
         task = PlanTask(text or asked.whole, form, number, within, result, refused)
         known = {member.name: member for member in self._members}
         return AskPlanner(
             planner.name,
-            planner_prompt(events, task, known, planner),
+            planner_prompt(state, task, known, planner),
             lambda reply: plan_of_reply(reply, task, planner.name),
         )
 
-    def _team(self, events: Sequence[Event]) -> AvailableAgents:
+    def _team(self, state: SessionState) -> AvailableAgents:
         """Return the agents that may take a step."""
         apart = (
             {} if self._bounds.works else {self._bounds.agent: Exclusion(message="it only plans")}
         )
         return AvailableAgents(
             self._members,
-            {**action_space.agents_out(events, self._settings.opt_out, self._members), **apart},
+            {**action_space.agents_out(state, self._settings.opt_out, self._members), **apart},
         )
 
-    def _advance(self, events: Sequence[Event], flow: views.Workflow) -> Decision | None:
+    def _advance(self, state: SessionState, flow: views.Workflow) -> Decision | None:
         """Return the next decision of a workflow, None if it is over or one of its steps has failed
         for good.
         """
-        team = self._team(events)
-        merge = scheduling.merge_due(events, flow, team)
+        team = self._team(state)
+        merge = scheduling.merge_due(state, flow, team)
         if merge is not None:
             return merge
-        if scheduling.failure_of(events, flow, team):
+        if scheduling.failure_of(state, flow, team):
             return None
-        ready = scheduling.ready_steps(events, flow)
+        ready = scheduling.ready_steps(state, flow)
         if not ready:
             return None
-        limit = turn_limit_end(events, self._settings)
+        limit = turn_limit_end(state, self._settings)
         if limit is not None:
             return limit
         if flow.planned.steps[ready[0]].plans and not flow.tries(ready[0]):
-            return self._inside(events, flow, ready[0], team)
-        return scheduling.next_steps(events, flow, ready, team)
+            return self._inside(state, flow, ready[0], team)
+        return scheduling.next_steps(state, flow, ready, team)
 
     def _inside(
-        self, events: Sequence[Event], flow: views.Workflow, step: int, team: AvailableAgents
+        self, state: SessionState, flow: views.Workflow, step: int, team: AvailableAgents
     ) -> Decision | None:
         """A step that is a workflow: planned, followed, and done by the planner itself where that
         came to nothing.
         """
         within = (flow.number, step)
-        found = self._planned(events, within, 1)
+        found = self._planned(state, within, 1)
         if isinstance(found, AskPlanner):
             return found
         if not isinstance(found, str):
-            child = next(one for one in reversed(views.workflows(events)) if one.planned is found)
-            decision = self._advance(events, child)
+            child = next(one for one in reversed(state.request.workflows) if one.planned is found)
+            decision = self._advance(state, child)
             if decision is not None:
                 return decision
         why = found if isinstance(found, str) else "its own workflow came to nothing"
-        return scheduling.single_step(events, flow, step, team, why)
+        return scheduling.single_step(state, flow, step, team, why)
 
-    async def _over(self, events: Sequence[Event], flow: views.Workflow) -> Decision:
+    async def _over(self, state: SessionState, flow: views.Workflow) -> Decision:
         """The round's workflow has come to its end, one way or the other."""
-        lost = scheduling.failure_of(events, flow, self._team(events))
-        check = suite_due(events)
+        lost = scheduling.failure_of(state, flow, self._team(state))
+        check = suite_due(state)
         if check is not None:
             return check
-        if not lost and tests_pass(events):
-            return workflow_end(events, self._settings)
+        if not lost and tests_pass(state):
+            return workflow_end(state, self._settings)
         number = flow.planned.round
         last = max(self._bounds.rounds, 2) if lost else self._bounds.rounds
-        if number < last or reopened(events):
-            asked = self._ask(events, None, number + 1, None)
+        if number < last or reopened(state):
+            asked = self._ask(state, None, number + 1, None)
             if isinstance(asked, AskPlanner):
                 return asked
         if lost:
-            return await self._turn_by_turn(events, lost)
-        return workflow_end(events, self._settings)
+            return await self._turn_by_turn(state, lost)
+        return workflow_end(state, self._settings)
 
-    async def _turn_by_turn(self, events: Sequence[Event], why: str) -> Decision:
+    async def _turn_by_turn(self, state: SessionState, why: str) -> Decision:
         """The other coordinator's decision, with the reason in its first one."""
-        decision = await self._fallback.decide(events)
+        decision = await self._fallback.decide(state)
         if why and isinstance(decision, Assigned):
             return decision.model_copy(
                 update={"reason": f"{decision.reason} {UNPLANNED} {why}]".strip()}
@@ -408,14 +408,14 @@ class Conductor:
         return decision
 
 
-def _unable_to_plan(events: Sequence[Event], out: dict[str, Exclusion]) -> dict[str, Exclusion]:
+def _unable_to_plan(state: SessionState, out: dict[str, Exclusion]) -> dict[str, Exclusion]:
     """Return the agents that cannot plan.
 
     A plan is shorter than work: an agent that is too expensive to work may be asked for one, until
     that is refused for its price.
     """
     refused = {
-        e.what for e in views.request(events) if isinstance(e, Failed) and e.kind == views.BUDGET
+        e.what for e in state.request.events if isinstance(e, Failed) and e.kind == views.BUDGET
     }
     return {name: why for name, why in out.items() if name in refused or why.kind != views.BUDGET}
 

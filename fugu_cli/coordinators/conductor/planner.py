@@ -21,7 +21,8 @@ from fugu_cli import prompts
 from fugu_cli.coordinators.conductor.step_context import as_data, escape_frames
 from fugu_cli.messages import FromUser, Prompt
 from fugu_cli.session import views
-from fugu_cli.session.events import Asked, Event, Member, Planned, WorkflowStep
+from fugu_cli.session.events import Member, Planned, WorkflowStep
+from fugu_cli.session.state import SessionState
 
 REPLY_LIMIT = 32_768
 """Characters of a reply that are looked at; a planner that never stops is cut off before by its
@@ -367,28 +368,28 @@ def same_job(steps: Sequence[WorkflowStep], one: int, other: int) -> bool:
 
 
 def planner_feedback(
-    events: Sequence[Event], within: tuple[int, int] | None, number: int
+    state: SessionState, within: tuple[int, int] | None, number: int
 ) -> tuple[str, str]:
     """The text to plan for ("" for the request itself) and what is known so far."""
     if within is not None:
-        return _part(events, within)
+        return _part(state, within)
     if number == 1:
         return "", ""
-    rounds = [flow for flow in views.workflows(events) if flow.planned.within is None]
+    rounds = [flow for flow in state.request.workflows if flow.planned.within is None]
     text = prompts.fill(
         prompts.load("conductor/round"),
-        workflow="\n\n".join(_workflow(events, flow) for flow in rounds),
-        outcome=_outcome(events),
+        workflow="\n\n".join(_workflow(state, flow) for flow in rounds),
+        outcome=_outcome(state),
     )
     return "", text
 
 
-def _part(events: Sequence[Event], within: tuple[int, int]) -> tuple[str, str]:
+def _part(state: SessionState, within: tuple[int, int]) -> tuple[str, str]:
     """A step that is planned in itself: its subtask, and the outputs its access list opens."""
-    found = views.workflows(events)
+    found = state.request.workflows
     flow = next(flow for flow in found if flow.number == within[0])
     step = flow.planned.steps[within[1]]
-    asked = views.asked(events)
+    asked = state.request.asked
     assert asked is not None
     places = range(within[1]) if step.access == "all" else step.access
     opened = [(place, views.visible_output(found, flow.number, place)) for place in places]
@@ -404,8 +405,8 @@ def _output(place: int, text: str) -> str:
     return f'<output step="{place}">\n{as_data(text)}\n</output>'
 
 
-def _workflow(events: Sequence[Event], flow: views.Workflow) -> str:
-    found = views.workflows(events)
+def _workflow(state: SessionState, flow: views.Workflow) -> str:
+    found = state.request.workflows
     lines = []
     for place, step in enumerate(flow.planned.steps):
         turn = views.visible_output(found, flow.number, place)
@@ -429,9 +430,9 @@ def _workflow(events: Sequence[Event], flow: views.Workflow) -> str:
     return "\n".join(lines)
 
 
-def _outcome(events: Sequence[Event]) -> str:
-    changed = sorted(views.changes(events))
-    run = views.tests(events)
+def _outcome(state: SessionState) -> str:
+    changed = sorted(state.request.changes)
+    run = state.request.tests
     said = [
         f"Files that were changed: {', '.join(changed)}." if changed else "No file was changed."
     ]
@@ -467,7 +468,7 @@ class PlanTask:
 
 
 def planner_prompt(
-    events: Sequence[Event], task: PlanTask, members: Mapping[str, Member], planner: Member
+    state: SessionState, task: PlanTask, members: Mapping[str, Member], planner: Member
 ) -> Prompt:
     """The planner's prompt. The answer to a refused reply holds everything again: a planner has no
     history.
@@ -486,8 +487,8 @@ def planner_prompt(
         )
     text = prompts.fill(
         prompts.load("conductor/request"),
-        before=_before(events),
-        state=_state(events),
+        before=_before(state),
+        state=_state(state),
         request=task.text,
         result=f"{task.result}\n\n" if task.result else "",
         models=_models(form, members),
@@ -498,31 +499,32 @@ def planner_prompt(
         system=prompts.fill(prompts.load("conductor/plan"), steps=str(form.steps)),
         messages=(FromUser(text=text),),
         max_tokens=PLAN_TOKENS if held else planner.reply_room,
-        effort=views.asked_effort(events, planner),
+        effort=state.request.effort_for(planner),
         reply_schema=plan_schema(form) if held else "",
     )
 
 
-def _before(events: Sequence[Event]) -> str:
+def _before(state: SessionState) -> str:
     """The conversation so far: each earlier request with the answer the user got, and what was
     taken back.
     """
     parts = []
-    for facts in views.requests(events)[:-1][-3:]:
-        asked = facts[0]
-        assert isinstance(asked, Asked)
-        answer = escape_frames(views.answer(facts)[:ANSWER_LIMIT])
+    for request in state.requests[:-1][-3:]:
+        assert request.asked is not None
+        answer = escape_frames(request.answer[:ANSWER_LIMIT])
         parts.append(
-            prompts.fill(prompts.load("conductor/before"), request=asked.text, answer=answer)
+            prompts.fill(
+                prompts.load("conductor/before"), request=request.asked.text, answer=answer
+            )
             + "\n\n"
         )
-        parts += [f"{said}\n\n" for said in views.undo_notices(facts)]
+        parts += [f"{said}\n\n" for said in views.undo_notices(request.events)]
     return "".join(parts)
 
 
-def _state(events: Sequence[Event]) -> str:
+def _state(state: SessionState) -> str:
     """Return the state of the tests if they were run."""
-    run, asked = views.tests(events), views.asked(events)
+    run, asked = state.request.tests, state.request.asked
     if run is None or run.stale or asked is None:
         return ""
     output, said = escape_frames(run.output.strip()[:TESTS_LIMIT]), "pass" if run.ok else "FAIL"

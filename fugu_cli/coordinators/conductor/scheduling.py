@@ -14,13 +14,14 @@ from fugu_cli.coordinators import MergeTurns, ParallelTurns, action_space
 from fugu_cli.coordinators.action_space import by_strength
 from fugu_cli.coordinators.conductor.planner import same_job
 from fugu_cli.session import views
-from fugu_cli.session.events import Assigned, Event, Exclusion, Finished, Member
+from fugu_cli.session.events import Assigned, Exclusion, Finished, Member
+from fugu_cli.session.state import SessionState
 
 _CHOICE = re.compile(r"^\W*CHOOSE\W+(\d+)", re.IGNORECASE | re.MULTILINE)
 
 
 def group_merge(
-    events: Sequence[Event], flow: views.Workflow, group: Sequence[views.Turn], *, lost: bool
+    state: SessionState, flow: views.Workflow, group: Sequence[views.Turn], *, lost: bool
 ) -> MergeTurns | None:
     """Return how to merge the closed turns of a group, None if that is done or waits for its
     merging step.
@@ -28,12 +29,12 @@ def group_merge(
     `lost`: the workflow cannot go on, so no other step will begin.
     """
     turns = tuple(turn.number for turn in group)
-    made = [merge for merge in views.merges(events) if merge.turns == turns]
+    made = [merge for merge in state.request.merges if merge.turns == turns]
     if made and not made[-1].open:
         return None
     if made:
         return _merge_by_choice(flow, turns, [turn for turn, _ in made[-1].diffs], lost=lost)
-    best, why = _best_by_tests(events, group)
+    best, why = _best_by_tests(state, group)
     chooser = _merging_step(flow, group)
     if len(best) > 1 and not lost and chooser is not None:
         return MergeTurns(
@@ -70,7 +71,7 @@ def _merge_by_choice(
     )
 
 
-def _best_by_tests(events: Sequence[Event], group: Sequence[views.Turn]) -> tuple[list[int], str]:
+def _best_by_tests(state: SessionState, group: Sequence[views.Turn]) -> tuple[list[int], str]:
     """The turns whose changes are worth having, by the tests where they were run, and why. A call
     that was killed may have changed something."""
     changed = [
@@ -80,7 +81,7 @@ def _best_by_tests(events: Sequence[Event], group: Sequence[views.Turn]) -> tupl
     ]
     if not changed:
         return [], "nobody changed anything"
-    runs = {turn.number: views.tests(views.events_of_turn(events, turn.number)) for turn in changed}
+    runs = {turn.number: views.tests(state.of_turn(turn.number).events) for turn in changed}
     passing = [number for number, run in runs.items() if run is not None and run.passes]
     if passing:
         return passing, f"the tests pass for {len(passing)} of {len(group)}"
@@ -134,24 +135,24 @@ class AvailableAgents:
         ]
 
 
-def finished_steps(events: Sequence[Event], flow: views.Workflow) -> set[int]:
+def finished_steps(state: SessionState, flow: views.Workflow) -> set[int]:
     """Steps that have an output."""
-    found = views.workflows(events)
+    found = state.request.workflows
     return {
         place
         for place in range(len(flow.planned.steps))
         if views.step_output(found, flow.number, place) is not None
-    } - _with_open_subworkflow(events, flow)
+    } - _with_open_subworkflow(state, flow)
 
 
-def _with_open_subworkflow(events: Sequence[Event], flow: views.Workflow) -> set[int]:
+def _with_open_subworkflow(state: SessionState, flow: views.Workflow) -> set[int]:
     """Steps whose own workflow has an output already and more steps to do."""
-    found = views.workflows(events)
+    found = state.request.workflows
     open_now: set[int] = set()
     for child in found:
         within = child.planned.within
         if within is not None and within[0] == flow.number and not flow.tries(within[1]):
-            rest = set(range(len(child.planned.steps))) - finished_steps(events, child)
+            rest = set(range(len(child.planned.steps))) - finished_steps(state, child)
             if rest and not _failed_for_good(child, rest):
                 open_now.add(within[1])
     return open_now
@@ -166,9 +167,9 @@ def _failed(flow: views.Workflow, place: int) -> list[views.Turn]:
     return [turn for turn in flow.tries(place) if not views.is_done(turn) and not turn.interrupted]
 
 
-def ready_steps(events: Sequence[Event], flow: views.Workflow) -> list[int]:
+def ready_steps(state: SessionState, flow: views.Workflow) -> list[int]:
     """Steps without an output all of whose sources have one."""
-    done = finished_steps(events, flow)
+    done = finished_steps(state, flow)
     return [
         place
         for place, step in enumerate(flow.planned.steps)
@@ -180,11 +181,11 @@ def _sources(place: int, access: tuple[int, ...] | str) -> tuple[int, ...]:
     return tuple(range(place)) if isinstance(access, str) else access
 
 
-def failure_of(events: Sequence[Event], flow: views.Workflow, team: AvailableAgents) -> str:
+def failure_of(state: SessionState, flow: views.Workflow, team: AvailableAgents) -> str:
     """Why the workflow cannot go on, "" while it can: a step came to nothing twice, or nobody else
     is left for it.
     """
-    done = finished_steps(events, flow)
+    done = finished_steps(state, flow)
     for place in range(len(flow.planned.steps)):
         failed = _failed(flow, place)
         if place in done or not failed:
@@ -212,34 +213,34 @@ def _failure_text(turn: views.Turn) -> str:
 
 
 def next_steps(
-    events: Sequence[Event], flow: views.Workflow, places: Sequence[int], team: AvailableAgents
+    state: SessionState, flow: views.Workflow, places: Sequence[int], team: AvailableAgents
 ) -> ParallelTurns | Finished:
     """The steps that begin now."""
     steps = flow.planned.steps
     own = [place for place in places if not steps[place].plans or flow.tries(place)]
     if not any(member for member in team.able()):
-        return action_space.finish_without_agents(events, team.out)
-    apart = _same_jobs(events, flow, own)
+        return action_space.finish_without_agents(state, team.out)
+    apart = _same_jobs(state, flow, own)
     chosen = {place: _agent_for(flow, place, team) for place in own}
-    first = action_space.next_turn_number(events)
+    first = action_space.next_turn_number(state)
     return ParallelTurns(
         tuple(
-            _assigned(events, flow, (place, first + index), chosen[place], apart=place in apart)
+            _assigned(state, flow, (place, first + index), chosen[place], apart=place in apart)
             for index, place in enumerate(own)
         )
     )
 
 
 def single_step(
-    events: Sequence[Event], flow: views.Workflow, place: int, team: AvailableAgents, why: str
+    state: SessionState, flow: views.Workflow, place: int, team: AvailableAgents, why: str
 ) -> ParallelTurns | Finished:
     """A step that was to be a workflow, done as one turn."""
     if not team.able():
-        return next_steps(events, flow, [place], team)
+        return next_steps(state, flow, [place], team)
     member, reason = _agent_for(flow, place, team)
     said = f"{reason} [not planned further: {why}]"
     return ParallelTurns(
-        (_assigned(events, flow, (place, action_space.next_turn_number(events)), (member, said)),)
+        (_assigned(state, flow, (place, action_space.next_turn_number(state)), (member, said)),)
     )
 
 
@@ -264,9 +265,9 @@ def _agent_for(flow: views.Workflow, place: int, team: AvailableAgents) -> tuple
     return other, f"{title}; {step.agent} {why}"
 
 
-def _same_jobs(events: Sequence[Event], flow: views.Workflow, places: Sequence[int]) -> set[int]:
+def _same_jobs(state: SessionState, flow: views.Workflow, places: Sequence[int]) -> set[int]:
     """Return the steps that share their job with another one."""
-    request = views.asked(events)
+    request = state.request.asked
     if request is None or request.snapshot is None:
         return set()
     steps = flow.planned.steps
@@ -275,11 +276,11 @@ def _same_jobs(events: Sequence[Event], flow: views.Workflow, places: Sequence[i
 
 
 def merge_due(
-    events: Sequence[Event], flow: views.Workflow, team: AvailableAgents
+    state: SessionState, flow: views.Workflow, team: AvailableAgents
 ) -> MergeTurns | None:
     """A group of worktrees all of whose steps are over, and that is not yet merged."""
-    over = bool(failure_of(events, flow, team))
-    done = finished_steps(events, flow)
+    over = bool(failure_of(state, flow, team))
+    done = finished_steps(state, flow)
     steps = flow.planned.steps
     seen: set[int] = set()
     for place in range(len(steps)):
@@ -295,14 +296,14 @@ def merge_due(
         if turns and all(
             other in done or len(_failed(flow, other)) >= STEP_TRIES for other in group
         ):
-            merge = group_merge(events, flow, turns, lost=over)
+            merge = group_merge(state, flow, turns, lost=over)
             if merge is not None:
                 return merge
     return None
 
 
 def _assigned(
-    events: Sequence[Event],
+    state: SessionState,
     flow: views.Workflow,
     place: tuple[int, int],
     who: tuple[Member, str],
@@ -319,18 +320,18 @@ def _assigned(
         by="conductor",
         reason=reason,
         instruction=flow.planned.steps[step].instruction,
-        sees=_sees(events, flow, step),
+        sees=_sees(state, flow, step),
         plan=flow.number,
         step=step,
         worktree=WORKTREE if apart else "",
     )
 
 
-def _sees(events: Sequence[Event], flow: views.Workflow, place: int) -> tuple[int, ...]:
+def _sees(state: SessionState, flow: views.Workflow, place: int) -> tuple[int, ...]:
     """The turns whose words the access list opens; in a later round `all` opens those of the rounds
     before, too.
     """
-    found = views.workflows(events)
+    found = state.request.workflows
     access = flow.planned.steps[place].access
     opened = [
         views.visible_output(found, flow.number, source) for source in _sources(place, access)

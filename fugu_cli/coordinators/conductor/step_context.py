@@ -33,6 +33,8 @@ from fugu_cli.session.events import (
     ToolRan,
     Undone,
 )
+from fugu_cli.session.request_state import RequestState
+from fugu_cli.session.state import SessionState
 from fugu_cli.system.bounded_json import parse_json
 
 OUTPUT_LIMIT, OUTPUT_LIMIT_BRIEF = 12_000, 1_500
@@ -66,36 +68,43 @@ class StepManifest:
     hidden: tuple[int, ...]
 
 
-def visible_facts(events: Sequence[Event]) -> Sequence[Event]:
-    """The facts without all that the newest turn must not see; as they are, where it is no step of
-    a workflow. Of earlier requests what was answered and the agent's own turns, the newest, as far
+def visible_part(state: SessionState) -> SessionState:
+    """Return the session without all that the newest turn must not see; as it is, where that is no
+    step of a workflow. Of earlier requests what was answered and the agent's own turns, the newest, as far
     as there is room for them."""
-    turns = views.turns(events)
+    turns = state.request.turns
     if not turns or not turns[-1].assigned.plan:
-        return events
+        return state
     now = turns[-1].assigned
-    member = views.pool(events).get(now.agent)
+    member = state.pool.get(now.agent)
     room = HISTORY_SHARE * views.BYTES * member.context if member is not None else 0.0
-    brief = _is_brief(events, now.agent)
-    *earlier, newest = views.requests(events)
-    kept = _visible_of_request(events, newest, _own_turns(events, now), None)
-    end = len(events) - len(newest)
-    for facts in reversed(earlier):
-        own = set() if brief else _own_turns(events[:end], now)
+    brief = _is_brief(state, now.agent)
+    *earlier, newest = state.requests
+    kept = _visible_of_request(state, newest, _own_turns(newest, now), None)
+    end = len(state.events) - len(newest.events)
+    for request in reversed(earlier):
+        own = set() if brief else _own_turns(request, now)
         forms = (
-            _visible_of_request(events[:end], facts, mine, views.answered_by(facts))
+            _visible_of_request(
+                SessionState(state.events[:end]),
+                request,
+                mine,
+                request.answered_by,
+            )
             for mine in (own, set[int]())
         )
         shown = next(
-            (form for form in forms if sum(map(views.prompt_bytes, form)) <= room), [facts[0]]
+            (form for form in forms if sum(map(views.prompt_bytes, form)) <= room),
+            request.events[:1],
         )
-        end -= len(facts)
+        end -= len(request.events)
         room -= sum(map(views.prompt_bytes, shown))
         kept = [*shown, *kept]
-    return [*(event for event in events if isinstance(event, Opened)), *kept]
+    openings = [event for event in state.events if isinstance(event, Opened)]
+    return SessionState((*openings, *kept))
 
 
-def tests_since(events: Sequence[Event], turn: views.Turn) -> str:
+def tests_since(state: SessionState, turn: views.Turn) -> str:
     """Return the state of the tests when a step began, if others ran them since its own turns; ""
     if it saw the newest run.
 
@@ -103,27 +112,30 @@ def tests_since(events: Sequence[Event], turn: views.Turn) -> str:
     """
     if not turn.assigned.plan:
         return ""
-    before = views.events_before(events, turn)
-    run, own = views.tests(before), _own_turns(before, turn.assigned)
-    if run is None or run.stale or run.turn in own or run == views.first_tests(before):
+    before = state.before(turn.assigned)
+    run, own = before.request.tests, _own_turns(before.request, turn.assigned)
+    if run is None or run.stale or run.turn in own or run == before.request.first_tests:
         return ""
     return f"[The tests were run again since: they {'pass' if run.ok else 'FAIL'}.]\n{run.output}"
 
 
 def _visible_of_request(
-    events: Sequence[Event], facts: Sequence[Event], own: set[int], answer: views.Turn | None
+    state: SessionState, request: RequestState, own: set[int], answer: views.Turn | None
 ) -> list[Event]:
     """A request's facts that are shown: the request, what the user took back, the agent's own turns
     with fugu's evidence before them, and of the turn that answered, where that is another's, its
     last words."""
-    begun = next((i for i, fact in enumerate(facts) if isinstance(fact, Assigned)), len(facts))
+    begun = next(
+        (i for i, fact in enumerate(request.events) if isinstance(fact, Assigned)),
+        len(request.events),
+    )
     kept: list[Event] = []
-    for index, fact in enumerate(facts):
+    for index, fact in enumerate(request.events):
         number = getattr(fact, "turn", 0)
         of_the_user = isinstance(fact, Asked) or (isinstance(fact, Undone) and not number)
         evidence = own and number == 0 and index < begun and getattr(fact, "call", None) is not None
         if isinstance(fact, Assigned) and number in own and fact.plan:
-            kept.append(fact.model_copy(update={"instruction": step_instruction(events, fact)}))
+            kept.append(fact.model_copy(update={"instruction": step_instruction(state, fact)}))
         elif of_the_user or evidence or number in own:
             kept.append(fact)
         elif answer is not None and fact is answer.assigned:
@@ -134,11 +146,11 @@ def _visible_of_request(
     return kept
 
 
-def _own_turns(events: Sequence[Event], now: Assigned) -> set[int]:
-    """Numbers of the agent's turns in the newest of `events`' requests that said something, and of
+def _own_turns(request: RequestState, now: Assigned) -> set[int]:
+    """Numbers of the agent's turns in a request that said something, and of
     this very turn. What the client of an endpoint brought along belongs to its request, whoever
     said it."""
-    turns = views.turns(events)
+    turns = request.turns
     own = {
         t.number
         for t in turns
@@ -147,12 +159,12 @@ def _own_turns(events: Sequence[Event], now: Assigned) -> set[int]:
     return own | {turn.number for turn in turns if turn.assigned is now}
 
 
-def step_instruction(events: Sequence[Event], now: Assigned) -> str:
+def step_instruction(state: SessionState, now: Assigned) -> str:
     """Return the instruction of a step: memory, outputs that its access list opens, changes to
     choose among, its part.
     """
-    brief = _is_brief(events, now.agent)
-    found = {turn.number: turn for turn in views.turns(events)}
+    brief = _is_brief(state, now.agent)
+    found = {turn.number: turn for turn in state.request.turns}
     outputs = [
         f'<output step="{place}">\n{as_data(views.final_text(found[number]), brief=brief)}\n</output>'
         for place, number in _places(now, found)
@@ -164,15 +176,15 @@ def step_instruction(events: Sequence[Event], now: Assigned) -> str:
     )
     return prompts.fill(
         prompts.load("conductor/step_brief" if brief else "conductor/step"),
-        memory=_memory(events, now),
-        outputs=shown + _candidates(events, now),
+        memory=_memory(state.events, now),
+        outputs=shown + _candidates(state.events, now),
         subtask=now.instruction,
     )
 
 
-def _is_brief(events: Sequence[Event], agent: str) -> bool:
+def _is_brief(state: SessionState, agent: str) -> bool:
     """The agent is a small model, whose prompts are short."""
-    member = views.pool(events).get(agent)
+    member = state.pool.get(agent)
     return member is not None and member.protocol != "native"
 
 
@@ -252,11 +264,11 @@ def _is(event: Event, now: Assigned) -> bool:
     return isinstance(event, Assigned) and event.turn == now.turn
 
 
-def step_manifest(events: Sequence[Event], number: int) -> StepManifest:
+def step_manifest(state: SessionState, number: int) -> StepManifest:
     """Return what the step of turn `number` of the newest request was shown, and which turns it was
     not.
     """
-    turns = views.turns(events)
+    turns = state.request.turns
     turn = next(turn for turn in turns if turn.number == number)
     now = turn.assigned
     before = [one for one in turns if one.number < number]
@@ -268,7 +280,7 @@ def step_manifest(events: Sequence[Event], number: int) -> StepManifest:
     )
     own = tuple(one.number for one in before if one.assigned.agent == now.agent and one.replies)
     open_to = {*own, *(n for _, n in sees)}
-    waiting = _waiting(events, now)
+    waiting = _waiting(state.events, now)
     return StepManifest(
         own=own,
         outputs=sees,
@@ -330,18 +342,18 @@ def _bound(events: Sequence[Event], plan: int) -> int:
 
 
 async def valid_results(
-    events: Sequence[Event], plan: int, agent: str, state: ContentState
+    session: SessionState, plan: int, agent: str, state: ContentState
 ) -> tuple[int, ...]:
     """The entries that still hold: what they depended on is as it was. In the order they were made.
     A small model gets none that fugu made."""
-    brief = _is_brief(events, agent)
+    brief = _is_brief(session, agent)
     chosen: list[int] = []
     room = MEMORY_LIMIT
     states: dict[tuple[str, str], str] = {}
-    for line in known_results(events, plan):
-        ran = events[line]
+    for line in known_results(session.events, plan):
+        ran = session.events[line]
         assert isinstance(ran, ToolRan)
-        if brief and _by_fugu(events, line):
+        if brief and _by_fugu(session.events, line):
             continue
         size = min(len(ran.output), 2000)
         if len(chosen) == MEMORY_ENTRIES or size > room:

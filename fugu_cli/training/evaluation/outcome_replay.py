@@ -48,6 +48,7 @@ from fugu_cli.session.events import (
     Replied,
     ToolRan,
 )
+from fugu_cli.session.state import SessionState
 from fugu_cli.training.evaluation.intervals import Mean, bootstrap, paired_difference
 
 CHECKS = ((1.0, 0.0), (0.95, 0.10), (0.90, 0.20), (0.80, 0.40))
@@ -225,7 +226,7 @@ class DecidedByLog:
         if math.isfinite(dollars):
             events.append(BudgetLeft(dollars=dollars + ROUNDING))
         while True:
-            decision = asyncio.run(self._coordinator.decide(events))
+            decision = asyncio.run(self._coordinator.decide(SessionState(events)))
             if not isinstance(decision, Assigned):
                 return None
             if decision.role == "worker":
@@ -251,14 +252,14 @@ class ReadingOnce(HeadReader):
 
     async def read(
         self,
-        events: Sequence[Event],
+        state: SessionState,
         members: Sequence[Member],
         settled: Callable[[Sequence[float]], bool],
     ) -> ReadTranscript:
         """Read a transcript once. The first mask decides whether it is read again for its rounding."""
-        key: object = tuple(event for event in events if not isinstance(event, Masked))
+        key: object = tuple(event for event in state.events if not isinstance(event, Masked))
         if key not in self._found:
-            self._found[key] = await super().read(events, members, settled)
+            self._found[key] = await super().read(state, members, settled)
         return self._found[key]
 
     @functools.cached_property

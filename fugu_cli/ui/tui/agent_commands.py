@@ -180,7 +180,7 @@ async def show_context(controller: SessionController, argument: str) -> None:
     if argument:
         _require_agent(controller, argument)
     uses = await asyncio.to_thread(
-        context_use, session.log.events, session.team, session.environment
+        context_use, session.log.state, session.team, session.environment
     )
     last = next((turn.assigned.agent for turn in reversed(_turns(session.log.state))), "")
     chosen = next((use for use in uses if use.agent == (argument or last)), uses[0])

@@ -18,6 +18,7 @@ from fugu_cli.app.request_queue import RequestQueue, is_unfinished, request_from
 from fugu_cli.errors import FuguError, ModelFileError, StorageError, UsageError
 from fugu_cli.session.events import FileChange, Finished, Recorded, Replied, ToolRan, Undone
 from fugu_cli.session.live_events import Live
+from fugu_cli.session.state import SessionState
 from fugu_cli.tools.diff import unified_diff
 from fugu_cli.ui.blocks import NoteBlock, Tone
 from fugu_cli.ui.tui import folder_trust, project_folder, session_status
@@ -144,7 +145,7 @@ async def measure_totals(
         from fugu_cli.engine.context_use import context_use
 
         used = await asyncio.to_thread(
-            context_use, facts, session.team, session.environment, newest.agent
+            context_use, SessionState(facts), session.team, session.environment, newest.agent
         )
         tally.context_parts = used[0].parts if used else {}
 
