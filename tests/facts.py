@@ -18,6 +18,7 @@ from fugu_cli.session.events import (
     ToolRan,
     Undone,
 )
+from fugu_cli.session.state import SessionState
 from fugu_cli.wiring import build_harness
 
 SMALL = Member(name="small", provider="local", model="m-small", protocol="schema", slot="cheap")
@@ -96,7 +97,7 @@ def prompt_of(
     events: Sequence[Event], member: Member, tools: Sequence[ToolSpec] = (), instructions: str = ""
 ) -> Prompt:
     """The next call's prompt of the agent of the newest turn."""
-    return build_harness(member).prompt(events, member, tools, instructions)
+    return build_harness(member).prompt(SessionState(events), member, tools, instructions)
 
 
 def shown(prompt: Prompt) -> list[str]:

@@ -347,8 +347,10 @@ _DERIVED = frozenset(
 _BY_EVENTS: WeakValueDictionary[int, SessionState] = WeakValueDictionary()
 
 
-def state_of(events: Sequence[Event]) -> SessionState:
+def state_of(events: Sequence[Event] | SessionState) -> SessionState:
     """Return the state whose list of events this is, or a new one."""
+    if isinstance(events, SessionState):
+        return events
     state = _BY_EVENTS.get(id(events))
     return state if state is not None and state.events is events else SessionState(events)
 

@@ -32,6 +32,7 @@ from fugu_cli.messages import Call, Usage, Value
 from fugu_cli.safety import policy
 from fugu_cli.session import views
 from fugu_cli.session.events import Assigned, Event, Finished
+from fugu_cli.session.state import SessionState
 from fugu_cli.training.tasks import Task
 from fugu_cli.training.tasks.repository import create_repository
 
@@ -83,9 +84,9 @@ class Fixed:
 
     turns: Sequence[Assigned]
 
-    async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
+    async def decide(self, state: SessionState) -> Assigned | Finished:
         """The next of them."""
-        done = len(views.turns(events))
+        done = len(state.request.turns)
         return self.turns[done] if done < len(self.turns) else Finished(reason="answered")
 
 
@@ -157,17 +158,17 @@ async def judge(task: Task, case: Case, entries: Sequence[AgentEntry] = EMBEDDED
         events = await _session(config, folder, ask, turns)
         if (folder / path).read_text(encoding="utf-8") != work.files[path]:
             raise InfrastructureError(f"{task.id}: the work was not applied")
-    return _row(case, events)
+    return _row(case, SessionState(events))
 
 
-def _row(case: Case, events: Sequence[Event]) -> Judged:
-    turn = views.turns(events)[-1]
-    verdict = views.verdict(events, turn)
+def _row(case: Case, state: SessionState) -> Judged:
+    turn = state.request.turns[-1]
+    verdict = state.request.verdict(turn)
     if turn.failed is not None or verdict is None:
         raise InfrastructureError(
             f"{case.work.task}, {case.agent}: {turn.failed.message if turn.failed else 'silent'}"
         )
-    first, now = views.first_tests(events), views.tests(events)
+    first, now = state.request.first_tests, state.request.tests
     return Judged(
         task=case.work.task,
         right=case.work.right,

@@ -36,7 +36,7 @@ def offered(tmp_path: Path, member: Member, role: Role) -> tuple[ToolSpec, ...]:
     stage = Stage(tmp_path, tmp_path / "store", (member,), {})
     environment = replace(stage.environment(), toolbox=build_toolbox(rules=("web_fetch",)))
     events = [opened(), asked("do it", judged=False), assigned(1, member.name, role)]
-    return build_harness(member).tools(events, member, environment)
+    return build_harness(member).tools(SessionState(events), member, environment)
 
 
 def names(specs: tuple[ToolSpec, ...]) -> set[str]:

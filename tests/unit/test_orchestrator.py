@@ -18,7 +18,6 @@ from fugu_cli.providers.chat_completions import OpenAI
 from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
 from fugu_cli.providers.retry import Backoff, Retrying
 from fugu_cli.safety import policy
-from fugu_cli.session import views
 from fugu_cli.session.events import (
     Assigned,
     Event,
@@ -36,6 +35,7 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.live_events import Live, TextStreamed
 from fugu_cli.session.log import Log
+from fugu_cli.session.state import SessionState
 from tests.acceptance.loopback import KEY, Breaks, running
 from tests.reacting import (
     CHECK,
@@ -171,7 +171,7 @@ def test_what_the_user_changes_while_draws_fail_stays(root: Path) -> None:
         "new\n",
         "fixed\n",
     ]
-    assert list(views.changes(found.log.events)) == ["calc.txt"]
+    assert list(found.log.state.request.changes) == ["calc.txt"]
 
 
 def test_a_file_that_the_user_saves_while_it_is_written_anew_is_not_overwritten_but_shown_again(
@@ -297,7 +297,7 @@ def test_draws_that_fail_are_rolled_back_exactly_and_the_one_that_passes_stays(r
         (1, 0.8),
         (2, 0.8),
     ]
-    assert list(views.changes(found.log.events)) == ["calc.txt"]
+    assert list(found.log.state.request.changes) == ["calc.txt"]
 
 
 def test_when_all_attempts_are_used_the_next_agent_begins_from_where_the_turn_began(
@@ -324,9 +324,9 @@ class Roles:
 
     order: Sequence[tuple[str, Role]]
 
-    async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
-        number = len(views.turns(events))
-        end = action_space.request_end(events, turns=len(self.order), verify_answers=True)
+    async def decide(self, state: SessionState) -> Assigned | Finished:
+        number = len(state.request.turns)
+        end = action_space.request_end(state, turns=len(self.order), verify_answers=True)
         if end is not None:
             return end
         agent, acting = self.order[number]
@@ -396,10 +396,10 @@ class Thinks:
 
     then: Cascade
 
-    async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
-        if not views.turns(events):
+    async def decide(self, state: SessionState) -> Assigned | Finished:
+        if not state.request.turns:
             return Assigned(turn=1, agent="strong", role="thinker", by="test")
-        return await self.then.decide(events)
+        return await self.then.decide(state)
 
 
 def test_an_agent_that_fails_is_masked_and_the_next_best_takes_the_turn(root: Path) -> None:
@@ -678,11 +678,11 @@ class Slow:
     then: Cascade
     at: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
-        if views.turns(events) and not self.at.is_set():
+    async def decide(self, state: SessionState) -> Assigned | Finished:
+        if state.request.turns and not self.at.is_set():
             self.at.set()
             await asyncio.Event().wait()
-        return await self.then.decide(events)
+        return await self.then.decide(state)
 
 
 def test_a_cut_between_turns_keeps_the_work_that_is_done(root: Path) -> None:
@@ -858,7 +858,7 @@ def test_every_call_of_a_turn_has_an_id_of_its_own_whatever_the_provider_calls_i
 
     found = play(root, (CHEAP, react))
     assert found.run("what is in there?", judged=False).reason == "answered"
-    (turn,) = views.turns(found.log.events)
+    (turn,) = found.log.state.request.turns
     ran = [(run.permitted.call.id, run.result.call.arguments) for run in turn.runs if run.result]
     wanted = [Call.make("", "read", path=path).arguments for path in files * 3]
     assert ran == [(f"t1-0-{number}", arguments) for number, arguments in enumerate(wanted)]

@@ -62,7 +62,7 @@ def test_a_subtask_belongs_to_the_turn_whose_call_began_it() -> None:
     assert [change.path for change in turn.changes] == ["a.py", "b.py"]
     assert [run.permitted.call.id for run in turn.work] == ["t1-0-9", "t2-0-0", "t1-0-0"]
     assert [one.number for one in views.every_turn(facts())] == [1, 2]
-    assert action_space.next_turn_number(facts()) == 3
+    assert action_space.next_turn_number(SessionState(facts())) == 3
     assert views.open_subtasks(facts()) == ()
     assert [one.number for one in views.open_subtasks(facts()[:-1])] == [2]
 

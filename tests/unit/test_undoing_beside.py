@@ -202,7 +202,7 @@ def test_a_verifier_reads_it_and_a_draw_that_is_rolled_back_leaves_nothing_of_it
         await rewrites(log, environment)
         drawn = views.turns(log.events)[-1]
         log.append(Assigned(turn=2, agent="strong", role="verifier", by="single"))
-        step = TOOL_CALLING.next_step(log.events, STRONG, environment)
+        step = TOOL_CALLING.next_step(log.state, STRONG, environment)
         assert isinstance(step, GatherEvidence)
         await run_evidence(log, environment, 2, step.call)
         shown = log.events[-1]

@@ -16,6 +16,7 @@ from fugu_cli.coordinators.conductor.planner import planner_prompt as planning_p
 from fugu_cli.errors import UsageError
 from fugu_cli.messages import FromUser
 from fugu_cli.session.events import Asked, Member, Opened, WorkflowStep
+from fugu_cli.session.state import SessionState
 from fugu_cli.training import grpo
 from fugu_cli.training.grpo import (
     PAPER_SETTINGS,
@@ -222,7 +223,7 @@ def test_a_second_round_is_asked_for_as_the_conductor_asks() -> None:
     opened = Opened(version="1", repo="", pool=tuple(MEMBERS[name] for name in made.models))
     events = [opened, Asked(text=QUESTIONS[0].prompt)]
     task = PlanTask(QUESTIONS[0].prompt, second.form(), round=2, result=shown)
-    live = planning_prompt(events, task, MEMBERS, MEMBERS["small"])
+    live = planning_prompt(SessionState(events), task, MEMBERS, MEMBERS["small"])
     (message,) = live.messages
     assert isinstance(message, FromUser)
     assert second.prompt == f"system: {live.system}\nuser: {message.text}"

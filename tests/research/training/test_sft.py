@@ -15,6 +15,7 @@ from fugu_cli.coordinators.trinity import Trinity, reader_with
 from fugu_cli.errors import ConfigError
 from fugu_cli.session import views
 from fugu_cli.session.events import Assigned, Member, Opened
+from fugu_cli.session.state import SessionState
 from fugu_cli.training.pass_matrix import (
     HeadRow,
     RowRates,
@@ -65,7 +66,10 @@ def test_an_example_leads_to_what_the_loop_would_ask_for_next() -> None:
         run = views.tests(example.events)
         turns = views.turns(example.events)
         assert (example.role == "verifier") == (bool(turns) and (run is None or run.ok))
-        assert action_space.request_end(example.events, turns=9, verify_answers=False) is None
+        assert (
+            action_space.request_end(SessionState(example.events), turns=9, verify_answers=False)
+            is None
+        )
 
 
 def test_failures_aim_at_the_values_of_their_state() -> None:
@@ -145,7 +149,7 @@ def test_what_the_text_says_is_learned_and_decided_by(folder: Path, tmp_path: Pa
     for task in textual(16)[:8]:
         opened = Opened(version="1", repo="/r", pool=pool)
         events = [opened, *session_after(task, SEATS, ())]
-        found = asyncio.run(trinity.decide(events))
+        found = asyncio.run(trinity.decide(SessionState(events)))
         assert isinstance(found, Assigned)
         assert found.role == "worker"
         right += found.agent == ("my-strong" if "aaaa" in task.prompt else "my-cheap")

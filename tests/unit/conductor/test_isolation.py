@@ -242,9 +242,9 @@ def test_in_a_long_session_a_step_is_shown_the_newest_of_its_agents_turns(tmp_pa
 def test_the_manifest_says_what_was_shown_and_what_was_not(tmp_path: Path) -> None:
     plan = lists((0, "One.", []), (1, "Two.", []), (0, "Three.", [1]))
     log, _ = played(tmp_path, [plan], [0])
-    seen = step_manifest(log.events, 3)
+    seen = step_manifest(log.state, 3)
     assert (seen.own, seen.outputs, seen.memory, seen.hidden) == ((1,), ((1, 2),), (), ())
-    other = step_manifest(log.events, 2)
+    other = step_manifest(log.state, 2)
     assert (other.own, other.outputs, other.hidden) == ((), (), (1,))
 
 

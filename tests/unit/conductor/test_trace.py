@@ -77,7 +77,7 @@ def test_a_turn_in_full_shows_what_that_step_was_shown_and_nothing_of_the_ones_b
     records = found.log.records
     row = find_turn(FoldedSession(records).rows.rows, 2)
     text = turn_text(
-        records, row, TurnSources(lambda events, member: prompt_of(events, member, ())), 100
+        records, row, TurnSources(lambda state, member: prompt_of(state.events, member, ())), 100
     )
     assert "Think." in text and "b thinks" in text
     before, _, rest = text.partition("── What it was not shown ")

@@ -20,6 +20,7 @@ from fugu_cli.coordinators.backbone_files import backbone_identity, locate_backb
 from fugu_cli.coordinators.checkpoint import CheckpointMeta
 from fugu_cli.coordinators.transcript import TranscriptFormat, transcript_text
 from fugu_cli.errors import CoordinatorUnavailable, installing
+from fugu_cli.session.state import SessionState
 from tests.facts import asked, assigned, replied
 from tests.unit.coordinators import tiny
 
@@ -132,7 +133,10 @@ def test_a_long_text_is_read_in_pieces(loaded: Backbone) -> None:
 def read_as(loaded: Backbone, format: TranscriptFormat) -> str:
     events = [asked("a", judged=False), assigned(1, "cheap"), replied(1, "cheap", "b\nc")]
     return transcript_text(
-        loaded, CheckpointMeta(backbone="", width=1, ranks=(), rows=(), format=format), events, {}
+        loaded,
+        CheckpointMeta(backbone="", width=1, ranks=(), rows=(), format=format),
+        SessionState(events),
+        {},
     )
 
 

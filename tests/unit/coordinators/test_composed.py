@@ -22,6 +22,7 @@ from fugu_cli.session.events import (
     OutcomesKnown,
     Price,
 )
+from fugu_cli.session.state import SessionState
 from tests.facts import asked, checked, ran, replied, write
 
 SETTINGS = CoordinatorSettings(turns=6)
@@ -84,7 +85,7 @@ def decide(
     settings: CoordinatorSettings = SETTINGS,
     reader: FixedKind | NoModel | None = None,
 ) -> Assigned:
-    decision = asyncio.run(ComposedHead(pool, settings, reader).decide(events))
+    decision = asyncio.run(ComposedHead(pool, settings, reader).decide(SessionState(events)))
     assert isinstance(decision, Assigned)
     return decision
 
@@ -274,6 +275,6 @@ def test_the_request_ends_where_its_turns_are_used_up() -> None:
     settings = CoordinatorSettings(turns=1)
     events = start()
     events += work(decide(events, settings=settings), ok=False)
-    end = asyncio.run(ComposedHead(POOL, settings).decide(events))
+    end = asyncio.run(ComposedHead(POOL, settings).decide(SessionState(events)))
     assert isinstance(end, Finished)
     assert end.reason == "turn_limit"

@@ -1,7 +1,7 @@
 """Fallback: the learned coordinator where it can, the rule where it cannot, never silently."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
@@ -10,6 +10,7 @@ from fugu_cli.coordinators.rules import Cascade, Single
 from fugu_cli.coordinators.trinity import Fallback
 from fugu_cli.errors import CoordinatorUnavailable
 from fugu_cli.session.events import Assigned, Event
+from fugu_cli.session.state import SessionState
 from tests.facts import POOL
 from tests.unit.coordinators.test_stopping import BROKEN, verified, worked
 
@@ -24,7 +25,7 @@ class Breaking:
         self.error = error
         self.asked = 0
 
-    async def decide(self, events: Sequence[Event]) -> Decision:
+    async def decide(self, state: SessionState) -> Decision:
         self.asked += 1
         raise self.error
 
@@ -37,7 +38,7 @@ def raising(error: Exception) -> Callable[[], Coordinator]:
 
 
 def decide(coordinator: Coordinator, events: list[Event]) -> Assigned:
-    found = asyncio.run(coordinator.decide(events))
+    found = asyncio.run(coordinator.decide(SessionState(events)))
     assert isinstance(found, Assigned)
     return found
 
@@ -78,7 +79,9 @@ def test_a_coordinator_that_gave_up_once_is_not_asked_again() -> None:
 def test_the_end_of_a_request_is_passed_on_as_it_is() -> None:
     coordinator = Fallback(raising(CoordinatorUnavailable("no")), RULE)
     events = [*BROKEN, *worked(1, ok=True), *verified(2, "ACCEPT")]
-    assert asyncio.run(coordinator.decide(events)) == asyncio.run(RULE.decide(events))
+    assert asyncio.run(coordinator.decide(SessionState(events))) == asyncio.run(
+        RULE.decide(SessionState(events))
+    )
 
 
 def test_our_own_bugs_are_not_caught() -> None:

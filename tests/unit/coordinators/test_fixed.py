@@ -7,12 +7,13 @@ import pytest
 from fugu_cli.coordinators import Coordinator, CoordinatorSettings
 from fugu_cli.coordinators.rules import Cascade, Random, Single
 from fugu_cli.session.events import Assigned, Event, Failed, Finished, Member, Price, Role
+from fugu_cli.session.state import SessionState
 from tests.facts import POOL, asked, assigned, opened, ran, replied, rolled_back, write
 from tests.unit.coordinators.test_stopping import BROKEN, said, verified, worked
 
 
 def decide(coordinator: Coordinator, events: list[Event]) -> Assigned:
-    found = asyncio.run(coordinator.decide(events))
+    found = asyncio.run(coordinator.decide(SessionState(events)))
     assert isinstance(found, Assigned), found
     return found
 
@@ -219,7 +220,7 @@ def test_an_agent_verifies_its_own_work_only_when_alone() -> None:
 
 def test_the_cascade_ends_when_nobody_is_left() -> None:
     everyone = CoordinatorSettings(opt_out=frozenset(member.name for member in POOL))
-    found = asyncio.run(Cascade(POOL, everyone).decide(BROKEN))
+    found = asyncio.run(Cascade(POOL, everyone).decide(SessionState(BROKEN)))
     assert found == Finished(
         reason="failed",
         message="all models are unavailable (coder: opted out; small: opted out; strong: opted out). "
@@ -234,7 +235,7 @@ def test_every_rule_ends_where_the_request_does() -> None:
         Single("coder", POOL, CoordinatorSettings()),
         Random(POOL, CoordinatorSettings()),
     ):
-        found = asyncio.run(rule.decide(events))
+        found = asyncio.run(rule.decide(SessionState(events)))
         assert isinstance(found, Finished)
         assert found.reason == "accepted"
 
@@ -250,7 +251,9 @@ def test_a_single_agent_takes_every_role() -> None:
 
 def test_a_single_agent_that_failed_ends_the_request() -> None:
     found = asyncio.run(
-        Single("coder", POOL, CoordinatorSettings()).decide([*BROKEN, *failed(1, "coder")])
+        Single("coder", POOL, CoordinatorSettings()).decide(
+            SessionState([*BROKEN, *failed(1, "coder")])
+        )
     )
     assert isinstance(found, Finished)
     assert (found.reason, "coder: network: reset" in found.message) == ("failed", True)

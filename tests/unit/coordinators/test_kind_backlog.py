@@ -87,7 +87,7 @@ def test_one_agent_needs_no_kind(tmp_path: Path, parts: tuple[KindHead, backbone
     alone = backlog(tmp_path, tmp_path / "repo", parts)
     assert not alone.head.kind_matters(OutcomesKnown())
     journal = open_log(tmp_path, tmp_path / "repo")
-    decision = asyncio.run(alone.head.decide(journal.events))
+    decision = asyncio.run(alone.head.decide(journal.state))
     journal.close()
     assert not alone.reader.is_loaded
     assert decision.type == "assigned" and decision.reason == "only choice"

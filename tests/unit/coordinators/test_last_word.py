@@ -10,6 +10,7 @@ from fugu_cli.coordinators.action_space import request_end, roles_out
 from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.messages import Call
 from fugu_cli.session.events import ROLE, Assigned, Event, Finished, Member, Opened, Permitted
+from fugu_cli.session.state import SessionState
 from tests.facts import asked, assigned, opened, ran, replied, write
 from tests.unit.coordinators.test_stopping import end, said
 
@@ -36,7 +37,7 @@ def test_half_a_reply_and_a_refusal_are_no_answer_and_nothing_to_verify(
     half = replied(1, "strong", "I will add it by").model_copy(update={"stop": stop})
     events = [*ASKED, assigned(1, "strong"), half]
     assert end(events) is None
-    assert "verifier" in roles_out(events)
+    assert "verifier" in roles_out(SessionState(events))
     assert end(events, turns=1) == "turn_limit"
 
 
@@ -44,16 +45,16 @@ def test_a_turn_that_was_closed_over_its_calls_gave_no_answer() -> None:
     look = Call.make("c1", "read", path="a.py")
     events = [*ASKED, assigned(1, "strong"), replied(1, "strong", "Looking.", look), *ran(1, look)]
     assert end(events) is None
-    assert "verifier" in roles_out(events)
+    assert "verifier" in roles_out(SessionState(events))
     assert end([*events, *said(2, "There is one already.")]) == "answered"
 
 
 def test_a_call_that_was_killed_may_have_changed_something_and_somebody_goes_on_with_it() -> None:
     call = write("c1")
     killed = Permitted(turn=1, call=call, allowed=True, by="policy")
-    assert roles_out([*ASKED, assigned(1, "strong"), replied(1, "strong", "", call), killed]) == {
-        "verifier": "the work came to no last word"
-    }
+    assert roles_out(
+        SessionState([*ASKED, assigned(1, "strong"), replied(1, "strong", "", call), killed])
+    ) == {"verifier": "the work came to no last word"}
 
 
 @pytest.mark.parametrize("by", ["policy", "headless", "hook", "user"])
@@ -63,7 +64,7 @@ def test_words_end_a_request_as_done_whatever_was_refused(by: str) -> None:
 
 def test_what_was_refused_stands_in_the_message_of_a_request_that_was_given_up() -> None:
     given_up = [*tried(REFUSED)[:-1], replied(1, "strong", "UNABLE: I may not run make.")]
-    found = request_end([*TOLD, *given_up], turns=1, verify_answers=False)
+    found = request_end(SessionState([*TOLD, *given_up]), turns=1, verify_answers=False)
     assert found is not None and found.reason == "denied"
     assert "this was refused: bash (headless: it runs something)." in found.message
 
@@ -90,7 +91,7 @@ BEGUN = [TEAM, asked("add a flag", judged=False, command=None)]
 
 def next_turn(events: list[Event]) -> tuple[str, str]:
     """Return who is next by the cascade, in which role."""
-    decision = asyncio.run(Cascade((GPT, OPUS), CoordinatorSettings()).decide(events))
+    decision = asyncio.run(Cascade((GPT, OPUS), CoordinatorSettings()).decide(SessionState(events)))
     assert isinstance(decision, Assigned)
     return decision.agent, decision.role
 

@@ -14,6 +14,7 @@ from fugu_cli.coordinators.checkpoint import Checkpoint
 from fugu_cli.coordinators.composed import ComposedHead
 from fugu_cli.coordinators.trinity import HeadReader, Trinity, TrinityFiles
 from fugu_cli.session.events import Assigned
+from fugu_cli.session.state import SessionState
 from tests.facts import POOL
 from tests.unit.coordinators import tiny
 from tests.unit.coordinators.test_stopping import BROKEN
@@ -36,8 +37,8 @@ def test_a_digest_checkpoint_is_refused_and_the_composed_head_decides(
     files = TrinityFiles(path, str(folder), tmp_path / "cache")
     composed = ComposedHead(POOL, SETTINGS)
     coordinator, _, _ = trinity.build_trinity(files, POOL, SETTINGS, composed)
-    decision = asyncio.run(coordinator.decide(BROKEN))
-    alone = asyncio.run(composed.decide(BROKEN))
+    decision = asyncio.run(coordinator.decide(SessionState(BROKEN)))
+    alone = asyncio.run(composed.decide(SessionState(BROKEN)))
     assert isinstance(decision, Assigned)
     assert isinstance(alone, Assigned)
     assert (decision.agent, decision.role) == (alone.agent, alone.role)
@@ -62,7 +63,9 @@ def test_loading_begins_in_the_background_and_happens_once(folder: Path) -> None
     assert loaded == []
     gate.set()
     for _ in range(2):
-        assert isinstance(asyncio.run(Trinity(reader, POOL, SETTINGS).decide(BROKEN)), Assigned)
+        assert isinstance(
+            asyncio.run(Trinity(reader, POOL, SETTINGS).decide(SessionState(BROKEN))), Assigned
+        )
     assert loaded == [1]
 
 
@@ -77,8 +80,8 @@ def test_a_decision_that_is_cancelled_leaves_the_loading_alone(folder: Path) -> 
 
     async def story() -> Decision:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(coordinator.decide(BROKEN), 0.05)
+            await asyncio.wait_for(coordinator.decide(SessionState(BROKEN)), 0.05)
         gate.set()
-        return await coordinator.decide(BROKEN)
+        return await coordinator.decide(SessionState(BROKEN))
 
     assert isinstance(asyncio.run(story()), Assigned)

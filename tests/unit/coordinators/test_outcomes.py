@@ -29,6 +29,7 @@ from fugu_cli.session.events import (
     Scores,
     Undone,
 )
+from fugu_cli.session.state import SessionState
 from tests.facts import asked, assigned, checked, ran, replied, write
 
 PRICE = Price(input=1.0, output=10.0)
@@ -75,7 +76,7 @@ def made(
 
 
 def attempts(*events: Event) -> list[tuple[str, bool, float]]:
-    found = session_outcomes([opened(), *events]).attempts
+    found = session_outcomes(SessionState([opened(), *events])).attempts
     return [(attempt.agent, attempt.succeeded, attempt.weight) for attempt in found]
 
 
@@ -121,16 +122,20 @@ def test_the_kind_comes_from_the_decision_or_from_what_was_read_later() -> None:
     decided = [asked(), *work(1, "first", ok=True)]
     decided[1] = Assigned(turn=1, agent="first", role="worker", by="trinity", scores=scores)
     read_later = KindRead(request=1, kinds=(("shell", 1.0),))
-    assert session_outcomes([opened(), *decided]).attempts[0].kinds == dict(scores.kinds)
+    assert session_outcomes(SessionState([opened(), *decided])).attempts[0].kinds == dict(
+        scores.kinds
+    )
     plain = [opened(), asked(), *work(1, "first", ok=True)]
-    assert session_outcomes([*plain, read_later]).attempts[0].kinds == {"shell": 1.0}
-    assert session_outcomes(plain).kinds == {1: {}}
+    assert session_outcomes(SessionState([*plain, read_later])).attempts[0].kinds == {"shell": 1.0}
+    assert session_outcomes(SessionState(plain)).kinds == {1: {}}
 
 
 def test_a_turns_calls_are_what_it_cost() -> None:
     usage = Usage(input=1_000_000, output=100_000)
     reply = Replied(turn=1, agent="first", text="Done.", usage=usage)
-    (price,) = session_outcomes([opened(), asked(), assigned(1, "first"), reply]).prices
+    (price,) = session_outcomes(
+        SessionState([opened(), asked(), assigned(1, "first"), reply])
+    ).prices
     assert (price.agent, price.cost) == ("first", pytest.approx(2.0))
 
 
@@ -175,7 +180,7 @@ def test_work_that_the_user_took_back_has_failed() -> None:
     events = [opened(), asked(), *work(1, "first", ok=True)]
     change = FileChange(path="a.py", before="1", after=None)
     undone = Undone(snapshot=None, kind="undo", changes=(change,))
-    attempt = session_outcomes([*events, undone]).attempts
+    attempt = session_outcomes(SessionState([*events, undone])).attempts
     assert [one.succeeded for one in attempt] == [False]
 
 
@@ -188,5 +193,5 @@ def test_outcomes_of_the_model_that_an_entry_named_before_are_not_counted() -> N
 def test_agents_that_follow_a_script_have_no_outcomes() -> None:
     pool = tuple(member.model_copy(update={"provider": "scripted"}) for member in MEMBERS)
     opening = Opened(version="1", repo="/repo", pool=pool)
-    read = session_outcomes([opening, asked(), *work(1, "first", ok=True)])
+    read = session_outcomes(SessionState([opening, asked(), *work(1, "first", ok=True)]))
     assert (read.attempts, read.prices) == ((), ())

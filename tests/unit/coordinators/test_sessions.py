@@ -15,6 +15,7 @@ from fugu_cli.coordinators.baselines import LLMRouter
 from fugu_cli.coordinators.composed import ComposedHead
 from fugu_cli.coordinators.rules import Cascade, Random, Single
 from fugu_cli.session.events import ROLES, Assigned, Event
+from fugu_cli.session.state import SessionState
 from tests.facts import replied
 from tests.unit.coordinators.sessions import Session, sessions, shown
 
@@ -33,7 +34,7 @@ def held(coordinator: str) -> pytest.MarkDecorator:
 
 
 def decide(coordinator: Coordinator, events: Sequence[Event]) -> Decision:
-    return asyncio.run(coordinator.decide(events))
+    return asyncio.run(coordinator.decide(SessionState(events)))
 
 
 def test_each_session_has_a_name_of_its_own_and_what_is_right_is_not_forbidden() -> None:
@@ -67,8 +68,8 @@ def test_a_single_agent_is_in_the_right_role(session: Session) -> None:
     roles = {one.split()[1].replace("thinker", "worker") for one in session.next}
     for member in session.pool:
         decision = decide(Single(member.name, session.pool, session.settings), session.events)
-        out = action_space.agents_out(session.events, session.settings.opt_out)
-        gave_up = action_space.agents_that_gave_up(session.events)
+        out = action_space.agents_out(SessionState(session.events), session.settings.opt_out)
+        gave_up = action_space.agents_that_gave_up(SessionState(session.events))
         does = shown(decision).split()[1]
         ends = {"failed", "unaccepted"} | (roles - set(ROLES))
         assert does in (ends if member.name in {**out, **gave_up} else roles), (member.name, does)

@@ -9,6 +9,7 @@ from fugu_cli.coordinators.action_space import (
     choose_agent,
 )
 from fugu_cli.session.events import Failed, Member, Price
+from fugu_cli.session.state import SessionState
 from tests.facts import POOL, SMALL, STRONG, asked, assigned, opened, replied
 
 PRICY = Member(
@@ -49,7 +50,7 @@ def test_agents_of_one_price_are_all_middle() -> None:
 
 
 def test_a_slots_row_is_taken_by_an_agent_of_that_slot() -> None:
-    assert agents_by_slot(("cheap", "strong"), POOL, {}, START) == (
+    assert agents_by_slot(("cheap", "strong"), POOL, {}, SessionState(START)) == (
         RowAgent("cheap", SMALL),
         RowAgent("strong", STRONG),
     )
@@ -65,7 +66,7 @@ def test_an_agents_row_is_taken_by_its_namesake_whatever_it_is_called() -> None:
 
 def test_an_empty_seat_says_why() -> None:
     out = {"small": "network: refused"}
-    assert agents_by_slot(("cheap", "middle"), (SMALL,), out, START) == (
+    assert agents_by_slot(("cheap", "middle"), (SMALL,), out, SessionState(START)) == (
         RowAgent("cheap", None, "small: network: refused"),
         RowAgent("middle", None, "no agent in this slot"),
     )
@@ -76,18 +77,18 @@ def test_an_empty_seat_says_why() -> None:
 
 
 def test_the_cheaper_of_two_healthy_agents_is_chosen() -> None:
-    assert choose_agent((PRICY, MODEST), {}, START) == MODEST
+    assert choose_agent((PRICY, MODEST), {}, SessionState(START)) == MODEST
 
 
 def test_a_warm_cache_counts_for_more_than_the_price() -> None:
     events = [opened(), asked(), assigned(1, "pricy")]
-    assert choose_agent((PRICY, MODEST), {}, events) == PRICY
+    assert choose_agent((PRICY, MODEST), {}, SessionState(events)) == PRICY
 
 
 def test_health_counts_for_more_than_a_warm_cache() -> None:
     failed = Failed(turn=1, what="modest", kind="network", message="reset")
     events = [opened(), asked(), assigned(1, "modest"), failed, asked("again")]
-    assert choose_agent((PRICY, MODEST), {}, events) == PRICY
+    assert choose_agent((PRICY, MODEST), {}, SessionState(events)) == PRICY
 
 
 def of(vendor: str, cost: float, slot: str = "strong") -> Member:
@@ -105,13 +106,15 @@ def of(vendor: str, cost: float, slot: str = "strong") -> Member:
 def test_who_has_worked_gives_way_to_another_vendor_then_to_another_model_of_its_slot() -> None:
     kin, other, tried = of("a", 3), of("b", 12), of("a", 4)
     events = [opened(), asked(), assigned(1, "a4"), replied(1, "a4", "Done.")]
-    assert choose_agent((tried, kin, other), {}, events) == other
-    assert choose_agent((tried, kin), {}, events) == kin
-    assert choose_agent((tried,), {}, events) == tried
-    assert agents_by_slot(("strong",), (tried, other), {}, events) == (RowAgent("strong", other),)
-    assert choose_agent((tried, kin, other), {}, [*events, asked("again")]) == tried, (
-        "it is another request"
+    assert choose_agent((tried, kin, other), {}, SessionState(events)) == other
+    assert choose_agent((tried, kin), {}, SessionState(events)) == kin
+    assert choose_agent((tried,), {}, SessionState(events)) == tried
+    assert agents_by_slot(("strong",), (tried, other), {}, SessionState(events)) == (
+        RowAgent("strong", other),
     )
+    assert (
+        choose_agent((tried, kin, other), {}, SessionState([*events, asked("again")])) == tried
+    ), "it is another request"
 
 
 def test_that_a_vendors_cheap_model_has_worked_says_nothing_of_its_far_dearer_one() -> None:
@@ -122,18 +125,20 @@ def test_that_a_vendors_cheap_model_has_worked_says_nothing_of_its_far_dearer_on
         assigned(1, "a1"),
         replied(1, "a1", "Done."),
     ]
-    assert choose_agent((dear, other), {}, events) == dear
-    assert choose_agent((of("a", 5), other), {}, events) == other, "five times is near"
+    assert choose_agent((dear, other), {}, SessionState(events)) == dear
+    assert choose_agent((of("a", 5), other), {}, SessionState(events)) == other, (
+        "five times is near"
+    )
 
 
 def test_an_old_failure_is_forgiven() -> None:
     failed = Failed(turn=1, what="modest", kind="network", message="reset")
     events = [opened(), asked(), assigned(1, "modest"), failed, asked("b"), asked("c"), asked("d")]
-    assert choose_agent((PRICY, MODEST), {}, events) == MODEST
+    assert choose_agent((PRICY, MODEST), {}, SessionState(events)) == MODEST
 
 
 def test_nobody_is_chosen_where_all_are_out() -> None:
-    assert choose_agent((PRICY,), {"pricy": "opted out"}, START) is None
+    assert choose_agent((PRICY,), {"pricy": "opted out"}, SessionState(START)) is None
 
 
 def test_strength_goes_by_slot_and_then_by_price() -> None:

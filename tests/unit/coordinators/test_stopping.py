@@ -4,6 +4,7 @@ import pytest
 
 from fugu_cli.coordinators.action_space import request_end
 from fugu_cli.session.events import Event, Failed, Finished, Interrupted
+from fugu_cli.session.state import SessionState
 from tests.facts import POOL, asked, assigned, checked, opened, ran, replied, rolled_back, write
 
 BROKEN = [opened(), asked(), *checked(0, ok=False)]
@@ -27,7 +28,7 @@ def said(turn: int, text: str) -> list[Event]:
 
 
 def end(events: list[Event], *, turns: int = 5, verify: bool = False) -> str | None:
-    found = request_end(events, turns=turns, verify_answers=verify)
+    found = request_end(SessionState(events), turns=turns, verify_answers=verify)
     return found.reason if found else None
 
 
@@ -37,7 +38,7 @@ def test_a_request_nobody_worked_on_goes_on() -> None:
 
 def test_an_accept_ends_the_request() -> None:
     events = [*BROKEN, *worked(1, ok=True), *verified(2, "ACCEPT: right")]
-    found = request_end(events, turns=5, verify_answers=False)
+    found = request_end(SessionState(events), turns=5, verify_answers=False)
     assert found == Finished(reason="accepted", message="verified by coder")
 
 
@@ -76,7 +77,9 @@ def test_failing_tests_that_failed_before_do_not_stop_an_accept_and_those_that_p
     broke = [*worked(1, ok=False), *verified(2, "ACCEPT")]
     assert end([*start, *checked(0, ok=False), *broke]) == "accepted"
     assert end([*start, *checked(0, ok=True), *broke]) is None
-    found = request_end([*start, *checked(0, ok=True), *broke], turns=2, verify_answers=False)
+    found = request_end(
+        SessionState([*start, *checked(0, ok=True), *broke]), turns=2, verify_answers=False
+    )
     assert (
         found is not None
         and "without an accepted result. Tests that passed before fail now." in found.message
@@ -124,7 +127,7 @@ def test_draws_that_were_all_rolled_back_are_no_answer() -> None:
 
 def test_the_turn_limit_is_said_as_such() -> None:
     events = [*BROKEN, *worked(1, ok=False), *worked(2, ok=False)]
-    assert request_end(events, turns=2, verify_answers=False) == Finished(
+    assert request_end(SessionState(events), turns=2, verify_answers=False) == Finished(
         reason="turn_limit",
         message="stopped after 2 turns without an accepted result. The tests must pass and do not. "
         "`fugu run --continue` goes on from here.",
@@ -161,7 +164,7 @@ def test_a_pool_that_failed_as_a_whole_ends_the_request() -> None:
             assigned(turn, member.name),
             Failed(turn=turn, what=member.name, kind="refused", message="401"),
         ]
-    found = request_end([*BROKEN, *failed], turns=5, verify_answers=False)
+    found = request_end(SessionState([*BROKEN, *failed]), turns=5, verify_answers=False)
     assert found == Finished(
         reason="failed",
         message="all models are unavailable (small: refused: 401; coder: refused: 401; strong: refused: 401). "

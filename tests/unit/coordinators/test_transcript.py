@@ -18,6 +18,7 @@ from fugu_cli.coordinators.transcript import (
 from fugu_cli.messages import Call
 from fugu_cli.session import views
 from fugu_cli.session.events import Event, Failed, Interrupted, Permitted
+from fugu_cli.session.state import SessionState
 from tests.facts import POOL, asked, assigned, checked, opened, ran, replied, rolled_back, write
 from tests.unit.coordinators.test_stopping import BROKEN, verified, worked
 
@@ -36,7 +37,7 @@ def test_a_whole_request_reads_like_this() -> None:
         *worked(3, ok=True)[2:],
     ]
     events = [*BROKEN, *worked(1, ok=False), *verified(2, "REVISE: the base case."), *fixed]
-    assert render_raw(transcript_messages(events, SLOTS)) == (
+    assert render_raw(transcript_messages(SessionState(events), SLOTS)) == (
         "user: fix the tests\n"
         "system: tests failed 1\n"
         "assistant: Worker (cheap):\n[write a.py ok; tests failed 1]\n"
@@ -46,20 +47,20 @@ def test_a_whole_request_reads_like_this() -> None:
 
 
 def test_agents_of_a_fixed_pool_are_named() -> None:
-    assert transcript_messages([*BROKEN, *verified(1, "REVISE")], {})[-1] == TranscriptMessage(
-        "assistant", "Verifier (coder): REVISE"
-    )
+    assert transcript_messages(SessionState([*BROKEN, *verified(1, "REVISE")]), {})[
+        -1
+    ] == TranscriptMessage("assistant", "Verifier (coder): REVISE")
 
 
 def test_workers_only_leaves_other_replies_out() -> None:
     events = [*BROKEN, *worked(1, ok=True), *verified(2, "REVISE")]
-    assert [line.role for line in transcript_messages(events, SLOTS)] == [
+    assert [line.role for line in transcript_messages(SessionState(events), SLOTS)] == [
         "user",
         "system",
         "assistant",
         "assistant",
     ]
-    shown = transcript_messages(events, SLOTS, workers_only=True)
+    shown = transcript_messages(SessionState(events), SLOTS, workers_only=True)
     assert [line.content.split(" ")[0] for line in shown if line.role == "assistant"] == ["Worker"]
 
 
@@ -70,7 +71,7 @@ def test_earlier_requests_of_the_session_stay_in_sight() -> None:
         *verified(1, "REVISE"),
         asked("two", judged=False),
     ]
-    assert transcript_messages(events, {}) == (
+    assert transcript_messages(SessionState(events), {}) == (
         TranscriptMessage("user", "one", kept=True),
         TranscriptMessage("assistant", "Verifier (coder): REVISE"),
         TranscriptMessage("user", "two", kept=True),
@@ -80,7 +81,7 @@ def test_earlier_requests_of_the_session_stay_in_sight() -> None:
 def test_turns_without_an_answer_say_why() -> None:
     failed = [assigned(1, "small"), Failed(turn=1, what="small", kind="limited", message="429")]
     cut = [assigned(2, "coder", "thinker"), Interrupted(turn=2)]
-    shown = transcript_messages([*BROKEN, *failed, *cut], SLOTS)
+    shown = transcript_messages(SessionState([*BROKEN, *failed, *cut]), SLOTS)
     assert [line.content for line in shown[2:]] == [
         "Worker (cheap): [failed: limited]",
         "Thinker (middle): [interrupted]",
@@ -89,7 +90,7 @@ def test_turns_without_an_answer_say_why() -> None:
 
 def test_attachments_are_named() -> None:
     request = asked("look", judged=False).model_copy(update={"attachments": ("a.png", "b.txt")})
-    assert transcript_messages([opened(), request], {}) == (
+    assert transcript_messages(SessionState([opened(), request]), {}) == (
         TranscriptMessage("user", "look\n[attached: a.png, b.txt]", kept=True),
     )
 
@@ -137,7 +138,7 @@ def test_draws_that_were_rolled_back_are_counted() -> None:
         *checked(1, ok=False),
         rolled_back(1),
     ]
-    shown = transcript_messages([*BROKEN, assigned(1, "coder"), *draw], SLOTS)
+    shown = transcript_messages(SessionState([*BROKEN, assigned(1, "coder"), *draw]), SLOTS)
     assert shown[-1].content == "Worker (middle):\n[1 try rolled back]"
 
 

@@ -24,6 +24,7 @@ from fugu_cli.session.events import (
     Member,
     Opened,
 )
+from fugu_cli.session.state import SessionState
 from tests.facts import CODER, POOL, SMALL, STRONG, asked, assigned, checked, opened, replied
 from tests.unit.coordinators import tiny
 from tests.unit.coordinators.test_stopping import BROKEN, said, verified, worked
@@ -47,7 +48,7 @@ def built(
 
 
 def decide(coordinator: Coordinator, events: list[Event]) -> Assigned:
-    found = asyncio.run(coordinator.decide(events))
+    found = asyncio.run(coordinator.decide(SessionState(events)))
     assert isinstance(found, Assigned), found
     return found
 
@@ -66,7 +67,9 @@ def leaning(folder: Path, events: list[Event], row: int, role: int, **about: obj
 def hidden(folder: Path, made: Checkpoint, events: list[Event]) -> np.ndarray:
     """The state behind the transcript of `events`."""
     loaded = backbone.load_backbone(folder, device="cpu")
-    return loaded.read(loaded.tokens(trinity.transcript_of(made.meta, events, POOL, loaded))).hidden
+    return loaded.read(
+        loaded.tokens(trinity.transcript_of(made.meta, SessionState(events), POOL, loaded))
+    ).hidden
 
 
 def softmax(values: list[float]) -> list[float]:
@@ -256,13 +259,17 @@ def test_what_is_drawn_depends_on_the_text_alone_however_large_the_logits_are(
 
 def test_a_request_that_is_over_is_not_read(folder: Path) -> None:
     coordinator = built(folder, tiny.checkpoint(tiny.meta(folder)))
-    found = asyncio.run(coordinator.decide([*BROKEN, *worked(1, ok=True), *verified(2, "ACCEPT")]))
+    found = asyncio.run(
+        coordinator.decide(SessionState([*BROKEN, *worked(1, ok=True), *verified(2, "ACCEPT")]))
+    )
     assert found == Finished(reason="accepted", message="verified by coder")
 
 
 def test_a_pool_where_nobody_can_act_ends_the_request(folder: Path) -> None:
     everyone = CoordinatorSettings(opt_out=frozenset(member.name for member in POOL))
-    found = asyncio.run(built(folder, tiny.checkpoint(tiny.meta(folder)), everyone).decide(BROKEN))
+    found = asyncio.run(
+        built(folder, tiny.checkpoint(tiny.meta(folder)), everyone).decide(SessionState(BROKEN))
+    )
     assert isinstance(found, Finished)
     assert (found.reason, "(coder: opted out; small: opted out" in found.message) == (
         "failed",
@@ -278,7 +285,7 @@ def test_without_roles_one_agent_works_until_the_tests_pass(folder: Path) -> Non
     assert first.scores is not None
     assert (first.scores.role_logits, first.scores.masked) == ((), ())
     assert decide(coordinator, [*BROKEN, *worked(1, ok=False)]).role == "worker"
-    end = asyncio.run(coordinator.decide([*BROKEN, *worked(1, ok=True)]))
+    end = asyncio.run(coordinator.decide(SessionState([*BROKEN, *worked(1, ok=True)])))
     assert end == Finished(reason="answered", message="answered by one agent")
 
 
@@ -330,7 +337,9 @@ def test_running_out_of_memory_while_reading_leaves_the_decision_to_the_cascade_
     tiny.crowd(reader.warm().result()[1])
     coordinator = Trinity(reader, POOL, CoordinatorSettings())
     found = asyncio.run(
-        Fallback(lambda: coordinator, Cascade(POOL, CoordinatorSettings())).decide(BROKEN)
+        Fallback(lambda: coordinator, Cascade(POOL, CoordinatorSettings())).decide(
+            SessionState(BROKEN)
+        )
     )
     assert isinstance(found, Assigned)
     assert (found.by, found.agent) == ("cascade", "small")
@@ -413,7 +422,7 @@ def test_what_is_built_from_places_decides_and_names_its_checkpoint(
         places, POOL, CoordinatorSettings(), Cascade(POOL, CoordinatorSettings())
     )
     warm()
-    found = asyncio.run(coordinator.decide(BROKEN))
+    found = asyncio.run(coordinator.decide(SessionState(BROKEN)))
     assert isinstance(found, Assigned)
     assert (found.by, len(digest or "")) == ("trinity", 64)
 
@@ -447,7 +456,7 @@ def test_without_the_embedded_model_the_cascade_decides_and_says_so(
         CoordinatorSettings(),
         Cascade(POOL, CoordinatorSettings()),
     )
-    found = asyncio.run(coordinator.decide(BROKEN))
+    found = asyncio.run(coordinator.decide(SessionState(BROKEN)))
     assert isinstance(found, Assigned)
     assert (found.agent, found.by) == ("small", "cascade")
     assert "the checkpoint does not decide" in found.why
@@ -461,7 +470,7 @@ def test_without_a_checkpoint_the_cascade_decides_and_there_is_no_digest(
     coordinator, digest, _ = trinity.build_trinity(
         places, POOL, CoordinatorSettings(), Cascade(POOL, CoordinatorSettings())
     )
-    found = asyncio.run(coordinator.decide(BROKEN))
+    found = asyncio.run(coordinator.decide(SessionState(BROKEN)))
     assert isinstance(found, Assigned)
     assert digest is None
     assert "there is no checkpoint at" in found.fallback

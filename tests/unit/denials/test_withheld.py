@@ -32,6 +32,7 @@ from fugu_cli.session.events import (
     WorkflowStep,
 )
 from fugu_cli.session.log import Log
+from fugu_cli.session.state import SessionState
 from tests.facts import prompt_of
 from tests.reacting import Reacting, Stage, calls, repository, results
 
@@ -245,7 +246,7 @@ def test_a_planner_is_not_shown_the_beginning_of_a_line_that_is_kept_from_it(
     conductor = Conductor(
         (FREE, KEPT), ConductorSettings(agent="kept"), plain, Cascade((FREE, KEPT), plain)
     )
-    decision = asyncio.run(conductor.decide(events))
+    decision = asyncio.run(conductor.decide(SessionState(events)))
     assert isinstance(decision, AskPlanner)
     text = all_text(
         filtered_prompt(

@@ -16,7 +16,6 @@ from fugu_cli.safety import policy
 from fugu_cli.session import views
 from fugu_cli.session.events import (
     Assigned,
-    Event,
     Finished,
     Interrupted,
     Member,
@@ -25,6 +24,7 @@ from fugu_cli.session.events import (
     ToolRan,
 )
 from fugu_cli.session.log import Log
+from fugu_cli.session.state import SessionState
 from tests.reacting import CHECK, Reacting, Stage, calls, repository
 
 ONE = Member(name="one", provider="openai", model="o", slot="strong")
@@ -45,9 +45,11 @@ class Roles:
     def __init__(self, *roles: Role) -> None:
         self._roles = roles
 
-    async def decide(self, events: tuple[Event, ...]) -> Assigned | Finished:
-        end = action_space.request_end(events, turns=len(self._roles), verify_answers=False)
-        number = action_space.next_turn_number(events)
+    async def decide(self, state: SessionState) -> Assigned | Finished:
+        end = action_space.request_end(
+            SessionState(state.events), turns=len(self._roles), verify_answers=False
+        )
+        number = action_space.next_turn_number(SessionState(state.events))
         return end or Assigned(turn=number, agent="one", role=self._roles[number - 1], by="test")
 
 
@@ -66,8 +68,8 @@ class Play:
         self.agent = Reacting("one", self._react)
 
     def _react(self, prompt: Prompt) -> Reply:
-        _, made, text = self.parts[len(views.turns(self.log.events)) - 1]
-        done = len([fact for fact in views.turns(self.log.events)[-1].replies])
+        _, made, text = self.parts[len(self.log.state.request.turns) - 1]
+        done = len([fact for fact in self.log.state.request.turns[-1].replies])
         return calls(made[done]) if done < len(made) else Reply(text=text)
 
     def run(self, text: str = "let it say new") -> Finished:
@@ -143,12 +145,12 @@ def test_an_accept_while_it_fails_is_none_and_no_verifier_may_be_asked(root: Pat
     )
     end = found.run()
     assert (end.reason, "An acceptance check fails: sh" in end.message) == ("turn_limit", True)
-    turns = views.turns(found.log.events)
-    assert views.verdict(found.log.events, turns[-1]) == "REVISE"
+    turns = found.log.state.request.turns
+    assert found.log.state.request.verdict(turns[-1]) == "REVISE"
     worked = found.log.events[
         : next(n for n, e in enumerate(found.log.events) if e is turns[-1].assigned)
     ]
-    assert action_space.roles_out(worked) == {
+    assert action_space.roles_out(SessionState(worked)) == {
         "verifier": 'an acceptance check fails: sh "$SCRIPT", and no verdict changes that'
     }
 
@@ -260,7 +262,7 @@ def test_a_check_that_is_the_test_command_is_the_suite_and_is_not_run_twice(root
     found = Play(root, parts)
     assert found.run().reason == "accepted"
     assert found.tried == [(1, "acceptance_check", True)]
-    assert views.suite_decides(found.log.events) and views.unmet_checks(found.log.events) == ()
+    assert found.log.state.request.suite_decides and found.log.state.request.unmet_checks == ()
 
 
 def test_the_script_sees_the_repository_and_leaves_nothing_in_it(root: Path) -> None:

@@ -3,7 +3,6 @@ takes the turn.
 """
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -16,11 +15,9 @@ from fugu_cli.engine.environment import Team, WaitLimit
 from fugu_cli.errors import AgentError
 from fugu_cli.providers import Pause
 from fugu_cli.providers.circuit_breaker import CircuitBreaker
-from fugu_cli.session import views
 from fugu_cli.session.events import (
     Asked,
     Assigned,
-    Event,
     Exclusion,
     Failed,
     Finished,
@@ -31,6 +28,7 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
+from fugu_cli.session.state import SessionState
 
 A = Member(name="a", provider="openai", model="m", slot="cheap")
 B = Member(name="b", provider="openai", model="m", slot="strong")
@@ -53,13 +51,13 @@ class Scoring:
     def __init__(self, **scores: float) -> None:
         self._scores = scores
 
-    async def decide(self, events: Sequence[Event]) -> Decision:
-        out = action_space.agents_out(events)
+    async def decide(self, state: SessionState) -> Decision:
+        out = action_space.agents_out(state)
         able = {name: score for name, score in self._scores.items() if name not in out}
         if not able:
             return Finished(reason="failed", message="nobody")
         return Assigned(
-            turn=action_space.next_turn_number(events),
+            turn=action_space.next_turn_number(state),
             agent=max(able, key=able.__getitem__),
             role="worker",
             by="test",
@@ -109,7 +107,7 @@ def test_it_is_tried_again_when_its_time_is_over_and_another_has_answered() -> N
     log = begun()
     log.append(Assigned(turn=1, agent="a", role="worker", by="test"))
     log.append(Failed(turn=1, what="a", kind="overloaded", message="busy"))
-    assert list(views.failed_agents(log.events)) == ["a"]
+    assert list(log.state.request.failed_agents) == ["a"]
     decided(log, breaker)
     assert len(log.events) == 4, "the failure itself masks it: there is nothing to add"
     clock.now += 6
@@ -154,7 +152,7 @@ def test_an_agent_that_is_pinned_in_the_middle_of_a_request_is_in_again() -> Non
         failed_turn(log, turn, name, "network")
     availability.wake(members, ["a"])
     availability.readmit(log, members, "a")
-    assert list(views.failed_agents(log.events)) == ["b"]
+    assert list(log.state.request.failed_agents) == ["b"]
     decision = decided(log, breaker)
     assert isinstance(decision, Assigned) and decision.agent == "a"
 
@@ -291,7 +289,7 @@ def test_otherwise_it_ends_and_nothing_is_lost() -> None:
     failed_turn(log, 1, "a", "credit")
     assert decided(log, breaker, 60.0, clock) == Finished(reason="failed", message="nobody")
     assert clock.now == 100.0, "two minutes are more than was allowed"
-    assert views.asked(log.events) is not None
+    assert log.state.request.asked is not None
 
 
 def test_the_cascade_keeps_to_it_too() -> None:
@@ -335,7 +333,7 @@ def pausing(
     pauses, made = CallPauses(found, "a", others), list[float]()
     for length in seconds:
         try:
-            pauses.check(Pause("busy", length, error=error, retry=1, retries=4), log.events)
+            pauses.check(Pause("busy", length, error=error, retry=1, retries=4), log.state)
         except AgentError as raised:
             assert raised is error
             break

@@ -30,6 +30,7 @@ from fugu_cli.session.events import (
     ToolRan,
 )
 from fugu_cli.session.log import Log
+from fugu_cli.session.state import SessionState
 from tests.facts import STRONG, assigned, opened, prompt_of, ran, replied
 from tests.reacting import React, Reacting, Stage, calls, fails, repository
 
@@ -99,7 +100,7 @@ def test_between_requests_the_summary_takes_the_place_of_all_that_was_said() -> 
 
 def test_inside_a_request_its_words_and_the_newest_calls_stay_as_they_are() -> None:
     facts = session(2, 4, done=False)
-    upto = compaction.boundary(facts, TIGHT)
+    upto = compaction.boundary(SessionState(facts), TIGHT)
     assert upto is not None
     prompt = shown(compacted(facts, upto))
     assert prompt.messages[0] == FromUser(text="[What happened before, summed up:]\nSUMMARY")
@@ -156,7 +157,9 @@ def test_no_compaction_ever_parts_a_call_from_its_result(
 ) -> None:
     facts = session(requests, steps, done=done)
     for _ in range(1 + twice):
-        upto = compaction.boundary(facts, TIGHT.model_copy(update={"context": budget}))
+        upto = compaction.boundary(
+            SessionState(facts), TIGHT.model_copy(update={"context": budget})
+        )
         if upto is None:
             break
         facts = compacted(facts, upto)
@@ -472,5 +475,5 @@ def test_a_summary_without_words_is_paid_for_all_the_same(react: React, paid: Us
 def test_a_prompt_that_fits_is_left_alone() -> None:
     facts = session(2, 1, done=False)
     assert not compaction.is_due(
-        facts, shown(facts), STRONG.model_copy(update={"context": 200_000})
+        SessionState(facts), shown(facts), STRONG.model_copy(update={"context": 200_000})
     )

@@ -12,6 +12,7 @@ from fugu_cli.messages import Call, Prompt, Reply, Usage
 from fugu_cli.providers import Say, Wait
 from fugu_cli.session.events import Asked, Member, Price
 from fugu_cli.session.log import Log
+from fugu_cli.session.state import SessionState
 from tests.reacting import Reacting, Stage, calls, repository, results, says
 
 PRICE = Price(input=2.0, cached=0.2, output=8.0)
@@ -62,7 +63,7 @@ def test_it_is_what_the_provider_counts_of_the_next_prompt(stage: Stage) -> None
         environment = replace(stage.environment(), instructions="Be brief. " * 40)
         await stage.begin(log, "what is in long.txt?", judged=False)
         await orchestrator.run(log, team, environment)
-        worker, other = context_use(log.events, team, environment)
+        worker, other = context_use(log.state, team, environment)
         log.append(Asked(text="and again?"))
         await orchestrator.run(log, team, environment)
         agent = stage.agents["worker"]
@@ -89,7 +90,7 @@ def test_it_is_what_the_provider_counts_of_the_next_prompt(stage: Stage) -> None
 
 
 def test_before_anything_was_asked_it_is_a_guess_for_everybody(stage: Stage) -> None:
-    found = context_use((), stage.team(), stage.environment())
+    found = context_use(SessionState(()), stage.team(), stage.environment())
     assert [(use.agent, use.counted, use.cached, use.window) for use in found] == [
         ("worker", False, 0, 50_000),
         ("other", False, 0, 100_000),
@@ -100,5 +101,6 @@ def test_before_anything_was_asked_it_is_a_guess_for_everybody(stage: Stage) -> 
 def test_an_agent_without_a_price_costs_nobody_knows_what(stage: Stage) -> None:
     unpriced = replace(stage, members=(WORKER.model_copy(update={"price": None}), OTHER))
     assert [
-        use.dollars is None for use in context_use((), unpriced.team(), unpriced.environment())
+        use.dollars is None
+        for use in context_use(SessionState(()), unpriced.team(), unpriced.environment())
     ] == [True, False]

@@ -30,6 +30,7 @@ from fugu_cli.session.events import (
     TestReport,
     ToolRan,
 )
+from fugu_cli.session.state import SessionState
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.wiring import build_toolbox
 from tests.facts import FAILS, STRONG, assigned, opened, ran, replied, write
@@ -85,24 +86,25 @@ def test_a_worker_begins_with_its_reply_and_runs_its_calls_one_by_one(
 ) -> None:
     made = (Call.make("t1", "read", path="a"), Call.make("t2", "read", path="b"))
     events = [*START, assigned(1, "strong")]
-    assert TOOL_CALLING.next_step(events, STRONG, environment) == RequestReply()
+    assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == RequestReply()
     events.append(replied(1, "strong", "", *made))
     for call in made:
-        assert TOOL_CALLING.next_step(events, STRONG, environment) == RunCall(call)
+        assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == RunCall(call)
         events += ran(1, call)
-    assert TOOL_CALLING.next_step(events, STRONG, environment) == RequestReply()
+    assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == RequestReply()
 
 
 def test_an_answer_in_words_runs_no_tests(environment: Environment) -> None:
     events = [*START, assigned(1, "strong"), replied(1, "strong", "It adds.")]
-    assert TOOL_CALLING.next_step(events, STRONG, environment) == TurnClosed()
+    assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == TurnClosed()
 
 
 def test_the_suite_runs_once_after_the_changes_of_a_turn(environment: Environment) -> None:
     events = [*START, *WORKED, replied(1, "strong", "done")]
-    assert tool(TOOL_CALLING.next_step(events, STRONG, environment)) == "run_tests"
+    assert tool(TOOL_CALLING.next_step(SessionState(events), STRONG, environment)) == "run_tests"
     assert (
-        TOOL_CALLING.next_step([*events, *suite(1, ok=True)], STRONG, environment) == TurnClosed()
+        TOOL_CALLING.next_step(SessionState([*events, *suite(1, ok=True)]), STRONG, environment)
+        == TurnClosed()
     )
 
 
@@ -115,11 +117,11 @@ def test_failing_tests_are_looked_up_on_the_files_as_they_were_before_each_id_on
         replied(1, "strong", "done"),
         *suite(1, ok=False, failing=("a", "b")),
     ]
-    step = TOOL_CALLING.next_step(events, STRONG, environment)
+    step = TOOL_CALLING.next_step(SessionState(events), STRONG, environment)
     assert isinstance(step, GatherEvidence)
     assert (step.call.tool, '"ids": ["a", "b"]' in step.call.arguments) == ("tests_before", True)
     events += looked_up(1, ("a", "b"), failed=("a",))
-    assert TOOL_CALLING.next_step(events, STRONG, environment) == TurnClosed()
+    assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == TurnClosed()
     assert (views.regressions(events), views.has_regressions(events)) == (("b",), True)
     assert not views.has_regressions([*events[:-2], *looked_up(1, ("a", "b"), failed=("a", "b"))])
 
@@ -129,7 +131,7 @@ def test_where_the_state_before_cannot_be_found_out_nothing_is_blocked_and_it_is
 ) -> None:
     events = [*START, *WORKED, replied(1, "strong", "done"), *suite(1, ok=False, failing=("a",))]
     events += looked_up(1, ("a",), ok=False)
-    assert TOOL_CALLING.next_step(events, STRONG, environment) == TurnClosed()
+    assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == TurnClosed()
     assert not views.has_regressions(events)
 
 
@@ -147,7 +149,7 @@ def test_a_run_before_the_first_change_is_the_state_before(environment: Environm
         replied(1, "strong", "done"),
     ]
     events += suite(1, ok=False, failing=("a",))
-    assert TOOL_CALLING.next_step(events, STRONG, environment) == TurnClosed()
+    assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == TurnClosed()
     assert not views.has_regressions(events)
 
 
@@ -171,10 +173,12 @@ def test_a_slow_suite_runs_once_before_the_verifier(
     environment = replace(environment, tests=rules)
     earlier = [*START, *WORKED, *suite(1, ok=True, seconds=seconds)]
     events = [*earlier, *START[1:], *WORKED, replied(1, "strong", "done")]
-    step = TOOL_CALLING.next_step(events, STRONG, environment)
+    step = TOOL_CALLING.next_step(SessionState(events), STRONG, environment)
     assert (tool(step) if isinstance(step, GatherEvidence) else "") == after_work
     events.append(assigned(2, "strong", "verifier"))
-    assert tool(TOOL_CALLING.next_step(events, STRONG, environment)) == before_verifier
+    assert (
+        tool(TOOL_CALLING.next_step(SessionState(events), STRONG, environment)) == before_verifier
+    )
 
 
 def test_a_run_that_the_user_ended_is_not_made_again_until_something_changes(
@@ -187,22 +191,24 @@ def test_a_run_that_the_user_ended_is_not_made_again_until_something_changes(
         ToolRan(turn=1, call=call, output="", ok=False, skipped=True),
         assigned(2, "strong", "verifier"),
     ]
-    step = TOOL_CALLING.next_step(events, STRONG, environment)
+    step = TOOL_CALLING.next_step(SessionState(events), STRONG, environment)
     assert tool(step) == "diff"
     assert views.tests(events) is None
-    told = TOOL_CALLING.prompt(events, STRONG, (), "").messages[-1].model_dump_json()
+    told = TOOL_CALLING.prompt(SessionState(events), STRONG, (), "").messages[-1].model_dump_json()
     assert "The user ended the test run: no tests were run." in told
 
 
 def test_a_verifier_of_changes_begins_with_the_tests_and_the_diff(environment: Environment) -> None:
     events = [*START, *WORKED, replied(1, "strong", "done"), assigned(2, "strong", "verifier")]
-    assert tool(TOOL_CALLING.next_step(events, STRONG, environment)) == "run_tests"
+    assert tool(TOOL_CALLING.next_step(SessionState(events), STRONG, environment)) == "run_tests"
     events += suite(2, ok=True)
-    step = TOOL_CALLING.next_step(events, STRONG, environment)
+    step = TOOL_CALLING.next_step(SessionState(events), STRONG, environment)
     assert isinstance(step, GatherEvidence)
     assert (step.call.tool, step.call.arguments) == ("diff", '{"since": "tree0"}')
     assert (
-        TOOL_CALLING.next_step([*events, *ran(2, step.call, by="evidence")], STRONG, environment)
+        TOOL_CALLING.next_step(
+            SessionState([*events, *ran(2, step.call, by="evidence")]), STRONG, environment
+        )
         == RequestReply()
     )
 
@@ -214,10 +220,13 @@ def test_removed_tests_are_looked_for_where_a_test_file_was_changed(
     events = [*START, assigned(1, "strong"), replied(1, "strong", "", edit)]
     events += ran(1, edit, path="tests/test_a.py")
     events += [replied(1, "strong", "done"), *suite(1, ok=True)]
-    step = TOOL_CALLING.next_step(events, STRONG, environment)
+    step = TOOL_CALLING.next_step(SessionState(events), STRONG, environment)
     assert isinstance(step, GatherEvidence)
     assert (step.call.tool, "tests/test_a.py" in step.call.arguments) == ("tests_before", True)
-    assert TOOL_CALLING.next_step([*events, *looked_up(1, ())], STRONG, environment) == TurnClosed()
+    assert (
+        TOOL_CALLING.next_step(SessionState([*events, *looked_up(1, ())]), STRONG, environment)
+        == TurnClosed()
+    )
 
 
 def test_an_attempt_is_rolled_back_where_something_speaks_against_it_and_there_are_several(
@@ -225,12 +234,12 @@ def test_an_attempt_is_rolled_back_where_something_speaks_against_it_and_there_a
 ) -> None:
     failing = [replied(1, "strong", "done"), *suite(1, ok=False, failing=("a",))]
     broke = [*START, *WORKED, *failing, *looked_up(1, ("a",))]
-    assert TOOL_CALLING.next_step(broke, TRIES, environment) == RollBackAttempt(
+    assert TOOL_CALLING.next_step(SessionState(broke), TRIES, environment) == RollBackAttempt(
         "tests that passed before fail now"
     )
-    assert TOOL_CALLING.next_step(broke, STRONG, environment) == TurnClosed()
+    assert TOOL_CALLING.next_step(SessionState(broke), STRONG, environment) == TurnClosed()
     failed_before = [*START, *WORKED, *failing, *looked_up(1, ("a",), failed=("a",))]
-    assert TOOL_CALLING.next_step(failed_before, TRIES, environment) == TurnClosed()
+    assert TOOL_CALLING.next_step(SessionState(failed_before), TRIES, environment) == TurnClosed()
 
 
 @pytest.mark.parametrize("role", ["thinker", "verifier"])
@@ -244,14 +253,14 @@ def test_the_last_word_of_whoever_does_not_work_closes_the_turn(
         assigned(2, "strong", role),
         replied(2, "strong", "So."),
     ]
-    assert TOOL_CALLING.next_step(events, STRONG, environment) == TurnClosed()
+    assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == TurnClosed()
 
 
 def test_a_call_that_was_started_and_killed_is_not_run_again(environment: Environment) -> None:
     call = Call.make("t1", "bash", command="rm x")
     events = [*START, assigned(1, "strong"), replied(1, "strong", "", call)]
     events.append(Permitted(turn=1, call=call, allowed=True, by="policy"))
-    assert TOOL_CALLING.next_step(events, STRONG, environment) == RequestReply()
+    assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == RequestReply()
 
 
 def test_the_same_call_three_times_in_vain_and_too_many_replies_close_the_turn(
@@ -264,15 +273,15 @@ def test_the_same_call_three_times_in_vain_and_too_many_replies_close_the_turn(
             events += [replied(1, "strong", "", call), *ran(1, call, "no such file", ok=False)]
         return events
 
-    assert TOOL_CALLING.next_step(repeated(2), STRONG, environment) == RequestReply()
-    assert TOOL_CALLING.next_step(repeated(3), STRONG, environment) == TurnClosed()
+    assert TOOL_CALLING.next_step(SessionState(repeated(2)), STRONG, environment) == RequestReply()
+    assert TOOL_CALLING.next_step(SessionState(repeated(3)), STRONG, environment) == TurnClosed()
     few = replace(environment, limits=RequestLimits(replies=2))
-    assert TOOL_CALLING.next_step(repeated(2), STRONG, few) == TurnClosed()
+    assert TOOL_CALLING.next_step(SessionState(repeated(2)), STRONG, few) == TurnClosed()
 
 
 def test_a_turn_that_was_cut_is_closed(environment: Environment) -> None:
     events = [*START, assigned(1, "strong"), Interrupted(turn=1, partial="I")]
-    assert TOOL_CALLING.next_step(events, STRONG, environment) == TurnClosed()
+    assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == TurnClosed()
 
 
 def test_roles_have_their_tools_and_a_call_of_another_is_refused(environment: Environment) -> None:
@@ -280,7 +289,7 @@ def test_roles_have_their_tools_and_a_call_of_another_is_refused(environment: En
         return {
             spec.name
             for spec in TOOL_CALLING.tools(
-                [*START, assigned(1, "strong", role)], STRONG, environment
+                SessionState([*START, assigned(1, "strong", role)]), STRONG, environment
             )
         }
 
@@ -293,7 +302,7 @@ def test_roles_have_their_tools_and_a_call_of_another_is_refused(environment: En
     assert verifier == thinker | {"run_tests"}
     events = [*START, assigned(1, "strong", "thinker")]
     assert (
-        TOOL_CALLING.refuses(write("w"), events, STRONG, environment)
+        TOOL_CALLING.refuses(write("w"), SessionState(events), STRONG, environment)
         == "a Thinker has no tool write"
     )
     planning = replace(environment, rules=policy.Rules(mode="plan"))
@@ -315,5 +324,5 @@ def test_a_deleted_file_of_tests_blocks_nothing(environment: Environment) -> Non
         replied(1, "strong", "done"),
     ]
     events += [*suite(1, ok=True), *looked_up(1, ())]
-    assert TOOL_CALLING.next_step(events, STRONG, environment) == TurnClosed()
+    assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == TurnClosed()
     assert views.acceptance_blocker(events) == ""

@@ -3,7 +3,7 @@ fits goes on.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,6 @@ from fugu_cli.providers import Say, Wait
 from fugu_cli.session.events import (
     Assigned,
     BudgetLeft,
-    Event,
     Failed,
     Finished,
     Masked,
@@ -26,6 +25,7 @@ from fugu_cli.session.events import (
     Price,
     Replied,
 )
+from fugu_cli.session.state import SessionState
 from tests.reacting import React, Reacting, Stage, calls, repository, said, says
 from tests.unit.test_orchestrator import Play
 
@@ -78,16 +78,16 @@ def masked(found: Play) -> list[str]:
 class Dearest:
     """Takes the last of the pool that can act: what a learned head does that prefers it."""
 
-    async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
-        if end := action_space.request_end(events, turns=5, verify_answers=False):
+    async def decide(self, state: SessionState) -> Assigned | Finished:
+        if end := action_space.request_end(state, turns=5, verify_answers=False):
             return end
-        out = action_space.agents_out(events)
+        out = action_space.agents_out(state)
         able = [member.name for member in POOL if member.name not in out]
-        turn = action_space.next_turn_number(events)
+        turn = action_space.next_turn_number(state)
         return (
             Assigned(turn=turn, agent=able[-1], role="worker", by="test")
             if able
-            else action_space.finish_without_agents(out)
+            else action_space.finish_without_agents(state, out)
         )
 
 

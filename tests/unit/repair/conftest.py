@@ -8,6 +8,7 @@ import pytest
 from fugu_cli.engine.environment import Environment, NextStep, RequestLimits
 from fugu_cli.safety import policy
 from fugu_cli.session.events import Event, Member
+from fugu_cli.session.state import SessionState
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.wiring import build_harness, build_toolbox
 from tests.reacting import never, repository
@@ -24,4 +25,6 @@ def next_step(tmp_path: Path) -> Next:
     environment = Environment(
         build_toolbox(), workspace, policy.Rules(trusted=True), never, RequestLimits(replies=5)
     )
-    return lambda events, member: build_harness(member).next_step(events, member, environment)
+    return lambda events, member: build_harness(member).next_step(
+        SessionState(events), member, environment
+    )

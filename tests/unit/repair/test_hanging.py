@@ -11,6 +11,7 @@ from fugu_cli.messages import Call
 from fugu_cli.repair import harness
 from fugu_cli.session import views
 from fugu_cli.session.events import Event, ToolRan
+from fugu_cli.session.state import SessionState
 from tests.facts import CODER, FAILS, asked, assigned, opened, ran, replied, write
 from tests.unit.repair.conftest import Next
 
@@ -85,4 +86,4 @@ def test_a_request_without_a_run_before_has_no_limit() -> None:
         if getattr(event, "call", None) != Call(id="e0", tool="run_tests")
     ]
     call = Call(id="e", tool="run_tests")
-    assert harness.with_test_timeout(call, events, views.turns(events)[-1]) == call
+    assert harness.with_test_timeout(call, SessionState(events), views.turns(events)[-1]) == call

@@ -6,6 +6,7 @@ from fugu_cli.messages import Call
 from fugu_cli.repair import search
 from fugu_cli.session import views
 from fugu_cli.session.events import Event
+from fugu_cli.session.state import SessionState
 from tests.facts import asked, assigned, opened, ran, replied, write
 
 ADD = "AttributeError: 'list' object has no attribute 'add'\na.py:3: AttributeError\n"
@@ -20,7 +21,7 @@ def kept(before: str, after: str, filled: str = "", aimed: str = "") -> bool:
     events += ran(1, Call(id="t1", tool="run_tests"), after, ok=False, by="evidence")
     run = views.tests(events)
     assert run is not None
-    return search.made_progress(events, views.turns(events)[-1], run)
+    return search.made_progress(SessionState(events), views.turns(events)[-1], run)
 
 
 def test_fewer_failures_or_more_that_pass_are_progress_unless_most_fail() -> None:

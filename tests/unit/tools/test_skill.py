@@ -15,6 +15,7 @@ from fugu_cli.extensions.skills import Skill
 from fugu_cli.messages import Call
 from fugu_cli.safety.policy import Rules, judge
 from fugu_cli.session.events import Asked, Assigned, Member, Opened, Role
+from fugu_cli.session.state import SessionState
 from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
@@ -49,7 +50,10 @@ def offered(toolbox: Toolbox, member: Member, role: Role, root: Path) -> list[st
         Assigned(turn=1, agent=member.name, role=role, by="x"),
     ]
     environment = Environment(toolbox, Workspace(root, root / "store"), Rules(), never)
-    return [spec.name for spec in wiring.build_harness(member).tools(facts, member, environment)]
+    return [
+        spec.name
+        for spec in wiring.build_harness(member).tools(SessionState(facts), member, environment)
+    ]
 
 
 def test_agents_are_told_the_names_and_descriptions_with_the_tool(

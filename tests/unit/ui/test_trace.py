@@ -3,7 +3,6 @@ JSON.
 """
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from fugu_cli.errors import UsageError
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Prompt
 from fugu_cli.session.events import Asked, Interrupted, Member, Permitted, Undone
+from fugu_cli.session.state import SessionState
 from fugu_cli.ui import trace, trace_rows, turn_page
 from fugu_cli.ui.session_totals import FoldedSession
 from tests.unit.ui import example
@@ -162,10 +162,10 @@ def test_json_holds_probabilities_logits_masks_and_what_came_of_it() -> None:
     assert [decision["verdict"] for decision in request["decisions"]] == [None, None, "ACCEPT"]
 
 
-def shown(facts: Sequence[example.Event], member: Member) -> Prompt:
+def shown(state: SessionState, member: Member) -> Prompt:
     """Stands for context.prompt: one user message, then a pair for every reply so far."""
     messages = [FromUser(text="the task")]
-    for number in range(sum(isinstance(fact, example.Replied) for fact in facts)):
+    for number in range(sum(isinstance(event, example.Replied) for event in state.events)):
         messages += [
             FromAgent(agent="coder", text=f"reply {number}"),
             FromTool(call="c", tool="read", text="ok"),

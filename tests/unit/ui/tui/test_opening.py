@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,6 +38,7 @@ from fugu_cli.session.events import (
     Recorded,
 )
 from fugu_cli.session.log import Log
+from fugu_cli.session.state import SessionState
 from fugu_cli.ui.session_totals import Activity
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.prompt import PromptInput
@@ -214,9 +215,9 @@ class Deciding:
     rule: Coordinator
     may: asyncio.Event
 
-    async def decide(self, events: Sequence[Event]) -> Decision:
+    async def decide(self, state: SessionState) -> Decision:
         await self.may.wait()
-        return await self.rule.decide(events)
+        return await self.rule.decide(state)
 
 
 @dataclass
@@ -333,6 +334,7 @@ PAINTS = """
 import asyncio, os, sys
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.app.session_protocol import InterfaceOptions
+from fugu_cli.session.state import SessionState
 from pathlib import Path
 
 class Opener:
