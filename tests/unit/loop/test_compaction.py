@@ -308,7 +308,7 @@ def test_turns_that_were_open_at_the_same_time_are_not_cut_between_a_call_and_it
         replied(2, "strong", "read"),
         assigned(3, "strong"),
     ]
-    assert compaction.boundary(facts, TIGHT) == 9
+    assert compaction.boundary(SessionState(facts), TIGHT) == 9
     assert facts[10] == replied(1, "strong", "read")
 
 
