@@ -285,7 +285,7 @@ class _Decision:
         """Return the weights of the kinds: as recorded, else even where they do not matter, else
         as the language model reads them, else as earlier requests had them.
         """
-        if (recorded := recorded_kinds(self._state.events)) is not None:
+        if (recorded := recorded_kinds(self._state)) is not None:
             return _Kinds(recorded, "read with this request", recorded=True)
         shares = kind_shares(self._known)
         if len(self.choices_by_kind(able, values)) == 1:
