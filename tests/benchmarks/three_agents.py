@@ -32,6 +32,7 @@ from fugu_cli.coordinators.outcome_store import OutcomeStore
 from fugu_cli.session import log, store, views
 from fugu_cli.session.events import Asked as Request
 from fugu_cli.session.events import Assigned, Member, Opened, OutcomesKnown, Price
+from fugu_cli.session.state import SessionState
 from tests.acceptance.loopback import KEY, Answer, Asked, Loopback, Says, Use, running
 from tests.benchmarks.kinds_requests import REQUESTS, REWORDINGS
 
@@ -145,7 +146,7 @@ def data_folder() -> Path:
 async def first_agent(head: ComposedHead, known: OutcomesKnown, text: str) -> tuple[str, str]:
     """Return who would be first, and the likeliest kind."""
     opened = Opened(version="", repo="", pool=head.members)
-    decision = await head.decide((opened, Request(text=text), known))
+    decision = await head.decide(SessionState((opened, Request(text=text), known)))
     assert isinstance(decision, Assigned) and decision.scores is not None
     kinds = dict(decision.scores.kinds)
     return decision.agent, max(kinds, key=kinds.__getitem__) if kinds else ""
