@@ -137,7 +137,7 @@ class TextFile:
         """Return `text` as this file would hold it.
 
         Existing lines and their replacements keep their line ends; additional ones get the usual
-        end. In a file with both kinds, a text with `\r\n` is written unchanged.
+        end. In a file with both kinds, a text with `\\r\\n` is written unchanged.
         """
         mixed = any(self.returns) and not all(self.returns)
         if not (mixed and "\r\n" in text):

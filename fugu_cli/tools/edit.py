@@ -93,7 +93,7 @@ def _replaced(path: Path, data: bytes, given: EditArguments) -> PlannedFile | To
 def replace_piece(
     text: str, old: str, new: str, *, every: bool = False
 ) -> tuple[str, int, bool] | ToolResult:
-    """Replace `old` in `text`, whose lines end with `\n`. Pure.
+    """Replace `old` in `text`, whose lines end with `\\n`. Pure.
 
     Return the new text, the number of replacements, and whether white space was ignored; or the
     reason why not.
