@@ -4,25 +4,33 @@ names are known here only.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import io
 import json
 import os
 import posixpath
 import shutil
+import tempfile
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
+from types import ModuleType
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from fugu_cli.errors import ConfigError, FuguError
-from fugu_cli.safety.git_process import GitOutput
+from fugu_cli.safety.git_process import git_command
 from fugu_cli.session.recognized_tests import tests_among
-from fugu_cli.snapshots.git_repositories import find_repository, user_git
+from fugu_cli.snapshots.git_repositories import (
+    GIT_OPTIONS,
+    Repository,
+    find_repository,
+    user_git,
+)
 from fugu_cli.training.tasks import LoadedTasks, Question, SkippedTask, Task, questions
 from fugu_cli.training.tasks.repository import unwritable_reason
 
@@ -190,15 +198,15 @@ def _committed_files(repository: Path, commit: str, out: Collection[str] = ()) -
 
 
 def _committed_blobs(repository: Path, commit: str) -> Iterator[tuple[str, str, bytes]]:
-    """Mode, path and bytes of each file and link. Raises _Unusable where git says no."""
+    """Yield mode, path and content of each file and link. Raises _Unusable if git fails."""
     found = find_repository(repository.resolve())
     if found is None or found.top != repository.resolve():
         raise _Unusable("its repository is broken: .git is no git folder")
-    git = user_git(found, found.top)
-    listed = _output(
-        git.run_now("ls-tree", "-r", "-l", "-z", "--full-tree", "--end-of-options", commit)
+    listed = _git_output(
+        found, "ls-tree", "-r", "-l", "-z", "--full-tree", "--end-of-options", commit
     )
-    heads, paths = list[list[str]](), list[str]()
+    heads: list[list[str]] = []
+    paths: list[str] = []
     for entry in listed.split(b"\0")[:-1]:
         head, _, name_bytes = entry.partition(b"\t")
         if not head.startswith(b"160000"):  # a submodule
@@ -207,7 +215,7 @@ def _committed_blobs(repository: Path, commit: str) -> Iterator[tuple[str, str, 
     try:
         _check_size(sum(int(size) for *_, size in heads))
         ids = "".join(f"{name}\n" for _, _, name, _ in heads).encode()
-        blobs = io.BytesIO(_output(git.run_now("cat-file", "--batch", given=ids)))
+        blobs = io.BytesIO(_git_output(found, "cat-file", "--batch", given=ids))
         for (mode, *_), path in zip(heads, paths, strict=True):
             size = int(blobs.readline().split()[-1])
             yield mode, _inside(path), blobs.read(size + 1)[:-1]
@@ -215,12 +223,68 @@ def _committed_blobs(repository: Path, commit: str) -> Iterator[tuple[str, str, 
         raise _Unusable(f"its repository is broken: {error}") from error
 
 
-def _output(result: GitOutput) -> bytes:
-    """Return what git wrote. Raises _Unusable where it failed."""
-    if result.code:
-        reason = (result.err or f"git ended with exit code {result.code}").splitlines()[-1]
+OTHER_PLACES = {
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES": "",
+    "GIT_CONFIG_COUNT": "0",
+    "GIT_CONFIG_PARAMETERS": "",
+}
+"""Variables that would lead git elsewhere. GitPython adds to the process's variables and removes
+none, so these are set to nothing.
+"""
+
+
+def _git_output(repository: Repository, *arguments: str, given: bytes = b"") -> bytes:
+    """Run git on a user's repository by GitPython and return its output.
+
+    Its plain calls read every kind of repository; its repository class knows neither SHA-256 ids
+    nor reftables. Raises _Unusable if git fails, UsageError if it is missing.
+    """
+    git = user_git(repository, repository.top)
+    words, variables = git_command(
+        repository.top, *GIT_OPTIONS, *arguments, environment=git.environment()
+    )
+    folders = {
+        "GIT_COMMON_DIR": str(repository.common),
+        "GIT_OBJECT_DIRECTORY": str(repository.objects),
+    }
+    with tempfile.TemporaryFile() as source:
+        source.write(given)
+        source.seek(0)
+        code, out, errors = (
+            _gitpython(words[0])
+            .Git(repository.top)
+            .execute(
+                words,
+                istream=source,
+                env={**variables, **OTHER_PLACES, **folders},
+                with_extended_output=True,
+                with_exceptions=False,
+                stdout_as_string=False,
+                strip_newline_in_stdout=False,
+            )
+        )
+    if code:
+        reason = (errors.strip() or f"git ended with exit code {code}").splitlines()[-1]
         raise _Unusable(f"its repository is broken: {reason}")
-    return result.out
+    output: bytes = out
+    return output
+
+
+def _gitpython(program: str) -> ModuleType:
+    """Import GitPython with `program` as its git. Its import runs a git, by default any on PATH."""
+    name = "GIT_PYTHON_GIT_EXECUTABLE"
+    before = os.environ.get(name)
+    os.environ[name] = program
+    try:
+        library = importlib.import_module("git")
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+    if program != library.Git.GIT_PYTHON_GIT_EXECUTABLE:
+        library.refresh(program)
+    return library
 
 
 def _files_on_disk(folder: Path, out: Collection[str] = ()) -> _Contents:
