@@ -251,6 +251,10 @@ class FromAgent(Value):
     calls: tuple[Call, ...] = ()
 
 
+INTERRUPTED = "interrupted: this call has no result"
+"""The text of a result for a call that has none."""
+
+
 class FromTool(Value):
     """The result of one call of the newest FromAgent message."""
 

@@ -28,7 +28,6 @@ from fugu_cli.session import log, store, views
 from fugu_cli.session.events import Asked
 from fugu_cli.session.state import SessionState
 from fugu_cli.system import signals
-from fugu_cli.system.reader_watch import call_when_reader_leaves
 from fugu_cli.ui import headless, json_output
 from fugu_cli.ui.json_output import RunEnding, exit_code, run_ending
 from fugu_cli.ui.terminal_output import TerminalOutput
@@ -103,6 +102,8 @@ class RequestRun:
             signals.call_on_signals(loop, self._stop)
             descriptor = self._screen.out.descriptor()
             if self._flags.output_format == OutputFormat.stream and descriptor is not None:
+                from fugu_cli.system.reader_watch import call_when_reader_leaves
+
                 call_when_reader_leaves(loop, descriptor, self._reader_left)
             refusal = None
         except FuguError as error:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fugu_cli import prompts
 from fugu_cli.engine import availability
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import FromTool, FromUser, Message, Prompt, Usage
+from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, Usage
 from fugu_cli.providers import Agent, Pause
 from fugu_cli.session import views
 from fugu_cli.session.costs import usd
@@ -107,14 +107,22 @@ def is_thrashing(events: Sequence[Event], turn: views.Turn) -> bool:
 
 
 def prompt_tokens(prompt: Prompt) -> int:
-    """Tokens of a prompt, guessed."""
-    said = sum(views.byte_size(message.model_dump_json()) for message in prompt.messages)
-    offered = sum(
-        views.byte_size(tool.description) + views.byte_size(tool.parameters)
-        for tool in prompt.tools
-    )
-    shown = sum(one.tokens for one in prompt.media)
-    return int((views.byte_size(prompt.system) + said + offered) / views.BYTES) + shown
+    """Estimate the tokens of a prompt."""
+    return int(_tokens_beside_messages(prompt) + sum(map(_message_tokens, prompt.messages)))
+
+
+def _tokens_beside_messages(prompt: Prompt) -> float:
+    size = views.byte_size(prompt.system)
+    for tool in prompt.tools:
+        size += views.byte_size(tool.description) + views.byte_size(tool.parameters)
+    return size / views.BYTES
+
+
+def _message_tokens(message: Message) -> float:
+    tokens = views.byte_size(message.model_dump_json()) / views.BYTES
+    if not isinstance(message, FromAgent):
+        tokens += sum(media.tokens for media in message.media)
+    return tokens
 
 
 def boundary(state: SessionState, member: Member) -> int | None:
@@ -242,13 +250,17 @@ def memory_prompt(conversation: Prompt, member: Member, room: int) -> Prompt:
             limit //= 2
             messages = tuple(cut(message, limit) for message in conversation.messages)
             prompt = prompt.model_copy(update={"messages": (*messages, asks)})
-    starts = [at for at, one in enumerate(prompt.messages) if at and isinstance(one, FromUser)]
-    shortened = prompt
-    for start in starts:  # the oldest go, so that every result keeps its call
-        if prompt_tokens(shortened) + prompt.max_tokens <= member.context:
+    room_for_messages = member.context - prompt.max_tokens - _tokens_beside_messages(prompt)
+    sizes = [_message_tokens(message) for message in prompt.messages]
+    size = sum(sizes)
+    kept_from = 0
+    for index, message in enumerate(prompt.messages):  # the oldest go, each result with its call
+        if index and isinstance(message, FromUser):
+            kept_from = index
+        if kept_from == index and size <= room_for_messages:
             break
-        shortened = prompt.model_copy(update={"messages": prompt.messages[start:]})
-    return shortened
+        size -= sizes[index]
+    return prompt.model_copy(update={"messages": prompt.messages[kept_from:]})
 
 
 def _cut_results(message: Message, limit: int) -> Message:

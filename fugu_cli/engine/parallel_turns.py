@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fugu_cli.coordinators import AskPlanner, MergeTurns, ParallelTurns
 from fugu_cli.coordinators.conductor import step_context
-from fugu_cli.engine import availability, content_key, secret_restoration
+from fugu_cli.engine import availability, secret_restoration
 from fugu_cli.engine.environment import (
     Environment,
     GatherEvidence,
@@ -254,6 +254,8 @@ class TurnRunner:
         )
 
     def _reads(self, place: TurnContext, call: Call) -> bool:
+        from fugu_cli.engine import content_key
+
         environment = place.environment
         try:
             return content_key.only_reads(
@@ -342,6 +344,8 @@ async def begin_steps(log: Log, environment: Environment, decision: ParallelTurn
     """Record the steps that begin now, each with the tree it starts from and what the memory still
     knows.
     """
+    from fugu_cli.engine import content_key
+
     workspace = environment.workspace
     tree = await workspace.history.snapshot()
     whole = (

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fugu_cli.errors import SessionBusy, StorageError
-from fugu_cli.messages import Call
-from fugu_cli.providers.history import INTERRUPTED
+from fugu_cli.messages import INTERRUPTED, Call
 from fugu_cli.safety import paths
 from fugu_cli.safety.policy.call_arguments import access_of
 from fugu_cli.session.events import (

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from fugu_cli.providers.history import refuse_constant
 from fugu_cli.session import views
 from fugu_cli.session.events import Finished
 from fugu_cli.session.state import SessionState
-from fugu_cli.system.bounded_json import parse_json
+from fugu_cli.system.bounded_json import parse_json, refuse_constant
 
 if TYPE_CHECKING:
     from referencing import Resource

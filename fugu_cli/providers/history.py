@@ -27,6 +27,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from fugu_cli.messages import (
+    INTERRUPTED,
     Call,
     FromAgent,
     FromTool,
@@ -36,7 +37,7 @@ from fugu_cli.messages import (
     Prompt,
     with_call_ids,
 )
-from fugu_cli.system.bounded_json import parse_json
+from fugu_cli.system.bounded_json import parse_json, refuse_constant
 
 ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 """Ids that both OpenAI (at most 40 characters) and Anthropic (this alphabet) accept."""
@@ -46,7 +47,6 @@ SHORT_ID = re.compile(r"[a-zA-Z0-9]{9}")
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
-INTERRUPTED = "interrupted: this call has no result"
 NO_OUTPUT = "(no output)"
 BEGIN = "(The conversation so far begins with an agent's reply.)"
 GO_ON = "Go on."
@@ -181,11 +181,6 @@ def arguments_object(text: str) -> dict[str, object] | None:
     except ValueError:
         return None
     return parsed if isinstance(parsed, dict) else None
-
-
-def refuse_constant(constant: str) -> object:
-    """Raise ValueError for NaN and Infinity, which `json.loads` reads as numbers."""
-    raise ValueError(f"{constant} is no JSON")
 
 
 class _Pairing:

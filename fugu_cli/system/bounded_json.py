@@ -32,6 +32,11 @@ def parse_json(
     return value
 
 
+def refuse_constant(constant: str) -> object:
+    """Raise ValueError for NaN and Infinity, which `json.loads` reads as numbers."""
+    raise ValueError(f"{constant} is no JSON")
+
+
 def check_depth(value: object) -> None:
     """Raise NestedTooDeeply for a value of lists and dicts that is nested too deeply."""
     containers = [value]

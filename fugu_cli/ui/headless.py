@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TextIO
 
 from rich.text import Text
 
-from fugu_cli.app import event_text, patches
+from fugu_cli.app import event_text
 from fugu_cli.formatting import (
     compact_number,
     duration,
@@ -77,10 +77,11 @@ def ask_on_terminal(
 
     async def ask(call: Call, judgement: Judgement) -> Permission:
         from fugu_cli.app.approval_options import terminal_options
+        from fugu_cli.app.patches import approval_patch
 
         async with one_at_a_time:
             await asyncio.sleep(SETTLE_SECONDS)
-            patch = await asyncio.to_thread(patches.approval_patch, call, root)
+            patch = await asyncio.to_thread(approval_patch, call, root)
             with screen.held():
                 width = screen.width
                 whole = _question(call, judgement, patch, width)
@@ -344,8 +345,9 @@ def final_object(
 def coloured_diff(patch: str, limit: int = DIFF_LINES) -> list[Text]:
     """Return a unified diff line by line. After `limit` lines or DIFF_CHARACTERS only the number of
     further lines is told."""
+    from fugu_cli.app.patches import LONGEST_LINE, shorten_patch
 
-    shortened = patches.shorten_patch(patch, patches.LONGEST_LINE)
+    shortened = shorten_patch(patch, LONGEST_LINE)
     lines = sanitize(shortened).rstrip("\n").splitlines()
     styles = {"+": "green", "-": "red", "@": "cyan"}
     texts: list[Text] = []
