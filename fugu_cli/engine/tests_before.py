@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
 NEEDED = frozenset(
     {".venv", "venv", "env", "node_modules", "vendor", ".tox", ".nox", "site-packages", ".eggs"}
 )
-"""Names of dependencies and environments, which are linked into the copy."""
+"""Names of dependencies and environments, which come along into the copy."""
+VENDORED = "vendor"
+"""The name of a folder whose code may load the code beside it."""
 LEFT_OUT = (repository_files.SKIPPED_FOLDERS - NEEDED) | {
     "out",
     "bin",
@@ -57,6 +60,10 @@ CACHES = frozenset({".cache", ".vite", ".vite-temp", ".vitest"})
 """Names in node_modules of what tools write there."""
 COPIED = 1_000_000
 """Bytes up to which an ignored file is copied; a larger one is linked."""
+LAID_OUT_FILES = 20_000
+LAID_OUT_BYTES = 500_000_000
+"""Files, and bytes, of an ignored folder up to which the copy has a folder of its own; a larger one
+is linked."""
 _JOINTS = ("::", NAME_SEPARATOR, " ", ".", "#", "/")
 
 
@@ -115,11 +122,11 @@ class _Brought:
 
 @dataclass(frozen=True)
 class _Watch:
-    """Tells whether the copy was tested: the run writes `told`. `left` as above."""
+    """Tells whether the copy was tested: the run writes `told`. `brought` came along into it."""
 
     variables: dict[str, str]
     told: Path
-    left: tuple[str, ...]
+    brought: _Brought
 
 
 @contextlib.contextmanager
@@ -165,10 +172,59 @@ def _laid(old: Path, new: Path, found: Sequence[str]) -> _Brought:
             _packages(source, target, old, new)
         elif source.is_file() and not source.is_symlink() and source.stat().st_size <= COPIED:
             shutil.copy2(source, target)
-        else:
+        elif not _lay_out_folder(source, target, old, new):
             target.symlink_to(_led(source, old, new), target_is_directory=source.is_dir())
             linked.append(name)
     return _Brought(tuple(linked), tuple(left))
+
+
+def _lay_out_folder(source: Path, target: Path, old: Path, new: Path) -> bool:
+    """Give the copy a folder of its own, with the same files. Return False if it is to be linked.
+
+    Code in a linked folder finds the repository beside itself, not the copy: Composer's autoloader
+    does. An environment names its folder in its scripts, so it stays where it is.
+    """
+    is_environment = source.name in NEEDED - {VENDORED}
+    if source.is_symlink() or is_environment or not _can_be_laid_out(source):
+        return False
+
+    def link_or_copy(file: str, copied: str) -> str:
+        try:
+            os.link(file, copied)
+        except OSError:
+            shutil.copy2(file, copied)
+        return copied
+
+    try:
+        shutil.copytree(source, target, symlinks=True, copy_function=link_or_copy)
+    except OSError:
+        shutil.rmtree(target, ignore_errors=True)
+        return False
+    for folder, folders, files in os.walk(target):
+        for name in (*folders, *files):
+            path = Path(folder, name)
+            if path.is_symlink() and path.readlink().is_absolute():
+                original = source / path.relative_to(target)
+                path.unlink()
+                path.symlink_to(_led(original, old, new))
+    return True
+
+
+def _can_be_laid_out(source: Path) -> bool:
+    """Whether `source` is small enough, holds plain files alone, and no environment."""
+    count = size = 0
+    for folder, _, files in os.walk(source):
+        for name in files:
+            status = Path(folder, name).lstat()
+            if name == "pyvenv.cfg" or not (
+                stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
+            ):
+                return False
+            count += 1
+            size += status.st_size
+            if count > LAID_OUT_FILES or size > LAID_OUT_BYTES:
+                return False
+    return True
 
 
 def _packages(source: Path, target: Path, old: Path, new: Path) -> None:
@@ -218,9 +274,7 @@ def _watched(workspace: Workspace, copy: Workspace, place: Path, brought: _Broug
     (place / "note.json").write_text(json.dumps(note), encoding="utf-8")
     path = os.pathsep.join(filter(None, (str(place), os.environ.get("PYTHONPATH", ""))))
     cargo = str(workspace.store / "cargo-target")
-    return _Watch(
-        {"PYTHONPATH": path, "UV_NO_SYNC": "1", "CARGO_TARGET_DIR": cargo}, told, brought.left
-    )
+    return _Watch({"PYTHONPATH": path, "UV_NO_SYNC": "1", "CARGO_TARGET_DIR": cargo}, told, brought)
 
 
 NOT_FOUND = 4
@@ -286,7 +340,7 @@ def _said(
         tuple(name for name, one in stood.items() if one == what)
         for what in ("failed", "passed", "absent")
     )
-    if failed and (needed := _built(ran.ended.output, watch.left)):
+    if failed and (needed := _built(ran.ended.output, watch.brought.left)):
         return EarlierResults(
             unknown=f"they may need {needed}, which is built and was not there before", ok=ran.ok
         )
@@ -306,6 +360,11 @@ def _doubt(ran: SuiteRun, watch: _Watch, invocation: Invocation | None) -> str:
             f"the tests load the code from the repository itself, wherever they are run "
             f"({wrong[0]})"
         )
+    for name in watch.brought.linked:
+        if Path(name).name == VENDORED:
+            return (
+                f"{name} is too large to be copied, and may load the code of the repository itself"
+            )
     if invocation is not None and invocation.kind in {"pytest", "unittest"} and not told:
         return "it cannot be told which code the tests loaded"
     return ""

@@ -287,6 +287,39 @@ def test_a_package_of_the_repository_itself_is_led_to_the_copy(repo: Build) -> N
     )
 
 
+VENDOR_LOADER = (
+    "const path = require('path');\n"
+    "module.exports = name => require(path.join(__dirname, '..', 'src', name));\n"
+)
+
+
+@needs("node")
+@pytest.mark.parametrize("is_link", [False, True], ids=["folder", "link elsewhere"])
+def test_ignored_dependencies_that_load_the_code_beside_them_load_the_copys(
+    is_link: bool, repo: Build, tmp_path: Path
+) -> None:
+    test = NODE.replace("require('ADD')", "require('./vendor/load.js')('add.js')")
+    workspace = repo({".gitignore": "vendor\n", "src/add.js": JS, "a.test.js": test})
+    vendor = workspace.root / "vendor"
+    if is_link:
+        elsewhere = tmp_path / "dependencies"
+        elsewhere.mkdir()
+        (elsewhere / "load.js").write_text(
+            VENDOR_LOADER.replace("__dirname, '..'", repr(str(workspace.root)))
+        )
+        vendor.symlink_to(elsewhere)
+    else:
+        vendor.mkdir()
+        (vendor / "load.js").write_text(VENDOR_LOADER)
+    earlier = stood(workspace, "node --test", {"src/add.js": JS_WRONG})[1]
+    failed, passed, absent, unknown = sorted_out(earlier)
+    if is_link:
+        assert (failed, passed, absent) == ((), (), ()) and "vendor" in unknown
+    else:
+        assert (failed, passed) == (("add (all) > red",), ("add (all) > 1 + 1", "parts > 0 + 1"))
+    assert (vendor / "load.js").is_file()
+
+
 GO = (
     'package calc\n\nimport "testing"\n\n'
     'func TestTwo(t *testing.T) {\n\tif Add(1, 1) != 2 {\n\t\tt.Fatal("no")\n\t}\n}\n\n'
