@@ -244,36 +244,29 @@ def memory_prompt(conversation: Prompt, member: Member, room: int) -> Prompt:
         "seed": None,
     }
     prompt = conversation.model_copy(update=changes)
-    for cut in (_cut_results, _cut_texts):
-        limit = LONGEST_PIECE
-        while prompt_tokens(prompt) + prompt.max_tokens > member.context and limit > SHORTEST_PIECE:
-            limit //= 2
-            messages = tuple(cut(message, limit) for message in conversation.messages)
-            prompt = prompt.model_copy(update={"messages": (*messages, asks)})
     room_for_messages = member.context - prompt.max_tokens - _tokens_beside_messages(prompt)
-    sizes = [_message_tokens(message) for message in prompt.messages]
+    messages = list(prompt.messages)
+    sizes = [_message_tokens(message) for message in messages]
+    for only_results in (True, False):
+        limit = LONGEST_PIECE
+        while sum(sizes) > room_for_messages and limit > SHORTEST_PIECE:
+            limit //= 2
+            for index, message in enumerate(messages[:-1]):
+                if len(message.text) > limit and (
+                    isinstance(message, FromTool) or not only_results
+                ):
+                    text = _clipped(message.text, limit)
+                    messages[index] = message.model_copy(update={"text": text})
+                    sizes[index] = _message_tokens(messages[index])
     size = sum(sizes)
     kept_from = 0
-    for index, message in enumerate(prompt.messages):  # the oldest go, each result with its call
+    for index, message in enumerate(messages):  # the oldest go, each result with its call
         if index and isinstance(message, FromUser):
             kept_from = index
         if kept_from == index and size <= room_for_messages:
             break
         size -= sizes[index]
-    return prompt.model_copy(update={"messages": prompt.messages[kept_from:]})
-
-
-def _cut_results(message: Message, limit: int) -> Message:
-    """Shorten what tools said to `limit` characters, by whomever they were called."""
-    is_result = isinstance(message, FromTool)
-    return (
-        message.model_copy(update={"text": _clipped(message.text, limit)}) if is_result else message
-    )
-
-
-def _cut_texts(message: Message, limit: int) -> Message:
-    """Shorten any message's text to `limit` characters."""
-    return message.model_copy(update={"text": _clipped(message.text, limit)})
+    return prompt.model_copy(update={"messages": tuple(messages[kept_from:])})
 
 
 def _clipped(text: str, limit: int) -> str:
