@@ -176,7 +176,9 @@ REFUSED_KEYS: RefusedKeys = {}
 
 
 def build_circuit_breaker(
-    entries: Sequence[AgentEntry], environ: Mapping[str, str]
+    entries: Sequence[AgentEntry],
+    environ: Mapping[str, str],
+    refused_keys: RefusedKeys = REFUSED_KEYS,
 ) -> CircuitBreaker:
     """For these entries. Two of one model and one key are one account to the server."""
     from fugu_cli.providers.circuit_breaker import CircuitBreaker
@@ -190,7 +192,7 @@ def build_circuit_breaker(
         for entry in entries
         if entry.base_url
     }
-    return CircuitBreaker(accounts, hosts=hosts, keys=keys, refused_keys=REFUSED_KEYS)
+    return CircuitBreaker(accounts, hosts=hosts, keys=keys, refused_keys=refused_keys)
 
 
 def build_search_gate(engine: SearchEngine) -> KeyGate:
@@ -274,9 +276,12 @@ def build_session(
     """A new session for `loaded.root`, or the one at `resume` continued with today's configuration.
     For a thread.
 
-    `around` is put around every agent: an evaluation keeps their replies. `learns`: decisions read
-    the outcomes of earlier sessions. `somebody_to_ask`: `ask` reaches somebody. Raises ConfigError for a
-    pool that cannot be used, SessionBusy and StorageError as `Log.open` does.
+    `around` is put around every agent: an evaluation keeps their replies. `learns`: the session
+    knows the outcomes of earlier ones, and the keys that were refused in others.
+    `somebody_to_ask`: `ask` reaches somebody.
+
+    Raises ConfigError for a pool that cannot be used, SessionBusy and StorageError as `Log.open`
+    does.
     """
     from fugu_cli.extension_wiring import build_extras, build_servers, server_secrets
     from fugu_cli.testing.runner_discovery import find_test_command
@@ -297,7 +302,7 @@ def build_session(
         entry.provider == "scripted" for entry in entries
     )  # only scripts go on where they were
     before = [record.event for record in log.read(resume)] if resume and scripted else []
-    breaker = build_circuit_breaker(entries, environ)
+    breaker = build_circuit_breaker(entries, environ, REFUSED_KEYS if learns else {})
     agents = build_agents(
         entries, environ, AgentResources(config.cache, config.local_idle, breaker), before
     )

@@ -188,7 +188,7 @@ def _tree_of_index(git: UserGit, *change: str, fresh: bool = False) -> str:
         if fresh:
             git.run("read-tree", head_tree(git), GIT_INDEX_FILE=str(index))
         elif (git.git_dir / "index").is_file():
-            shutil.copyfile(git.git_dir / "index", index)
+            shutil.copy2(git.git_dir / "index", index)  # its time tells git which files to reread
         if change:
             git.run(*change, GIT_INDEX_FILE=str(index))
         return git.run("write-tree", GIT_INDEX_FILE=str(index)).decode().strip()

@@ -170,7 +170,8 @@ def _in_serve(place: Place, server: Loopback, *, tools: bool) -> list[Pair]:
 
 
 def in_acp(place: Place, server: Loopback) -> list[Pair]:
-    """Each pair as two prompts of one session in an editor."""
+    """Each pair as two prompts of one session in an editor. Each session has an agent of its own,
+    since a key that was refused in one is not asked in the others."""
     from acp.exceptions import RequestError
 
     from tests.acceptance.editor import Editor, editing, words
@@ -179,11 +180,14 @@ def in_acp(place: Place, server: Loopback) -> list[Pair]:
 
     async def prompts() -> None:
         async with editing(place, Editor()) as agent:
-            for order in orders():
+            for number, order in enumerate(orders()):
+                name = f"m{number}"
+                failing(server, name)
+                place.configure(Agent(name))
                 session = (await agent.new_session(cwd=str(place.repo))).session_id
                 before = ""
                 for kind in order:
-                    made = len(server.asked("m"))
+                    made = len(server.asked(name))
                     prompt = words(f"fail with <{kind}>")
                     try:
                         answer = await agent.prompt(session_id=session, prompt=prompt)
@@ -191,39 +195,40 @@ def in_acp(place: Place, server: Loopback) -> list[Pair]:
                     except RequestError as error:
                         end = type(error).__name__
                     if before:
-                        pairs.append(Pair(before, kind, len(server.asked("m")) - made, end))
+                        pairs.append(Pair(before, kind, len(server.asked(name)) - made, end))
                     before = kind
 
-    failing(server)
-    place.configure(Agent("m"))
     asyncio.run(prompts())
     return pairs
 
 
 def in_interface(place: Place, server: Loopback) -> list[Pair]:
     """Each pair as two requests of one session in the interface; the second is asked again of the
-    agent by name where the first refused its key."""
+    agent by name where the first refused its key. Each session has an agent of its own."""
     pairs = list[Pair]()
-    failing(server)
-    place.configure(Agent("m"))
+    agents = [f"m{number}" for number in range(len(orders()))]
+    place.configure(*map(Agent, agents))
     terminal = Terminal([sys.executable, "-m", "fugu_cli"], place.repo, place.environ(), (100, 34))
     try:
-        terminal.sees("router: cascade · models: m")
+        terminal.sees("router: cascade · models: m0")
         ends = 0
-        for order in orders():
+        for agent, order in zip(agents, orders(), strict=True):
+            failing(server, agent)
             if ends:
                 terminal.keys("/new\r")
                 terminal.until(lambda screen: "fail with" not in screen)
+            terminal.keys(f"/pin {agent}\r")
             before = ""
             for kind in order:
-                made = len(server.asked("m"))
-                lines = [f"fail with <{kind}>\r", *(["/retry m\r"] if before in REFUSED else [])]
+                made = len(server.asked(agent))
+                again = [f"/retry {agent}\r"] if before in REFUSED else []
+                lines = [f"fail with <{kind}>\r", *again]
                 for line in lines:
                     terminal.keys(line)
                     ends += 1
                     ended(place, terminal, ends)
                 if before:
-                    pairs.append(Pair(before, kind, len(server.asked("m")) - made))
+                    pairs.append(Pair(before, kind, len(server.asked(agent)) - made))
                 before = kind
     finally:
         terminal.close()

@@ -3,6 +3,7 @@ code.
 """
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -150,6 +151,23 @@ def test_the_base_is_where_the_branch_began(place: Place, server: Loopback) -> N
         False,
         False,
     )
+
+
+def test_a_file_changed_in_the_second_of_its_commit_is_reviewed(
+    place: Place, server: Loopback
+) -> None:
+    git(place, "config", "core.trustctime", "false")
+    (file, index), second = (place.repo / "a.py", place.repo / ".git" / "index"), (1e9, 1e9)
+    place.files({"a.py": "a = 1\n"})
+    os.utime(file, second)
+    place.commit()
+    place.files({"a.py": "a = 2\n"})
+    os.utime(file, second)
+    os.utime(index, second)
+    place.configure(*POOL)
+    server.play("large", says(findings=[]))
+    assert place.fugu("review").code == 0
+    assert "+a = 2" in server.asked("large")[0].text
 
 
 def test_a_sparse_checkout_is_reviewed_with_new_files_outside_of_it(
