@@ -112,7 +112,7 @@ def _pending(loaded: LoadedConfig, flags: CommitFlags) -> _Pending:
             hint="resolve them, then stage with `git add`, or take all changes with -a",
         )
     after = commits.tree_to_commit(git, flags.paths or (), flags.every)
-    if before == after and not git.said("rev-parse", "-q", "--verify", "MERGE_HEAD"):
+    if before == after and not git.read_line("rev-parse", "-q", "--verify", "MERGE_HEAD"):
         if flags.every or flags.paths:
             raise UsageError(
                 "there is nothing to commit",
@@ -142,7 +142,7 @@ def _written_message(loaded: LoadedConfig, pending: _Pending, agent: str | None)
     check_answering(loaded)
     git = pending.git
     hidden = hidden_paths(loaded, commits.changed_blobs(git, pending.before, pending.after))
-    recent = git.said("log", f"-{RECENT}", "--no-show-signature", "--format=%s")
+    recent = git.read_line("log", f"-{RECENT}", "--no-show-signature", "--format=%s")
     diff = commits.readable_diff(git, pending.before, pending.after, hidden)
     say("an agent writes the message")
     data = f"Newest messages:\n{recent or '(none)'}\n\nDiff:\n{diff}{named_only(hidden)}"
@@ -186,7 +186,7 @@ def _with_trailers(git: UserGit, message: str, found: CommitBlame) -> bytes:
     ]
     words = [word for trailer in trailers for word in ("--trailer", trailer)]
     text = f"{message.strip()}\n".encode("utf-8", "replace")
-    return git.run("interpret-trailers", "--no-divider", *words, given=text) if words else text
+    return git.run("interpret-trailers", "--no-divider", *words, stdin=text) if words else text
 
 
 def _dollars(value: float) -> str:
@@ -195,12 +195,12 @@ def _dollars(value: float) -> str:
 
 
 def _run_git_commit(git: UserGit, flags: CommitFlags, kept: Path, edits: bool) -> None:
-    before = git.said("rev-parse", "-q", "--verify", "HEAD")
+    before = git.read_line("rev-parse", "-q", "--verify", "HEAD")
     if flags.paths:
         git.as_the_user().run(*commits.add_command(git), "--", *flags.paths)
     scope = ["-a"] if flags.every else ["--", *flags.paths] if flags.paths else []
     code = git.show("commit", *(["-e"] if edits else []), "-F", str(kept), *scope)
-    if code or before == git.said("rev-parse", "-q", "--verify", "HEAD"):
+    if code or before == git.read_line("rev-parse", "-q", "--verify", "HEAD"):
         again = shlex.join(["git", "commit", "-e", "-F", str(kept), *scope])
         raise UsageError(
             f"git did not commit (exit code {code}); its reason is above",
@@ -214,8 +214,8 @@ def _write_note(pending: _Pending, found: CommitBlame) -> None:
     looked at again.
     """
     commit, tree = (
-        pending.git.said("rev-parse", "HEAD"),
-        pending.git.said("rev-parse", "HEAD^{tree}"),
+        pending.git.read_line("rev-parse", "HEAD"),
+        pending.git.read_line("rev-parse", "HEAD^{tree}"),
     )
     if tree != pending.after:
         found = pending.blame(tree)
@@ -273,21 +273,21 @@ def open_pull_request(flags: PullRequestFlags) -> int:
 
 
 def _branch(git: UserGit, base: str | None) -> _Branch:
-    name = git.said("symbolic-ref", "-q", "--short", "HEAD")
+    name = git.read_line("symbolic-ref", "-q", "--short", "HEAD")
     if not name:
         raise UsageError(
             "HEAD is detached: there is no branch to merge", hint="`git switch -c NAME` makes one"
         )
     remote = (
-        git.said("config", f"branch.{name}.remote").strip(".") or "origin"
+        git.read_line("config", f"branch.{name}.remote").strip(".") or "origin"
     )  # a dot: it follows a branch of here
-    if not git.said("remote", "get-url", remote):
+    if not git.read_line("remote", "get-url", remote):
         raise UsageError(
             f"there is no remote {remote!r}", hint="`git remote add origin ADDRESS` adds one"
         )
-    told = git.said("symbolic-ref", "-q", "--short", f"refs/remotes/{remote}/HEAD").removeprefix(
-        f"{remote}/"
-    )
+    told = git.read_line(
+        "symbolic-ref", "-q", "--short", f"refs/remotes/{remote}/HEAD"
+    ).removeprefix(f"{remote}/")
     known = [
         one
         for one in (base, told, "main", "master")
@@ -303,7 +303,7 @@ def _branch(git: UserGit, base: str | None) -> _Branch:
             f"{name} is the branch to merge into",
             hint="`git switch -c NAME` makes another for your work",
         )
-    start = git.said("merge-base", f"refs/remotes/{remote}/{known[0]}", "HEAD")
+    start = git.read_line("merge-base", f"refs/remotes/{remote}/{known[0]}", "HEAD")
     if not start or start == _commit_id(git, "HEAD"):
         raise UsageError(
             f"{name} has no commit that {remote}/{known[0]} lacks", hint="`fugu commit` makes one"
@@ -312,12 +312,12 @@ def _branch(git: UserGit, base: str | None) -> _Branch:
 
 
 def _commit_id(git: UserGit, name: str) -> str:
-    return git.said("rev-parse", "-q", "--verify", "--end-of-options", f"{name}^{{commit}}")
+    return git.read_line("rev-parse", "-q", "--verify", "--end-of-options", f"{name}^{{commit}}")
 
 
 def _program(git: UserGit, branch: _Branch) -> str:
     """Return gh or glab by the remote's address, else the one that is installed."""
-    address = git.said("remote", "get-url", branch.remote).lower()
+    address = git.read_line("remote", "get-url", branch.remote).lower()
     wanted = [
         name for name, host in (("gh", "github"), ("glab", "gitlab")) if host in address
     ] or list(PROGRAMS)

@@ -172,12 +172,12 @@ def _change(loaded: LoadedConfig, git: UserGit, base: str | None) -> _Change:
 
 
 def _merge_base(git: UserGit, base: str) -> str:
-    commit = git.said("rev-parse", "-q", "--verify", "--end-of-options", f"{base}^{{commit}}")
+    commit = git.read_line("rev-parse", "-q", "--verify", "--end-of-options", f"{base}^{{commit}}")
     if not commit:
         raise UsageError(
             f"there is no commit {base!r} here", hint="fetch it first, or name another with --base"
         )
-    found = git.said("merge-base", commit, "HEAD")
+    found = git.read_line("merge-base", commit, "HEAD")
     if not found:
         raise UsageError(
             f"{base} and HEAD have no commit in common here",

@@ -117,7 +117,7 @@ def enter_worktree(name: str) -> OpenWorktree:
     """Make the worktree, or go on in the one of that name, and change into it; "" makes up a name.
     Raises UsageError outside git, before the first commit, and where git cannot make it."""
     here = commits.git_in(current_path())
-    if not (head := here.said("rev-parse", "-q", "--verify", "HEAD")):
+    if not (head := here.read_line("rev-parse", "-q", "--verify", "HEAD")):
         raise UsageError(
             "a worktree begins at a commit, and there is none yet", hint="commit something first"
         )
@@ -132,16 +132,16 @@ def enter_worktree(name: str) -> OpenWorktree:
     folder = here.top.parent / f"{here.top.name}.worktrees" / name
     if not (folder / ".git").exists():
         branch = f"fugu/{name}"
-        known = here.said("rev-parse", "-q", "--verify", f"refs/heads/{branch}")
+        known = here.read_line("rev-parse", "-q", "--verify", f"refs/heads/{branch}")
         here.run("worktree", "add", str(folder), *([branch] if known else ["-b", branch, head]))
         _link_environments(here.top, folder)
     there = commits.git_in(folder)
-    base = there.said("merge-base", "HEAD", head) or head
+    base = there.read_line("merge-base", "HEAD", head) or head
     loaded = current_config()
     trusted = trust.holds_what_is_trusted(loaded.trust_data, here.top, folder)
     found = OpenWorktree(name, here, there, base, trusted, loaded.config.data)
     say(f"working in {found.where}, from {base[:12]}")
-    if left := here.said("status", "--porcelain"):
+    if left := here.read_line("status", "--porcelain"):
         count = plural(len(left.splitlines()), "change")
         say(f"{count} in {here.top} not committed: the worktree has none of them")
     below = folder / here.cwd.resolve().relative_to(here.top)
@@ -164,10 +164,10 @@ def bring_back(found: OpenWorktree, wanted: Callable[[], bool], *, over: bool) -
     it stays; also where nothing was done yet in a session that is not `over`."""
     os.chdir(found.here.cwd)
     name, top = shlex.quote(found.name), shlex.quote(str(found.there.top))
-    if found.there.said("rev-parse", "HEAD") != found.base:
+    if found.there.read_line("rev-parse", "HEAD") != found.base:
         rest = (
             " and changes that are not committed"
-            if found.there.said("status", "--porcelain")
+            if found.there.read_line("status", "--porcelain")
             else ""
         )
         say(
@@ -191,7 +191,7 @@ def bring_back(found: OpenWorktree, wanted: Callable[[], bool], *, over: bool) -
         )
         return
     done = UserGit(found.here.top, found.here.top, found.here.git_dir).try_run(
-        "apply", "--whitespace=nowarn", given=patch
+        "apply", "--whitespace=nowarn", stdin=patch
     )
     if done.code:
         why = done.err.splitlines()[0] if done.err else f"exit code {done.code}"

@@ -59,59 +59,68 @@ class AcceptanceCheckArguments(ToolArguments):
 
 
 async def acceptance_check(
-    given: AcceptanceCheckArguments, workspace: Workspace, say: Say
+    arguments: AcceptanceCheckArguments, workspace: Workspace, say: Say
 ) -> ToolResult:
     """Run it as things were before the work: there it must fail. The test suite is not run again
     for this.
     """
-    if given.command == workspace.test_command and not given.script:
+    if arguments.command == workspace.test_command and not arguments.script:
         return ToolResult(text=SUITE)
-    ended = await _ended(given, workspace, say)
-    if isinstance(ended, ToolResult):
-        return ended
-    fails = ended.code is not None and ended.code > 0 and ended.code not in NOT_RUN
-    said = FAILS if fails else PASSES if ended.code == 0 else NEITHER
-    return ToolResult(text=f"{_described(given.command, ended, workspace)}\n{said}", ok=fails)
-
-
-async def run_check(given: AcceptanceCheckArguments, workspace: Workspace, say: Say) -> ToolResult:
-    """Run it as things are now."""
-    ended = await _ended(given, workspace, say)
-    return (
-        ended
-        if isinstance(ended, ToolResult)
-        else ToolResult(text=_described(given.command, ended, workspace), ok=ended.code == 0)
+    result = await _run_command(arguments, workspace, say)
+    if isinstance(result, ToolResult):
+        return result
+    fails = result.code is not None and result.code > 0 and result.code not in NOT_RUN
+    if fails:
+        verdict = FAILS
+    elif result.code == 0:
+        verdict = PASSES
+    else:
+        verdict = NEITHER
+    return ToolResult(
+        text=f"{_describe_result(arguments.command, result, workspace)}\n{verdict}", ok=fails
     )
 
 
-async def _ended(
-    given: AcceptanceCheckArguments, workspace: Workspace, say: Say
+async def run_check(
+    arguments: AcceptanceCheckArguments, workspace: Workspace, say: Say
+) -> ToolResult:
+    """Run it as things are now."""
+    result = await _run_command(arguments, workspace, say)
+    if isinstance(result, ToolResult):
+        return result
+    text = _describe_result(arguments.command, result, workspace)
+    return ToolResult(text=text, ok=result.code == 0)
+
+
+async def _run_command(
+    arguments: AcceptanceCheckArguments, workspace: Workspace, say: Say
 ) -> CommandResult | ToolResult:
-    if "\0" in given.command or not given.command.strip() or not _NAME.fullmatch(given.file):
+    command = arguments.command
+    if "\0" in command or not command.strip() or not _NAME.fullmatch(arguments.file):
         return ToolResult(
             text="The command is one line of the shell, and `file` is a plain name.", ok=False
         )
-    if given.script and "SCRIPT" not in given.command:
+    if arguments.script and "SCRIPT" not in command:
         return ToolResult(text='The command names the script as "$SCRIPT".', ok=False)
-    path = os.pathsep.join(filter(None, (str(workspace.root), os.environ.get("PYTHONPATH", ""))))
-    environment: dict[str, str | None] = {"PYTHONPATH": path} if given.script else {}
-    around = CommandContext(
-        environment, workspace.box, given.script.encode() if given.script else b""
-    )
-    before = _BEFORE.replace("{name}", given.file) if given.script else ""
+    environment: dict[str, str | None] = {}
+    if arguments.script:
+        folders = (str(workspace.root), os.environ.get("PYTHONPATH", ""))
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
+        command = _BEFORE.replace("{name}", arguments.file) + command
+    context = CommandContext(environment, workspace.box, arguments.script.encode())
     try:
-        return await run_command(before + given.command, workspace.root, SECONDS, say, around)
+        return await run_command(command, workspace.root, SECONDS, say, context)
     except OSError as error:
         return ToolResult(text=f"The check could not be started: {error.strerror}.", ok=False)
 
 
-def _described(command: str, ended: CommandResult, workspace: Workspace) -> str:
+def _describe_result(command: str, result: CommandResult, workspace: Workspace) -> str:
     """Return the output and the end; a test runner's output as run_tests shows it."""
-    output = workspace.whole_secrets(ended.output.strip())
+    output = workspace.whole_secrets(result.output.strip())
     if output_format(command) in OUTPUT_PATTERNS:
-        output = digest_output(output, command, str(workspace.root), ok=ended.code == 0)
-    said = truncate(output) or "(no output)"
-    return f"{said}\n{describe_exit(ended, SECONDS)}"
+        output = digest_output(output, command, str(workspace.root), ok=result.code == 0)
+    shown = truncate(output) or "(no output)"
+    return f"{shown}\n{describe_exit(result, SECONDS)}"
 
 
 ACCEPTANCE_CHECK = Tool(

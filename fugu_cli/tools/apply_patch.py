@@ -51,26 +51,26 @@ class _Outcome:
     executable: bool | None = None
 
 
-async def apply_patch(given: ApplyPatchArguments, workspace: Workspace, say: Say) -> ToolResult:
+async def apply_patch(arguments: ApplyPatchArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Apply a patch."""
-    outcomes = _planned(given, workspace)
+    outcomes = _plan(arguments, workspace)
     if isinstance(outcomes, ToolResult):
         return outcomes
     try:
-        _carry_out(outcomes, workspace)
+        _write_outcomes(outcomes, workspace)
     except _Misfit as error:
         return _unchanged(error)
-    return ToolResult(text="\n".join(_said(outcome) for outcome in outcomes))
+    return ToolResult(text="\n".join(_describe_outcome(outcome) for outcome in outcomes))
 
 
-def _planned(given: ApplyPatchArguments, workspace: Workspace) -> list[_Outcome] | ToolResult:
+def _plan(arguments: ApplyPatchArguments, workspace: Workspace) -> list[_Outcome] | ToolResult:
     try:
-        files = parse_patch(given.patch)
-        named = {*patched_paths(given.patch)}
+        files = parse_patch(arguments.patch)
+        named = {*patched_paths(arguments.patch)}
         stray = [p for f in files for p in (f.path, f.target) if p and p not in named]
         if stray:  # what policy did not judge is not touched
             raise PatchError(f"the name {stray[0]} could not be read for certain")
-        return _work_out(files, workspace)
+        return _plan_files(files, workspace)
     except PatchError as error:
         return ToolResult(text=f"This is not a patch: {error}. Nothing was changed.", ok=False)
     except _Misfit as error:
@@ -81,68 +81,52 @@ def _unchanged(error: _Misfit) -> ToolResult:
     return ToolResult(text=f"{error}\nNothing was changed.", ok=False)
 
 
-def _work_out(files: Sequence[FilePatch], workspace: Workspace) -> list[_Outcome]:
+def _plan_files(files: Sequence[FilePatch], workspace: Workspace) -> list[_Outcome]:
     planned: dict[Path, _Outcome] = {}
     for patch in files:
-        for outcome in _outcomes(patch, workspace, planned):
+        for outcome in _plan_file(patch, workspace, planned):
             earlier = planned.get(outcome.path)
             old = earlier.old if earlier else outcome.old
             planned[outcome.path] = replace(outcome, old=old)
-    if all(
-        outcome.old == outcome.new and outcome.executable is None for outcome in planned.values()
-    ):
+    outcomes = list(planned.values())
+    if all(outcome.old == outcome.new and outcome.executable is None for outcome in outcomes):
         raise _Misfit("The patch changes nothing.")
-    return list(planned.values())
+    return outcomes
 
 
-def _outcomes(
+def _plan_file(
     patch: FilePatch, workspace: Workspace, planned: dict[Path, _Outcome]
 ) -> list[_Outcome]:
-    path = _located(patch.path, workspace)
-    if (patch.kind == "delete" or patch.target) and (
-        workspace.root / paths.unquoted_path(patch.path)
-    ).is_symlink():
+    path = _resolve(patch.path, workspace)
+    is_link = (workspace.root / paths.unquoted_path(patch.path)).is_symlink()
+    if (patch.kind == "delete" or patch.target) and is_link:
         raise _Misfit(
             f"{patch.path} is a link: what it leads to would go. Remove or move the link with a "
             f"command."
         )
-    data = _content(path, patch, workspace, planned)
+    data = _read_content(path, patch, workspace, planned)
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     if patch.kind == "delete":
-        return [
-            _Outcome(
-                path,
-                patch.path,
-                data,
-                None,
-                stat.S_IMODE(path.stat().st_mode) if path.exists() else None,
-            )
-        ]
+        return [_Outcome(path, patch.path, data, None, mode)]
     if patch.kind == "add":
         if data is not None:
             raise _Misfit(f"{patch.path} exists already. Update it, or delete it first.")
         lines = [line for hunk in patch.hunks for line in hunk.new]
-        bare = bool(patch.hunks) and patch.hunks[-1].ends_without_newline
-        text = "\n".join(lines) + ("" if bare or not lines else "\n")
+        text = "\n".join(lines)
+        if lines and not patch.hunks[-1].ends_without_newline:
+            text += "\n"
         return [
             _Outcome(path, patch.path, None, text.encode(), executable=patch.executable or None)
         ]
-    if data is None or (repository_files.is_binary(data) and patch.hunks):
-        raise _Misfit(
-            f"{patch.path} is "
-            f"{'not there' if data is None else repository_files.describe_binary(data)}."
-        )
-    try:
-        new = _patched(repository_files.decode_text(data), patch) if patch.hunks else data
-    except _Misfit as misfit:
-        if path in planned:
-            raise
-        changed = workspace.change_since_read(path, data, patch.path)
-        raise _Misfit(f"{changed} {misfit}".strip()) from misfit
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
+    if data is None:
+        raise _Misfit(f"{patch.path} is not there.")
+    new = data
+    if patch.hunks:
+        new = _apply_to_file(data, path, patch, workspace, planned)
     executable = None if patch.executable == bool((mode or 0) & stat.S_IXUSR) else patch.executable
     if not patch.target:
         return [_Outcome(path, patch.path, data, new, mode, executable)]
-    target = _located(patch.target, workspace)
+    target = _resolve(patch.target, workspace)
     if target.exists() and target != path:
         raise _Misfit(f"{patch.target} exists already; {patch.path} cannot be moved there.")
     return [
@@ -151,14 +135,14 @@ def _outcomes(
     ]
 
 
-def _located(name: str, workspace: Workspace) -> Path:
+def _resolve(name: str, workspace: Workspace) -> Path:
     path = resolve_path(workspace, name)
     if isinstance(path, ToolResult):
         raise _Misfit(path.text)
     return path
 
 
-def _content(
+def _read_content(
     path: Path, patch: FilePatch, workspace: Workspace, planned: dict[Path, _Outcome]
 ) -> bytes | None:
     if path in planned:
@@ -174,11 +158,11 @@ def _content(
     if patch.kind == "add":
         return data
     if _quotes_file(patch):
-        refused = workspace.quoting_refusal(path, data, patch.path)
+        reason = workspace.quoting_refusal(path, data, patch.path)
     else:
-        refused = workspace.overwriting_refusal(path, data, patch.path)
-    if refused:
-        raise _Misfit(refused)
+        reason = workspace.overwriting_refusal(path, data, patch.path)
+    if reason:
+        raise _Misfit(reason)
     return data
 
 
@@ -191,137 +175,171 @@ def _quotes_file(patch: FilePatch) -> bool:
     return all(any(line.strip() for line in hunk.old) for hunk in patch.hunks)
 
 
-def _patched(file: repository_files.TextFile, patch: FilePatch) -> bytes:
-    text = apply_hunks(file.text, patch)
-    if char := file.misfit(text):
-        raise _Misfit(f"{patch.path} {repository_files.MISFIT.format(char=char)}.")
+def _apply_to_file(
+    data: bytes,
+    path: Path,
+    patch: FilePatch,
+    workspace: Workspace,
+    planned: dict[Path, _Outcome],
+) -> bytes:
+    """Return the file's new content. Raises _Misfit."""
+    if repository_files.is_binary(data):
+        raise _Misfit(f"{patch.path} is {repository_files.describe_binary(data)}.")
+    file = repository_files.decode_text(data)
+    try:
+        text = apply_hunks(file.text, patch)
+        if char := file.misfit(text):
+            raise _Misfit(f"{patch.path} {repository_files.MISFIT.format(char=char)}.")
+    except _Misfit as misfit:
+        if path in planned:
+            raise
+        changed = workspace.change_since_read(path, data, patch.path)
+        raise _Misfit(f"{changed} {misfit}".strip()) from misfit
     return file.encode(text)
 
 
 def apply_hunks(text: str, patch: FilePatch) -> str:
     lines = text.split("\n")
-    ended = lines[-1] == ""
-    if ended:
+    has_final_newline = lines[-1] == ""
+    if has_final_newline:
         lines.pop()
-    moved, after = 0, 0
+    shift, end_of_last = 0, 0
     for number, hunk in enumerate(patch.hunks, start=1):
-        places = _places(lines, hunk, moved, after)
-        if not places:
-            raise _Misfit(_missed(lines, hunk, number, patch.path))
-        if len(places) > sum(other.old == hunk.old for other in patch.hunks[number - 1 :]):
-            where = ", ".join(str(place.start + 1) for place in places[:9])
-            told = f"Hunk {number} of {patch.path} fits in {len(places)} places (lines {where})."
-            raise _Misfit(f"{told} Give more lines around it, or a heading after @@.")
-        place = places[0]
-        lines[place.start : place.end] = place.lines
-        moved += len(place.lines) - (place.end - place.start)
-        after = place.start + len(place.lines)
-        if after == len(lines) and hunk.new:
-            ended = _ends(hunk, ended)
-    return "\n".join(lines) + ("\n" if ended and lines else "")
+        matches = _find_matches(lines, hunk, shift, end_of_last)
+        if not matches:
+            raise _Misfit(_describe_misfit(lines, hunk, number, patch.path))
+        same_hunks = sum(later.old == hunk.old for later in patch.hunks[number - 1 :])
+        if len(matches) > same_hunks:
+            numbers = ", ".join(str(match.start + 1) for match in matches[:9])
+            raise _Misfit(
+                f"Hunk {number} of {patch.path} fits in {len(matches)} places (lines {numbers}). "
+                f"Give more lines around it, or a heading after @@."
+            )
+        match = matches[0]
+        lines[match.start : match.end] = match.lines
+        shift += len(match.lines) - (match.end - match.start)
+        end_of_last = match.start + len(match.lines)
+        if end_of_last == len(lines) and hunk.new:
+            has_final_newline = _ends_with_newline(hunk, has_final_newline)
+    return "\n".join(lines) + ("\n" if has_final_newline and lines else "")
 
 
-def _ends(hunk: Hunk, ended: bool) -> bool:
+def _ends_with_newline(hunk: Hunk, had_newline: bool) -> bool:
     """Return whether the file ends with a newline after the hunk."""
     if hunk.ends_without_newline is not None:
         return not hunk.ends_without_newline
-    return ended or hunk.old[-1:] != hunk.new[-1:]
+    return had_newline or hunk.old[-1:] != hunk.new[-1:]
 
 
-def _places(lines: Sequence[str], hunk: Hunk, moved: int, after: int) -> list[text_edits.TextMatch]:
+def _find_matches(
+    lines: Sequence[str], hunk: Hunk, shift: int, earliest: int
+) -> list[text_edits.TextMatch]:
     """Return the positions that fit a hunk: nearest to its line, else first after its anchor, else
     after the hunk before it.
+
+    `shift` is how many lines the hunks before it added; the last of them ends at `earliest`.
     """
     if not any(line.strip() for line in hunk.old):
-        place = _insertion(lines, hunk, moved, after)
-        return [place] if place else []
-    found = [
-        text_edits.TextMatch(at, at + len(hunk.old), hunk.new) for at in _exact(lines, hunk.old)
+        insertion = _find_insertion(lines, hunk, shift, earliest)
+        return [insertion] if insertion else []
+    matches = [
+        text_edits.TextMatch(start, start + len(hunk.old), hunk.new)
+        for start in _exact_matches(lines, hunk.old)
     ]
-    found = found or text_edits.find_matches(lines, hunk.old, hunk.new)
-    found = [place for place in found if place.start >= after] or found
-    if hunk.anchor and (start := _anchor(lines, hunk.anchor, after)) is not None:
-        found = [place for place in found if place.start >= start] or found
+    if not matches:
+        matches = text_edits.find_matches(lines, hunk.old, hunk.new)
+    matches = [match for match in matches if match.start >= earliest] or matches
+    if hunk.anchor:
+        anchor = _find_anchor(lines, hunk.anchor, earliest)
+        if anchor is not None:
+            matches = [match for match in matches if match.start >= anchor] or matches
     if hunk.line is not None:
-        wanted = hunk.line - 1 + moved
-        found.sort(key=lambda place: abs(place.start - wanted))
-    return found[:1] if hunk.line is not None or hunk.anchor else found
+        expected = hunk.line - 1 + shift
+        matches.sort(key=lambda match: abs(match.start - expected))
+    return matches[:1] if hunk.line is not None or hunk.anchor else matches
 
 
-def _insertion(
-    lines: Sequence[str], hunk: Hunk, moved: int, after: int
+def _find_insertion(
+    lines: Sequence[str], hunk: Hunk, shift: int, earliest: int
 ) -> text_edits.TextMatch | None:
     """Return the place for lines that are only added: after the header's line, after the anchor,
     else at the end.
     """
     blanks = len(hunk.old)
     if hunk.line is not None:
-        at = min(max(hunk.line + moved - (1 if blanks else 0), after), len(lines))
+        start = min(max(hunk.line + shift - (1 if blanks else 0), earliest), len(lines))
     elif hunk.anchor:
-        start = _anchor(lines, hunk.anchor, after)
-        if start is None:
+        anchor = _find_anchor(lines, hunk.anchor, earliest)
+        if anchor is None:
             return None
-        at = start + 1
+        start = anchor + 1
     else:
-        at = len(lines)
-    same = tuple(lines[at : at + blanks]) == hunk.old
-    return text_edits.TextMatch(at, at + blanks, hunk.new) if same else None
+        start = len(lines)
+    if tuple(lines[start : start + blanks]) != hunk.old:
+        return None
+    return text_edits.TextMatch(start, start + blanks, hunk.new)
 
 
-def _exact(lines: Sequence[str], old: tuple[str, ...]) -> list[int]:
+def _exact_matches(lines: Sequence[str], old: tuple[str, ...]) -> list[int]:
     starts = range(len(lines) - len(old) + 1)
-    return [at for at in starts if lines[at] == old[0] and tuple(lines[at : at + len(old)]) == old]
+    return [
+        start
+        for start in starts
+        if lines[start] == old[0] and tuple(lines[start : start + len(old)]) == old
+    ]
 
 
-def _anchor(lines: Sequence[str], anchor: str, after: int) -> int | None:
-    at: int | None = None
+def _find_anchor(lines: Sequence[str], anchor: str, earliest: int) -> int | None:
+    """Return the index of the anchor's last line: whole lines before parts, later before earlier."""
+    index: int | None = None
     for part in anchor.split("\n"):
-        start = after if at is None else at + 1
+        start = earliest if index is None else index + 1
         order = [*range(start, len(lines)), *range(start)]
-        whole = (at for at in order if lines[at].strip() == part)
-        at = next(whole, next((at for at in order if part in lines[at]), None))
-        if at is None:
+        index = next((i for i in order if lines[i].strip() == part), None)
+        if index is None:
+            index = next((i for i in order if part in lines[i]), None)
+        if index is None:
             return None
-    return at
+    return index
 
 
-def _missed(lines: Sequence[str], hunk: Hunk, number: int, name: str) -> str:
-    near = text_edits.nearest_lines(lines, hunk.old)
-    told = (
-        f" The nearest lines are:\n{text_edits.numbered_region(lines, *near)}"
-        if near
-        else " Read the file again."
-    )
-    return f"Hunk {number} of {name} does not fit: its lines are not in the file.{told}"
+def _describe_misfit(lines: Sequence[str], hunk: Hunk, number: int, name: str) -> str:
+    nearest = text_edits.nearest_lines(lines, hunk.old)
+    hint = "Read the file again."
+    if nearest:
+        hint = f"The nearest lines are:\n{text_edits.numbered_region(lines, *nearest)}"
+    return f"Hunk {number} of {name} does not fit: its lines are not in the file. {hint}"
 
 
-def _carry_out(outcomes: Sequence[_Outcome], workspace: Workspace) -> None:
-    done: list[_Outcome] = []
+def _write_outcomes(outcomes: Sequence[_Outcome], workspace: Workspace) -> None:
+    written: list[_Outcome] = []
     try:
         for outcome in outcomes:
-            _set(outcome, outcome.new, workspace)
-            done.append(outcome)
+            _write_content(outcome, outcome.new, workspace)
+            written.append(outcome)
             if outcome.new is not None and outcome.executable is not None:
                 make_executable(outcome.path, outcome.executable)
     except (OSError, StorageError) as error:
-        for other in reversed(done):
-            _set(other, other.old, workspace)
+        for earlier in reversed(written):
+            _write_content(earlier, earlier.old, workspace)
         if isinstance(error, StorageError):
             raise
         raise _Misfit(f"{outcome.name} cannot be written: {error.strerror}.") from error
 
 
-def _set(outcome: _Outcome, data: bytes | None, workspace: Workspace) -> None:
+def _write_content(outcome: _Outcome, data: bytes | None, workspace: Workspace) -> None:
     if data is not None:
         workspace.write(outcome.path, data, outcome.mode)
     elif outcome.path.exists():
         workspace.remove(outcome.path)
 
 
-def _said(outcome: _Outcome) -> str:
+def _describe_outcome(outcome: _Outcome) -> str:
     if outcome.old is None:
         return f"Created {outcome.name}."
-    return f"Deleted {outcome.name}." if outcome.new is None else f"Changed {outcome.name}."
+    if outcome.new is None:
+        return f"Deleted {outcome.name}."
+    return f"Changed {outcome.name}."
 
 
 APPLY_PATCH = Tool(
@@ -331,5 +349,5 @@ APPLY_PATCH = Tool(
     run=apply_patch,
     body="patch",
     patch="patch",
-    plan=_planned,
+    plan=_plan,
 )

@@ -36,25 +36,25 @@ class BashArguments(ToolArguments):
     ] = False
 
 
-async def bash(given: BashArguments, workspace: Workspace, say: Say) -> ToolResult:
+async def bash(arguments: BashArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Run a command. A failure is told by its exit code."""
-    if "\0" in given.command or not given.command.strip():
+    if "\0" in arguments.command or not arguments.command.strip():
         return ToolResult(text="The command is empty or holds a NUL character.", ok=False)
-    if given.background:
-        return await start_job(given.command, workspace)
+    if arguments.background:
+        return await start_job(arguments.command, workspace)
     try:
-        ended = await run_command(
-            given.command, workspace.root, given.timeout, say, _context(workspace)
+        result = await run_command(
+            arguments.command, workspace.root, arguments.timeout, say, _context(workspace)
         )
     except OSError as error:
         return ToolResult(text=f"The command could not be started: {error.strerror}.", ok=False)
     limit = workspace.output_limit(COMMAND_LIMIT)
-    output = workspace.whole_secrets(ended.output.strip(), limit)
-    said = truncate(output, limit) or "(no output)"
+    output = workspace.whole_secrets(result.output.strip(), limit)
+    shown = truncate(output, limit) or "(no output)"
     return ToolResult(
-        text=f"{said}\n{describe_exit(ended, given.timeout)}",
-        ok=ended.code == 0,
-        restored=ended.restored,
+        text=f"{shown}\n{describe_exit(result, arguments.timeout)}",
+        ok=result.code == 0,
+        restored=result.restored,
     )
 
 
@@ -77,15 +77,15 @@ async def start_job(command: str, workspace: Workspace) -> ToolResult:
     return ToolResult(text=text, job=job.name)
 
 
-def describe_exit(ended: CommandResult, limit: float) -> str:
+def describe_exit(result: CommandResult, limit: float) -> str:
     """Describe how a command ended."""
-    if ended.code is None:
+    if result.code is None:
         return f"[It did not end within {limit:g} s and was ended.]"
-    many = "processes it left running were" if ended.left > 1 else "process it left running was"
-    left = f" {ended.left} {many} ended." if ended.left else ""
-    if ended.code < 0:
-        return f"[It was ended by signal {-ended.code}.{left}]"
-    return f"[exit code {ended.code}]{left}"
+    many = "processes it left running were" if result.left > 1 else "process it left running was"
+    leftovers = f" {result.left} {many} ended." if result.left else ""
+    if result.code < 0:
+        return f"[It was ended by signal {-result.code}.{leftovers}]"
+    return f"[exit code {result.code}]{leftovers}"
 
 
 BASH = Tool(name="bash", effect="runs", arguments=BashArguments, run=bash, command="command")

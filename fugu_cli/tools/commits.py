@@ -61,18 +61,18 @@ class UserGit:
     looks_only: bool = True
     """`run` and `try_run` start nothing that the repository names."""
 
-    def try_run(self, *arguments: str, given: bytes = b"", **variables: str) -> GitOutput:
+    def try_run(self, *arguments: str, stdin: bytes = b"", **variables: str) -> GitOutput:
         """Run git to its end. It fetches only where a partial clone lacks what it needs. Raises
         UsageError when git is missing, and when the remote does not send that in time.
         """
-        output = self._run(arguments, given, {**NO_FETCH, **variables})
+        output = self._run(arguments, stdin, {**NO_FETCH, **variables})
         if output.code == FATAL and self._is_partial_clone():
-            return self._run(arguments, given, variables, seconds=FETCH_SECONDS)
+            return self._run(arguments, stdin, variables, seconds=FETCH_SECONDS)
         return output
 
-    def run(self, *arguments: str, given: bytes = b"", **variables: str) -> bytes:
+    def run(self, *arguments: str, stdin: bytes = b"", **variables: str) -> bytes:
         """Return its output. Raises UsageError with git's words when it fails, and as `try_run`."""
-        output = self.try_run(*arguments, given=given, **variables)
+        output = self.try_run(*arguments, stdin=stdin, **variables)
         if output.code:
             reason = output.err or f"exit code {output.code}"
             raise UsageError(f"git {arguments[0]} failed: {reason}")
@@ -81,7 +81,7 @@ class UserGit:
     def _run(
         self,
         arguments: Sequence[str],
-        given: bytes,
+        stdin: bytes,
         variables: Mapping[str, str],
         seconds: float | None = None,
     ) -> GitOutput:
@@ -92,7 +92,7 @@ class UserGit:
                 *arguments,
                 environment={**users_environment(), **variables},
                 cwd=self.cwd,
-                given=given,
+                given=stdin,
                 seconds=seconds,
                 as_the_user=not self.looks_only,
             )
@@ -111,10 +111,10 @@ class UserGit:
         """
         return show_git(self.top, *arguments, cwd=self.cwd)
 
-    def said(self, *arguments: str) -> str:
+    def read_line(self, *arguments: str) -> str:
         """Return its output as one line, "" where it fails."""
-        done = self.try_run(*arguments)
-        return "" if done.code else done.out.decode("utf-8", "replace").strip()
+        output = self.try_run(*arguments)
+        return "" if output.code else output.out.decode("utf-8", "replace").strip()
 
     def as_the_user(self) -> UserGit:
         """Return git with the repository's own filters, for what is committed."""
@@ -127,15 +127,15 @@ class UserGit:
 
 def git_in(cwd: Path) -> UserGit:
     """Return git in the repository that holds `cwd`. Raises UsageError if there is none."""
-    found = find_repository(cwd.resolve())
-    if found is None:
+    repository = find_repository(cwd.resolve())
+    if repository is None:
         raise UsageError(f"{cwd} is not in a git repository", hint="`git init` makes one")
-    return UserGit(found.top, cwd, found.folder)
+    return UserGit(repository.top, cwd, repository.folder)
 
 
 def head_tree(git: UserGit) -> str:
     """Return the tree of HEAD, the empty tree before the first commit."""
-    return git.said("rev-parse", "-q", "--verify", "HEAD^{tree}") or git.said(
+    return git.read_line("rev-parse", "-q", "--verify", "HEAD^{tree}") or git.read_line(
         "hash-object", "-t", "tree", "--stdin"
     )
 
@@ -156,7 +156,7 @@ def working_tree(git: UserGit) -> str:
 
 def add_command(git: UserGit) -> list[str]:
     """Return the words of `git add -A` that take files outside a sparse checkout, too."""
-    is_sparse = git.said("config", "--type=bool", "core.sparseCheckout") == "true"
+    is_sparse = git.read_line("config", "--type=bool", "core.sparseCheckout") == "true"
     return ["add", "-A", *(["--sparse"] if is_sparse else [])]
 
 
@@ -212,10 +212,10 @@ def read_blobs(git: UserGit, names: Sequence[str]) -> dict[str, bytes]:
     partial clone does not have.
     """
     requested = "".join(f"{name}\n" for name in dict.fromkeys(names)).encode()
-    listing = git.run("cat-file", "--batch-check", given=requested).decode().splitlines()
+    listing = git.run("cat-file", "--batch-check", stdin=requested).decode().splitlines()
     sizes = [line.split() for line in listing if not line.endswith(" missing")]
     small = [name for name, _, size in sizes if int(size) <= LARGEST_TEXT]
-    output = git.run("cat-file", "--batch", given="".join(f"{name}\n" for name in small).encode())
+    output = git.run("cat-file", "--batch", stdin="".join(f"{name}\n" for name in small).encode())
     contents = {}
     position = 0
     for name in small:
@@ -228,18 +228,18 @@ def read_blobs(git: UserGit, names: Sequence[str]) -> dict[str, bytes]:
 
 def readable_diff(git: UserGit, before: str, after: str, hidden: Sequence[str] = ()) -> str:
     """Return the unified diff between two trees or commits, without the files in `hidden`."""
-    without = [f":(exclude,top,literal){path}" for path in hidden]
-    out = git.run("diff", *PLAIN_DIFF, "-M", before, after, "--", ":/", *without)
-    return out.decode("utf-8", "replace")
+    exclusions = [f":(exclude,top,literal){path}" for path in hidden]
+    diff = git.run("diff", *PLAIN_DIFF, "-M", before, after, "--", ":/", *exclusions)
+    return diff.decode("utf-8", "replace")
 
 
 def write_note(git: UserGit, commit: str, text: str) -> None:
     """Attach a note of fugu's to a commit, in the place of an older one. Raises FuguError."""
-    done = git.try_run(
-        "notes", f"--ref={NOTES_REF}", "add", "-f", "-F", "-", commit, given=text.encode()
+    output = git.try_run(
+        "notes", f"--ref={NOTES_REF}", "add", "-f", "-F", "-", commit, stdin=text.encode()
     )
-    if done.code:
+    if output.code:
         raise FuguError(
-            f"the note of {commit[:12]} could not be written: {done.err}",
+            f"the note of {commit[:12]} could not be written: {output.err}",
             hint="the commit itself is there",
         )

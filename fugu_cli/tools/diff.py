@@ -45,26 +45,27 @@ async def change_diffs(
     workspace: Workspace, changes: Iterable[FileChange]
 ) -> dict[FileChange, str]:
     """Return each change as a unified diff, or a note that its contents are gone."""
-    listed = list(dict.fromkeys(changes))
-    known = await read_contents(
-        workspace, (name for change in listed for name in (change.before, change.after) if name)
-    )
-    return {change: _diff(workspace, change, known) for change in listed}
+    unique_changes = list(dict.fromkeys(changes))
+    names: list[str] = []
+    for change in unique_changes:
+        names += [name for name in (change.before, change.after) if name]
+    contents = await read_contents(workspace, names)
+    return {change: _change_diff(workspace, change, contents) for change in unique_changes}
 
 
-def _diff(workspace: Workspace, change: FileChange, known: dict[str, bytes]) -> str:
+def _change_diff(workspace: Workspace, change: FileChange, contents: dict[str, bytes]) -> str:
     sides = []
     for name in (change.before, change.after):
-        data = None if name is None else known.get(name)
+        data = None if name is None else contents.get(name)
         if name is not None and data is None:
-            data = _still(workspace, change.path, name)
+            data = _content_on_disk(workspace, change.path, name)
             if data is None:
                 return f"({change.path}: the content {name[:12]} is not in the store)\n"
         sides.append(data)
     return workspace.mask(unified_diff(change.path, *sides))
 
 
-def _still(workspace: Workspace, path: str, name: str) -> bytes | None:
+def _content_on_disk(workspace: Workspace, path: str, name: str) -> bytes | None:
     """Return the content of the file if it has this blob id, else None."""
     file = workspace.root / path
     data = file.read_bytes() if file.is_file() else b""
@@ -75,27 +76,23 @@ async def request_patch(workspace: Workspace, state: SessionState) -> bytes:
     """Return the changes of the newest request as a diff, including files that fugu wrote and
     snapshots do not hold.
     """
-    began = state.request.start_snapshot
-    now = await workspace.history.snapshot() if began else None
-    patch = await workspace.patch(began, now, whole=True) if began and now else b""
-    inside = [
-        change
-        for path, change in state.request.unsnapshotted_changes.items()
-        if not path.startswith("/")
-    ]
-    return patch + "".join((await change_diffs(workspace, inside)).values()).encode(
-        "utf-8", "surrogateescape"
-    )
+    start = state.request.start_snapshot
+    end = await workspace.history.snapshot() if start else None
+    patch = await workspace.patch(start, end, whole=True) if start and end else b""
+    unsnapshotted = state.request.unsnapshotted_changes.items()
+    inside = [change for path, change in unsnapshotted if not path.startswith("/")]
+    diffs = await change_diffs(workspace, inside)
+    return patch + "".join(diffs.values()).encode("utf-8", "surrogateescape")
 
 
 async def read_contents(workspace: Workspace, names: Iterable[str]) -> dict[str, bytes]:
     """Return the contents with these ids, without those that are gone."""
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     async with workspace.history.contents() as source:
         for name in dict.fromkeys(names):
             with contextlib.suppress(StorageError):
-                found[name] = await source.read(name)
-    return found
+                contents[name] = await source.read(name)
+    return contents
 
 
 LIMIT = 12_000
@@ -114,25 +111,24 @@ class DiffArguments(ToolArguments):
     beside: tuple[tuple[str, str | None, str | None], ...] = ()
 
 
-async def diff(given: DiffArguments, workspace: Workspace, say: Say) -> ToolResult:
+async def diff(arguments: DiffArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Return a unified diff from the snapshot to now."""
-    now = await workspace.history.snapshot()
-    if now is None:
+    snapshot = await workspace.history.snapshot()
+    if snapshot is None:
         return ToolResult(text="There are no snapshots outside a git repository.", ok=False)
     try:
-        patch = await workspace.patch(given.since, now)
+        patch = await workspace.patch(arguments.since, snapshot)
     except StorageError:
         return ToolResult(text=GONE, ok=False)
-    for path, *sides in given.beside:
+    for path, *names in arguments.beside:
         before, after = [
-            None if name is None else await workspace.history.blob(name) for name in sides
+            None if name is None else await workspace.history.blob(name) for name in names
         ]
-        patch += workspace.shown(
-            unified_diff(path, before, after).encode("utf-8", "surrogateescape")
-        )
-    return ToolResult(
-        text=truncate(patch.decode("utf-8", "replace"), LIMIT) if patch else "(nothing was changed)"
-    )
+        file_diff = unified_diff(path, before, after).encode("utf-8", "surrogateescape")
+        patch += workspace.shown(file_diff)
+    if not patch:
+        return ToolResult(text="(nothing was changed)")
+    return ToolResult(text=truncate(patch.decode("utf-8", "replace"), LIMIT))
 
 
 DIFF = Tool(name="diff", effect="reads", arguments=DiffArguments, run=diff)

@@ -7,7 +7,6 @@ knows the file, so that it need not have been read. A miss shows the nearest lin
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field
@@ -30,64 +29,62 @@ class EditArguments(ToolArguments):
     replace_all: bool = Field(default=False, description="replace every occurrence")
 
 
-async def edit(given: EditArguments, workspace: Workspace, say: Say) -> ToolResult:
+async def edit(arguments: EditArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Replace `old` by `new`."""
-    return written(_planned(given, workspace), workspace)
+    return written(_plan(arguments, workspace), workspace)
 
 
-def _planned(given: EditArguments, workspace: Workspace) -> PlannedFile | ToolResult:
-    path = resolve_path(workspace, given.path)
+def _plan(arguments: EditArguments, workspace: Workspace) -> PlannedFile | ToolResult:
+    path = resolve_path(workspace, arguments.path)
     if isinstance(path, ToolResult):
         return path
-    if (refusal := not_a_file(path, given.path, workspace)) is not None:
+    if (refusal := not_a_file(path, arguments.path, workspace)) is not None:
         return refusal
     try:
         data = path.read_bytes()
         if repository_files.is_binary(data):
             return ToolResult(
-                text=f"{given.path} is {repository_files.describe_binary(data)}: not text.",
+                text=f"{arguments.path} is {repository_files.describe_binary(data)}: not text.",
                 ok=False,
             )
     except OSError as error:
-        return ToolResult(text=f"{given.path} cannot be changed: {error.strerror}.", ok=False)
-    if reason := workspace.quoting_refusal(path, data, given.path):
+        return ToolResult(text=f"{arguments.path} cannot be changed: {error.strerror}.", ok=False)
+    if reason := workspace.quoting_refusal(path, data, arguments.path):
         return ToolResult(text=reason, ok=False)
-    planned = _replaced(path, data, given)
-    is_there = given.old in repository_files.decode_text(data).text
+    planned = _plan_replacement(path, data, arguments)
+    is_there = arguments.old in repository_files.decode_text(data).text
     if isinstance(planned, ToolResult) and not is_there:
-        changed = workspace.change_since_read(path, data, given.path)
+        changed = workspace.change_since_read(path, data, arguments.path)
         return planned.model_copy(update={"text": f"{changed} {planned.text}".strip()})
     return planned
 
 
-def _replaced(path: Path, data: bytes, given: EditArguments) -> PlannedFile | ToolResult:
+def _plan_replacement(
+    path: Path, data: bytes, arguments: EditArguments
+) -> PlannedFile | ToolResult:
+    name = arguments.path
     file = repository_files.decode_text(data)
-    changed = replace_piece(file.text, given.old, given.new, every=given.replace_all)
-    if isinstance(changed, ToolResult):
-        foreign = (
-            f" ({file.foreign} bytes of the file are not UTF-8: leave them out of old.)"
-            if file.foreign
-            else ""
-        )
-        return ToolResult(text=f"{given.path}: {changed.text}{foreign}", ok=False)
-    text, count, tolerant = changed
+    replacement = replace_piece(
+        file.text, arguments.old, arguments.new, every=arguments.replace_all
+    )
+    if isinstance(replacement, ToolResult):
+        foreign = ""
+        if file.foreign:
+            foreign = f" ({file.foreign} bytes of the file are not UTF-8: leave them out of old.)"
+        return ToolResult(text=f"{name}: {replacement.text}{foreign}", ok=False)
+    text, count, ignored_white_space = replacement
     if char := file.misfit(text):
         return ToolResult(
-            text=f"{given.path} {repository_files.MISFIT.format(char=char)}. Nothing was changed.",
+            text=f"{name} {repository_files.MISFIT.format(char=char)}. Nothing was changed.",
             ok=False,
         )
-    made = file.encode(text)
-    if made == data:
-        return ToolResult(
-            text=f"{given.path}: old and new are the same: nothing changed.", ok=False
-        )
-    how = " (found but for white space; indented as the file is)" if tolerant else ""
-    return PlannedFile(
-        path,
-        given.path,
-        made,
-        f"Changed {given.path}: {count} place{'s' if count > 1 else ''}{how}.",
-    )
+    new_data = file.encode(text)
+    if new_data == data:
+        return ToolResult(text=f"{name}: old and new are the same: nothing changed.", ok=False)
+    message = f"Changed {name}: {count} place{'s' if count > 1 else ''}"
+    if ignored_white_space:
+        message += " (found but for white space; indented as the file is)"
+    return PlannedFile(path, name, new_data, f"{message}.")
 
 
 def replace_piece(
@@ -111,45 +108,40 @@ def replace_piece(
     if count == 1 or (count and every):
         return text.replace(old, new), count, False
     if count:
-        lines = [text.count("\n", 0, at) + 1 for at in _starts(text, old)]
+        lines = [text.count("\n", 0, at) + 1 for at in _occurrences(text, old)]
         return ToolResult(text=_ambiguous(lines), ok=False)
-    return _by_lines(
-        text,
-        text_edits.without_line_numbers(old),
-        text_edits.without_line_numbers(new),
-        every=every,
-    )
+    old = text_edits.without_line_numbers(old)
+    new = text_edits.without_line_numbers(new)
+    return _replace_lines(text, old, new, every=every)
 
 
-def _by_lines(text: str, old: str, new: str, *, every: bool) -> tuple[str, int, bool] | ToolResult:
-    ends = _LINE.findall(text)
-    file = [line.rstrip("\n") for line in ends]
-    found = text_edits.find_matches(file, old.split("\n"), new.split("\n"))
-    if not found:
-        return ToolResult(text=_missed(file, old), ok=False)
-    if len(found) > 1 and not every:
-        return ToolResult(text=_ambiguous([place.start + 1 for place in found]), ok=False)
-    for place in reversed(found):
-        ends[place.start : place.end] = _ended(
-            place.lines if new else (), ends[place.start : place.end]
-        )
-    return "".join(ends), len(found), True
+def _replace_lines(
+    text: str, old: str, new: str, *, every: bool
+) -> tuple[str, int, bool] | ToolResult:
+    """Like `replace_piece`, but white space may differ."""
+    lines = _LINE.findall(text)
+    bare_lines = [line.rstrip("\n") for line in lines]
+    matches = text_edits.find_matches(bare_lines, old.split("\n"), new.split("\n"))
+    if not matches:
+        return ToolResult(text=_describe_miss(bare_lines, old), ok=False)
+    if len(matches) > 1 and not every:
+        return ToolResult(text=_ambiguous([match.start + 1 for match in matches]), ok=False)
+    for match in reversed(matches):
+        replaced = lines[match.start : match.end]
+        new_lines = [f"{line}\n" for line in match.lines] if new else []
+        if new_lines and not replaced[-1].endswith("\n"):
+            new_lines[-1] = new_lines[-1].removesuffix("\n")
+        lines[match.start : match.end] = new_lines
+    return "".join(lines), len(matches), True
 
 
-def _ended(lines: Sequence[str], there: Sequence[str]) -> list[str]:
-    """Return `lines` with newlines. The last one has one only if the last replaced line has."""
-    ended = [f"{line}\n" for line in lines]
-    if ended and not there[-1].endswith("\n"):
-        ended[-1] = ended[-1].removesuffix("\n")
-    return ended
-
-
-def _starts(text: str, old: str) -> list[int]:
-    found, at = [], text.find(old)
-    while at >= 0:
-        found.append(at)
-        at = text.find(old, at + len(old))
-    return found
+def _occurrences(text: str, old: str) -> list[int]:
+    positions = []
+    position = text.find(old)
+    while position >= 0:
+        positions.append(position)
+        position = text.find(old, position + len(old))
+    return positions
 
 
 def _ambiguous(lines: list[int]) -> str:
@@ -160,19 +152,19 @@ def _ambiguous(lines: list[int]) -> str:
     )
 
 
-def _missed(file: list[str], old: str) -> str:
-    near = text_edits.nearest_lines(file, old.split("\n"))
-    if near is None:
+def _describe_miss(lines: list[str], old: str) -> str:
+    nearest = text_edits.nearest_lines(lines, old.split("\n"))
+    if nearest is None:
         return (
             "the old text was not found in the file, nor anything like it. Read the file and "
             "copy the piece exactly."
         )
     return (
         f"the old text was not found in the file. The nearest lines "
-        f"are:\n{text_edits.numbered_region(file, *near)}"
+        f"are:\n{text_edits.numbered_region(lines, *nearest)}"
     )
 
 
 EDIT = Tool(
-    name="edit", effect="writes", arguments=EditArguments, run=edit, paths=("path",), plan=_planned
+    name="edit", effect="writes", arguments=EditArguments, run=edit, paths=("path",), plan=_plan
 )

@@ -43,21 +43,21 @@ _DECLARED = re.compile(rb"^\s*<\?xml[^>]*\?>")
 _GAPS = re.compile(r"\n{3,}")
 
 
-def is_text(kind: str) -> bool:
+def is_text(media_type: str) -> bool:
     """Return whether a media type (without parameters) is readable text. "" is an unknown type."""
     return (
-        not kind
-        or kind.startswith("text/")
-        or kind in HTML
-        or kind in TEXT
-        or kind.endswith(_SUFFIXES)
+        not media_type
+        or media_type.startswith("text/")
+        or media_type in HTML
+        or media_type in TEXT
+        or media_type.endswith(_SUFFIXES)
     )
 
 
-def is_html(kind: str, data: bytes) -> bool:
+def is_html(media_type: str, data: bytes) -> bool:
     """Return whether it is HTML, by media type or first words."""
-    return kind in HTML or (
-        not kind and data.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html"))
+    return media_type in HTML or (
+        not media_type and data.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html"))
     )
 
 
@@ -65,27 +65,29 @@ def decode_page(data: bytes, charset: str | None) -> str | None:
     """Decode content that is not HTML, None if it is not text."""
     if b"\0" in data[:4096] and not (charset or "").lower().startswith(("utf-16", "utf-32")):
         return None
-    return plain_text(_decoded(data, charset).removeprefix("\ufeff"))
+    return plain_text(_decode(data, charset).removeprefix("\ufeff"))
 
 
-def _decoded(data: bytes, charset: str | None) -> str:
+def _decode(data: bytes, charset: str | None) -> str:
     try:
-        known = charset if charset and codecs.lookup(charset).name not in NO_CHARSETS else "utf-8"
-        return data.decode(known, "replace")
+        if not charset or codecs.lookup(charset).name in NO_CHARSETS:
+            charset = "utf-8"
+        return data.decode(charset, "replace")
     except (LookupError, ValueError):  # a charset nobody knows, or what Python calls by such a name
         return data.decode("utf-8", "replace")
 
 
 def strip_tags(data: bytes, charset: str | None) -> str:
     """Remove the tags from HTML that no parser handles, in linear time."""
-    pieces = _decoded(data, charset).split("<")
-    return _tidy(" ".join([pieces[0], *(piece.partition(">")[2] for piece in pieces[1:])]))
+    before_tags, *pieces = _decode(data, charset).split("<")
+    texts = [piece.partition(">")[2] for piece in pieces]
+    return _tidy(" ".join([before_tags, *texts]))
 
 
 def _tidy(text: str) -> str:
-    return _GAPS.sub(
-        "\n\n", "\n".join(line.rstrip() for line in plain_text(text).split("\n"))
-    ).strip()
+    """Remove control characters, blanks at line ends, and all but one of several blank lines."""
+    lines = [line.rstrip() for line in plain_text(text).split("\n")]
+    return _GAPS.sub("\n\n", "\n".join(lines)).strip()
 
 
 def html_to_markdown(data: bytes, charset: str | None) -> str:
@@ -93,15 +95,15 @@ def html_to_markdown(data: bytes, charset: str | None) -> str:
     from bs4 import BeautifulSoup, MarkupResemblesLocatorWarning, XMLParsedAsHTMLWarning
     from markdownify import MarkdownConverter
 
-    for guess in (MarkupResemblesLocatorWarning, XMLParsedAsHTMLWarning):
-        warnings.filterwarnings("ignore", category=guess)
+    for category in (MarkupResemblesLocatorWarning, XMLParsedAsHTMLWarning):
+        warnings.filterwarnings("ignore", category=category)
     try:
         page = BeautifulSoup(
             _DECLARED.sub(b"", data, count=1), "html.parser", from_encoding=charset
         )
         title = page.title.get_text(" ", strip=True) if page.title else ""
-        for silent in page.find_all(_SILENT):
-            silent.decompose()
+        for element in page.find_all(_SILENT):
+            element.decompose()
         body = page.find("main") or page.find("article") or page.body or page
         converter = MarkdownConverter(
             heading_style="ATX",
@@ -110,10 +112,12 @@ def html_to_markdown(data: bytes, charset: str | None) -> str:
             escape_underscores=False,
             escape_asterisks=False,
         )
-        said = _tidy(str(converter.convert_soup(body)))
+        markdown = _tidy(str(converter.convert_soup(body)))
     except RecursionError:  # nested more deeply than any page for people
         return strip_tags(data, charset)
-    return f"# {title}\n\n{said}" if title and title not in said[: len(title) + 20] else said
+    if title and title not in markdown[: len(title) + 20]:
+        return f"# {title}\n\n{markdown}"
+    return markdown
 
 
 SECONDS = 10
@@ -139,19 +143,21 @@ async def html_to_markdown_apart(data: bytes, charset: str | None, seconds: floa
     )
     try:
         async with asyncio.timeout(seconds):
-            out, _ = await process.communicate(data)
+            output, _ = await process.communicate(data)
     except TimeoutError:
-        out = b""
+        output = b""
     finally:
         await reap(process)
-    return out.decode("utf-8", "replace") if process.returncode == 0 else strip_tags(data, charset)
+    return (
+        output.decode("utf-8", "replace") if process.returncode == 0 else strip_tags(data, charset)
+    )
 
 
 def main() -> None:
     """Convert a page from standard input to standard output."""
     limit_resources()
-    said = html_to_markdown(sys.stdin.buffer.read(), sys.argv[1] or None)
-    sys.stdout.buffer.write(said.encode("utf-8", "replace"))
+    markdown = html_to_markdown(sys.stdin.buffer.read(), sys.argv[1] or None)
+    sys.stdout.buffer.write(markdown.encode("utf-8", "replace"))
 
 
 def limit_resources() -> None:
