@@ -13,7 +13,7 @@ from pydantic import Field
 
 from fugu_cli.snapshots import repository_files
 from fugu_cli.tools import text_edits
-from fugu_cli.tools.read_write import PlannedFile, ToolArguments, not_a_file, written
+from fugu_cli.tools.read_write import PlannedFile, ToolArguments, not_a_file, write_planned
 from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.workspace import Tool, Workspace, resolve_path
 
@@ -31,7 +31,7 @@ class EditArguments(ToolArguments):
 
 async def edit(arguments: EditArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Replace `old` by `new`."""
-    return written(_plan(arguments, workspace), workspace)
+    return write_planned(_plan(arguments, workspace), workspace)
 
 
 def _plan(arguments: EditArguments, workspace: Workspace) -> PlannedFile | ToolResult:

@@ -33,57 +33,60 @@ class JobOutputArguments(JobStopArguments):
     wait: Annotated[int, Field(ge=0, le=LONGEST, description="seconds to wait for its end")] = 0
 
 
-async def job_output(given: JobOutputArguments, workspace: Workspace, say: Say) -> ToolResult:
+async def job_output(arguments: JobOutputArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Return the job's new output and its state."""
-    job = _job(given.job, workspace)
+    job = _find_job(arguments.job, workspace)
     if isinstance(job, ToolResult):
         return job
-    await workspace.jobs.wait(job, given.wait)
-    return ToolResult(text=_described(job, workspace))
+    await workspace.jobs.wait(job, arguments.wait)
+    return ToolResult(text=_describe_job(job, workspace))
 
 
-async def job_stop(given: JobStopArguments, workspace: Workspace, say: Say) -> ToolResult:
+async def job_stop(arguments: JobStopArguments, workspace: Workspace, say: Say) -> ToolResult:
     """End it with all it has started; the rest of its output."""
-    job = _job(given.job, workspace)
+    job = _find_job(arguments.job, workspace)
     if isinstance(job, ToolResult):
         return job
     await workspace.jobs.stop((job.name,), "agent")
-    return ToolResult(text=_described(job, workspace))
+    return ToolResult(text=_describe_job(job, workspace))
 
 
 def job_of_call(call: Call) -> str:
     """Return the job that a call of these tools names, "" for other calls."""
-    given = arguments_of(call) if call.tool in JOB_TOOLS else {}
-    return "" if isinstance(given, MalformedArguments) else str(given.get("job", "")).strip()
+    if call.tool not in JOB_TOOLS:
+        return ""
+    arguments = arguments_of(call)
+    if isinstance(arguments, MalformedArguments):
+        return ""
+    return str(arguments.get("job", "")).strip()
 
 
-def _job(name: str, workspace: Workspace) -> BackgroundJob | ToolResult:
+def _find_job(name: str, workspace: Workspace) -> BackgroundJob | ToolResult:
     """Return the job, or why there is none."""
     name = name.strip()
-    found = workspace.jobs.find(name)
-    if found is not None:
-        return found
-    if (how := workspace.jobs.gone(name)) is not None:
-        return ToolResult(text=f"[{name}: {how}. Its output is not kept.]")
-    known = workspace.jobs.names
-    there = (
-        f"There are {', '.join(known)}."
-        if known
-        else "None was started: bash with `background` starts one."
-    )
-    return ToolResult(text=f"There is no job `{name}`. {there}", ok=False)
+    job = workspace.jobs.find(name)
+    if job is not None:
+        return job
+    end = workspace.jobs.gone(name)
+    if end is not None:
+        return ToolResult(text=f"[{name}: {end}. Its output is not kept.]")
+    names = ", ".join(workspace.jobs.names)
+    if names:
+        hint = f"There are {names}."
+    else:
+        hint = "None was started: bash with `background` starts one."
+    return ToolResult(text=f"There is no job `{name}`. {hint}", ok=False)
 
 
-def _described(job: BackgroundJob, workspace: Workspace) -> str:
+def _describe_job(job: BackgroundJob, workspace: Workspace) -> str:
+    """Return the job's new output and whether it runs."""
     limit = workspace.output_limit(COMMAND_LIMIT)
-    output = job.output.taken(over=job.end is not None).strip()
-    said = truncate(workspace.whole_secrets(output, limit), limit) or "(nothing new)"
-    how = (
-        f"{job.name}: {views.describe_end(job.end)}"
-        if job.end is not None
-        else f"{job.name} is running"
-    )
-    return f"{said}\n[{how}, {job.seconds:.0f} s]"
+    output = job.output.take_new(over=job.end is not None).strip()
+    shown = truncate(workspace.whole_secrets(output, limit), limit) or "(nothing new)"
+    state = f"{job.name} is running"
+    if job.end is not None:
+        state = f"{job.name}: {views.describe_end(job.end)}"
+    return f"{shown}\n[{state}, {job.seconds:.0f} s]"
 
 
 JOB_OUTPUT = Tool(

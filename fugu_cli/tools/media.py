@@ -58,7 +58,7 @@ def take(data: bytes, name: str) -> Media:
     return take_picture(data, name)
 
 
-def take_base64(text: str, name: str, kind: str) -> Media:
+def take_base64(text: str, name: str, media_type: str) -> Media:
     """Read a picture or PDF from base64. `kind` is the stated media type. Raises NotTaken."""
     if len(text) > 4 * MOST_READ // 3 + 4:
         raise NotTaken(too_large(name, 3 * len(text) // 4, MOST_READ))
@@ -66,7 +66,7 @@ def take_base64(text: str, name: str, kind: str) -> Media:
         data = base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError) as error:
         raise NotTaken(f"{name} is not base64: {error}.") from error
-    return take_pdf(data, name) if kind == "application/pdf" else take(data, name)
+    return take_pdf(data, name) if media_type == "application/pdf" else take(data, name)
 
 
 def take_picture(data: bytes, name: str) -> Media:
@@ -85,16 +85,18 @@ def take_picture(data: bytes, name: str) -> Media:
                     f"{name} has {size}, and at most {MOST_PIXELS // 10**6} million are opened: "
                     f"scale it."
                 )
-            sent, kind = _sendable(picture, data)
-            with Image.open(BytesIO(sent)) as made:
-                width, height = made.size
+            sent, media_type = _sendable(picture, data)
+            with Image.open(BytesIO(sent)) as sent_picture:
+                width, height = sent_picture.size
     except UnidentifiedImageError as error:
         raise NotTaken(
             f"{name} is no picture that can be shown: it is damaged, or not PNG, JPEG, WebP or GIF."
         ) from error
     except BROKEN as error:
         raise NotTaken(f"{name} is a damaged picture: {_first_line(error)}.") from error
-    return _made(Media(name=name, type=kind, width=width, height=height, sha="", size=0), sent)
+    return _with_data(
+        Media(name=name, type=media_type, width=width, height=height, sha="", size=0), sent
+    )
 
 
 def _without_broken_extras(data: bytes) -> bytes:
@@ -103,42 +105,41 @@ def _without_broken_extras(data: bytes) -> bytes:
     """
     if not data.startswith(PNG):
         return data
-    kept, at = [PNG], len(PNG)
-    while at + 12 <= len(data):
-        end = at + 12 + int.from_bytes(data[at : at + 4])
-        optional = data[at + 4] & 0x20  # a small first letter
-        if not optional or zlib.crc32(data[at + 4 : end - 4]) == int.from_bytes(
-            data[end - 4 : end]
-        ):
-            kept.append(data[at:end])
-        at = end
-    return b"".join(kept)
+    chunks, start = [PNG], len(PNG)
+    while start + 12 <= len(data):
+        end = start + 12 + int.from_bytes(data[start : start + 4])
+        is_optional = data[start + 4] & 0x20  # a small first letter
+        checksum = int.from_bytes(data[end - 4 : end])
+        if not is_optional or zlib.crc32(data[start + 4 : end - 4]) == checksum:
+            chunks.append(data[start:end])
+        start = end
+    return b"".join(chunks)
 
 
 def _sendable(picture: Picture, data: bytes) -> tuple[bytes, str]:
     """Return the bytes and the media type. A PNG or JPEG that fits stays as it is."""
     from PIL import ImageOps
 
-    before, lossless = picture.format or "", picture.format != "JPEG"
-    upright = picture.getexif().get(0x0112, 1) == 1
-    moves = getattr(picture, "n_frames", 1) > 1
-    if before == "JPEG":
+    picture_format, is_lossless = picture.format or "", picture.format != "JPEG"
+    is_upright = picture.getexif().get(0x0112, 1) == 1
+    is_animated = getattr(picture, "n_frames", 1) > 1
+    if picture_format == "JPEG":
         picture.draft("RGB", (EDGE, EDGE))  # decodes a large one at a fraction of its size
     picture.load()
     fits = max(picture.size) <= EDGE and len(data) <= MOST_SENT
-    if fits and upright and not moves and before in ("PNG", "JPEG"):
-        return data, f"image/{before.lower()}"
-    made = ImageOps.exif_transpose(picture)
-    made = made.convert("RGBA" if made.has_transparency_data else "RGB")
-    made.thumbnail((EDGE, EDGE))
-    out = BytesIO()
-    if lossless:
-        made.save(out, "PNG")
-    if not lossless or out.tell() > MOST_SENT:
-        out = BytesIO()
-        _on_white(made).save(out, "JPEG", quality=85)
-        return out.getvalue(), "image/jpeg"
-    return out.getvalue(), "image/png"
+    if fits and is_upright and not is_animated and picture_format in ("PNG", "JPEG"):
+        return data, f"image/{picture_format.lower()}"
+    converted = ImageOps.exif_transpose(picture)
+    converted = converted.convert("RGBA" if converted.has_transparency_data else "RGB")
+    converted.thumbnail((EDGE, EDGE))
+    buffer = BytesIO()
+    if is_lossless:
+        converted.save(buffer, "PNG")
+    if not is_lossless or buffer.tell() > MOST_SENT:
+        buffer = BytesIO()
+        _on_white(converted).save(buffer, "JPEG", quality=85)
+        return buffer.getvalue(), "image/jpeg"
+    return buffer.getvalue(), "image/png"
 
 
 def _on_white(picture: Picture) -> Picture:
@@ -147,24 +148,24 @@ def _on_white(picture: Picture) -> Picture:
 
     if picture.mode != "RGBA":
         return picture
-    ground = Image.new("RGB", picture.size, "white")
-    ground.paste(picture, mask=picture.getchannel("A"))
-    return ground
+    background = Image.new("RGB", picture.size, "white")
+    background.paste(picture, mask=picture.getchannel("A"))
+    return background
 
 
 def take_pdf(data: bytes, name: str) -> Media:
     """Read a PDF with the beginning of its text. Raises NotTaken."""
-    reader = _reader(data, name)
+    reader = _open_pdf(data, name)
     if reader.is_encrypted:
         raise NotTaken(f"{name} is encrypted: save it without a password first.")
-    text, last, pages = _pages(reader, name, 1, None)
-    more = f"\n(pages 1-{last} of {pages})" if last < pages else ""
-    return _made(
+    text, last, pages = _read_pages(reader, name, 1, None)
+    note = f"\n(pages 1-{last} of {pages})" if last < pages else ""
+    return _with_data(
         Media(
             name=name,
             type="application/pdf",
             pages=pages,
-            text=text + more if text else "",
+            text=text + note if text else "",
             sha="",
             size=0,
         ),
@@ -176,17 +177,17 @@ def pdf_pages(data: bytes, name: str, first: int, count: int | None) -> str:
     """Return the text of some pages, counted from 1, and where to continue. Runs in a thread.
     Raises NotTaken.
     """
-    reader = _reader(data, name)
+    reader = _open_pdf(data, name)
     if reader.is_encrypted:
         raise NotTaken(f"{name} is encrypted: save it without a password first.")
-    text, last, pages = _pages(reader, name, first, count)
+    text, last, pages = _read_pages(reader, name, first, count)
     if first > pages:
         raise NotTaken(f"{name} has only {pages:,} pages.")
-    on = f"; go on with offset={last + 1}" if last < pages else ""
-    return f"{text or '(no text)'}\n(pages {first}-{last} of {pages}{on})"
+    hint = f"; go on with offset={last + 1}" if last < pages else ""
+    return f"{text or '(no text)'}\n(pages {first}-{last} of {pages}{hint})"
 
 
-def _reader(data: bytes, name: str) -> PdfReader:
+def _open_pdf(data: bytes, name: str) -> PdfReader:
     from pypdf import PdfReader
     from pypdf.errors import PyPdfError
 
@@ -204,7 +205,9 @@ def _reader(data: bytes, name: str) -> PdfReader:
     return reader
 
 
-def _pages(reader: PdfReader, name: str, first: int, count: int | None) -> tuple[str, int, int]:
+def _read_pages(
+    reader: PdfReader, name: str, first: int, count: int | None
+) -> tuple[str, int, int]:
     """Return the text of as many pages from `first` on as fit, the last page, and the number of
     pages.
     """
@@ -213,26 +216,28 @@ def _pages(reader: PdfReader, name: str, first: int, count: int | None) -> tuple
     try:
         pages = len(reader.pages)
         last = min(first - 1 + count, pages) if count is not None else pages
-        found: list[str] = []
+        texts: list[str] = []
         for number in range(first, last + 1):
-            said = plain_text(reader.pages[number - 1].extract_text()).strip()
-            if found and sum(map(len, found)) + len(said) > SHOWN:
+            text = plain_text(reader.pages[number - 1].extract_text()).strip()
+            if texts and sum(map(len, texts)) + len(text) > SHOWN:
                 last = number - 1
                 break
-            found.append(f"[page {number}]\n{truncate(said, SHOWN)}" if said else "")
+            if text:
+                text = f"[page {number}]\n{truncate(text, SHOWN)}"
+            texts.append(text)
     except (PyPdfError, *BROKEN) as error:
         raise NotTaken(f"{name} is a damaged PDF: {_first_line(error)}.") from error
-    return mark_injection("\n\n".join(filter(None, found))), last, pages
+    return mark_injection("\n\n".join(filter(None, texts))), last, pages
 
 
-def _made(media: Media, data: bytes) -> Media:
+def _with_data(media: Media, data: bytes) -> Media:
     """Return the media with its bytes."""
-    held = {
+    fields = {
         "sha": hashlib.sha256(data).hexdigest(),
         "size": len(data),
         "data": base64.b64encode(data).decode(),
     }
-    return media.model_copy(update=held)
+    return media.model_copy(update=fields)
 
 
 def too_large(name: str, size: int, most: int) -> str:
@@ -244,5 +249,5 @@ def too_large(name: str, size: int, most: int) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    said = (str(error).splitlines() or [""])[0].strip().rstrip(".")
-    return said[:200] or type(error).__name__
+    line = (str(error).splitlines() or [""])[0].strip().rstrip(".")
+    return line[:200] or type(error).__name__

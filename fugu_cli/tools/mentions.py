@@ -32,34 +32,40 @@ def mentioned(root: Path, text: str, servers: Collection[str] = ()) -> tuple[str
 
     A mention may be followed by punctuation. Checks the disk but opens nothing.
     """
-    found = (
-        _first_there(root, [quoted + lines] if quoted else _without_punctuation(word))
-        or _resource(quoted or word.rstrip(_AFTER), servers)
-        for quoted, lines, word in _MENTIONED.findall(text)
-    )
-    return tuple(dict.fromkeys(name for name in found if name))
+    names: dict[str, None] = {}
+    for quoted, lines, word in _MENTIONED.findall(text):
+        candidates = [quoted + lines] if quoted else _without_punctuation(word)
+        name = _first_existing(root, candidates)
+        resource = quoted or word.rstrip(_AFTER)
+        if name:
+            names[name] = None
+        elif _is_resource(resource, servers):
+            names[resource] = None
+    return tuple(names)
 
 
 def missing(root: Path, text: str) -> tuple[str, ...]:
     """Return the mentions that can only be files (a picture, a PDF, a path in a folder) but do not
     exist.
     """
-    words = (quoted or word.rstrip(_AFTER) for quoted, _, word in _MENTIONED.findall(text))
-    return tuple(
-        dict.fromkeys(
-            word for word in words if _A_FILE.search(word) and not _first_there(root, [word])
-        )
-    )
+    names: dict[str, None] = {}
+    for quoted, _, word in _MENTIONED.findall(text):
+        name = quoted or word.rstrip(_AFTER)
+        if _A_FILE.search(name) and not _first_existing(root, [name]):
+            names[name] = None
+    return tuple(names)
 
 
 def reading_call(root: Path, name: str, id: str) -> Call:
     """Return the call that shows a mentioned thing: `read`, `list`, or an MCP server's
     `read_resource`.
     """
-    path, first, last = _taken_apart(root, name)
-    if (resource := _RESOURCE.fullmatch(name)) is not None and not _is_there(root, name):
+    path, first, last = _split_lines(root, name)
+    resource = _RESOURCE.fullmatch(name)
+    if resource is not None and not _exists(root, name):
         return Call.make(id, resource_tool(resource[1]), uri=resource[2])
-    if (found := _located(root, path)) is not None and paths.is_folder(found):
+    located = _locate(root, path)
+    if located is not None and paths.is_folder(located):
         return Call.make(id, "list", path=path)
     if not first:
         return Call.make(id, "read", path=path)
@@ -71,10 +77,10 @@ def resource_tool(server: str) -> str:
     return f"{MCP}{re.sub(r'[^A-Za-z0-9_-]', '_', server)}__read_resource"
 
 
-def _resource(word: str, servers: Collection[str]) -> str:
-    """Return the word if it names a resource of one of the servers, else ""."""
-    found = _RESOURCE.fullmatch(word)
-    return word if found is not None and found[1] in servers else ""
+def _is_resource(word: str, servers: Collection[str]) -> bool:
+    """Return whether the word names a resource of one of the servers."""
+    match = _RESOURCE.fullmatch(word)
+    return match is not None and match[1] in servers
 
 
 def _without_punctuation(word: str) -> list[str]:
@@ -84,35 +90,40 @@ def _without_punctuation(word: str) -> list[str]:
     return [word[:end] for end in range(len(word), len(word.rstrip(_AFTER)) - 1, -1)]
 
 
-def _first_there(root: Path, names: list[str]) -> str:
-    return next((name for name in names if name and _is_there(root, name)), "")
+def _first_existing(root: Path, names: list[str]) -> str:
+    return next((name for name in names if name and _exists(root, name)), "")
 
 
-def _is_there(root: Path, name: str) -> bool:
+def _exists(root: Path, name: str) -> bool:
     """Return whether it is a file, or a folder whose name has a letter: `@.` and `@/` are not
     mentions.
     """
-    path, first, _ = _taken_apart(root, name)
-    found = _located(root, path)
-    if found is None or paths.is_file(found):
-        return found is not None
-    return not first and re.search(r"\w", name) is not None and paths.is_folder(found)
+    path, first, _ = _split_lines(root, name)
+    located = _locate(root, path)
+    if located is None:
+        return False
+    if paths.is_file(located):
+        return True
+    return not first and re.search(r"\w", name) is not None and paths.is_folder(located)
 
 
-def _taken_apart(root: Path, name: str) -> tuple[str, int, int]:
+def _split_lines(root: Path, name: str) -> tuple[str, int, int]:
     """Return path, first and last line, 0 if none are named. A file with the whole name has
     precedence.
     """
     match = _LINES.fullmatch(name)
-    if match is None or ((whole := _located(root, name)) is not None and paths.path_exists(whole)):
+    if match is None:
+        return name, 0, 0
+    whole = _locate(root, name)
+    if whole is not None and paths.path_exists(whole):
         return name, 0, 0
     first = max(int(match[2]), 1)
     return match[1], first, int(match[3] or first)
 
 
-def _located(root: Path, name: str) -> Path | None:
+def _locate(root: Path, name: str) -> Path | None:
     try:
-        found = paths.locate(name, root)
+        path = paths.locate(name, root)
     except (OSError, RuntimeError):
         return None
-    return found if isinstance(found, Path) else None
+    return path if isinstance(path, Path) else None

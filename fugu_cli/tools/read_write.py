@@ -8,7 +8,7 @@ since.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -56,71 +56,78 @@ class WriteArguments(ToolArguments):
     content: str = Field(description="the whole new content")
 
 
-async def read(given: ReadArguments, workspace: Workspace, say: Say) -> ToolResult:
+async def read(arguments: ReadArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Show a file, or a part of it."""
-    path = resolve_path(workspace, given.path)
+    path = resolve_path(workspace, arguments.path)
     if isinstance(path, ToolResult):
         return path
-    if (refusal := not_a_file(path, given.path, workspace)) is not None:
+    if (refusal := not_a_file(path, arguments.path, workspace)) is not None:
         return refusal
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
-            start = file.read(8192)
-        if not given.plain and (kind := repository_files.media_kind(start)):
-            return await _read_media(path, given, size, kind)
-        return _read_text(path, given, workspace, start)
+            beginning = file.read(8192)
+        media_kind = None if arguments.plain else repository_files.media_kind(beginning)
+        if media_kind:
+            return await _read_media(path, arguments, size, media_kind)
+        return _read_text(path, arguments, workspace, beginning)
     except OSError as error:
-        return ToolResult(text=f"{given.path} cannot be read: {error.strerror}.", ok=False)
+        return ToolResult(text=f"{arguments.path} cannot be read: {error.strerror}.", ok=False)
 
 
-def _read_text(path: Path, given: ReadArguments, workspace: Workspace, start: bytes) -> ToolResult:
-    """Read a text file that begins with `start`. Raises OSError."""
+def _read_text(
+    path: Path, arguments: ReadArguments, workspace: Workspace, beginning: bytes
+) -> ToolResult:
+    """Read a text file that begins with `beginning`. Raises OSError."""
     size = path.stat().st_size
-    if repository_files.is_binary(start):
+    if repository_files.is_binary(beginning):
         return ToolResult(
             text=(
-                f"{given.path} is {repository_files.describe_binary(start)}, {size:,} bytes: "
+                f"{arguments.path} is {repository_files.describe_binary(beginning)}, {size:,} bytes: "
                 f"not text."
             ),
             ok=False,
         )
     if size > LARGE:
-        return _read_part(path, given, workspace, size)
+        return _read_part(path, arguments, workspace, size)
     data = path.read_bytes()
     file_text = repository_files.decode_text(data)
-    if given.plain and len(file_text.text) > WHOLE:
+    if arguments.plain and len(file_text.text) > WHOLE:
         return ToolResult(
-            text=f"{given.path} has {len(file_text.text):,} characters: too long to show whole.",
+            text=f"{arguments.path} has {len(file_text.text):,} characters: too long to show whole.",
             ok=False,
         )
     workspace.seen.note(path, data)
-    if given.plain:
+    if arguments.plain:
         return ToolResult(text=file_text.shown)
     lines = file_text.shown.removesuffix("\n").split("\n") if file_text.text else []
-    room = workspace.output_limit(SHOWN)
-    return _numbered(_masked(lines, workspace), given, len(lines), file_text.foreign, room)
+    limit = workspace.output_limit(SHOWN)
+    return _numbered(_masked(lines, workspace), arguments, len(lines), file_text.foreign, limit)
 
 
-async def _read_media(path: Path, given: ReadArguments, size: int, kind: str) -> ToolResult:
+async def _read_media(
+    path: Path, arguments: ReadArguments, size: int, media_kind: str
+) -> ToolResult:
     """Read a picture, a PDF, or the text of some of its pages."""
     from fugu_cli.tools import media
 
-    most = media.MOST_READ if kind == "picture" else media.MOST_OF_A_PDF
+    largest = media.MOST_READ if media_kind == "picture" else media.MOST_OF_A_PDF
     try:
-        if size > most:
-            raise media.NotTaken(media.too_large(given.path, size, most))
+        if size > largest:
+            raise media.NotTaken(media.too_large(arguments.path, size, largest))
         data = await asyncio.to_thread(path.read_bytes)
-        if kind == "pdf" and {"offset", "limit"} & given.model_fields_set:
-            count = given.limit if "limit" in given.model_fields_set else None
+        if media_kind == "pdf" and {"offset", "limit"} & arguments.model_fields_set:
+            count = arguments.limit if "limit" in arguments.model_fields_set else None
             return ToolResult(
-                text=await asyncio.to_thread(media.pdf_pages, data, given.path, given.offset, count)
+                text=await asyncio.to_thread(
+                    media.pdf_pages, data, arguments.path, arguments.offset, count
+                )
             )
-        found = await asyncio.to_thread(media.take, data, given.path)
+        media_read = await asyncio.to_thread(media.take, data, arguments.path)
     except media.NotTaken as error:
         return ToolResult(text=str(error), ok=False)
-    found = found.model_copy(update={"name": path.name})
-    return ToolResult(text=f"[{found.described}]", media=(found,))
+    media_read = media_read.model_copy(update={"name": path.name})
+    return ToolResult(text=f"[{media_read.described}]", media=(media_read,))
 
 
 def not_a_file(path: Path, name: str, workspace: Workspace) -> ToolResult | None:
@@ -138,23 +145,22 @@ def not_a_file(path: Path, name: str, workspace: Workspace) -> ToolResult | None
     return None
 
 
-def _read_part(path: Path, given: ReadArguments, workspace: Workspace, size: int) -> ToolResult:
+def _read_part(path: Path, arguments: ReadArguments, workspace: Workspace, size: int) -> ToolResult:
     """Read the requested part of a large file without loading all of it."""
-    if not {"offset", "limit"} & given.model_fields_set:
+    if not {"offset", "limit"} & arguments.model_fields_set:
         text = (
-            f"{given.path} is large: {size:,} bytes. Read a part with offset and limit, "
-            f'for example {{"path": "{given.path}", "offset": 1, "limit": 200}}, or find the '
+            f"{arguments.path} is large: {size:,} bytes. Read a part with offset and limit, "
+            f'for example {{"path": "{arguments.path}", "offset": 1, "limit": 200}}, or find the '
             f"place with grep."
         )
         return ToolResult(text=text, ok=False)
     with path.open("rb") as file:
-        wanted = islice(
-            _lines_of(file), given.offset - 1, given.offset - 1 + min(given.limit, SHOWN)
-        )
-        lines = [line.rstrip(b"\r\n").decode("utf-8", "replace") for line in wanted]
+        start = arguments.offset - 1
+        part = islice(_short_lines(file), start, start + min(arguments.limit, SHOWN))
+        lines = [line.rstrip(b"\r\n").decode("utf-8", "replace") for line in part]
     workspace.seen.note_file(path)
-    shown = [""] * (given.offset - 1) + _masked(lines, workspace)
-    return _numbered(shown, given, None, 0, workspace.output_limit(SHOWN))
+    shown = [""] * (arguments.offset - 1) + _masked(lines, workspace)
+    return _numbered(shown, arguments, None, 0, workspace.output_limit(SHOWN))
 
 
 def _masked(lines: list[str], workspace: Workspace) -> list[str]:
@@ -162,7 +168,7 @@ def _masked(lines: list[str], workspace: Workspace) -> list[str]:
     return [workspace.whole_secrets(line, LINE) for line in lines]
 
 
-def _lines_of(file: BinaryIO) -> Iterator[bytes]:
+def _short_lines(file: BinaryIO) -> Iterator[bytes]:
     """Yield lines, each cut short, because a large file may be one line."""
     while line := file.readline(4 * LINE):
         rest = line
@@ -172,39 +178,33 @@ def _lines_of(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _numbered(
-    lines: list[str], given: ReadArguments, total: int | None, foreign: int, room: int
+    lines: list[str], arguments: ReadArguments, total: int | None, foreign: int, limit: int
 ) -> ToolResult:
-    """Return `12<TAB>text` for each line that fits into `room` characters, then what else there
+    """Return `12<TAB>text` for each line that fits into `limit` characters, then what else there
     is.
     """
-    if not lines and given.offset == 1:
+    offset = arguments.offset
+    if not lines and offset == 1:
         return ToolResult(text="(the file is empty)")
-    if given.offset > len(lines):
-        return ToolResult(text=f"{given.path} has only {len(lines):,} lines.", ok=False)
-    part = lines[given.offset - 1 : given.offset - 1 + given.limit]
-    taken = list(
-        _fitting(
-            (f"{given.offset + i}\t{truncate_line(line, LINE)}" for i, line in enumerate(part)),
-            room,
-        )
-    )
-    last = given.offset + len(taken) - 1
+    if offset > len(lines):
+        return ToolResult(text=f"{arguments.path} has only {len(lines):,} lines.", ok=False)
+    shown: list[str] = []
+    length = 0
+    for number, line in enumerate(lines[offset - 1 : offset - 1 + arguments.limit], start=offset):
+        numbered = f"{number}\t{truncate_line(line, LINE)}"
+        length += len(numbered) + 1
+        if length > limit and shown:
+            break
+        shown.append(numbered)
+    last = offset + len(shown) - 1
     notes = []
     if total is None:
-        notes.append(f"lines {given.offset}-{last}; go on with offset={last + 1}")
+        notes.append(f"lines {offset}-{last}; go on with offset={last + 1}")
     elif last < total:
-        notes.append(f"lines {given.offset}-{last} of {total:,}; go on with offset={last + 1}")
+        notes.append(f"lines {offset}-{last} of {total:,}; go on with offset={last + 1}")
     if foreign:
         notes.append(f"{foreign} bytes are not UTF-8 and shown as \ufffd")
-    return ToolResult(text="\n".join(taken) + "".join(f"\n({note})" for note in notes))
-
-
-def _fitting(lines: Iterable[str], room: int) -> Iterable[str]:
-    for index, line in enumerate(lines):
-        room -= len(line) + 1
-        if room < 0 and index:
-            return
-        yield line
+    return ToolResult(text="\n".join(shown) + "".join(f"\n({note})" for note in notes))
 
 
 @dataclass(frozen=True)
@@ -214,15 +214,15 @@ class PlannedFile:
     path: Path
     name: str
     data: bytes
-    said: str
+    message: str
 
 
-async def write(given: WriteArguments, workspace: Workspace, say: Say) -> ToolResult:
+async def write(arguments: WriteArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Create a file, or replace its whole content."""
-    return written(_planned(given, workspace), workspace)
+    return write_planned(_plan(arguments, workspace), workspace)
 
 
-def written(planned: PlannedFile | ToolResult, workspace: Workspace) -> ToolResult:
+def write_planned(planned: PlannedFile | ToolResult, workspace: Workspace) -> ToolResult:
     """Write what was planned; where nothing could be, that is the answer."""
     if isinstance(planned, ToolResult):
         return planned
@@ -230,67 +230,67 @@ def written(planned: PlannedFile | ToolResult, workspace: Workspace) -> ToolResu
         workspace.write(planned.path, planned.data)
     except OSError as error:
         return ToolResult(text=f"{planned.name} cannot be written: {error.strerror}.", ok=False)
-    return ToolResult(text=planned.said)
+    return ToolResult(text=planned.message)
 
 
-def _planned(given: WriteArguments, workspace: Workspace) -> PlannedFile | ToolResult:
-    path = resolve_path(workspace, given.path)
+def _plan(arguments: WriteArguments, workspace: Workspace) -> PlannedFile | ToolResult:
+    path = resolve_path(workspace, arguments.path)
     if isinstance(path, ToolResult):
         return path
     if not path.exists():
         return PlannedFile(
             path,
-            given.path,
-            given.content.encode(),
-            f"Created {given.path} ({_lines(given.content)}).",
+            arguments.path,
+            arguments.content.encode(),
+            f"Created {arguments.path} ({_count_lines(arguments.content)}).",
         )
-    if (refusal := not_a_file(path, given.path, workspace)) is not None:
+    if (refusal := not_a_file(path, arguments.path, workspace)) is not None:
         return refusal
     try:
-        return _overwritten(path, given, workspace)
+        return _plan_overwrite(path, arguments, workspace)
     except OSError as error:
-        return ToolResult(text=f"{given.path} cannot be written: {error.strerror}.", ok=False)
+        return ToolResult(text=f"{arguments.path} cannot be written: {error.strerror}.", ok=False)
 
 
-def _overwritten(
-    path: Path, given: WriteArguments, workspace: Workspace
+def _plan_overwrite(
+    path: Path, arguments: WriteArguments, workspace: Workspace
 ) -> PlannedFile | ToolResult:
     """Plan an overwrite that keeps newlines, byte order mark and the final newline of the file."""
     old = path.read_bytes()
     if repository_files.is_binary(old):
         return ToolResult(
             text=(
-                f"{given.path} is {repository_files.describe_binary(old)}: it is not replaced "
+                f"{arguments.path} is {repository_files.describe_binary(old)}: it is not replaced "
                 f"by text."
             ),
             ok=False,
         )
     file = repository_files.decode_text(old)
-    content = given.content
+    content = arguments.content
     if file.text.endswith("\n") and content and not content.endswith("\n"):
         content += "\n"
     data = file.encode(content)
     if data == old:
         return ToolResult(
-            text=f"This is the same as what is in {given.path}: nothing changed.", ok=False
+            text=f"This is the same as what is in {arguments.path}: nothing changed.", ok=False
         )
     if file.foreign:
         text = (
-            f"{given.path} is not UTF-8: writing it whole would lose {file.foreign} bytes. Use "
+            f"{arguments.path} is not UTF-8: writing it whole would lose {file.foreign} bytes. Use "
             f"edit for single places."
         )
         return ToolResult(text=text, ok=False)
-    if refusal := workspace.overwriting_refusal(path, old, given.path):
+    if refusal := workspace.overwriting_refusal(path, old, arguments.path):
         return ToolResult(text=refusal, ok=False)
     return PlannedFile(
         path,
-        given.path,
+        arguments.path,
         data,
-        f"Wrote {given.path} ({_lines(file.text)} before, {_lines(content)} now).",
+        f"Wrote {arguments.path} ({_count_lines(file.text)} before, {_count_lines(content)} now).",
     )
 
 
-def _lines(text: str) -> str:
+def _count_lines(text: str) -> str:
     count = text.count("\n") + (not text.endswith("\n")) if text else 0
     return f"{count:,} line" if count == 1 else f"{count:,} lines"
 
@@ -303,5 +303,5 @@ WRITE = Tool(
     run=write,
     body="content",
     paths=("path",),
-    plan=_planned,
+    plan=_plan,
 )

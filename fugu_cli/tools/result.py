@@ -55,9 +55,9 @@ def truncate(text: str, limit: int = OUTPUT_LIMIT) -> str:
     """
     if len(text) <= limit:
         return text
-    room = max(limit - 60, 20)
-    head, tail = _cut_after(text, room // 2), _cut_before(text, len(text) - room // 2)
-    return _joined(text[:head], text[head:tail], text[tail:])
+    shown = max(limit - 60, 20)
+    head, tail = _cut_after(text, shown // 2), _cut_before(text, len(text) - shown // 2)
+    return _join_ends(text[:head], text[head:tail], text[tail:])
 
 
 def truncate_line(text: str, limit: int) -> str:
@@ -73,7 +73,7 @@ def truncate_start(text: str, limit: int = OUTPUT_LIMIT) -> str:
     if len(text) <= limit:
         return text
     at = _cut_before(text, len(text) - max(limit - 60, 20))
-    return _joined("", text[:at], text[at:])
+    return _join_ends("", text[:at], text[at:])
 
 
 def _cut_after(text: str, at: int) -> int:
@@ -91,16 +91,16 @@ def _cut_before(text: str, at: int) -> int:
 
 def cut_between_marks(text: str, at: int) -> int:
     """Return the place to cut `text` at or before `at`, so that no masked secret is split."""
-    found = MARK.search(text, max(at - MARK_LENGTH + 1, 0), at + MARK_LENGTH - 1)
-    return found.start() if found is not None and found.end() > at else at
+    mark = MARK.search(text, max(at - MARK_LENGTH + 1, 0), at + MARK_LENGTH - 1)
+    return mark.start() if mark is not None and mark.end() > at else at
 
 
-def _joined(head: str, left: str, tail: str) -> str:
+def _join_ends(head: str, omitted: str, tail: str) -> str:
     """Join both ends with a line about the part left out."""
-    lines = left.count("\n")
-    what = f"{lines:,} lines" if lines > 1 else f"{len(left):,} characters"
+    lines = omitted.count("\n")
+    amount = f"{lines:,} lines" if lines > 1 else f"{len(omitted):,} characters"
     border = "" if not head or head.endswith("\n") else "\n"
-    return f"{head}{border}[... {what} left out ...]\n{tail}"
+    return f"{head}{border}[... {amount} left out ...]\n{tail}"
 
 
 def plain_text(text: str) -> str:

@@ -123,56 +123,55 @@ def digest_output(
     """Return the essential lines of `output` for an agent, in about `limit` characters. Paths in
     `root` become relative.
     """
-    lines = [
-        _steady(line)
-        for line in output.replace(f"{root}/", "").split("\n")
-        if not _NOISE.match(line)
-    ]
-    form = OUTPUT_PATTERNS.get(output_format(command)) or _recognised(lines)
-    counts = list(dict.fromkeys(line for line in lines if re.match(form.counts, line)))
+    output_lines = output.replace(f"{root}/", "").split("\n")
+    lines = [_without_varying(line) for line in output_lines if not _NOISE.match(line)]
+    patterns = OUTPUT_PATTERNS.get(output_format(command)) or _recognise_patterns(lines)
+    counts = list(dict.fromkeys(line for line in lines if re.match(patterns.counts, line)))
     if ok:
         return truncate_start("\n".join(counts[-3:] or lines).strip(), limit // 4)
-    blocks = _blocks(lines, form)
-    if blocks:
-        return _assembled(blocks, counts, limit)
-    names = [line for line in lines if re.match(form.names, line)]
+    failures = _failures(lines, patterns)
+    if failures:
+        return _join_failures(failures, counts, limit)
     text = "\n".join(lines).strip()
-    return (
-        text if len(text) <= limit else _tail(text, [*names[:MOST_FAILURES], *counts[-3:]], limit)
-    )
+    if len(text) <= limit:
+        return text
+    names = [line for line in lines if re.match(patterns.names, line)]
+    return _tail(text, [*names[:MOST_FAILURES], *counts[-3:]], limit)
 
 
-def unshown_places(told: str) -> list[tuple[int, str, int]]:
+def unshown_places(digest: str) -> list[tuple[int, str, int]]:
     """Return places that a digest of node's or Maven's tests names without showing them: line
     number in the digest, path, line of the file.
     """
-    lines = told.split("\n")
+    lines = digest.split("\n")
     if any(_FRAMED.match(line) for line in lines):
         return []
-    found = (
-        (number, _SCRIPT.search(line) or _STACK.match(line)) for number, line in enumerate(lines)
-    )
-    return [(number, place.group(1), int(place.group(2))) for number, place in found if place][
-        :PLACES
-    ]
+    places: list[tuple[int, str, int]] = []
+    for number, line in enumerate(lines):
+        match = _SCRIPT.search(line) or _STACK.match(line)
+        if match:
+            places.append((number, match.group(1), int(match.group(2))))
+    return places[:PLACES]
 
 
-def insert_sources(told: str, sources: Mapping[int, str]) -> str:
+def insert_sources(digest: str, sources: Mapping[int, str]) -> str:
     """Insert the source lines into the digest, by line number."""
-    lines = told.split("\n")
-    return "\n".join(
-        f"{line}\n      > {sources[n]}" if sources.get(n) else line for n, line in enumerate(lines)
-    )
+    lines: list[str] = []
+    for number, line in enumerate(digest.split("\n")):
+        lines.append(line)
+        if source := sources.get(number):
+            lines.append(f"      > {source}")
+    return "\n".join(lines)
 
 
 def statement_at(lines: Sequence[str], line: int) -> str:
     """Return the statement that begins on this line (from 1), up to its closing bracket."""
-    found = ""
+    statement = ""
     for text in lines[line - 1 : line - 1 + STATEMENT]:
-        found = f"{found} {text.strip()}".strip()
-        if found.count("(") <= found.count(")"):
+        statement = f"{statement} {text.strip()}".strip()
+        if statement.count("(") <= statement.count(")"):
             break
-    return truncate(found, OTHER_FAILURES // 2)
+    return truncate(statement, OTHER_FAILURES // 2)
 
 
 def _tail(text: str, closing: Sequence[str], limit: int) -> str:
@@ -182,68 +181,69 @@ def _tail(text: str, closing: Sequence[str], limit: int) -> str:
     return f"{tail}\n{truncate(more, limit // 3)}" if more else tail
 
 
-def _steady(line: str) -> str:
-    for varying, form in _VARYING:
-        line = varying.sub(form, line)
+def _without_varying(line: str) -> str:
+    """Remove figures that differ from run to run."""
+    for varying, replacement in _VARYING:
+        line = varying.sub(replacement, line)
     return line.rstrip()
 
 
-def _recognised(lines: Sequence[str]) -> OutputPatterns:
+def _recognise_patterns(lines: Sequence[str]) -> OutputPatterns:
     """Return the patterns with the most failures, for commands that do not name their runner."""
-    found = {
-        name: sum(bool(re.match(form.starts, line)) for line in lines)
-        for name, form in OUTPUT_PATTERNS.items()
-    }
-    name = max(found, key=lambda one: found[one])
-    return (
-        OUTPUT_PATTERNS[name]
-        if found[name] and any(re.match(OUTPUT_PATTERNS[name].counts, line) for line in lines)
-        else NO_PATTERNS
-    )
+    best, most_failures = NO_PATTERNS, 0
+    for patterns in OUTPUT_PATTERNS.values():
+        failures = sum(bool(re.match(patterns.starts, line)) for line in lines)
+        if failures > most_failures:
+            best, most_failures = patterns, failures
+    if any(re.match(best.counts, line) for line in lines):
+        return best
+    return NO_PATTERNS
 
 
-def _blocks(lines: Sequence[str], form: OutputPatterns) -> list[list[str]]:
-    blocks: list[list[str]] = []
+def _failures(lines: Sequence[str], patterns: OutputPatterns) -> list[list[str]]:
+    """Return the lines of each failure."""
+    failures: list[list[str]] = []
     inside = False
     for line in lines:
-        if re.match(form.ends, line):
+        if re.match(patterns.ends, line):
             inside = False
-        elif re.match(form.starts, line):
-            blocks.append([line])
+        elif re.match(patterns.starts, line):
+            failures.append([line])
             inside = True
         elif inside:
-            blocks[-1].append(line)
-    return blocks
+            failures[-1].append(line)
+    return failures
 
 
-def _assembled(blocks: Sequence[Sequence[str]], counts: Sequence[str], limit: int) -> str:
-    ending = [
+def _join_failures(failures: Sequence[Sequence[str]], counts: Sequence[str], limit: int) -> str:
+    """Return the first failure at length, others in short, then the counts."""
+    closing = [
         line if len(line) <= 200 else line[:200] + "..."
         for line in [*counts[:MOST_FAILURES], *counts[MOST_FAILURES:][-1:]]
     ]
-    room = limit - sum(len(line) + 1 for line in ending)
+    remaining = limit - sum(len(line) + 1 for line in closing)
     parts: list[str] = []
-    for index, block in enumerate(blocks):
-        part = _brief(block) if index else _shrunk(block, FIRST_FAILURE)
+    for index, failure in enumerate(failures):
+        part = _brief(failure) if index else _shorten(failure, FIRST_FAILURE)
         if part in parts:
             continue
-        if parts and (len(part) > room or len(parts) == MOST_FAILURES):
-            parts.append(f"[... {len(blocks) - index} more failures]")
+        if parts and (len(part) > remaining or len(parts) == MOST_FAILURES):
+            parts.append(f"[... {len(failures) - index} more failures]")
             break
         parts.append(part)
-        room -= len(part) + 1
-    return "\n".join([*parts, *(line for line in ending if line not in parts)])
+        remaining -= len(part) + 1
+    return "\n".join([*parts, *(line for line in closing if line not in parts)])
 
 
-def _brief(block: Sequence[str]) -> str:
+def _brief(failure: Sequence[str]) -> str:
     """Shorten a further failure to its name, arguments, assertion and place."""
-    text = "\n".join(line for line in block if line.strip())
-    explained = [line for line in block if line.startswith("E ")]
+    text = "\n".join(line for line in failure if line.strip())
+    explained = [line for line in failure if line.startswith("E ")]
     if len(text) <= OTHER_FAILURES or not explained:
         return truncate(text, OTHER_FAILURES)
-    given = [line for line in block[1:4] if re.match(r"(?!self)\w+ = ", line)]
-    places = [line for line in block if _PLACE.match(line)]
-    lines = [block[0], *given, *explained[:2], *places[-1:]]
+    test_arguments = [line for line in failure[1:4] if re.match(r"(?!self)\w+ = ", line)]
+    places = [line for line in failure if _PLACE.match(line)]
+    lines = [failure[0], *test_arguments, *explained[:2], *places[-1:]]
     return "\n".join(
         line if len(line) <= OTHER_FAILURES // 2 else line[: OTHER_FAILURES // 2] + "..."
         for line in lines
@@ -256,49 +256,52 @@ _FRAMED = re.compile(r"\s*>?\s*\d+ \| ")
 _PLACE = re.compile(r"\S+:\d+: ")
 
 
-def _shrunk(block: Sequence[str], limit: int) -> str:
+def _shorten(failure: Sequence[str], limit: int) -> str:
     """Shorten a failure to `limit` characters, keeping its head, the assertion and its place."""
-    captured = next(
-        (i for i, line in enumerate(block) if re.match(r"-{3,} Captured ", line)), len(block)
-    )
-    whole, own = (
-        _compared("\n".join(part).strip("\n").split("\n")) for part in (block, block[:captured])
-    )
-    for lines in (whole, own):
-        if len("\n".join(lines)) <= limit:
-            return "\n".join(lines)
+    captured = len(failure)
+    for index, line in enumerate(failure):
+        if re.match(r"-{3,} Captured ", line):
+            captured = index
+            break
+    whole = _shorten_comparisons("\n".join(failure).strip("\n").split("\n"))
+    if len("\n".join(whole)) <= limit:
+        return "\n".join(whole)
+    own = _shorten_comparisons("\n".join(failure[:captured]).strip("\n").split("\n"))
+    if len("\n".join(own)) <= limit:
+        return "\n".join(own)
     key = [i for i, line in enumerate(own) if re.match(r">|E ", line) or _PLACE.match(line)]
     if not key:
         return truncate("\n".join(own), limit)
-    wanted = sorted(
-        {0, *key, *(i for k in key if own[k].startswith(">") for i in range(max(k - 6, 1), k))}
-    )
-    return truncate("\n".join(_gapped(own, wanted)), limit)
+    shown = {0, *key}
+    for index in key:
+        if own[index].startswith(">"):
+            shown.update(range(max(index - 6, 1), index))
+    return truncate("\n".join(_mark_gaps(own, sorted(shown))), limit)
 
 
-def _compared(lines: Sequence[str]) -> list[str]:
+def _shorten_comparisons(lines: Sequence[str]) -> list[str]:
     """Keep at most `COMPARED` lines of each explanation: comparisons of long lists go on for pages."""
-    found: list[str] = []
-    run = 0
+    kept: list[str] = []
+    length = 0
     for line in lines:
-        run = run + 1 if line == "E" or line.startswith("E ") else 0
-        if run <= COMPARED:
-            found.append(line)
-        elif run == COMPARED + 1:
-            found.append("E     ...")
-    return found
+        length = length + 1 if line == "E" or line.startswith("E ") else 0
+        if length <= COMPARED:
+            kept.append(line)
+        elif length == COMPARED + 1:
+            kept.append("E     ...")
+    return kept
 
 
-def _gapped(block: Sequence[str], wanted: Sequence[int]) -> list[str]:
-    """Return the wanted lines, with a mark for gaps."""
-    found: list[str] = []
+def _mark_gaps(lines: Sequence[str], indexes: Sequence[int]) -> list[str]:
+    """Return the lines at the indexes, with a mark for gaps."""
+    marked: list[str] = []
     before = -1
-    for index in wanted:
+    for index in indexes:
         if index != before + 1:
-            found.append("    ...")
-        found.append(block[index])
+            marked.append("    ...")
+        marked.append(lines[index])
         before = index
-    return found
+    return marked
 
 
 _MAVEN = re.compile(r"(?<![\w.-])(?:mvnw|mvnd|mvn)(?=\s)")
@@ -329,23 +332,25 @@ class RunTestsArguments(ToolArguments):
     """At most so long, where that is less than the user allows."""
 
 
-async def run_tests(given: RunTestsArguments, workspace: Workspace, say: Say) -> ToolResult:
+async def run_tests(arguments: RunTestsArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Run the tests, all or (pytest) one target."""
     command, note = workspace.test_command, ""
-    limit = min(workspace.test_timeout, given.seconds or workspace.test_timeout)
+    limit = min(workspace.test_timeout, arguments.seconds or workspace.test_timeout)
     if command is None:
         return ToolResult(text=NONE_FOUND, ok=False)
-    if given.target:
+    if arguments.target:
         if output_format(command) == "pytest":
-            targets = _split_targets(given.target, workspace)
+            targets = _split_targets(arguments.target, workspace)
             for target in targets:
                 if (fault := _fault(target, workspace)) is not None:
                     return fault
             command = f"{command} {shlex.join(targets)}"
         else:
             note = f"\n(target is for pytest; all tests were run with `{command}`)"
-    ran = await run_suite(command, workspace, limit, say)
-    return ran if isinstance(ran, ToolResult) else ran.told(workspace, limit, note)
+    suite = await run_suite(command, workspace, limit, say)
+    if isinstance(suite, ToolResult):
+        return suite
+    return suite.tool_result(workspace, limit, note)
 
 
 @dataclass(frozen=True)
@@ -375,25 +380,23 @@ class SuiteRun:
         )
         return TestReport(unable=unable) if unable else counts
 
-    def told(self, workspace: Workspace, limit: float, note: str = "") -> ToolResult:
+    def tool_result(self, workspace: Workspace, limit: float, note: str = "") -> ToolResult:
         """Return the result for an agent."""
-        ok, command = self.ok, self.command
-        said = workspace.whole_secrets(self.ended.output, DIGEST_LIMIT)
-        told = digest_output(said, command, str(workspace.root), ok=ok) or "(no output)"
-        if not ok and output_format(command) in {"node", "maven"}:
-            told = insert_sources(
-                told,
-                {
-                    number: _source(workspace, path, line)
-                    for number, path, line in unshown_places(told)
-                },
-            )
-        how = "" if ok else f"\n{describe_exit(self.ended, limit)}"
+        output = workspace.whole_secrets(self.ended.output, DIGEST_LIMIT)
+        digest = digest_output(output, self.command, str(workspace.root), ok=self.ok)
+        if not digest:
+            digest = "(no output)"
+        if not self.ok and output_format(self.command) in {"node", "maven"}:
+            sources: dict[int, str] = {}
+            for number, path, line in unshown_places(digest):
+                sources[number] = _source(workspace, path, line)
+            digest = insert_sources(digest, sources)
+        end = "" if self.ok else f"\n{describe_exit(self.ended, limit)}"
         report = self.report
         failing = _failing_list(report) if report is not None else ""
         return ToolResult(
-            text=f"{failing}{told}{how}{note}",
-            ok=ok,
+            text=f"{failing}{digest}{end}{note}",
+            ok=self.ok,
             tests=report,
             restored=self.ended.restored,
         )
@@ -430,23 +433,18 @@ async def run_suite(
         report_folder(workspace).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="report-", dir=report_folder(workspace)) as folder:
             invocation = recognise_runner(command, root)
-            asked = (
-                runner_results.with_report(invocation, root, Path(folder))
-                if invocation is not None
-                else None
-            )
-            around = CommandContext({**_environment(workspace), **(variables or {})}, box)
-            if asked is None:
-                return SuiteRun(command, await run_command(command, root, limit, say, around), None)
-            ended = await _reported(asked, workspace, limit, say, around)
-            if asked.refused(ended.output) and ended.code:
-                return SuiteRun(command, await run_command(command, root, limit, say, around), None)
-            shown = runner_results.without_report_lines(asked, ended.output)
-            return SuiteRun(
-                command,
-                replace(ended, output=shown),
-                runner_results.read_results(asked, ended.output, root),
-            )
+            reporting = None
+            if invocation is not None:
+                reporting = runner_results.with_report(invocation, root, Path(folder))
+            context = CommandContext({**_environment(workspace), **(variables or {})}, box)
+            if reporting is not None:
+                ended = await _run_reporting(reporting, workspace, limit, say, context)
+                if not (reporting.refused(ended.output) and ended.code):
+                    shown = runner_results.without_report_lines(reporting, ended.output)
+                    results = runner_results.read_results(reporting, ended.output, root)
+                    return SuiteRun(command, replace(ended, output=shown), results)
+            ended = await run_command(command, root, limit, say, context)
+            return SuiteRun(command, ended, None)
     except OSError as error:
         return ToolResult(text=f"The tests could not be started: {error.strerror}.", ok=False)
 
@@ -456,16 +454,20 @@ def report_folder(workspace: Workspace) -> Path:
     return workspace.box.cache if workspace.box is not None else workspace.store / "cache"
 
 
-async def _reported(
-    asked: ReportingCommand, workspace: Workspace, limit: float, say: Say, around: CommandContext
+async def _run_reporting(
+    reporting: ReportingCommand,
+    workspace: Workspace,
+    limit: float,
+    say: Say,
+    context: CommandContext,
 ) -> CommandResult:
-    events = asked.events
-    around = replace(around, variables={**around.variables, **asked.variables})
+    variables = {**context.variables, **reporting.variables}
+    context = replace(context, variables=variables)
+    events = reporting.events
     if events is None:
-        return await run_command(asked.command, workspace.root, limit, say, around)
-    ended = await run_command(
-        asked.command, workspace.root, limit, say, replace(around, through=events.take)
-    )
+        return await run_command(reporting.command, workspace.root, limit, say, context)
+    context = replace(context, through=events.take)
+    ended = await run_command(reporting.command, workspace.root, limit, say, context)
     return replace(ended, output=ended.output + events.rest())
 
 
@@ -485,18 +487,16 @@ def _source(workspace: Workspace, path: str, line: int) -> str:
     """Return the statement at this line of a test in the repository, "" for other files: some may
     be kept from agents.
     """
-    same = (
-        repository_files.FileIndex(workspace.root).ending(path, most=1)
-        if path.endswith(_BY_NAME)
-        else []
-    )
-    found = same[0] if same else paths.locate(path, workspace.root)
-    if not isinstance(found, Path) or not paths.inside(found, workspace.root):
+    file = paths.locate(path, workspace.root)
+    if path.endswith(_BY_NAME):
+        same_name = repository_files.FileIndex(workspace.root).ending(path, most=1)
+        file = same_name[0] if same_name else file
+    if not isinstance(file, Path) or not paths.inside(file, workspace.root):
         return ""
-    if not is_test(found.relative_to(workspace.root).as_posix()):
+    if not is_test(file.relative_to(workspace.root).as_posix()):
         return ""
     try:
-        return statement_at(found.read_text(encoding="utf-8").split("\n"), line)
+        return statement_at(file.read_text(encoding="utf-8").split("\n"), line)
     except (OSError, ValueError):
         return ""
 
@@ -509,8 +509,8 @@ def _split_targets(text: str, workspace: Workspace) -> list[str]:
         words = shlex.split(text) or [text]
     except ValueError:
         words = [text]
-    every_word_is_one = all(_fault(word, workspace) is None for word in words)
-    return words if every_word_is_one or _fault(text, workspace) is not None else [text]
+    every_word_is_a_target = all(_fault(word, workspace) is None for word in words)
+    return words if every_word_is_a_target or _fault(text, workspace) is not None else [text]
 
 
 def _fault(target: str, workspace: Workspace) -> ToolResult | None:
@@ -535,15 +535,15 @@ def _environment(workspace: Workspace) -> dict[str, str | None]:
 
     cargo's first build goes to a folder outside the repository. Tests may use bare repositories.
     """
-    more: dict[str, str | None] = {
+    variables: dict[str, str | None] = {
         "RUST_BACKTRACE": "0",
         "GIT_CONFIG_COUNT": os.environ.get("GIT_CONFIG_COUNT"),
     }
     if output_format(workspace.test_command or "") == "pytest":
-        more["CI"] = None
+        variables["CI"] = None
     if not (workspace.root / "target").exists():
-        more["CARGO_TARGET_DIR"] = str(workspace.store / "cargo-target")
-    return more
+        variables["CARGO_TARGET_DIR"] = str(workspace.store / "cargo-target")
+    return variables
 
 
 RUN_TESTS = Tool(name="run_tests", effect="runs", arguments=RunTestsArguments, run=run_tests)

@@ -81,26 +81,26 @@ class GrepArguments(ToolArguments):
     context: Annotated[int, Field(ge=0, le=20, description="lines around each match")] = 0
 
 
-async def list_folder(given: ListArguments, workspace: Workspace, say: Say) -> ToolResult:
+async def list_folder(arguments: ListArguments, workspace: Workspace, say: Say) -> ToolResult:
     """List a folder: folders with a slash, large files with their size."""
-    path = resolve_path(workspace, given.path)
+    path = resolve_path(workspace, arguments.path)
     if isinstance(path, ToolResult):
         return path
     if not path.is_dir():
-        what = "is a file; use read" if path.is_file() else "is not there"
-        return ToolResult(text=f"{given.path} {what}.", ok=False)
+        reason = "is a file; use read" if path.is_file() else "is not there"
+        return ToolResult(text=f"{arguments.path} {reason}.", ok=False)
     try:
-        lines = _entries(path, given.depth, "")
+        lines = _entries(path, arguments.depth, "")
     except OSError as error:
-        return ToolResult(text=f"{given.path} cannot be listed: {error.strerror}.", ok=False)
+        return ToolResult(text=f"{arguments.path} cannot be listed: {error.strerror}.", ok=False)
     more = f"\n({len(lines) - MOST} more)" if len(lines) > MOST else ""
     return ToolResult(text=("\n".join(lines[:MOST]) or "(empty)") + more)
 
 
 def _entries(folder: Path, depth: int, indent: str) -> list[str]:
     lines: list[str] = []
-    with os.scandir(folder) as found:
-        entries = sorted(found, key=lambda entry: (not _is_folder(entry), entry.name))
+    with os.scandir(folder) as scanned:
+        entries = sorted(scanned, key=lambda entry: (not _is_folder(entry), entry.name))
     for entry in entries:
         if entry.name == ".git" or len(lines) > 10 * MOST:
             continue
@@ -128,43 +128,45 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-async def glob(given: GlobArguments, workspace: Workspace, say: Say) -> ToolResult:
+async def glob(arguments: GlobArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Find files whose path matches, or for a pattern without a slash their name."""
-    folder = resolve_path(workspace, given.path)
+    folder = resolve_path(workspace, arguments.path)
     if isinstance(folder, ToolResult):
         return folder
     if not folder.is_dir():
-        return ToolResult(text=f"{given.path} is not a folder.", ok=False)
-    done = await _ripgrep(["--files", "--null", "--sort=path"], workspace.root, folder)
-    if isinstance(done, ToolResult):
-        return done
-    out, aside = done
-    pattern = given.pattern.removeprefix(f"{folder}/").removeprefix("./")
+        return ToolResult(text=f"{arguments.path} is not a folder.", ok=False)
+    answer = await _ripgrep(["--files", "--null", "--sort=path"], workspace.root, folder)
+    if isinstance(answer, ToolResult):
+        return answer
+    output, note = answer
+    pattern = arguments.pattern.removeprefix(f"{folder}/").removeprefix("./")
     pattern = pattern if "/" in pattern else f"**/{pattern}"
     # brackets may be a set, or stand in a name, as in `app/[id]/page.tsx`
-    forms = [rule_matching.glob_regex(one) for one in (pattern, pattern.replace("[", "[[]"))]
-    names = [os.fsdecode(name).removeprefix("./") for name in out.split(b"\0") if name]
-    found = [
-        quoted_path(str(Path(given.path) / name))
-        for name in names
-        if any(form.fullmatch(name) for form in forms)
+    regexes = [
+        rule_matching.glob_regex(variant) for variant in (pattern, pattern.replace("[", "[[]"))
     ]
-    if not found:
+    names = [os.fsdecode(name).removeprefix("./") for name in output.split(b"\0") if name]
+    paths = [
+        quoted_path(str(Path(arguments.path) / name))
+        for name in names
+        if any(regex.fullmatch(name) for regex in regexes)
+    ]
+    if not paths:
         return ToolResult(
-            text=f"No file matches {given.pattern} (files git ignores are not looked at).{aside}"
+            text=f"No file matches {arguments.pattern} (files git ignores are not looked at).{note}"
         )
-    more = f"\n({len(found) - MOST} more; use a narrower pattern)" if len(found) > MOST else ""
-    return ToolResult(text="\n".join(found[:MOST]) + more + aside)
+    more = f"\n({len(paths) - MOST} more; use a narrower pattern)" if len(paths) > MOST else ""
+    return ToolResult(text="\n".join(paths[:MOST]) + more + note)
 
 
-async def grep(given: GrepArguments, workspace: Workspace, say: Say) -> ToolResult:
+async def grep(arguments: GrepArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Find matching lines, as path:number:line."""
-    path = resolve_path(workspace, given.path)
+    path = resolve_path(workspace, arguments.path)
     if isinstance(path, ToolResult):
         return path
     if not (path.is_file() or path.is_dir()):
-        what = "is neither a file nor a folder" if path.exists() else "is not there"
-        return ToolResult(text=f"{given.path} {what}.", ok=False)
+        reason = "is neither a file nor a folder" if path.exists() else "is not there"
+        return ToolResult(text=f"{arguments.path} {reason}.", ok=False)
     options = [
         "--line-number",
         "--column",
@@ -173,35 +175,32 @@ async def grep(given: GrepArguments, workspace: Workspace, say: Say) -> ToolResu
         "--null",
         "--sort=path",
     ]
-    options += [f"--context={given.context}"] if given.context else []
+    options += [f"--context={arguments.context}"] if arguments.context else []
     options += [f"--max-columns={TAKEN}", "--max-columns-preview"]
-    options += ["--ignore-case"] if given.ignore_case else []
-    options += [
-        f"--glob={one}"
-        for one in dict.fromkeys((given.glob, given.glob.replace("[", "[[]")))
-        if one
-    ]
-    where = (
+    options += ["--ignore-case"] if arguments.ignore_case else []
+    if arguments.glob:
+        globs = dict.fromkeys((arguments.glob, arguments.glob.replace("[", "[[]")))
+        options += [f"--glob={pattern}" for pattern in globs]
+    searched = (
         os.path.relpath(path, workspace.root) if path.is_relative_to(workspace.root) else str(path)
     )
-    done = await _ripgrep(
-        options, workspace.root, workspace.root, "--regexp", given.pattern, "--", where
+    answer = await _ripgrep(
+        options, workspace.root, workspace.root, "--regexp", arguments.pattern, "--", searched
     )
-    if isinstance(done, ToolResult):
-        return done
-    out, aside = done
-    lines = list(
-        _matches(out, functools.cache(lambda name: _kept(name, path, workspace)), workspace)
-    )
+    if isinstance(answer, ToolResult):
+        return answer
+    output, note = answer
+    is_hidden = functools.cache(lambda name: _is_hidden(name, path, workspace))
+    lines = list(_matching_lines(output, is_hidden, workspace))
     if not lines:
-        return ToolResult(text=f"{NOTHING}{given.path} matches {given.pattern}.{aside}")
+        return ToolResult(text=f"{NOTHING}{arguments.path} matches {arguments.pattern}.{note}")
     more = (
         f"\n({len(lines) - MOST} more lines; narrow the search)" if len(lines) > MOST else ""
-    ) + aside
+    ) + note
     return ToolResult(text=truncate(workspace.whole_secrets("\n".join(lines[:MOST]) + more)))
 
 
-def _kept(name: str, searched: Path, workspace: Workspace) -> bool:
+def _is_hidden(name: str, searched: Path, workspace: Workspace) -> bool:
     """Return whether the file's lines are hidden: it holds secrets and was not asked for, or rules
     forbid reading it.
     """
@@ -212,31 +211,36 @@ def _kept(name: str, searched: Path, workspace: Workspace) -> bool:
     return workspace.unread is not None and workspace.unread(path, workspace.root)
 
 
-def _matches(out: bytes, kept: Callable[[str], bool], workspace: Workspace) -> Iterator[str]:
+def _matching_lines(
+    output: bytes, is_hidden: Callable[[str], bool], workspace: Workspace
+) -> Iterator[str]:
     """Yield ripgrep's lines with path and number."""
-    lines = functools.lru_cache(maxsize=1)(lambda path: _lines(workspace.root / path))
-    for found in _FOUND.finditer(out):
-        if (aside := found["aside"]) is not None:
+    read_lines = functools.lru_cache(maxsize=1)(lambda path: _read_lines(workspace.root / path))
+    for match in _FOUND.finditer(output):
+        if (aside := match["aside"]) is not None:
             yield aside.decode("utf-8", "replace")
             continue
-        path = os.fsdecode(found["path"]).removeprefix("./")
-        if kept(path):
+        path = os.fsdecode(match["path"]).removeprefix("./")
+        if is_hidden(path):
             continue
-        text = found["text"].decode("utf-8", "replace")
-        place = _NUMBER.match(text)
-        if place is None or not place["match"]:
+        text = match["text"].decode("utf-8", "replace")
+        number = _NUMBER.match(text)
+        if number is None or not number["match"]:
             text = truncate_line(workspace.whole_secrets(text, COLUMNS), COLUMNS)
-            yield f"{quoted_path(path)}{'-' if place else ':'}{text}"
+            yield f"{quoted_path(path)}{'-' if number else ':'}{text}"
             continue
-        said, column = text[place.end() :], int(place["column"])
-        around = ""
-        if column > COLUMNS - AROUND and (line := lines(path)[int(place["line"]) - 1 :][:1]):
-            around = _excerpt(line[0], column, workspace)
-        said = around or truncate_line(workspace.whole_secrets(said, COLUMNS), COLUMNS)
-        yield f"{quoted_path(path)}:{place['line']}:{said}"
+        column = int(number["column"])
+        shown = ""
+        if column > COLUMNS - AROUND:
+            lines = read_lines(path)[int(number["line"]) - 1 :][:1]
+            shown = _excerpt(lines[0], column, workspace) if lines else ""
+        if not shown:
+            line = workspace.whole_secrets(text[number.end() :], COLUMNS)
+            shown = truncate_line(line, COLUMNS)
+        yield f"{quoted_path(path)}:{number['line']}:{shown}"
 
 
-def _lines(path: Path) -> list[bytes]:
+def _read_lines(path: Path) -> list[bytes]:
     """Return the file's lines, [] if it is unreadable, too large, or in UTF-16, which ripgrep reads
     as UTF-8.
     """
@@ -253,21 +257,18 @@ def _excerpt(line: bytes, column: int, workspace: Workspace) -> str:
     """
     if len(line) <= COLUMNS:
         return ""
-    at = column - 1
-    before, after = (
-        part.decode("utf-8", "ignore")
-        for part in (line[max(at - TAKEN, 0) : at], line[at : at + TAKEN])
-    )
-    plain = [workspace.whole_secrets(part, 0) for part in (before, after)]
-    if workspace.whole_secrets(before + after, 0) != "".join(plain):
+    match = column - 1
+    before = line[max(match - TAKEN, 0) : match].decode("utf-8", "ignore")
+    after = line[match : match + TAKEN].decode("utf-8", "ignore")
+    head, tail = workspace.whole_secrets(before, 0), workspace.whole_secrets(after, 0)
+    if workspace.whole_secrets(before + after, 0) != head + tail:
         return ""
-    start, end = (
-        cut_between_marks(plain[0], max(len(plain[0]) - AROUND, 0)),
-        cut_between_marks(plain[1], COLUMNS - AROUND),
-    )
-    head, tail = plain[0][start:], plain[1][:end]
-    left, more = max(at - len(head.encode()), 0), max(len(line) - at - len(tail.encode()), 0)
-    return f"[... {left:,} bytes ...]{head}{tail}" + (f"[... {more:,} bytes more]" if more else "")
+    head = head[cut_between_marks(head, max(len(head) - AROUND, 0)) :]
+    tail = tail[: cut_between_marks(tail, COLUMNS - AROUND)]
+    bytes_before = max(match - len(head.encode()), 0)
+    bytes_after = max(len(line) - match - len(tail.encode()), 0)
+    excerpt = f"[... {bytes_before:,} bytes ...]{head}{tail}"
+    return f"{excerpt}[... {bytes_after:,} bytes more]" if bytes_after else excerpt
 
 
 @functools.cache
@@ -275,9 +276,10 @@ def ripgrep(root: Path) -> str | None:
     """Return the ripgrep program: from its wheel beside this Python, else from PATH, but never from
     the repository.
     """
-    folders = [Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))]
-    beside = next((folder / "rg" for folder in folders if os.access(folder / "rg", os.X_OK)), None)
-    return str(beside) if beside else shutil.which("rg", path=search_path_outside(root))
+    for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
+        if os.access(folder / "rg", os.X_OK):
+            return str(folder / "rg")
+    return shutil.which("rg", path=search_path_outside(root))
 
 
 async def _ripgrep(
@@ -302,20 +304,20 @@ async def _ripgrep(
         return ToolResult(text=f"The search could not be started: {error.strerror}.", ok=False)
     try:
         async with asyncio.timeout(SECONDS):
-            out, errors = await _bounded(process)
+            output, errors = await _read_output(process)
     except TimeoutError:
         return ToolResult(
             text=f"The search took more than {SECONDS} s. Search in a smaller folder.", ok=False
         )
     finally:
         await reap(process)
-    said = errors.splitlines()
-    over = [
-        quoted_path(os.fsdecode(found["path"]).removeprefix("./"))
-        for found in map(_PASSED_OVER.fullmatch, said)
-        if found
+    messages = errors.splitlines()
+    unreadable = [
+        quoted_path(os.fsdecode(match["path"]).removeprefix("./"))
+        for match in map(_PASSED_OVER.fullmatch, messages)
+        if match
     ]
-    if process.returncode == 2 and not out and len(over) < max(len(said), 1):
+    if process.returncode == 2 and not output and len(unreadable) < max(len(messages), 1):
         if b"not allowed in a regex" in errors:
             return ToolResult(
                 text="The search goes line by line: a pattern cannot hold a line break.", ok=False
@@ -324,22 +326,24 @@ async def _ripgrep(
             text=f"The search failed: {truncate(errors.decode('utf-8', 'replace').strip(), 1000)}",
             ok=False,
         )
-    more = f" and {len(over) - 3} more" if len(over) > 3 else ""
-    return out, f"\n(could not be looked into: {', '.join(over[:3])}{more})" if over else ""
+    if not unreadable:
+        return output, ""
+    more = f" and {len(unreadable) - 3} more" if len(unreadable) > 3 else ""
+    return output, f"\n(could not be looked into: {', '.join(unreadable[:3])}{more})"
 
 
-async def _bounded(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
+async def _read_output(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
     """Read both streams to their ends, or the first `BYTES` of the output."""
     assert process.stdout is not None
     assert process.stderr is not None
     errors = asyncio.ensure_future(process.stderr.read())
-    out = b""
-    while len(out) < BYTES and (chunk := await process.stdout.read(65536)):
-        out += chunk
-    if len(out) >= BYTES:
+    output = b""
+    while len(output) < BYTES and (chunk := await process.stdout.read(65536)):
+        output += chunk
+    if len(output) >= BYTES:
         process.kill()
     await process.wait()
-    return out, await errors
+    return output, await errors
 
 
 LIST = Tool(name="list", effect="reads", arguments=ListArguments, run=list_folder, paths=("path",))

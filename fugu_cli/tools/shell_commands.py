@@ -135,7 +135,7 @@ class CommandOutput:
         dropped = f"\n[... {self._dropped:,} characters left out ...]\n" if self._dropped else ""
         return plain_text(self._head + dropped + self._tail)
 
-    def taken(self, *, over: bool = True) -> str:
+    def take_new(self, *, over: bool = True) -> str:
         """Return and forget the output since the last call.
 
         Until the command is `over`, the last word of an unfinished line is kept back: it may be

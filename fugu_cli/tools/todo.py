@@ -39,10 +39,10 @@ class TodoArguments(ToolArguments):
     ]
 
 
-async def todo(given: TodoArguments, workspace: Workspace, say: Say) -> ToolResult:
+async def todo(arguments: TodoArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Set the list. The result summarises it."""
-    stands = [views.TodoItem(item.text, item.status) for item in given.items]
-    return ToolResult(text=f"The list stands: {views.todo_summary(stands)}.")
+    items = [views.TodoItem(item.text, item.status) for item in arguments.items]
+    return ToolResult(text=f"The list stands: {views.todo_summary(items)}.")
 
 
 TODO_LIST = Tool(

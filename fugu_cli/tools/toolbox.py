@@ -78,9 +78,9 @@ class Toolbox:
 
     def replaced(self, tool: AnyTool) -> Toolbox:
         """Return a toolbox with `tool` in place of the one with its name."""
-        other = copy(self)
-        other._own = {**self._own, tool.name: tool}
-        return other
+        toolbox = copy(self)
+        toolbox._own = {**self._own, tool.name: tool}
+        return toolbox
 
     def __getitem__(self, name: str) -> AnyTool:
         return self._tools[name]
@@ -94,10 +94,10 @@ class Toolbox:
         return _shown_names(self._tools)
 
     def specs(
-        self, wanted: Callable[[AnyTool], bool], *, brief: bool = False
+        self, is_offered: Callable[[AnyTool], bool], *, brief: bool = False
     ) -> tuple[ToolSpec, ...]:
         """Return the tools' descriptions. `brief`: without arguments that small models do not see."""
-        return tuple(self._spec(tool, brief) for tool in self._tools.values() if wanted(tool))
+        return tuple(self._spec(tool, brief) for tool in self._tools.values() if is_offered(tool))
 
     def _spec(self, tool: AnyTool, brief: bool) -> ToolSpec:
         """Return a tool's description, made once: it is needed before every model call, and a
@@ -118,21 +118,23 @@ class Toolbox:
             starting = self._more.starting() if self._more is not None else ()
             text = _unknown_tool(call.tool, self._tools, starting)
             return None, ToolResult(text=text, ok=False)
-        given = arguments_of(call)
-        if isinstance(given, MalformedArguments):
-            return tool, _refused(tool, given.text)
+        arguments = arguments_of(call)
+        if isinstance(arguments, MalformedArguments):
+            return tool, _refuse(tool, arguments.text)
         if tool.foreign is not None:
             schema = parse_json(tool.foreign.schema)
-            if fault := _unknown_arguments(given, _closed_names(schema)):
-                return tool, _refused(tool, fault)
-            return tool, RawArguments.model_validate({"values": _unquoted(given, schema)})
-        if fault := _unknown_arguments(given, _fields(tool)):
-            return tool, _refused(tool, fault)
-        given = _unquoted(given, tool.arguments.model_json_schema())
+            if fault := _unknown_arguments(arguments, _closed_names(schema)):
+                return tool, _refuse(tool, fault)
+            return tool, RawArguments.model_validate({"values": _parse_quoted(arguments, schema)})
+        if fault := _unknown_arguments(arguments, tuple(tool.arguments.model_fields)):
+            return tool, _refuse(tool, fault)
+        arguments = _parse_quoted(arguments, tool.arguments.model_json_schema())
         try:
-            return tool, tool.arguments.model_validate(given)
+            return tool, tool.arguments.model_validate(arguments)
         except ValidationError as error:
-            return tool, _refused(tool, "; ".join(_fault(one) for one in error.errors()))
+            return tool, _refuse(
+                tool, "; ".join(_describe_problem(problem) for problem in error.errors())
+            )
 
     async def run(self, call: Call, workspace: Workspace, say: Say) -> ToolResult:
         """Parse and run, without judging: for fugu's own runs and for tests."""
@@ -150,12 +152,12 @@ def _shown_names(tools: Iterable[str]) -> tuple[str, ...]:
 def _unknown_tool(name: str, tools: Iterable[str], starting: Sequence[str]) -> str:
     """Say which tools there are. `starting`: MCP servers whose tools may come yet."""
     shown = _shown_names(tools)
-    near = difflib.get_close_matches(name, shown, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]}?" if near else ""
-    soon = ""
+    similar = difflib.get_close_matches(name, shown, n=1, cutoff=0.5)
+    hint = f" Did you mean {similar[0]}?" if similar else ""
+    note = ""
     if starting:
-        soon = f" These MCP servers are still starting and may bring it: {', '.join(starting)}."
-    return f"There is no tool `{name}`.{hint} The tools are: {', '.join(shown)}.{soon}"
+        note = f" These MCP servers are still starting and may bring it: {', '.join(starting)}."
+    return f"There is no tool `{name}`.{hint} The tools are: {', '.join(shown)}.{note}"
 
 
 def _closed_names(schema: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -166,16 +168,16 @@ def _closed_names(schema: Mapping[str, Any]) -> tuple[str, ...] | None:
     return tuple(properties)
 
 
-def _unknown_arguments(given: Iterable[str], names: tuple[str, ...] | None) -> str:
+def _unknown_arguments(arguments: Iterable[str], names: tuple[str, ...] | None) -> str:
     """Return which arguments a tool does not take, with what may have been meant; "" where it takes
     all of them.
     """
     faults = []
-    for name in given:
+    for name in arguments:
         if names is None or name in names:
             continue
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-        hint = f" (did you mean `{near[0]}`?)" if near else ""
+        similar = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        hint = f" (did you mean `{similar[0]}`?)" if similar else ""
         faults.append(f"it has no argument `{name}`{hint}")
     return "; ".join(faults)
 
@@ -215,39 +217,36 @@ def _slim(field: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, obje
         if name == "items":
             slim[name] = _slim(value, shapes)
         elif name == "properties":
-            slim[name] = {each: _slim(one, shapes) for each, one in value.items()}
+            slim[name] = {
+                property_name: _slim(property_field, shapes)
+                for property_name, property_field in value.items()
+            }
         elif name not in HIDDEN_SCHEMA_KEYS:
             slim[name] = value
     return slim
 
 
-def _unquoted(given: Mapping[str, object], schema: Mapping[str, Any]) -> dict[str, object]:
+def _parse_quoted(arguments: Mapping[str, object], schema: Mapping[str, Any]) -> dict[str, object]:
     """Parse lists and objects that came as JSON strings although the schema wants them as values."""
-    shapes = schema.get("properties")
-    fields = shapes if isinstance(shapes, dict) else {}
-    return {name: _parsed_json(value, fields.get(name)) for name, value in given.items()}
+    properties = schema.get("properties")
+    fields = properties if isinstance(properties, dict) else {}
+    return {name: _parse_value(value, fields.get(name)) for name, value in arguments.items()}
 
 
-def _parsed_json(value: object, field: object) -> object:
-    wanted = (
-        {"array": list, "object": dict}.get(str(field.get("type")))
-        if isinstance(field, dict)
-        else None
-    )
-    if wanted is None or not isinstance(value, str):
+def _parse_value(value: object, field: object) -> object:
+    if not isinstance(value, str) or not isinstance(field, dict):
+        return value
+    expected = {"array": list, "object": dict}.get(str(field.get("type")))
+    if expected is None:
         return value
     try:
-        found = parse_json(value)
+        parsed = parse_json(value)
     except ValueError:
         return value
-    return found if isinstance(found, wanted) else value
+    return parsed if isinstance(parsed, expected) else value
 
 
-def _fields(tool: AnyTool) -> tuple[str, ...]:
-    return tuple(tool.arguments.model_fields)
-
-
-def _form(tool: AnyTool) -> str:
+def _describe_arguments(tool: AnyTool) -> str:
     """Return a tool's arguments as in `path, content?`, with a question mark for optional ones."""
     schema = tool.arguments.model_json_schema()
     required = schema.get("required", [])
@@ -255,12 +254,14 @@ def _form(tool: AnyTool) -> str:
     return ", ".join(name if name in required else f"{name}?" for name in names) or "no arguments"
 
 
-def _fault(error: Mapping[str, Any]) -> str:
-    where = ".".join(str(part) for part in error["loc"]) or "arguments"
-    return f"`{where}` is missing" if error["type"] == "missing" else f"`{where}`: {error['msg']}"
+def _describe_problem(error: Mapping[str, Any]) -> str:
+    name = ".".join(str(part) for part in error["loc"]) or "arguments"
+    return f"`{name}` is missing" if error["type"] == "missing" else f"`{name}`: {error['msg']}"
 
 
-def _refused(tool: AnyTool, fault: str) -> ToolResult:
+def _refuse(tool: AnyTool, fault: str) -> ToolResult:
     if tool.foreign is not None:
         return ToolResult(text=f"{tool.name} was not run: {fault}.", ok=False)
-    return ToolResult(text=f"{tool.name} was not run: {fault}. It takes {_form(tool)}.", ok=False)
+    return ToolResult(
+        text=f"{tool.name} was not run: {fault}. It takes {_describe_arguments(tool)}.", ok=False
+    )

@@ -97,8 +97,8 @@ def test_no_cut_tears_a_mark() -> None:
 def test_half_a_word_that_a_running_job_has_printed_waits_for_its_end() -> None:
     output = CommandOutput(lambda text: None)
     output.take(b"one\nthe token is hunter2very")
-    assert output.taken(over=False) == "one\nthe token is "
+    assert output.take_new(over=False) == "one\nthe token is "
     output.take(b"longvalue99\nGo on? ")
-    assert output.taken(over=False) == "hunter2verylongvalue99\nGo on? "
+    assert output.take_new(over=False) == "hunter2verylongvalue99\nGo on? "
     output.take(b"yes")
-    assert output.taken(over=True) == "yes"
+    assert output.take_new(over=True) == "yes"
