@@ -194,7 +194,7 @@ def _apply_to_file(
         if path in planned:
             raise
         changed = workspace.change_since_read(path, data, patch.path)
-        raise _Misfit(f"{changed} {misfit}".strip()) from misfit
+        raise _Misfit(f"{changed} {misfit}".lstrip()) from misfit
     return file.encode(text)
 
 

@@ -55,7 +55,7 @@ def _plan(arguments: EditArguments, workspace: Workspace) -> PlannedFile | ToolR
     is_there = arguments.old in repository_files.decode_text(data).text
     if isinstance(planned, ToolResult) and not is_there:
         changed = workspace.change_since_read(path, data, arguments.path)
-        return planned.model_copy(update={"text": f"{changed} {planned.text}".strip()})
+        return planned.model_copy(update={"text": f"{changed} {planned.text}".lstrip()})
     return planned
 
 
