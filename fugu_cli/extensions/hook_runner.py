@@ -438,7 +438,7 @@ async def _run_command(
     context = CommandContext(
         variables={ROOT_VARIABLE: str(workspace.root)},
         box=None if hook.own else workspace.box,
-        given=json.dumps(hook_input, ensure_ascii=False).encode("utf-8", "replace"),
+        stdin=json.dumps(hook_input, ensure_ascii=False).encode("utf-8", "replace"),
         through=output.add_piece,
         errors=errors.take,
     )

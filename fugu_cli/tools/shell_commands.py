@@ -111,23 +111,23 @@ class CommandOutput:
         self._head = ""
         self._tail = ""
         self._dropped = 0
-        self._said = 0
+        self._streamed = 0
 
     def take(self, data: bytes, *, final: bool = False) -> None:
         text = self._decoder.decode(data, final)
-        if self._said < STREAMED and text:
+        if self._streamed < STREAMED and text:
             self._say(text)
-            self._said += len(text)
-        room = KEPT - len(self._head)
-        self._head += text[:room]
-        self._tail += text[room:]
+            self._streamed += len(text)
+        missing = KEPT - len(self._head)
+        self._head += text[:missing]
+        self._tail += text[missing:]
         if len(self._tail) > 2 * KEPT:
             self._dropped += len(self._tail) - KEPT
             self._tail = self._tail[-KEPT:]
 
     @property
     def whole(self) -> bool:
-        """Whether no output was dropped."""
+        """True if no output was dropped."""
         return not self._dropped
 
     @property
@@ -146,18 +146,22 @@ class CommandOutput:
         self._head, self._tail, self._dropped = word, "", 0
         return text.removesuffix(word)
 
-    def over(self, command: str, now: RunningCommand) -> None:
+    def add_closing_notes(self, command: str, running: RunningCommand) -> None:
         """Add the notes at the end of a command: restored files, and why git could not write."""
         self.take(b"", final=True)
-        if now.launch is not None and now.launch.git_sealed and _needs_git(command, self.text):
+        if (
+            running.launch is not None
+            and running.launch.git_sealed
+            and _needs_git(command, self.text)
+        ):
             self.take(f"\n[{SEALED}]".encode())
-        if now.launch is not None and now.process.returncode:
-            sentence = now.launch.sealed_file_note(self.text)
+        if running.launch is not None and running.process.returncode:
+            sentence = running.launch.sealed_file_note(self.text)
             self.take(f"\n[{sentence}]".encode() if sentence else b"")
-        for sentence in now.restored:
+        for sentence in running.restored:
             self.take(f"\n[{sentence}]".encode())
-        if now.exceeded:
-            self.take(f"\n[{now.exceeded}]".encode())
+        if running.exceeded:
+            self.take(f"\n[{running.exceeded}]".encode())
 
 
 @dataclass(frozen=True)
@@ -170,7 +174,7 @@ class CommandContext:
 
     variables: Mapping[str, str | None] = field(default_factory=dict)
     box: Sandbox | None = None
-    given: bytes = b""
+    stdin: bytes = b""
     through: Callable[[bytes], bytes] = bytes
     errors: Callable[[bytes], None] | None = None
     limits: CommandLimits | None = None
@@ -196,7 +200,7 @@ class RunningCommand:
     exceeded: str = ""
     """The limit that ended it, as a sentence."""
 
-    async def over(self) -> None:
+    async def wait(self) -> None:
         """Wait until it has ended and its output is complete."""
         await self.process.wait()
         with contextlib.suppress(TimeoutError):
@@ -205,7 +209,7 @@ class RunningCommand:
 
 @contextlib.asynccontextmanager
 async def start_command(
-    command: str, folder: Path, take: Callable[[bytes], None], around: CommandContext
+    command: str, folder: Path, take: Callable[[bytes], None], context: CommandContext
 ) -> AsyncIterator[RunningCommand]:
     """Run `command` with bash (or sh) in `folder`. It ends with everything it started when the
     block is left.
@@ -213,64 +217,66 @@ async def start_command(
     Raises OSError if it cannot be started, UsageError if a requested sandbox does not hold. If
     cancelled while it ends the command, it first ends all processes.
     """
-    mark = uuid.uuid4().hex
+    call_id = uuid.uuid4().hex
     launch = None
-    if around.box is not None:
-        launch = await asyncio.to_thread(around.box.launch, command, read_only=around.reads_only)
-    environment = _environment(mark, folder, around, launch)
+    if context.box is not None:
+        launch = await asyncio.to_thread(context.box.launch, command, read_only=context.reads_only)
+    environment = _environment(call_id, folder, context, launch)
     with contextlib.ExitStack() as stack:
-        given = stack.enter_context(_input(around.given))
-        pipe = stack.enter_context(contextlib.closing(_Pipe(take)))
-        errors = (
-            stack.enter_context(contextlib.closing(_Pipe(around.errors)))
-            if around.errors is not None
-            else None
-        )
-        ends = StandardStreams(
-            given, pipe.write_end, errors.write_end if errors is not None else None
+        stdin = stack.enter_context(_open_stdin(context.stdin))
+        output = stack.enter_context(contextlib.closing(_Pipe(take)))
+        errors = None
+        if context.errors is not None:
+            errors = stack.enter_context(contextlib.closing(_Pipe(context.errors)))
+        streams = StandardStreams(
+            stdin, output.write_end, errors.write_end if errors is not None else None
         )
         memory = launch.settings.memory if launch is not None else None
-        limits = around.limits or default_limits(folder, memory)
-        running = await start_process(
-            _shell(command, folder), folder, environment, ends, launch, limits
+        limits = context.limits or default_limits(folder, memory)
+        shell = shutil.which("bash", path=search_path_outside(folder)) or "/bin/sh"
+        process = await start_process(
+            [shell, "-c", command], folder, environment, streams, launch, limits
         )
-        for one in (pipe, errors):
-            if one is not None:
-                one.started()
-        now = RunningCommand(running.process, pipe.closed, launch=launch)
+        output.close_write_end()
+        if errors is not None:
+            errors.close_write_end()
+        running = RunningCommand(process.process, output.closed, launch=launch)
         try:
-            yield now
+            yield running
         finally:
             try:
-                now.left = await running.end(mark)
-                now.exceeded = exceeded_text(running.exceeded, limits)
+                running.left = await process.end(call_id)
+                running.exceeded = exceeded_text(process.exceeded, limits)
             finally:
-                now.restored = launch.guard.restore() if launch is not None else ()
-        await running.process.wait()
+                running.restored = launch.guard.restore() if launch is not None else ()
+        await process.process.wait()
 
 
 async def run_command(
-    command: str, folder: Path, seconds: float, say: Say, around: CommandContext = CommandContext()
+    command: str, folder: Path, seconds: float, say: Say, context: CommandContext = CommandContext()
 ) -> CommandResult:
-    """Run `command` in `folder` for at most `seconds`. Raises as `alive` does."""
-    output, started, late = CommandOutput(say), time.monotonic(), False
-    async with start_command(
-        command, folder, lambda data: output.take(around.through(data)), around
-    ) as now:
+    """Run `command` in `folder` for at most `seconds`. Raises as `start_command` does."""
+    output = CommandOutput(say)
+    start = time.monotonic()
+    timed_out = False
+
+    def take(data: bytes) -> None:
+        output.take(context.through(data))
+
+    async with start_command(command, folder, take, context) as running:
         try:
             async with asyncio.timeout(seconds):
-                await now.over()
+                await running.wait()
         except TimeoutError:
-            late = True
-    output.over(command, now)
-    code = None if late else now.process.returncode
+            timed_out = True
+    output.add_closing_notes(command, running)
     return CommandResult(
         output.text,
-        code,
-        time.monotonic() - started,
-        0 if late else now.left,
-        output.whole,
-        now.restored,
+        code=None if timed_out else running.process.returncode,
+        seconds=time.monotonic() - start,
+        left=0 if timed_out else running.left,
+        whole=output.whole,
+        restored=running.restored,
     )
 
 
@@ -280,19 +286,15 @@ def _needs_git(command: str, output: str) -> bool:
 
 
 @contextlib.contextmanager
-def _input(given: bytes) -> Iterator[int]:
-    """Yield a descriptor for reading `given`: an unnamed file, so that nobody has to feed it."""
-    if not given:
+def _open_stdin(data: bytes) -> Iterator[int]:
+    """Yield a descriptor for reading `data`: an unnamed file, so that nobody has to feed it."""
+    if not data:
         yield asyncio.subprocess.DEVNULL
         return
     with tempfile.TemporaryFile() as file:
-        file.write(given)
+        file.write(data)
         file.seek(0)
         yield file.fileno()
-
-
-def _shell(command: str, folder: Path) -> list[str]:
-    return [shutil.which("bash", path=search_path_outside(folder)) or "/bin/sh", "-c", command]
 
 
 class _Pipe:
@@ -322,7 +324,7 @@ class _Pipe:
         self.closed.set()
         return False
 
-    def started(self) -> None:
+    def close_write_end(self) -> None:
         """Close our copy of the command's end."""
         os.close(self.write_end)
         self.write_end = -1
@@ -339,31 +341,34 @@ class _Pipe:
 
 
 def _environment(
-    mark: str, folder: Path, around: CommandContext, launch: Launch | None
+    call_id: str, folder: Path, context: CommandContext, launch: Launch | None
 ) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
-    boxed = launch.variables() if launch is not None else {}
-    found = {
-        **kept,
+    inherited = {name: value for name, value in os.environ.items() if name not in DROPPED}
+    sandboxed = launch.variables() if launch is not None else {}
+    variables = {
+        **inherited,
         **QUIET,
         **_no_bare_repository(folder),
-        **boxed,
-        **around.variables,
-        process_cleanup.CALL_VARIABLE: mark,
+        **sandboxed,
+        **context.variables,
+        process_cleanup.CALL_VARIABLE: call_id,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in variables.items() if value is not None}
 
 
 def _no_bare_repository(folder: Path) -> dict[str, str]:
     """Return variables that keep git from taking the folder for a bare repository, whose settings
     could run anything.
     """
-    if all((folder / mark).exists() for mark in GIT_MARKS):
+    if all((folder / name).exists() for name in GIT_MARKS):
         return {}
-    number = os.environ.get("GIT_CONFIG_COUNT", "")
-    at = int(number) if number.isdigit() else 0
-    key, value = f"GIT_CONFIG_KEY_{at}", f"GIT_CONFIG_VALUE_{at}"
-    return {"GIT_CONFIG_COUNT": str(at + 1), key: "safe.bareRepository", value: "explicit"}
+    count = os.environ.get("GIT_CONFIG_COUNT", "")
+    index = int(count) if count.isdigit() else 0
+    return {
+        "GIT_CONFIG_COUNT": str(index + 1),
+        f"GIT_CONFIG_KEY_{index}": "safe.bareRepository",
+        f"GIT_CONFIG_VALUE_{index}": "explicit",
+    }
 
 
 MOST_JOBS = 8
@@ -401,10 +406,10 @@ class BackgroundJob:
         self.output.take(data)
         self.tail = (self.tail + data.decode("utf-8", "replace"))[-TAIL:]
 
-    def ended(self, now: RunningCommand) -> JobEnded:
+    def record_end(self, running: RunningCommand) -> JobEnded:
         """Record the end of its command."""
-        self.output.over(self.command, now)
-        code = now.process.returncode if self.by == "itself" else None
+        self.output.add_closing_notes(self.command, running)
+        code = running.process.returncode if self.by == "itself" else None
         self.end = JobEnded(
             job=self.name, command=self.command, by=self.by, code=code, seconds=self.seconds
         )
@@ -425,13 +430,13 @@ class Jobs:
         self._jobs: dict[str, BackgroundJob] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._gone: dict[str, JobEnded | None] = {}
-        self._told: Callable[[JobEnded], object] = _ignore_end
+        self._notify: Callable[[JobEnded], object] = _ignore_end
 
-    def attach(self, state: SessionState, told: Callable[[JobEnded], object]) -> None:
-        """Take a session up: names in `events` are not given again. `told` is called with every
+    def attach(self, state: SessionState, notify: Callable[[JobEnded], object]) -> None:
+        """Take a session up: names in `events` are not given again. `notify` is called with every
         end; it may raise StorageError."""
         self._gone = {job.name: job.end for job in state.jobs.values()}
-        self._told = told
+        self._notify = notify
 
     def find(self, name: str) -> BackgroundJob | None:
         """Return a job whose output is kept."""
@@ -456,22 +461,22 @@ class Jobs:
         """All job names."""
         return (*self._gone, *self._jobs)
 
-    async def start(self, command: str, folder: Path, around: CommandContext) -> BackgroundJob:
-        """Start one. Raises TooManyJobs, and what `alive` raises."""
+    async def start(self, command: str, folder: Path, context: CommandContext) -> BackgroundJob:
+        """Start one. Raises TooManyJobs, and what `start_command` raises."""
         if len(self.running) >= MOST_JOBS:
-            named = ", ".join(job.name for job in self.running)
+            names = ", ".join(job.name for job in self.running)
             raise TooManyJobs(
-                f"{MOST_JOBS} jobs are running already ({named}). End one with job_stop first."
+                f"{MOST_JOBS} jobs are running already ({names}). End one with job_stop first."
             )
-        self._forget()
+        self._forget_oldest()
         job = BackgroundJob(f"job{len(self.names) + 1}", command, folder)
-        begun = asyncio.Event()
+        started = asyncio.Event()
         self._jobs[job.name] = job
-        task = self._tasks[job.name] = asyncio.create_task(self._live(job, around, begun))
-        waiting = asyncio.create_task(begun.wait())
+        task = self._tasks[job.name] = asyncio.create_task(self._run(job, context, started))
+        start_waiter = asyncio.create_task(started.wait())
         try:
-            await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
-            if not begun.is_set():
+            await asyncio.wait((task, start_waiter), return_when=asyncio.FIRST_COMPLETED)
+            if not started.is_set():
                 task.result()
         except BaseException:
             task.cancel()
@@ -479,35 +484,36 @@ class Jobs:
             await asyncio.wait((task,))
             raise
         finally:
-            waiting.cancel()
+            start_waiter.cancel()
         return job
 
-    def _forget(self) -> None:
-        over = [job for job in self._jobs.values() if job.end is not None]
-        for job in over[:-KEPT_JOBS]:
+    def _forget_oldest(self) -> None:
+        ended = [job for job in self._jobs.values() if job.end is not None]
+        for job in ended[:-KEPT_JOBS]:
             self._gone[job.name] = job.end
             del self._jobs[job.name], self._tasks[job.name]
 
-    async def _live(self, job: BackgroundJob, around: CommandContext, begun: asyncio.Event) -> None:
+    async def _run(
+        self, job: BackgroundJob, context: CommandContext, started: asyncio.Event
+    ) -> None:
         """Run a job from start to end."""
-        now: RunningCommand | None = None
+        running: RunningCommand | None = None
         try:
-            async with start_command(job.command, job.folder, job.take, around) as now:
-                begun.set()
-                await now.process.wait()
+            async with start_command(job.command, job.folder, job.take, context) as running:
+                started.set()
+                await running.process.wait()
                 job.by = "itself"
-                await now.over()
+                await running.wait()
         except OSError as error:
-            if now is None:
+            if running is None:
                 raise
             job.take(f"\n[{error}]".encode())
         finally:
-            if now is not None:
-                end = job.ended(now)
-                with contextlib.suppress(
-                    StorageError
-                ):  # the disk is full: whoever writes next says so
-                    self._told(end)
+            if running is not None:
+                end = job.record_end(running)
+                # the disk is full: whoever writes next says so
+                with contextlib.suppress(StorageError):
+                    self._notify(end)
 
     async def wait(self, job: BackgroundJob, seconds: float) -> None:
         """Wait until it has ended, at most `seconds`. Its present output is read in any case."""
@@ -519,22 +525,22 @@ class Jobs:
         """End these, those that ask for it politely first, and all they have started. Returns which
         were running.
         """
-        found = [job for job in self.running if job.name in names]
-        for job in found:
+        jobs = [job for job in self.running if job.name in names]
+        for job in jobs:
             job.by = by
             self._tasks[job.name].cancel()
-        if found:
-            await asyncio.wait([self._tasks[job.name] for job in found])
-        return tuple(job.name for job in found)
+        if jobs:
+            await asyncio.wait([self._tasks[job.name] for job in jobs])
+        return tuple(job.name for job in jobs)
 
     async def close(self, below: Path | None = None) -> None:
         """End all of them, or those that run `below` a folder: the session is over, or the folder
         goes.
         """
-        going = (
+        names = [
             job.name for job in self.running if below is None or job.folder.is_relative_to(below)
-        )
-        await self.stop(tuple(going), "session")
+        ]
+        await self.stop(names, "session")
 
 
 def _ignore_output(text: str) -> None:

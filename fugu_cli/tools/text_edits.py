@@ -46,37 +46,46 @@ def without_line_numbers(text: str) -> str:
     return "\n".join(NUMBERED.sub("", line, count=1) for line in lines)
 
 
-def find_matches(file: Sequence[str], old: Sequence[str], new: Sequence[str]) -> list[TextMatch]:
-    """Return the places in `file` where `old` stands except for white space, with `new` indented to
-    fit.
+def find_matches(lines: Sequence[str], old: Sequence[str], new: Sequence[str]) -> list[TextMatch]:
+    """Return the places in `lines` where `old` stands except for white space, with `new` indented
+    to fit.
 
     Equal indentation with any trailing space is tried before any indentation. Blank lines around
     `old` are ignored. Places do not overlap. Lines in both `old` and `new` are kept as the file has
     them.
     """
-    old, new = _trimmed(old, new)
+    old, new = _trim_blank_lines(old, new)
     if not old:
         return []
-    for normal in (str.rstrip, str.strip):
-        found = [(at, file[at : at + len(old)]) for at in _find(file, old, normal)]
-        if found:
-            return [TextMatch(at, at + len(old), _fitted(old, there, new)) for at, there in found]
+    for normalize in (str.rstrip, str.strip):
+        matches = []
+        for start in _find_starts(lines, old, normalize):
+            end = start + len(old)
+            matches.append(TextMatch(start, end, _fit_lines(old, lines[start:end], new)))
+        if matches:
+            return matches
     return []
 
 
-def _fitted(old: Sequence[str], there: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
-    """Indent `new` like `there`. Lines that it shares with `old` are the file's, to the last space."""
-    same = all(mine.rstrip() == theirs.rstrip() for mine, theirs in zip(old, there, strict=True))
-    lines = list(new) if same else reindent(old, there, new)
-    for mark, start, end, first, last in difflib.SequenceMatcher(
-        None, old, new, autojunk=False
-    ).get_opcodes():
-        if mark == "equal":
-            lines[first:last] = there[start:end]
+def _fit_lines(old: Sequence[str], replaced: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
+    """Indent `new` like `replaced`. Lines that it shares with `old` are the file's, to the last
+    space.
+    """
+    pairs = zip(old, replaced, strict=True)
+    if all(quoted.rstrip() == line.rstrip() for quoted, line in pairs):
+        lines = list(new)
+    else:
+        lines = reindent(old, replaced, new)
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    for tag, old_start, old_end, new_start, new_end in matcher.get_opcodes():
+        if tag == "equal":
+            lines[new_start:new_end] = replaced[old_start:old_end]
     return tuple(lines)
 
 
-def _trimmed(old: Sequence[str], new: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+def _trim_blank_lines(
+    old: Sequence[str], new: Sequence[str]
+) -> tuple[Sequence[str], Sequence[str]]:
     """Remove blank lines that both have at their ends, then those that only `old` has."""
     while old and not old[0].strip():
         new = new[1:] if new and not new[0].strip() else new
@@ -87,88 +96,101 @@ def _trimmed(old: Sequence[str], new: Sequence[str]) -> tuple[Sequence[str], Seq
     return old, new
 
 
-def _find(file: Sequence[str], old: Sequence[str], normal: Callable[[str], str]) -> list[int]:
-    have, want = [normal(line) for line in file], [normal(line) for line in old]
-    found, at = [], 0
-    while at + len(want) <= len(have):
-        if have[at] == want[0] and have[at : at + len(want)] == want:
-            found.append(at)
-            at += len(want)
+def _find_starts(
+    lines: Sequence[str], old: Sequence[str], normalize: Callable[[str], str]
+) -> list[int]:
+    lines = [normalize(line) for line in lines]
+    old = [normalize(line) for line in old]
+    starts = []
+    index = 0
+    while index + len(old) <= len(lines):
+        if lines[index] == old[0] and lines[index : index + len(old)] == old:
+            starts.append(index)
+            index += len(old)
         else:
-            at += 1
-    return found
+            index += 1
+    return starts
 
 
-def reindent(old: Sequence[str], there: Sequence[str], new: Sequence[str]) -> list[str]:
-    """Change `new` from `old`'s indentation to that of `there`, the same lines in the file.
+def reindent(old: Sequence[str], replaced: Sequence[str], new: Sequence[str]) -> list[str]:
+    """Change `new` from `old`'s indentation to that of `replaced`, the same lines in the file.
 
     Each indentation of `old` is mapped to the file's; deeper ones keep the difference.
     """
-    known: dict[str, str] = {}
-    for mine, theirs in zip(old, there, strict=True):
-        if mine.strip():
-            known.setdefault(_indent(mine), _indent(theirs))
-    return [_moved(line, known) for line in new]
+    indents: dict[str, str] = {}
+    for quoted, line in zip(old, replaced, strict=True):
+        if quoted.strip():
+            indents.setdefault(_indent(quoted), _indent(line))
+    return [_reindent_line(line, indents) for line in new]
 
 
-def _moved(line: str, known: dict[str, str]) -> str:
+def _reindent_line(line: str, indents: dict[str, str]) -> str:
     if not line.strip():
         return line.strip()
     indent = _indent(line)
-    bases = [base for base in known if indent.startswith(base)]
+    bases = [base for base in indents if indent.startswith(base)]
     if bases:
         base = max(bases, key=len)
-        return known[base] + indent[len(base) :] + line.strip("\n")[len(indent) :]
-    shallow = min(known, key=len)
+        return indents[base] + indent[len(base) :] + line.strip("\n")[len(indent) :]
+    shallow = min(indents, key=len)
     missing = len(shallow) - len(indent)  # further out than anything in `old`
-    return known[shallow][: max(len(known[shallow]) - missing, 0)] + line[len(indent) :]
+    return indents[shallow][: max(len(indents[shallow]) - missing, 0)] + line[len(indent) :]
 
 
 def _indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def nearest_lines(file: Sequence[str], old: Sequence[str]) -> tuple[int, int] | None:
-    """Return the lines (start, end) of `file` most similar to `old`, None if nothing is similar.
+def nearest_lines(lines: Sequence[str], old: Sequence[str]) -> tuple[int, int] | None:
+    """Return the lines (start, end) of a file most similar to `old`, None if nothing is similar.
     For messages, not for changes.
     """
-    want = [line.strip() for line in old if line.strip()]
-    have = [line.strip() for line in file]
-    if not want or not have:
+    quoted = [line.strip() for line in old if line.strip()]
+    stripped = [line.strip() for line in lines]
+    if not quoted or not stripped:
         return None
     width = len("\n".join(old).strip("\n").split("\n"))
-    sums = [0.0, *itertools.accumulate(_likeness(have, want))]
-    starts = range(max(len(have) - width, 0) + 1)
-    best = heapq.nlargest(5, starts, key=lambda at: sums[min(at + width, len(have))] - sums[at])
-    wanted = "\n".join(want)
-    ratio, at = max((_ratio("\n".join(have[at : at + width]), wanted), -at) for at in best)
-    return (-at, min(-at + width, len(have))) if ratio >= 0.4 else None
+    sums = [0.0, *itertools.accumulate(_line_similarities(stripped, quoted))]
+    starts = range(max(len(stripped) - width, 0) + 1)
+    candidates = heapq.nlargest(
+        5, starts, key=lambda start: sums[min(start + width, len(stripped))] - sums[start]
+    )
+    text = "\n".join(quoted)
+    best_start, best_ratio = 0, -1.0
+    for start in sorted(candidates):
+        ratio = _similarity("\n".join(stripped[start : start + width]), text)
+        if ratio > best_ratio:
+            best_start, best_ratio = start, ratio
+    if best_ratio < 0.4:
+        return None
+    return best_start, min(best_start + width, len(stripped))
 
 
-def _ratio(one: str, other: str) -> float:
+def _similarity(first: str, second: str) -> float:
     """Return the similarity of two texts from 0 to 1: short ones by letters, longer ones by words."""
-    if max(len(one), len(other)) <= SHORT:
-        return difflib.SequenceMatcher(None, one, other, autojunk=False).ratio()
-    mine, theirs = Counter(_WORD.findall(one)), Counter(_WORD.findall(other))
-    return 2 * (mine & theirs).total() / max(mine.total() + theirs.total(), 1)
+    if max(len(first), len(second)) <= SHORT:
+        return difflib.SequenceMatcher(None, first, second, autojunk=False).ratio()
+    first_words, second_words = Counter(_WORD.findall(first)), Counter(_WORD.findall(second))
+    shared = (first_words & second_words).total()
+    return 2 * shared / max(first_words.total() + second_words.total(), 1)
 
 
-def _likeness(have: Sequence[str], want: Sequence[str]) -> Iterator[float]:
-    """Yield for each line of `have` its best similarity (0 to 1) to a line of `want`, by common
-    words.
-    """
-    words = [set(_WORD.findall(line)) for line in want]
-    holding: dict[str, list[int]] = {}
-    for number, theirs in enumerate(words):
-        for word in theirs:
-            holding.setdefault(word, []).append(number)
-    for line in have:
-        mine = set(_WORD.findall(line))
-        shared = Counter(number for word in mine for number in holding.get(word, ())[:SHARING])
-        yield max(
-            (count / (len(mine) + len(words[n]) - count) for n, count in shared.items()),
-            default=0.0,
-        )
+def _line_similarities(lines: Sequence[str], quoted: Sequence[str]) -> Iterator[float]:
+    """Yield for each line its best similarity (0 to 1) to a line of `quoted`, by common words."""
+    quoted_words = [set(_WORD.findall(line)) for line in quoted]
+    indexes_by_word: dict[str, list[int]] = {}
+    for index, words in enumerate(quoted_words):
+        for word in words:
+            indexes_by_word.setdefault(word, []).append(index)
+    for line in lines:
+        words = set(_WORD.findall(line))
+        shared = Counter[int]()
+        for word in words:
+            shared.update(indexes_by_word.get(word, ())[:SHARING])
+        best = 0.0
+        for index, count in shared.items():
+            best = max(best, count / (len(words) + len(quoted_words[index]) - count))
+        yield best
 
 
 def numbered_region(
@@ -240,7 +262,7 @@ class _Lines:
 
 def parse_patch(text: str) -> list[FilePatch]:
     """Return the files of a patch in either form. Raises PatchError."""
-    text = _unfenced(text.replace("\r\n", "\n"))
+    text = _remove_fence(text.replace("\r\n", "\n"))
     lines = _Lines(text.split("\n"))
     if lines.lines and not lines.lines[-1]:
         lines.lines.pop()
@@ -257,10 +279,10 @@ def parse_patch(text: str) -> list[FilePatch]:
     return files
 
 
-def _unfenced(text: str) -> str:
+def _remove_fence(text: str) -> str:
     """Remove a Markdown fence around the text."""
-    found = re.search(r"^```\w*\n(.*?)^```\s*$", text, re.MULTILINE | re.DOTALL)
-    return found.group(1) if found else text
+    match = re.search(r"^```\w*\n(.*?)^```\s*$", text, re.MULTILINE | re.DOTALL)
+    return match.group(1) if match else text
 
 
 _MARKS = ("Begin Patch", "Update File:", "Add File:", "Delete File:")
@@ -271,7 +293,9 @@ def _begin_patch(lines: _Lines) -> list[FilePatch]:
     while lines.more:
         line = lines.next()
         if line.startswith("*** Add File:"):
-            files.append(FilePatch("add", line[13:].strip(), (Hunk((), tuple(_added(lines))),)))
+            files.append(
+                FilePatch("add", line[13:].strip(), (Hunk((), tuple(_added_lines(lines))),))
+            )
         elif line.startswith("*** Delete File:"):
             files.append(FilePatch("delete", line[16:].strip()))
         elif line.startswith("*** Update File:"):
@@ -288,14 +312,14 @@ def _begin_patch(lines: _Lines) -> list[FilePatch]:
     return files
 
 
-def _added(lines: _Lines) -> list[str]:
-    found = []
+def _added_lines(lines: _Lines) -> list[str]:
+    added = []
     while lines.more and not lines.peek().startswith("*** "):
         line = lines.next()
         if line and not line.startswith("+"):
             raise PatchError(f"`{line[:80]}`: every line of an added file starts with +")
-        found.append(line[1:])
-    return found
+        added.append(line[1:])
+    return added
 
 
 def _marked_hunks(lines: _Lines) -> list[Hunk]:
@@ -306,10 +330,10 @@ def _marked_hunks(lines: _Lines) -> list[Hunk]:
         anchors, line = list[str](), None
         while lines.peek().startswith("@@"):
             header = lines.next()
-            found = _HUNK.match(header)
-            line = int(found.group(1)) if found else None
-            anchors = [] if found else [*anchors, header[2:].strip().removesuffix("@@").strip()]
-        old, new = _body(lines)
+            match = _HUNK.match(header)
+            line = int(match.group(1)) if match else None
+            anchors = [] if match else [*anchors, header[2:].strip().removesuffix("@@").strip()]
+        old, new = _hunk_lines(lines)
         if lines.peek().startswith("*** End of File"):
             lines.next()
         if old or new:
@@ -319,22 +343,24 @@ def _marked_hunks(lines: _Lines) -> list[Hunk]:
     return hunks
 
 
-def _body(lines: _Lines, counts: tuple[int, int] | None = None) -> tuple[list[str], list[str]]:
-    """Return the lines of one hunk. With `counts` (old, new) as many as they say, if those are all
-    hunk lines.
+def _hunk_lines(
+    lines: _Lines, old_count: int | None = None, new_count: int | None = None
+) -> tuple[list[str], list[str]]:
+    """Return the old and new lines of one hunk: as many as the counts say, if those are all hunk
+    lines.
     """
     start = lines.at
-    if counts is not None:
-        found = _counted(lines, *counts)
-        if found is not None:
-            return found
+    if old_count is not None and new_count is not None:
+        counted = _counted_lines(lines, old_count, new_count)
+        if counted is not None:
+            return counted
         lines.at = start
     old: list[str] = []
     new: list[str] = []
     while lines.more and not _ends_hunk(lines):
         line = lines.next()
         if not line.startswith("\\"):
-            _sort(line, old, new)
+            _add_line(line, old, new)
     while old and new and not old[-1] and not new[-1] and not lines.lines[lines.at - 1].strip():
         old.pop()  # blank lines between the hunk and what follows
         new.pop()
@@ -344,25 +370,25 @@ def _body(lines: _Lines, counts: tuple[int, int] | None = None) -> tuple[list[st
     return old, new
 
 
-def _counted(lines: _Lines, olds: int, news: int) -> tuple[list[str], list[str]] | None:
+def _counted_lines(
+    lines: _Lines, old_count: int, new_count: int
+) -> tuple[list[str], list[str]] | None:
+    """Return the lines of a hunk with right counts, else None."""
     old: list[str] = []
     new: list[str] = []
-    while len(old) < olds or len(new) < news:
+    while len(old) < old_count or len(new) < new_count:
         if not lines.more or not (not lines.peek() or lines.peek()[0] in " +-\\"):
             return None
         line = lines.next()
         if not line.startswith("\\"):
-            _sort(line, old, new)
-    following = lines.peek()
-    exact = (len(old), len(new)) == (olds, news)
-    return (
-        (old, new)
-        if exact and not (following[:1] in {"+", "-", " "} and not _ends_hunk(lines))
-        else None
-    )
+            _add_line(line, old, new)
+    if (len(old), len(new)) != (old_count, new_count):
+        return None
+    goes_on = lines.peek()[:1] in {"+", "-", " "} and not _ends_hunk(lines)
+    return None if goes_on else (old, new)
 
 
-def _sort(line: str, old: list[str], new: list[str]) -> None:
+def _add_line(line: str, old: list[str], new: list[str]) -> None:
     if line[:1] not in {"+", "-", " ", ""}:
         raise PatchError(f"`{line[:80]}`: lines of a hunk start with a space, - or +")
     if line[:1] != "+":
@@ -409,36 +435,45 @@ def _has_names(lines: _Lines) -> bool:
 def _git(lines: _Lines) -> list[FilePatch]:
     """Parse git's lines before or instead of hunks: new, deleted and moved files, changed modes."""
     first = lines.next()
-    said: dict[str, str] = {}
+    headers: dict[str, str] = {}
     while (
         lines.more and not lines.peek().startswith(("diff --git ", "@@")) and not _has_names(lines)
     ):
         line = lines.next()
         _refuse_binary(line)
-        found = _GIT.match(line)
-        said |= {found["what"]: found["value"].strip()} if found else {}
-    if any(value.startswith(("12", "16")) for what, value in said.items() if what.endswith("mode")):
+        match = _GIT.match(line)
+        if match:
+            headers[match["what"]] = match["value"].strip()
+    if any(
+        value.startswith(("12", "16")) for what, value in headers.items() if what.endswith("mode")
+    ):
         raise PatchError(
             "it is about a link or a repository in this one; that cannot be done with a patch"
         )
-    if "copy to" in said:
-        raise PatchError(f"it copies a file; add {said['copy to']} with all its lines instead")
-    mode = said.get("new mode", said.get("new file mode", ""))
+    if "copy to" in headers:
+        raise PatchError(f"it copies a file; add {headers['copy to']} with all its lines instead")
+    mode = headers.get("new mode", headers.get("new file mode", ""))
     executable = mode.endswith("755") if mode else None
-    if "rename to" in said:
+    if "rename to" in headers:
         if _has_names(lines):
             lines.next()
             lines.next()
         return [
             FilePatch(
-                "update", said["rename from"], tuple(_hunks(lines)), said["rename to"], executable
+                "update",
+                headers["rename from"],
+                tuple(_hunks(lines)),
+                headers["rename to"],
+                executable,
             )
         ]
     if _has_names(lines):
         return [replace(_file(lines), executable=executable)]
-    kind: PatchKind = (
-        "delete" if "deleted file mode" in said else "add" if "new file mode" in said else "update"
-    )
+    kind: PatchKind = "update"
+    if "deleted file mode" in headers:
+        kind = "delete"
+    elif "new file mode" in headers:
+        kind = "add"
     if kind == "update" and executable is None:
         return []
     name = path_of_git_header(first.removeprefix("diff --git ").strip())
@@ -468,24 +503,26 @@ def _name(text: str) -> str:
 def _hunks(lines: _Lines) -> list[Hunk]:
     hunks = []
     while lines.peek().startswith("@@"):
-        header = lines.next()
-        found = _HUNK.match(header)
-        counts = None
-        if found is not None:
-            counts = (int(found.group(2) or 1), int(found.group(3) or 1))
+        match = _HUNK.match(lines.next())
         start = lines.at
-        old, new = _body(lines, counts)
+        if match is None:
+            number = None
+            old, new = _hunk_lines(lines)
+        else:
+            number = int(match.group(1))
+            old, new = _hunk_lines(lines, int(match.group(2) or 1), int(match.group(3) or 1))
         if lines.peek().startswith("\\"):
             lines.next()
-        bare = any(line.startswith("\\") for line in lines.lines[start : lines.at])
-        ends = _last_new(lines) if bare else None
-        hunks.append(Hunk(tuple(old), tuple(new), int(found.group(1)) if found else None, "", ends))
+        ends_without_newline = None
+        if any(line.startswith("\\") for line in lines.lines[start : lines.at]):
+            ends_without_newline = _marks_new_file(lines)
+        hunks.append(Hunk(tuple(old), tuple(new), number, "", ends_without_newline))
     return hunks
 
 
-def _last_new(lines: _Lines) -> bool:
+def _marks_new_file(lines: _Lines) -> bool:
     """Return whether the newest `\\ No newline` mark follows a line of the new file."""
-    at = lines.at - 1
-    while at > 0 and not lines.lines[at].startswith("\\"):
-        at -= 1
-    return lines.lines[at - 1][:1] in {"+", " "}
+    index = lines.at - 1
+    while index > 0 and not lines.lines[index].startswith("\\"):
+        index -= 1
+    return lines.lines[index - 1][:1] in {"+", " "}

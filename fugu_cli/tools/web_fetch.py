@@ -69,7 +69,7 @@ class WebPage:
 
     url: str
     status: int
-    kind: str
+    media_type: str
     charset: str | None
     data: bytes
     whole: bool
@@ -80,73 +80,75 @@ def web_fetch(rules: Sequence[str], bounds: FetchLimits = FetchLimits()) -> Tool
     of them.
     """
 
-    async def run(given: WebFetchArguments, workspace: Workspace, say: Say) -> ToolResult:
+    async def run(arguments: WebFetchArguments, workspace: Workspace, say: Say) -> ToolResult:
+        url = arguments.url.strip().partition("#")[0]
         try:
             async with asyncio.timeout(bounds.seconds):
-                page = await _fetched(given.url.strip().partition("#")[0], rules, bounds)
-            text = await _text(page)
+                page = await _fetch(url, rules, bounds)
+            text = await _page_text(page)
         except FetchRefused as error:
             return ToolResult(text=str(error), ok=False)
         except TimeoutError:
             return ToolResult(
-                text=f"{given.url} did not answer within {bounds.seconds:g} s.", ok=False
+                text=f"{arguments.url} did not answer within {bounds.seconds:g} s.", ok=False
             )
         if text is None:
             return ToolResult(
-                text=f"{page.url} is no text ({page.kind or 'binary'}): it is not shown.", ok=False
+                text=f"{page.url} is no text ({page.media_type or 'binary'}): it is not shown.",
+                ok=False,
             )
-        return _shown(page, text, given.offset)
+        return _show_part(page, text, arguments.offset)
 
     return Tool(
         name=rule_matching.FETCH, effect="reads", arguments=WebFetchArguments, run=run, native=True
     )
 
 
-async def _text(page: WebPage) -> str | None:
-    if html_to_text.is_html(page.kind, page.data):
+async def _page_text(page: WebPage) -> str | None:
+    if html_to_text.is_html(page.media_type, page.data):
         return await html_to_text.html_to_markdown_apart(page.data, page.charset)
     return html_to_text.decode_page(page.data, page.charset)
 
 
-def _shown(page: WebPage, text: str, offset: int) -> ToolResult:
+def _show_part(page: WebPage, text: str, offset: int) -> ToolResult:
     part = text[offset : offset + SHOWN]
     if not part and offset:
         return ToolResult(text=f"{page.url} has only {len(text)} characters.", ok=False)
     end = offset + len(part)
     notes = [f"{page.url}, status {page.status}"]
-    notes += (
-        [f"characters {offset} to {end} of {len(text)}; go on with offset={end}"]
-        if end < len(text)
-        else []
-    )
-    notes += [] if page.whole else [f"only its first {len(page.data):,} bytes were read"]
+    if end < len(text):
+        notes.append(f"characters {offset} to {end} of {len(text)}; go on with offset={end}")
+    if not page.whole:
+        notes.append(f"only its first {len(page.data):,} bytes were read")
     return ToolResult(text=f"{part or '(empty)'}\n[{'; '.join(notes)}]", ok=page.status < 400)
 
 
-async def _fetched(url: str, rules: Sequence[str], bounds: FetchLimits) -> WebPage:
+async def _fetch(url: str, rules: Sequence[str], bounds: FetchLimits) -> WebPage:
     """Return the page at the end of redirects on the same host. Raises FetchRefused."""
     import httpx
 
     for _ in range(HOPS):
-        place = _place(url)
-        addresses = await _addresses(place)
-        private = next((one for one in addresses if not is_public_address(one)), None)
-        if private is not None and not rule_matching.any_names_host(rules, place):
+        address = _web_address(url)
+        ip_addresses = await _resolve_host(address)
+        private = next(
+            (ip_address for ip_address in ip_addresses if not is_public_address(ip_address)), None
+        )
+        if private is not None and not rule_matching.any_names_host(rules, address):
             raise FetchRefused(
-                f"{place.host} was not asked: {private} is an address of this machine or its "
+                f"{address.host} was not asked: {private} is an address of this machine or its "
                 f"network. "
-                f"Only a rule that names it permits that: web_fetch({place.shown})."
+                f"Only a rule that names it permits that: web_fetch({address.shown})."
             )
         try:
-            async with _client(bounds, place) as client:
-                answer = await _answer(client, url, place, addresses, bounds.largest)
+            async with _client(bounds, address) as client:
+                answer = await _get(client, url, address, ip_addresses, bounds.largest)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise FetchRefused(
                 f"{url} could not be fetched: {str(error) or type(error).__name__}."
             ) from error
         if isinstance(answer, WebPage):
             return answer
-        if not _same(place, _place(answer)):
+        if not _covers(address, _web_address(answer)):
             raise FetchRefused(
                 f"{url} redirects to {answer}, which is another place: fetch that address if you "
                 f"need it."
@@ -155,35 +157,34 @@ async def _fetched(url: str, rules: Sequence[str], bounds: FetchLimits) -> WebPa
     raise FetchRefused(f"{url}: more than {HOPS} redirects.")
 
 
-def _place(url: str) -> rule_matching.WebAddress:
-    place = rule_matching.web_address(url)
-    if isinstance(place, str):
-        raise FetchRefused(f"`{url}` was not fetched: {place}.")
-    return place
+def _web_address(url: str) -> rule_matching.WebAddress:
+    address = rule_matching.web_address(url)
+    if isinstance(address, str):
+        raise FetchRefused(f"`{url}` was not fetched: {address}.")
+    return address
 
 
-def _same(place: rule_matching.WebAddress, target: rule_matching.WebAddress) -> bool:
+def _covers(address: rule_matching.WebAddress, target: rule_matching.WebAddress) -> bool:
     """Return whether the permission covers the target: same host and port, or http to https on the
     usual ports.
     """
-    upgraded = (place.scheme, target.scheme) == ("http", "https") and (place.port, target.port) == (
-        80,
-        443,
-    )
-    return target.host == place.host and (
-        upgraded or (target.scheme, target.port) == (place.scheme, place.port)
-    )
+    if target.host != address.host:
+        return False
+    if (target.scheme, target.port) == (address.scheme, address.port):
+        return True
+    was_http = (address.scheme, address.port) == ("http", 80)
+    return was_http and (target.scheme, target.port) == ("https", 443)
 
 
-async def _addresses(place: rule_matching.WebAddress) -> list[str]:
+async def _resolve_host(address: rule_matching.WebAddress) -> list[str]:
     """Return the addresses of the host, each once. Raises FetchRefused."""
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(
-            place.host, place.port, type=socket.SOCK_STREAM
+        entries = await asyncio.get_running_loop().getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM
         )
     except (OSError, UnicodeError) as error:
-        raise FetchRefused(f"there is no host {place.host}, or no network: {error}.") from error
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+        raise FetchRefused(f"there is no host {address.host}, or no network: {error}.") from error
+    return list(dict.fromkeys(str(socket_address[0]) for *_, socket_address in entries))
 
 
 def is_public_address(text: str) -> bool:
@@ -204,7 +205,7 @@ def is_public_address(text: str) -> bool:
     return address.is_global and not address.is_multicast
 
 
-def _client(bounds: FetchLimits, place: rule_matching.WebAddress) -> httpx.AsyncClient:
+def _client(bounds: FetchLimits, address: rule_matching.WebAddress) -> httpx.AsyncClient:
     """Return a client that follows no redirects and uses no proxy. It trusts the system's and the
     user's certificates.
     """
@@ -215,15 +216,15 @@ def _client(bounds: FetchLimits, place: rule_matching.WebAddress) -> httpx.Async
         trust_env=False,
         headers=HEADERS,
         timeout=httpx.Timeout(bounds.seconds),
-        verify=httpx.create_ssl_context() if place.scheme == "https" else False,
+        verify=httpx.create_ssl_context() if address.scheme == "https" else False,
     )
 
 
-async def _answer(
+async def _get(
     client: httpx.AsyncClient,
     url: str,
-    place: rule_matching.WebAddress,
-    addresses: Sequence[str],
+    address: rule_matching.WebAddress,
+    ip_addresses: Sequence[str],
     largest: int,
 ) -> WebPage | str:
     """Return the page, or the address of a redirect. Tries the addresses in order until one
@@ -231,22 +232,22 @@ async def _answer(
     """
     import httpx
 
-    asked = httpx.URL(url)
-    sent = [
+    requested = httpx.URL(url)
+    requests = [
         client.build_request(
             "GET",
-            asked.copy_with(host=address),
-            headers={"Host": place.shown},
-            extensions={"sni_hostname": place.host},
+            requested.copy_with(host=ip_address),
+            headers={"Host": address.shown},
+            extensions={"sni_hostname": address.host},
         )
-        for address in addresses
+        for ip_address in ip_addresses
     ]
-    for request in sent[:-1]:
+    for request in requests[:-1]:
         try:
-            return await _sent(client, request, asked, largest)
+            return await _send(client, request, requested, largest)
         except httpx.ConnectError:
             continue
-    return await _sent(client, sent[-1], asked, largest)
+    return await _send(client, requests[-1], requested, largest)
 
 
 def _unpacking(url: str, packed: str) -> Callable[[bytes, int], bytes]:
@@ -270,17 +271,17 @@ def _unpacking(url: str, packed: str) -> Callable[[bytes, int], bytes]:
     return unpacked
 
 
-async def _sent(
-    client: httpx.AsyncClient, request: httpx.Request, asked: httpx.URL, largest: int
+async def _send(
+    client: httpx.AsyncClient, request: httpx.Request, requested: httpx.URL, largest: int
 ) -> WebPage | str:
     response = await client.send(request, stream=True)
     try:
         if response.has_redirect_location:
-            return str(asked.join(response.headers["location"]))
-        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if not html_to_text.is_text(kind):
-            raise FetchRefused(f"{asked} is no text ({kind}): it is not shown.")
-        unpacked = _unpacking(str(asked), response.headers.get("content-encoding", ""))
+            return str(requested.join(response.headers["location"]))
+        media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if not html_to_text.is_text(media_type):
+            raise FetchRefused(f"{requested} is no text ({media_type}): it is not shown.")
+        unpacked = _unpacking(str(requested), response.headers.get("content-encoding", ""))
         data, whole = b"", True
         async for piece in response.aiter_raw():
             data += unpacked(piece, largest + 1 - len(data))
@@ -288,7 +289,7 @@ async def _sent(
                 data, whole = data[:largest], False
                 break
         return WebPage(
-            str(asked), response.status_code, kind, response.charset_encoding, data, whole
+            str(requested), response.status_code, media_type, response.charset_encoding, data, whole
         )
     finally:
         await response.aclose()

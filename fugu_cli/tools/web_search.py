@@ -82,7 +82,7 @@ class WebSearchArguments(ToolArguments):
 
 
 @dataclass(frozen=True)
-class _Found:
+class _SearchResult:
     """The result of a search: the provider's answer, (title, address, snippet) of each result, and
     usage.
     """
@@ -107,16 +107,16 @@ def web_search(
 ) -> Tool[WebSearchArguments]:
     """Return the tool for one engine. `gate` is asked before every search."""
 
-    async def run(given: WebSearchArguments, workspace: Workspace, say: Say) -> ToolResult:
+    async def run(arguments: WebSearchArguments, workspace: Workspace, say: Say) -> ToolResult:
         try:
-            answer = await _ask_through_gate(engine, given.query, transport, gate)
-            found = _read(engine, answer)
+            answer = await _ask_through_gate(engine, arguments.query, transport, gate)
+            result = _parse_answer(engine, answer)
         except (_Refused, AgentError) as error:
             return ToolResult(text=f"The search failed: {error}.", ok=False)
-        paid = (
-            PaidUse(agent=engine.agent, usage=found.usage) if engine.agent and found.usage else None
-        )
-        return ToolResult(text=_shown(engine, found), paid=paid)
+        paid = None
+        if engine.agent and result.usage:
+            paid = PaidUse(agent=engine.agent, usage=result.usage)
+        return ToolResult(text=_describe_result(engine, result), paid=paid)
 
     return Tool(
         name=rule_matching.SEARCH,
@@ -127,14 +127,21 @@ def web_search(
     )
 
 
-def _shown(engine: SearchEngine, found: _Found) -> str:
-    lines = [found.answer[:ANSWER]] if found.answer else []
-    lines += ["Sources:"] if found.answer and found.results else []
-    for number, (title, url, snippet) in enumerate(found.results[:SHOWN], start=1):
+def _describe_result(engine: SearchEngine, result: _SearchResult) -> str:
+    lines: list[str] = []
+    if result.answer:
+        lines.append(result.answer[:ANSWER])
+    if result.answer and result.results:
+        lines.append("Sources:")
+    for number, (title, url, snippet) in enumerate(result.results[:SHOWN], start=1):
         lines.append(f"[{number}] {_line(title) or url}\n    {url}")
-        lines += [f"    {_line(snippet)}"] if snippet else []
-    who = f"{engine.host}, by {engine.agent}" if engine.agent else engine.host
-    return plain_text("\n".join([*(lines or ["Nothing was found."]), f"[searched at {who}]"]))
+        if snippet:
+            lines.append(f"    {_line(snippet)}")
+    if not lines:
+        lines.append("Nothing was found.")
+    searcher = f"{engine.host}, by {engine.agent}" if engine.agent else engine.host
+    lines.append(f"[searched at {searcher}]")
+    return plain_text("\n".join(lines))
 
 
 def _line(text: str) -> str:
@@ -148,12 +155,12 @@ def _request(
     import httpx
 
     bearer = {"Authorization": f"Bearer {engine.key}"} if engine.key else {}
-    asked = PROMPT.format(query=query)
+    prompt = PROMPT.format(query=query)
     match engine.kind:
         case "responses":
             body = {
                 "model": engine.model,
-                "input": asked,
+                "input": prompt,
                 "tools": [{"type": "web_search"}],
                 "store": False,
             }
@@ -171,11 +178,11 @@ def _request(
                 "POST",
                 f"{engine.url}/messages",
                 keys,
-                body | {"messages": [{"role": "user", "content": asked}]},
+                body | {"messages": [{"role": "user", "content": prompt}]},
             )
         case "gemini":
             body = {
-                "contents": [{"role": "user", "parts": [{"text": asked}]}],
+                "contents": [{"role": "user", "parts": [{"text": prompt}]}],
                 "tools": [{"google_search": {}}],
             }
             address = f"{engine.url}/models/{engine.model}:generateContent"
@@ -200,10 +207,10 @@ async def _ask_through_gate(
 ) -> dict[str, Any]:
     """Return the engine's JSON. Raises _Refused, and AgentError where the gate is closed."""
     if gate is None:
-        return await _asked(engine, query, transport)
+        return await _ask(engine, query, transport)
     began = gate.begin()
     try:
-        answer = await _asked(engine, query, transport)
+        answer = await _ask(engine, query, transport)
     except _Refused as error:
         if error.status:
             gate.answered(began, error.status, str(error))
@@ -215,7 +222,7 @@ async def _ask_through_gate(
         gate.cut(began)  # changes nothing once the answer is noted
 
 
-async def _asked(
+async def _ask(
     engine: SearchEngine, query: str, transport: httpx.AsyncBaseTransport | None
 ) -> dict[str, Any]:
     """Return the engine's JSON. Raises _Refused."""
@@ -243,79 +250,94 @@ async def _asked(
             f"{engine.host} cannot be reached: {str(error) or type(error).__name__}"
         ) from error
     try:
-        found = parse_json(data)
+        answer = parse_json(data)
     except ValueError:
-        found = None
-    if response.status_code >= 300 or not isinstance(found, dict):
-        raise _Refused(_fault(engine, response.status_code, found), response.status_code)
-    return found
+        answer = None
+    if response.status_code >= 300 or not isinstance(answer, dict):
+        raise _Refused(_describe_fault(engine, response.status_code, answer), response.status_code)
+    return answer
 
 
-def _fault(engine: SearchEngine, status: int, found: object) -> str:
-    told = found.get("error", found) if isinstance(found, dict) else ""
-    told = told.get("message", told.get("detail", "")) if isinstance(told, dict) else told
-    said = f"{engine.host} answered with status {status}" + (
-        f": {_line(str(told))}" if told else ""
-    )
+def _describe_fault(engine: SearchEngine, status: int, answer: object) -> str:
+    reason: object = ""
+    if isinstance(answer, dict):
+        reason = answer.get("error", answer)
+    if isinstance(reason, dict):
+        reason = reason.get("message", reason.get("detail", ""))
+    message = f"{engine.host} answered with status {status}"
+    if reason:
+        message += f": {_line(str(reason))}"
     if engine.kind == "searxng" and (status in (403, 404) or 200 <= status < 300):
-        return f"{said}; a SearXNG must list `json` under `search: formats` in its settings.yml"
-    return said if status >= 300 else f"{said}, and no JSON"
+        return f"{message}; a SearXNG must list `json` under `search: formats` in its settings.yml"
+    return message if status >= 300 else f"{message}, and no JSON"
 
 
-def _read(engine: SearchEngine, found: dict[str, Any]) -> _Found:
+def _parse_answer(engine: SearchEngine, answer: dict[str, Any]) -> _SearchResult:
     """Parse the engine's answer. Raises _Refused for an unknown form."""
     try:
         match engine.kind:
             case "responses":
-                return _from_responses(found)
+                return _from_responses(answer)
             case "messages":
-                return _from_messages(found)
+                return _from_messages(answer)
             case "gemini":
-                return _from_gemini(found)
+                return _from_gemini(answer)
             case "brave":
-                listed = (found.get("web") or {}).get("results") or []
-                return _Found(results=tuple(_listed(listed, "description")))
+                listed = (answer.get("web") or {}).get("results") or []
+                return _SearchResult(results=tuple(_results_with_address(listed, "description")))
             case "searxng" | "tavily":
-                return _Found(results=tuple(_listed(found["results"], "content")))
+                return _SearchResult(
+                    results=tuple(_results_with_address(answer["results"], "content"))
+                )
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
         raise _Refused(f"{engine.host} answered in a form that is not known") from error
 
 
-def _listed(results: list[dict[str, Any]], snippet: str) -> Iterator[tuple[str, str, str]]:
+def _results_with_address(
+    results: list[dict[str, Any]], snippet: str
+) -> Iterator[tuple[str, str, str]]:
     """Yield the results that have an address. SearXNG also lists values without one."""
-    for one in results:
-        if one["url"]:
-            yield str(one.get("title") or ""), str(one["url"]), str(one.get(snippet) or "")
+    for result in results:
+        if result["url"]:
+            yield str(result.get("title") or ""), str(result["url"]), str(result.get(snippet) or "")
 
 
-def _from_responses(found: dict[str, Any]) -> _Found:
-    parts = [
-        part for item in found["output"] if item["type"] == "message" for part in item["content"]
-    ]
+def _from_responses(answer: dict[str, Any]) -> _SearchResult:
     sources = dict[str, str]()
-    words = []
-    for part in parts:
-        text, marks = (
-            str(part.get("text") or part.get("refusal") or ""),
-            part.get("annotations") or [],
-        )
-        cited = [mark for mark in marks if mark["type"] == "url_citation"]
-        sources |= {
-            mark["url"]: mark.get("title") or "" for mark in cited if mark["url"] not in sources
-        }
-        for mark in sorted(cited, key=lambda one: one["end_index"], reverse=True):
-            number = list(sources).index(mark["url"]) + 1
-            text = f"{text[: mark['end_index']]} [{number}]{text[mark['end_index'] :]}"
-        words.append(text)
-    used = found.get("usage") or {}
+    texts = []
+    messages = [item for item in answer["output"] if item["type"] == "message"]
+    for part in (part for message in messages for part in message["content"]):
+        text = str(part.get("text") or part.get("refusal") or "")
+        annotations = part.get("annotations") or []
+        citations = [note for note in annotations if note["type"] == "url_citation"]
+        _add_sources(sources, citations)
+        for citation in sorted(citations, key=lambda item: item["end_index"], reverse=True):
+            end = citation["end_index"]
+            text = f"{text[:end]} [{_number(sources, citation)}]{text[end:]}"
+        texts.append(text)
+    used = answer.get("usage") or {}
     usage = Usage(
         input=_count(used, "input_tokens"),
         output=_count(used, "output_tokens"),
         cached=_count(used.get("input_tokens_details") or {}, "cached_tokens"),
     )
-    return _Found(
-        "\n".join(words), tuple((title, url, "") for url, title in sources.items()), usage
-    )
+    return _SearchResult("\n".join(texts), _results(sources), usage)
+
+
+def _add_sources(sources: dict[str, str], citations: list[dict[str, Any]]) -> None:
+    """Add the titles of cited addresses that are not among the sources."""
+    titles = {citation["url"]: citation.get("title") or "" for citation in citations}
+    for url, title in titles.items():
+        sources.setdefault(url, title)
+
+
+def _number(sources: dict[str, str], citation: dict[str, Any]) -> int:
+    """Return the number of a cited source, from 1."""
+    return list(sources).index(citation["url"]) + 1
+
+
+def _results(sources: dict[str, str]) -> tuple[tuple[str, str, str], ...]:
+    return tuple((title, url, "") for url, title in sources.items())
 
 
 def _count(used: dict[str, Any], name: str) -> int:
@@ -323,39 +345,33 @@ def _count(used: dict[str, Any], name: str) -> int:
     return max(used.get(name) or 0, 0)
 
 
-def _from_messages(found: dict[str, Any]) -> _Found:
+def _from_messages(answer: dict[str, Any]) -> _SearchResult:
     sources = dict[str, str]()
-    words = []
-    for block in found["content"]:
+    texts = []
+    for block in answer["content"]:
         if block["type"] == "web_search_tool_result" and isinstance(block["content"], dict):
             raise _Refused(f"the provider's search failed: {block['content'].get('error_code')}")
         if block["type"] == "text":
-            cited = [mark for mark in block.get("citations") or [] if "url" in mark]
-            sources |= {
-                mark["url"]: mark.get("title") or "" for mark in cited if mark["url"] not in sources
-            }
-            numbers = dict.fromkeys(list(sources).index(mark["url"]) + 1 for mark in cited)
-            words.append(block["text"] + "".join(f" [{number}]" for number in numbers))
-    used = found.get("usage") or {}
+            citations = [item for item in block.get("citations") or [] if "url" in item]
+            _add_sources(sources, citations)
+            numbers = dict.fromkeys(_number(sources, citation) for citation in citations)
+            texts.append(block["text"] + "".join(f" [{number}]" for number in numbers))
+    used = answer.get("usage") or {}
     cached = _count(used, "cache_read_input_tokens")
     written = _count(used, "cache_creation_input_tokens")
     whole = _count(used, "input_tokens") + cached + written
     usage = Usage(input=whole, cached=cached, written=written, output=_count(used, "output_tokens"))
-    return _Found(
-        "".join(words).strip(), tuple((title, url, "") for url, title in sources.items()), usage
-    )
+    return _SearchResult("".join(texts).strip(), _results(sources), usage)
 
 
-def _from_gemini(found: dict[str, Any]) -> _Found:
-    first = found["candidates"][0]
-    words = "".join(
-        part.get("text", "") for part in first["content"]["parts"] if not part.get("thought")
-    )
-    chunks = (first.get("groundingMetadata") or {}).get("groundingChunks") or []
-    sources = {
-        chunk["web"]["uri"]: chunk["web"].get("title") or "" for chunk in chunks if "web" in chunk
-    }
-    used = found.get("usageMetadata") or {}
-    made = _count(used, "candidatesTokenCount") + _count(used, "thoughtsTokenCount")
-    usage = Usage(input=_count(used, "promptTokenCount"), output=made)
-    return _Found(words, tuple((title, url, "") for url, title in sources.items()), usage)
+def _from_gemini(answer: dict[str, Any]) -> _SearchResult:
+    candidate = answer["candidates"][0]
+    parts = candidate["content"]["parts"]
+    text = "".join(part.get("text", "") for part in parts if not part.get("thought"))
+    chunks = (candidate.get("groundingMetadata") or {}).get("groundingChunks") or []
+    pages = [chunk["web"] for chunk in chunks if "web" in chunk]
+    sources = {page["uri"]: page.get("title") or "" for page in pages}
+    used = answer.get("usageMetadata") or {}
+    output = _count(used, "candidatesTokenCount") + _count(used, "thoughtsTokenCount")
+    usage = Usage(input=_count(used, "promptTokenCount"), output=output)
+    return _SearchResult(text, _results(sources), usage)

@@ -258,11 +258,11 @@ class Workspace:
         """Return the same folder for an agent that works at the same time as others: what they saw,
         it has not seen.
         """
-        other = copy.copy(self)
-        other.seen = ReadTracker()
-        other._written = []
-        other._agent = agent
-        return other
+        workspace = copy.copy(self)
+        workspace.seen = ReadTracker()
+        workspace._written = []
+        workspace._agent = agent
+        return workspace
 
     def quoting_refusal(self, path: Path, data: bytes, name: str) -> str:
         """Return why a place in `path` must not be changed by quoting it; "" when it may. Where a
@@ -295,7 +295,7 @@ class Workspace:
 
     @property
     def in_git(self) -> bool:
-        """Whether snapshots can be taken."""
+        """True if snapshots can be taken."""
         return self.history.snapshots is not None
 
     async def patch(self, a: str, b: str, *, whole: bool = False) -> bytes:
@@ -334,18 +334,18 @@ class Workspace:
         observed = await self.history.since(before) if before else NO_EFFECTS
         written = net_changes(self._written)
         if tool.effect == "writes":
-            observed = _only_at(observed, frozenset(written))
+            observed = _effects_on(observed, frozenset(written))
         in_snapshots = {change.path for change in observed.changes}
-        beside = [
+        outside_snapshots = [
             change.model_copy(update={"beside": True})
             for change in written.values()
             if change.path not in in_snapshots
         ]
-        kept = {change.path for change in beside}
+        kept_paths = {change.path for change in outside_snapshots}
         attributes = tuple(
             attribute
             for attribute in observed.attributes
-            if not (attribute.large and attribute.path in kept)
+            if not (attribute.large and attribute.path in kept_paths)
         )
         changes = tuple(
             change.model_copy(update={"sparse": True})
@@ -353,8 +353,8 @@ class Workspace:
             else change
             for change in observed.changes
         )
-        made = FileEffects((*changes, *beside), attributes)
-        return ObservedResult(result, made, frozenset(written))
+        effects = FileEffects((*changes, *outside_snapshots), attributes)
+        return ObservedResult(result, effects, frozenset(written))
 
     def seen_through(self, window: int | None) -> Workspace:
         """Return the same folder for a call of an agent that reads so many tokens at most."""
@@ -406,7 +406,7 @@ class Workspace:
         )
 
 
-def _only_at(effects: FileEffects, written: frozenset[str]) -> FileEffects:
+def _effects_on(effects: FileEffects, written: frozenset[str]) -> FileEffects:
     """Return the effects on the written paths and on the folders above them."""
     above = {
         parent.as_posix() for path in written for parent in Path(paths.unquoted_path(path)).parents
@@ -427,19 +427,19 @@ def resolve_path(workspace: Workspace, text: str) -> Path | ToolResult:
 
     A path outside the repository is allowed here: policy was asked before the tool ran.
     """
-    found = paths.locate(text, workspace.root)
-    if not isinstance(found, Path):
-        return ToolResult(text=f"`{text}` is not a path: {found.text}.", ok=False)
+    path = paths.locate(text, workspace.root)
+    if not isinstance(path, Path):
+        return ToolResult(text=f"`{text}` is not a path: {path.text}.", ok=False)
     try:
-        found.stat()
+        path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        return found
+        return path
     # in a folder that may not be looked into, a name too long for any file, a link to itself
     except OSError as error:
         return ToolResult(
             text=f"{tools_result.truncate(text, 300)} cannot be used: {error.strerror}.", ok=False
         )
-    return found
+    return path
 
 
 def recall_reads(workspace: Workspace, records: Iterable[Recorded]) -> None:
@@ -454,24 +454,22 @@ def recall_reads(workspace: Workspace, records: Iterable[Recorded]) -> None:
         if isinstance(record.event, Undone):
             newest = dict.fromkeys(newest, record.at)
         elif isinstance(record.event, ToolRan):
-            newest |= dict.fromkeys(_touched(record.event), record.at)
+            newest |= dict.fromkeys(_touched_paths(record.event), record.at)
     for name, at in newest.items():
         path = paths.locate(name, workspace.root)
         if isinstance(path, Path):
             workspace.seen.recall(path, at)
 
 
-def _touched(event: ToolRan) -> list[str]:
+def _touched_paths(event: ToolRan) -> list[str]:
     """Return the files that a call read or wrote."""
-    given = arguments_of(event.call)
-    named = [change.path for change in event.changes]
-    if (
-        event.ok
-        and not isinstance(given, MalformedArguments)
-        and isinstance(given.get("path"), str)
-    ):
-        named.append(str(given["path"]))
-    return named
+    names = [change.path for change in event.changes]
+    arguments = arguments_of(event.call)
+    if event.ok and not isinstance(arguments, MalformedArguments):
+        path = arguments.get("path")
+        if isinstance(path, str):
+            names.append(path)
+    return names
 
 
 def _named(path: Path, root: Path) -> str:

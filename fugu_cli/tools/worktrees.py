@@ -40,17 +40,17 @@ async def make_worktree(workspace: Workspace, tree: str, folder: Path) -> Worksp
     if not worktree_exists(folder):
         shutil.rmtree(folder, ignore_errors=True)
         root.mkdir(parents=True)
-        await _fill(workspace, tree, root)
+        await _fill_worktree(workspace, tree, root)
         (folder / "made").write_text(tree, encoding="utf-8")
-    made = Workspace(
+    worktree = Workspace(
         root,
         folder / "store",
         test_command=workspace.test_command,
         test_timeout=workspace.test_timeout,
         box=workspace.box.at(root) if workspace.box else None,
     )
-    made.jobs, made.unread, made.mask = workspace.jobs, workspace.unread, workspace.mask
-    return made
+    worktree.jobs, worktree.unread, worktree.mask = workspace.jobs, workspace.unread, workspace.mask
+    return worktree
 
 
 def worktree_exists(folder: Path) -> bool:
@@ -58,7 +58,7 @@ def worktree_exists(folder: Path) -> bool:
     return (folder / "made").exists() and (folder / "tree" / ".git" / "HEAD").exists()
 
 
-async def _fill(workspace: Workspace, tree: str, root: Path) -> None:
+async def _fill_worktree(workspace: Workspace, tree: str, root: Path) -> None:
     assert workspace.history.snapshots is not None
     hashed = (
         [f"--object-format={workspace.history.hash_name}"]
@@ -78,9 +78,9 @@ async def _fill(workspace: Workspace, tree: str, root: Path) -> None:
     )
     await _git(workspace.root, root, "read-tree", tree)
     await _git(workspace.root, root, "checkout-index", "-a", "-q")
-    nested = await _nested(workspace, root)
+    nested = await _remove_nested(workspace, root)
     lacking = [*nested, *(name for name in ENVIRONMENTS if not (root / name).exists())]
-    outer = _rules(workspace.root, workspace.history.snapshots.repository)
+    outer = _outer_ignore_rules(workspace.root, workspace.history.snapshots.repository)
     rules = [*outer, *("/" + re.sub(r"([\\*?\[\s])", r"\\\1", name) for name in lacking)]
     (git / "info" / "exclude").write_text("".join(f"{rule}\n" for rule in rules), *TEXT)
     author = ("-c", "user.name=fugu", "-c", "user.email=fugu@localhost")
@@ -99,7 +99,7 @@ async def _fill(workspace: Workspace, tree: str, root: Path) -> None:
             (root / name).symlink_to(workspace.root / name)
 
 
-async def _nested(workspace: Workspace, root: Path) -> list[str]:
+async def _remove_nested(workspace: Workspace, root: Path) -> list[str]:
     """Remove nested repositories and large files from the copy's index, since the tree only names
     them.
     """
@@ -112,29 +112,29 @@ async def _nested(workspace: Workspace, root: Path) -> list[str]:
     return names
 
 
-def _rules(root: Path, repository: Repository) -> list[str]:
+def _outer_ignore_rules(root: Path, repository: Repository) -> list[str]:
     """Return git's ignore rules from outside `root`, rewritten for a repository whose top is
     `root`.
     """
-    above = [folder for folder in reversed(root.parents) if folder.is_relative_to(repository.top)]
+    parents = [folder for folder in reversed(root.parents) if folder.is_relative_to(repository.top)]
     files = [
         (repository.top, repository.common / "info" / "exclude"),
-        *((f, f / ".gitignore") for f in above),
+        *((parent, parent / ".gitignore") for parent in parents),
     ]
-    found: list[str] = []
+    rules: list[str] = []
     for folder, file in files:
         with contextlib.suppress(OSError):
             lines = file.read_text(*TEXT).splitlines()
             inside = root.relative_to(folder).parts
-            found += [rule for line in lines if (rule := _inside(line, inside))]
-    return found
+            rules += [rule for line in lines if (rule := _rule_inside(line, inside))]
+    return rules
 
 
-def _inside(rule: str, folders: Sequence[str]) -> str:
+def _rule_inside(rule: str, folders: Sequence[str]) -> str:
     """Return an ignore rule as it reads in the innermost folder, "" if it says nothing about files
     there.
     """
-    no, body = ("!", rule[1:]) if rule.startswith("!") else ("", rule)
+    negation, body = ("!", rule[1:]) if rule.startswith("!") else ("", rule)
     if not body.strip() or body.startswith("#"):
         return ""
     if "/" not in body.rstrip("/"):
@@ -142,11 +142,11 @@ def _inside(rule: str, folders: Sequence[str]) -> str:
     parts = body.removeprefix("/").split("/")
     for folder in folders:
         if parts[0] == "**":
-            return no + "/".join(parts)
+            return negation + "/".join(parts)
         if not fnmatch.fnmatchcase(folder, parts[0]) or not any(parts[1:]):
             return ""
         parts = parts[1:]
-    return f"{no}/{'/'.join(parts)}"
+    return f"{negation}/{'/'.join(parts)}"
 
 
 async def _git(project: Path, root: Path, *arguments: str) -> str:
@@ -154,25 +154,26 @@ async def _git(project: Path, root: Path, *arguments: str) -> str:
     process = await start_git(
         project, *GIT_OPTIONS, *arguments, environment=own_environment(), cwd=root
     )
-    out, err = await communicate(process)
+    output, errors = await communicate(process)
     if process.returncode:
-        words = err.decode("utf-8", "replace").strip()
+        reason = errors.decode("utf-8", "replace").strip()
         raise StorageError(
-            f"a worktree could not be made in {root}: {words}", hint="check free space with `df -h`"
+            f"a worktree could not be made in {root}: {reason}",
+            hint="check free space with `df -h`",
         )
-    return out.decode("utf-8", "surrogateescape").strip()
+    return output.decode("utf-8", "surrogateescape").strip()
 
 
 async def worktree_diff(worktree: Workspace, tree: str) -> str:
     """Return the changes in a worktree since `tree` as a unified diff, cut to a limit."""
-    now = await worktree.history.snapshot()
-    text = (await worktree.patch(tree, now)).decode("utf-8", "replace") if now else ""
-    at = cut_between_marks(text, DIFF) if len(text) > DIFF else len(text)
-    return (
-        text
-        if at == len(text)
-        else f"{text[:at]}\n[... {len(text) - at} characters left out ...]\n"
-    )
+    snapshot = await worktree.history.snapshot()
+    if not snapshot:
+        return ""
+    diff = (await worktree.patch(tree, snapshot)).decode("utf-8", "replace")
+    if len(diff) <= DIFF:
+        return diff
+    end = cut_between_marks(diff, DIFF)
+    return f"{diff[:end]}\n[... {len(diff) - end} characters left out ...]\n"
 
 
 async def worktree_changes(
@@ -181,8 +182,8 @@ async def worktree_changes(
     """Return the changes in a worktree since `tree`. Their contents are kept in the repository's
     own store.
     """
-    now = await worktree.history.snapshot()
-    changes = (await worktree.history.made(tree, now)).changes if now else ()
+    snapshot = await worktree.history.snapshot()
+    changes = (await worktree.history.made(tree, snapshot)).changes if snapshot else ()
     for change in changes:
         if change.after is not None:
             workspace.history.keep(await worktree.history.blob(change.after))
@@ -197,12 +198,12 @@ async def apply_changes(
 
     A file that is as it should be already counts as made: running it again is safe.
     """
-    wanted = FileEffects(tuple(changes)).back  # what takes this back makes the changes
+    inverse = FileEffects(tuple(changes)).back  # taking this back makes the changes
     with contextlib.suppress(StorageError):
-        await workspace.history.take_back(wanted)
-    found = workspace.history.standing(wanted)
-    left = {*found.conflicts, *(change.path for change in found.made.changes)}
-    return tuple(one for one in changes if one.path not in left), tuple(sorted(left))
+        await workspace.history.take_back(inverse)
+    remaining = workspace.history.standing(inverse)
+    left = {*remaining.conflicts, *(change.path for change in remaining.made.changes)}
+    return tuple(change for change in changes if change.path not in left), tuple(sorted(left))
 
 
 def remove_worktree(folder: Path) -> None:
