@@ -64,11 +64,13 @@ class Call(Value):
 
 class Thinking(Value):
     """A reasoning block. Opaque: `data` is the provider's own JSON, returned to the same agent and
-    to no other.
+    to no other. `field` is the field of a message in which a server sent the text alone; "content"
+    if it came in think tags.
     """
 
     text: str = ""
     data: str = ""
+    field: str = ""
 
 
 def with_call_ids(

@@ -30,7 +30,6 @@ from fugu_cli.messages import (
     Usage,
 )
 from fugu_cli.providers import Say, error_mapping, reasoning, server_quirks
-from fugu_cli.providers import reasoning as providers_reasoning
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.history import (
     arguments_object,
@@ -80,6 +79,7 @@ class _Delta(_Wire):
     content: str | list[_Part] | None = None
     reasoning_content: _Text = None
     reasoning: _Text = None
+    reasoning_text: _Text = None
     reasoning_details: list[dict[str, JsonValue]] | None = None
     refusal: str | None = None
     tool_calls: list[_ToolCall] | None = None
@@ -196,7 +196,7 @@ class ChatCompletionsDecoder:
         self._limits = ReplyLimits(endpoint.name, endpoint.host)
         self._text = ThinkTagParser()
         self._thinking: list[str] = []
-        self.reasoning_field = ""
+        self._reasoning_field = ""
         """The field in which the server sends reasoning text; "" if it sent none."""
         self.thought = ""
         """The reasoning text that the newest event added."""
@@ -271,8 +271,10 @@ class ChatCompletionsDecoder:
         elif not calls and stop == "calls":
             stop = "end"
         text, thought = self._text.parts()
-        thinking = join_surrogates("".join(self._thinking)) or join_surrogates(thought)
-        blocks = [Thinking(text=thinking)] if thinking else []
+        thinking = join_surrogates("".join(self._thinking))
+        field = self._reasoning_field if thinking else reasoning.CONTENT
+        thinking = thinking or join_surrogates(thought)
+        blocks = [Thinking(text=thinking, field=field)] if thinking else []
         return Reply(
             text=join_surrogates(text),
             thinking=(*blocks, *self._sealed_blocks()),
@@ -310,9 +312,12 @@ class ChatCompletionsDecoder:
         return self._take_delta(delta) if delta else ""
 
     def _take_delta(self, delta: _Delta) -> str:
-        self.thought = delta.reasoning_content or delta.reasoning or ""
-        if self.thought:
-            self.reasoning_field = "reasoning_content" if delta.reasoning_content else "reasoning"
+        self.thought = ""
+        for field in reasoning.FIELDS:
+            text: str | None = getattr(delta, field)
+            if text:
+                self.thought, self._reasoning_field = text, field
+                break
         self._thinking.append(self.thought)
         self._limits.add(self.thought)
         for detail in delta.reasoning_details or []:
@@ -365,7 +370,7 @@ class ChatCompletionsDecoder:
     def _sealed_blocks(self) -> tuple[Thinking, ...]:
         """Return the blocks that the server expects back unchanged with the calls."""
         calls = [call for call in self._calls if call.name or call.arguments]
-        return providers_reasoning.sealed_blocks(
+        return reasoning.sealed_blocks(
             [call.extra for call in calls], self._details if calls else []
         )
 
@@ -391,22 +396,19 @@ NO_REASONING = " "
 treat an empty text as missing."""
 
 
-def encode(
-    prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks, reasoning_field: str = ""
-) -> Json:
+def encode(prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks) -> Json:
     """Return the request body. It holds only requested parameters, since servers refuse unknown
     ones.
-
-    The agent's own reasoning in the open tool loop goes back in `reasoning_field`.
     """
     messages: list[Json] = []
     if prompt.system.strip() and quirks.system:
         messages.append({"role": "system", "content": prompt.system})
     history = _history(prompt, endpoint, quirks)
-    loop = _loop_replies(prompt.messages, history) if quirks.thoughts_back else set()
+    loop: set[int] = set()
+    if quirks.thoughts_back:
+        loop = reasoning.loop_replies(prompt.messages, history)
     for index, message in enumerate(history):
-        field = reasoning_field if index in loop else ""
-        messages.append(_message(message, endpoint, quirks, field))
+        messages.append(_message(message, endpoint, quirks, in_loop=index in loop))
     if server_quirks.wants_cache_marks(endpoint):
         server_quirks.add_cache_marks(messages)
     payload: Json = {
@@ -459,26 +461,8 @@ def _history(prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks) -> t
     return history
 
 
-def _loop_replies(messages: Sequence[Message], history: Sequence[Message]) -> set[int]:
-    """Return the indices in `history` of replies with calls since the user's last message.
-
-    `history` was made of `messages`.
-    """
-    count = 0
-    for message in reversed(messages):
-        if isinstance(message, FromUser):
-            break
-        count += isinstance(message, FromAgent) and bool(message.calls)
-    replies = [
-        index
-        for index, message in enumerate(history)
-        if isinstance(message, FromAgent) and message.calls
-    ]
-    return set(replies[len(replies) - count :])
-
-
 def _message(
-    message: Message, endpoint: ModelEndpoint, quirks: ServerQuirks, reasoning_field: str
+    message: Message, endpoint: ModelEndpoint, quirks: ServerQuirks, *, in_loop: bool
 ) -> Json:
     match message:
         case FromUser():
@@ -492,14 +476,14 @@ def _message(
             }
             if message.calls:
                 encoded["tool_calls"] = _calls(message, endpoint)
-            own = message.thinking if message.agent == endpoint.name else ()
-            thought = "\n".join(block.text for block in own if block.text)
+            is_own = message.agent == endpoint.name
             if sealed := reasoning.sealed_reasoning(message, endpoint):
                 encoded[reasoning.REASONING_DETAILS] = sealed
-            elif thought and reasoning_field:
-                encoded[reasoning_field] = thought
+            elif is_own and in_loop:
+                reasoning.add_reasoning_text(encoded, message)
             if quirks.reasoning_back:
-                encoded["reasoning_content"] = thought or NO_REASONING
+                thoughts = [block.text for block in message.thinking if block.text and is_own]
+                encoded["reasoning_content"] = "\n".join(thoughts) or NO_REASONING
             return encoded
 
 
@@ -562,7 +546,6 @@ class OpenAI(WireAgent):
     ) -> None:
         super().__init__(endpoint, endpoint.credentials, transport)
         self._is_complete = is_complete
-        self._reasoning_field = ""
 
     async def _once(self, prompt: Prompt, say: Say, quirks: ServerQuirks) -> Reply:
         decoder = ChatCompletionsDecoder(self._endpoint, lambda number: call_id(prompt, number))
@@ -581,13 +564,8 @@ class OpenAI(WireAgent):
                 if reason:
                     decoder.cut(reason)
 
-        payload = encode(prompt, self._endpoint, quirks, self._reasoning_field)
-        try:
-            return await self._exchange(
-                "/chat/completions", payload, decoder, stops, on_text, prompt
-            )
-        finally:
-            self._reasoning_field = decoder.reasoning_field or self._reasoning_field
+        payload = encode(prompt, self._endpoint, quirks)
+        return await self._exchange("/chat/completions", payload, decoder, stops, on_text, prompt)
 
 
 if TYPE_CHECKING:

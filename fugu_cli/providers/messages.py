@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import httpx
@@ -34,7 +35,7 @@ from fugu_cli.providers import Say, error_mapping
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.history import arguments_object, join_surrogates, normalized
 from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, ServerEvent
-from fugu_cli.providers.reasoning import POSITION, in_order, position
+from fugu_cli.providers.reasoning import POSITION, in_order, loop_replies, position
 from fugu_cli.providers.server_quirks import ServerQuirks, Stop, StopSequences, tool_parameters
 from fugu_cli.providers.wire_agent import WireAgent
 from fugu_cli.system.bounded_json import parse_json
@@ -325,7 +326,8 @@ def encode(prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks) -> Jso
     }
     if prompt.system.strip():
         payload["system"] = [{"type": "text", "text": prompt.system, "cache_control": CACHE_POINT}]
-    payload["messages"] = [*_turns(messages)]
+    loop = loop_replies(prompt.messages, messages) if quirks.thoughts_back else set()
+    payload["messages"] = [*_turns(messages, loop)]
     tools = [_tool(tool, quirks) for tool in prompt.tools] or _tools_of_history(messages)
     if tools:
         payload["tools"] = [*tools]
@@ -375,25 +377,25 @@ def _may_think(messages: Sequence[Message]) -> bool:
     if not isinstance(messages[-1], FromTool):
         return True
     newest = next(message for message in reversed(messages) if isinstance(message, FromAgent))
-    return any(_thinking_block(thinking) for thinking in newest.thinking)
+    return any(_thinking_block(thinking, in_loop=True) for thinking in newest.thinking)
 
 
-def _turns(messages: Sequence[Message]) -> list[Json]:
+def _turns(messages: Sequence[Message], loop: set[int]) -> list[Json]:
     """Return the messages as the API's turns. Results and a user's text form one turn, results
-    first, as `normalized` orders them.
+    first, as `normalized` orders them. `loop` are the indices of the open tool loop's replies.
     """
     turns: list[tuple[str, list[Json]]] = []
-    for message in messages:
+    for index, message in enumerate(messages):
         role = "assistant" if isinstance(message, FromAgent) else "user"
         if not turns or turns[-1][0] != role:
             turns.append((role, []))
-        turns[-1][1].extend(_blocks(message))
+        turns[-1][1].extend(_blocks(message, in_loop=index in loop))
     for _, blocks in turns[-1::-2][:2]:
         blocks[-1]["cache_control"] = CACHE_POINT
     return [{"role": role, "content": [*blocks]} for role, blocks in turns]
 
 
-def _blocks(message: Message) -> list[Json]:
+def _blocks(message: Message, *, in_loop: bool) -> list[Json]:
     match message:
         case FromUser():
             return [*map(_media_block, message.media), *_text_blocks(message.text)]
@@ -406,7 +408,8 @@ def _blocks(message: Message) -> list[Json]:
                 result["is_error"] = True
             return [result]
         case FromAgent():
-            return in_order(message, _thinking_block, _text_blocks, _tool_use_blocks)
+            encode_thought = partial(_thinking_block, in_loop=in_loop)
+            return in_order(message, encode_thought, _text_blocks, _tool_use_blocks)
 
 
 def _media_block(item: Media) -> Json:
@@ -427,14 +430,19 @@ def _tool_use_blocks(calls: Sequence[Call]) -> list[Json]:
     ]
 
 
-def _thinking_block(thinking: Thinking) -> Json | None:
-    """Return the provider's own block, or None if it has no signature."""
+def _thinking_block(thinking: Thinking, *, in_loop: bool) -> Json | None:
+    """Return the provider's own block, None if it does not go back.
+
+    One without a signature comes from a server that does not sign, and goes back inside a tool loop.
+    """
     fields = arguments_object(thinking.data)
     if not fields:
         return None
-    signed = fields.get("type") == "thinking" and fields.get("signature")
-    redacted = fields.get("type") == "redacted_thinking" and fields.get("data")
-    if not signed and not redacted:
+    if fields.get("type") == "thinking":
+        goes_back = fields.get("signature") or (in_loop and fields.get("thinking"))
+    else:
+        goes_back = fields.get("type") == "redacted_thinking" and fields.get("data")
+    if not goes_back:
         return None
     block: Json = parse_json(thinking.data)
     return {name: value for name, value in block.items() if name != POSITION}

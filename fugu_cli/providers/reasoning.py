@@ -4,7 +4,8 @@ thought signatures and sealed reasoning, and their order among text and calls.
 Each block is kept as the provider's own JSON, because a changed byte makes its signature invalid.
 Gemini 3 and later refuse a call without its signature; for calls of another agent they accept a
 fixed word instead (https://ai.google.dev/gemini-api/docs/thought-signatures). Behind OpenRouter,
-signatures travel as `reasoning_details` of the whole reply.
+signatures travel as `reasoning_details` of the whole reply. Reasoning that is not signed goes back
+inside a tool loop, in the field in which it came.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from collections.abc import Callable, Sequence
 
 from pydantic import JsonValue
 
-from fugu_cli.messages import Call, FromAgent, Thinking
+from fugu_cli.messages import Call, FromAgent, FromUser, Message, Thinking
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.history import arguments_object
 from fugu_cli.system.bounded_json import parse_json
+
+Json = dict[str, JsonValue]
 
 OPENS, CLOSES = "<think>", "</think>"
 CLOSING_ALONE = re.compile(r"(.*?)\n</think>[ \t]*\n+", re.DOTALL)
@@ -77,6 +80,44 @@ class ThinkTagParser:
         self._held, self._decided, self._begins = [], True, True
         self._thought = thought.strip()
         return answer.lstrip()
+
+
+FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
+"""The fields of a message in which servers send reasoning text."""
+CONTENT = "content"
+"""The field of reasoning that came in think tags, as a part of the text."""
+
+
+def add_reasoning_text(encoded: Json, message: FromAgent) -> None:
+    """Put the message's reasoning text into the fields in which it came."""
+    texts: dict[str, list[str]] = {}
+    for block in message.thinking:
+        if block.text:
+            texts.setdefault(block.field, []).append(block.text)
+    for field, parts in texts.items():
+        text = "\n".join(parts)
+        if field == CONTENT:
+            encoded[CONTENT] = f"{OPENS}\n{text}\n{CLOSES}\n\n{encoded[CONTENT] or ''}"
+        elif field in FIELDS:
+            encoded[field] = text
+
+
+def loop_replies(messages: Sequence[Message], history: Sequence[Message]) -> set[int]:
+    """Return the indices in `history` of replies with calls since the user's last message.
+
+    `history` was made of `messages`.
+    """
+    count = 0
+    for message in reversed(messages):
+        if isinstance(message, FromUser):
+            break
+        count += isinstance(message, FromAgent) and bool(message.calls)
+    replies = [
+        index
+        for index, message in enumerate(history)
+        if isinstance(message, FromAgent) and message.calls
+    ]
+    return set(replies[len(replies) - count :])
 
 
 EXTRA_CONTENT = "extra_content"
@@ -167,8 +208,6 @@ def _signs(model: str) -> bool:
 
 POSITION = "after"
 """The field with the numbers of characters and calls before a thought in its message."""
-
-Json = dict[str, JsonValue]
 
 
 def position(characters: int, calls: int) -> Json:

@@ -39,7 +39,7 @@ from fugu_cli.providers.history import (
     with_media_behind_results,
 )
 from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, ServerEvent
-from fugu_cli.providers.reasoning import POSITION, in_order, position
+from fugu_cli.providers.reasoning import POSITION, in_order, loop_replies, position
 from fugu_cli.providers.server_quirks import ServerQuirks, Stop, StopSequences
 from fugu_cli.providers.wire_agent import WireAgent
 from fugu_cli.system.bounded_json import parse_json
@@ -293,14 +293,16 @@ def _without_event_type(parsed: object) -> object:
 def _reasoning_block(
     item: dict[str, JsonValue], characters_before: int, calls_before: int
 ) -> Thinking:
-    """Return the summary and text of a reasoning item; a sealed item is kept to go back."""
+    """Return the summary and text of a reasoning item; one that is sealed, or has its whole text, is
+    kept to go back.
+    """
     texts: list[str] = []
     for parts in (item.get("summary"), item.get("content")):
         for part in parts if isinstance(parts, list) else []:
             if isinstance(part, dict):
                 texts.append(str(part.get("text") or ""))
     text = join_surrogates("\n\n".join(texts).strip())
-    if not item.get("encrypted_content"):
+    if not item.get("encrypted_content") and not item.get("content"):
         return Thinking(text=text)
     data = json.dumps({**item, **position(characters_before, calls_before)})
     return Thinking(text=text, data=data)
@@ -322,11 +324,15 @@ def encode(
     history = with_media_behind_results(
         normalized(prompt.messages, endpoint.name if quirks.sealed else "")
     )
+    loop = loop_replies(prompt.messages, history) if quirks.thoughts_back else set()
+    items: list[Json] = []
+    for index, message in enumerate(history):
+        items += _items(message, phased, in_loop=index in loop)
     effort = prompt.effort or endpoint.effort
     max_tokens = max(prompt.max_tokens, SHORTEST_REPLY)
     payload: Json = {
         "model": endpoint.model,
-        "input": [item for message in history for item in _items(message, phased)],
+        "input": [*items],
         "max_output_tokens": quirks.tokens(max_tokens),
         "stream": True,
         "store": False,
@@ -354,7 +360,7 @@ def encode(
     return payload
 
 
-def _items(message: Message, phased: bool) -> list[Json]:
+def _items(message: Message, phased: bool, *, in_loop: bool) -> list[Json]:
     match message:
         case FromUser():
             return [{"role": "user", "content": _user_content(message)}]
@@ -367,7 +373,8 @@ def _items(message: Message, phased: bool) -> list[Json]:
             if phased:
                 phase = "commentary" if message.calls else "final_answer"
             encode_text = partial(_text_items, phase=phase)
-            items = in_order(message, _reasoning_item, encode_text, _call_items)
+            encode_thought = partial(_reasoning_item, in_loop=in_loop)
+            items = in_order(message, encode_thought, encode_text, _call_items)
             while items and items[-1].get("type") == "reasoning":
                 items.pop()  # the API refuses reasoning that nothing follows
             return items
@@ -388,13 +395,16 @@ def _user_content(message: FromUser) -> JsonValue:
     return parts
 
 
-def _reasoning_item(thinking: Thinking) -> Json | None:
-    """Return the provider's own item, or None if it was not sealed.
+def _reasoning_item(thinking: Thinking, *, in_loop: bool) -> Json | None:
+    """Return the provider's own item, None if it does not go back: one that is not sealed does so
+    inside a tool loop.
 
     Its status is left out, because the API refuses it.
     """
     fields = arguments_object(thinking.data)
-    if not fields or fields.get("type") != "reasoning" or not fields.get("encrypted_content"):
+    if not fields or fields.get("type") != "reasoning":
+        return None
+    if not fields.get("encrypted_content") and not in_loop:
         return None
     item: Json = parse_json(thinking.data)
     return {name: value for name, value in item.items() if name not in (POSITION, "status")}

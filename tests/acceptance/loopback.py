@@ -48,6 +48,10 @@ class Says:
     slow: float = 0.0
     """Seconds between pieces."""
     thinking: str = ""
+    thinking_field: str = ""
+    """The field of `thinking`, if it is another than most servers of the wire use: "reasoning" of Chat
+    Completions, "content" of Chat Completions (in think tags) or of a Responses item.
+    """
     sealed: bool = False
     """A piece of sealed reasoning names the first call by its id, as OpenRouter sends it."""
     cut: bool = False
@@ -503,8 +507,11 @@ def _completions(asked: Asked, answer: Says) -> Iterator[bytes]:
         "model": f"{asked.model}-2026-01-01",
     }
     yield chunk({"role": "assistant", "content": ""})
-    for shred in _shreds(answer.thinking, 7):
-        yield chunk({"reasoning_content": shred})
+    thinking, field = answer.thinking, answer.thinking_field or "reasoning_content"
+    if field == "content":
+        thinking = f"<think>\n{thinking}\n</think>\n\n"
+    for shred in _shreds(thinking, 7):
+        yield chunk({field: shred})
     for shred in _shreds(answer.text, 7):
         yield chunk({"content": shred})
     for index, use in enumerate(answer.calls):
@@ -599,7 +606,12 @@ def _responses(asked: Asked, answer: Says) -> Iterator[bytes]:
     common = {"id": "resp_1", "object": "response", "model": f"{asked.model}-2026-01-01"}
     items: list[dict[str, object]] = []
     yield event("response.created", response={**common, "status": "in_progress", "output": []})
-    if answer.thinking:
+    if answer.thinking and answer.thinking_field == "content":
+        content = [{"type": "reasoning_text", "text": answer.thinking}]
+        items.append({"id": "rs_1", "type": "reasoning", "summary": [], "content": content})
+        yield event("response.output_item.added", output_index=0, item={**items[-1], "content": []})
+        yield event("response.output_item.done", output_index=0, item=items[-1])
+    elif answer.thinking:
         summary = [{"type": "summary_text", "text": answer.thinking}]
         items.append({"id": "rs_1", "type": "reasoning", "summary": summary})
         yield event("response.output_item.added", output_index=0, item={**items[-1], "summary": []})

@@ -326,13 +326,15 @@ def test_two_modes_of_a_model_are_two_agents() -> None:
 
 def test_reasoning_is_kept_apart_from_the_answer() -> None:
     assert call("vLLM", "vllm/reasoning_tools.sse")[0] == Reply(
-        thinking=(Thinking(text="I need the file."),),
+        thinking=(Thinking(text="I need the file.", field="reasoning"),),
         calls=(READ_A.model_copy(update={"id": "chatcmpl-tool-9f3"}),),
         usage=Usage(input=900, cached=880, output=48),
         model="Qwen/Qwen3-32B",
         stop="calls",
     )
-    assert call("Ollama", "ollama/reasoning.sse")[0].thinking == (Thinking(text="Short."),)
+    assert [block.text for block in call("Ollama", "ollama/reasoning.sse")[0].thinking] == [
+        "Short."
+    ]
 
 
 def asked_again(reply: Reply, author: str) -> dict[str, Any]:

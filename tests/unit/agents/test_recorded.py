@@ -51,13 +51,13 @@ REPLIES = {
     ),
     "openrouter/reasoning.sse": Reply(
         text="The loop is off by one.",
-        thinking=(Thinking(text="Look at the loop."),),
+        thinking=(Thinking(text="Look at the loop.", field="reasoning"),),
         usage=Usage(input=400, cached=128, output=60, reasoning=25),
         model="anthropic/claude-sonnet-4.5",
     ),
     "openrouter/sealed_call.sse": Reply(
         thinking=(
-            Thinking(text="I need the file."),
+            Thinking(text="I need the file.", field="reasoning"),
             Thinking(
                 data='{"type": "reasoning_details", "reasoning_details": [{"type": "reasoning.text", '
                 '"text": "I need the file.", "format": "google-gemini-v1", "index": 0}, {"type": "reasoning.encrypted",'
@@ -70,7 +70,7 @@ REPLIES = {
         stop="calls",
     ),
     "deepseek/reasoning_tools.sse": Reply(
-        thinking=(Thinking(text="I need the file."),),
+        thinking=(Thinking(text="I need the file.", field="reasoning_content"),),
         calls=(call("call_00_x1", "read", '{"path": "a.py"}'),),
         usage=Usage(input=300, cached=256, output=40, reasoning=22),
         model="deepseek-reasoner",
@@ -123,7 +123,7 @@ REPLIES = {
         model="gpt-5.2-2026-01-15",
     ),
     "vllm/reasoning_tools.sse": Reply(
-        thinking=(Thinking(text="I need the file."),),
+        thinking=(Thinking(text="I need the file.", field="reasoning"),),
         calls=(call("chatcmpl-tool-9f3", "read", '{"path": "a.py"}'),),
         usage=Usage(input=900, cached=880, output=48),
         model="Qwen/Qwen3-32B",
@@ -131,7 +131,7 @@ REPLIES = {
     ),
     "ollama/reasoning.sse": Reply(
         text="Line 7.",
-        thinking=(Thinking(text="Short."),),
+        thinking=(Thinking(text="Short.", field="reasoning"),),
         usage=Usage(input=26, output=14),
         model="qwen3:8b",
     ),

@@ -280,7 +280,8 @@ def test_how_a_response_ends() -> None:
         "content": [{"type": "reasoning_text", "text": "hm"}],
         "summary": [],
     }
-    assert answered(Server(ended(output=[thought, said])))[0].thinking == (Thinking(text="hm"),)
+    kept = Thinking(text="hm", data=json.dumps(thought))
+    assert answered(Server(ended(output=[thought, said])))[0].thinking == (kept,)
 
 
 def test_calls_without_ids_or_with_the_same_one_get_their_own() -> None:

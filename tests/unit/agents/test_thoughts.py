@@ -64,7 +64,7 @@ def test_a_verdict_is_found_behind_a_thought_which_nobody_is_shown() -> None:
         "<thi", "nk>Could I REJ", "ECT it?</thi", "nk>\n", "\nACCEPT. All", " pass."
     )
     assert (reply.text, shown) == ("ACCEPT. All pass.", "ACCEPT. All pass.")
-    assert reply.thinking == (Thinking(text="Could I REJECT it?"),)
+    assert reply.thinking == (Thinking(text="Could I REJECT it?", field="content"),)
     assert views.verdict_of(reply.text) == "ACCEPT"
 
 
@@ -72,4 +72,4 @@ def test_a_whole_reply_is_read_alike() -> None:
     message = {"role": "assistant", "content": "<think>Hm.</think>Yes."}
     whole = httpx.Response(200, json={"choices": [{"message": message, "finish_reason": "stop"}]})
     reply = asyncio.run(OpenAI(ACCESS, Server(whole)).reply(PROMPT, lambda text: None, unhurried))
-    assert (reply.text, reply.thinking) == ("Yes.", (Thinking(text="Hm."),))
+    assert (reply.text, reply.thinking) == ("Yes.", (Thinking(text="Hm.", field="content"),))
