@@ -126,13 +126,10 @@ KNOWN_RED = {
         "test_terminal.py::test_a_question_that_nobody_looks_at_is_told_to_the_desktop",
         "test_terminal.py::test_the_inline_mode_does_the_same_in_the_scrollback",
         "test_terminal.py::test_in_the_inline_mode_a_no_may_say_what_to_do_instead",
-        "test_added_folders.py::test_agents_read_and_edit_an_added_folder_as_the_repository",
-        "test_added_folders.py::test_without_the_flag_the_folder_is_outside",
     ),
     "the breaker of a process is shared, and the program counts calls of one": (
         "test_failures_after_failures.py::test_in_the_interface",
     ),
-    "not understood yet": ("test_wheel.py::test_the_wheel_can_be_published",),
 }
 """Debts: tests that failed in the newest whole run, by why. An entry goes when its test is put
 right; none may be added for a test that passes.

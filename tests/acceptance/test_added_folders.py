@@ -80,7 +80,8 @@ def test_without_the_flag_the_folder_is_outside(
     place.configure(Agent("m"))
     server.play("m", Says("", calls(other)), Says("Done."))
     place.fugu("run", "look")
-    assert permitted(place) == [False] * 4
+    # the rm runs, in a /tmp of its own where the file is not
+    assert permitted(place) == [False, False, True, False]
     assert sorted(path.name for path in other.iterdir()) == ["AGENTS.md", "notes.txt"]
 
 

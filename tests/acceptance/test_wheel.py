@@ -89,8 +89,13 @@ def test_the_wheel_can_be_published(wheel: Path) -> None:
     assert "PASSED" in step(sys.executable, "-m", "twine", "check", "--strict", str(wheel))
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    top = {name.split("/")[0] for name in names}
-    assert top == {"fugu_cli", f"fugu_cli-{fugu_cli.__version__}.dist-info"}
+    distribution = f"fugu_cli-{fugu_cli.__version__}"
+    outside = [
+        name
+        for name in names
+        if name.split("/")[0] not in {"fugu_cli", f"{distribution}.dist-info"}
+    ]
+    assert outside == [f"{distribution}.data/scripts/fugu"]
     shipped = {path.relative_to(ROOT).as_posix() for path in (ROOT / "fugu_cli").rglob("*.py")}
     assert shipped <= set(names)
     assert {f"fugu_cli/prompts/{path.name}" for path in (ROOT / "prompts").glob("*.md")} <= set(

@@ -102,6 +102,7 @@ _SQL_DELETES = re.compile(
 _DATABASES = names_of("psql mysql mariadb sqlite3 mongosh mongo redis-cli")
 _WHOLE_REPOSITORY = names_of("* . ./ ./* .* */ ** .[!.]*")
 _LOST = "it destroys what undo cannot restore"
+_IN_ADDED_FOLDER = "in an added folder undo restores only what fugu's own tools changed"
 _STREAMS = names_of("/dev/null /dev/stdin /dev/stdout /dev/stderr /dev/tty")
 
 
@@ -296,7 +297,7 @@ def _dangers_by_paths(command: Command, surroundings: _Surroundings) -> Iterator
             if text.startswith("/dev/") and text not in _STREAMS and is_written:
                 yield Danger(f"`{text}` is a device", lost=True)
             for reason in _path_reasons(text, is_written, surroundings):
-                lost = deletes and reason in {paths.OUTSIDE, paths.OF_GIT}
+                lost = deletes and reason in {paths.OUTSIDE, paths.OF_GIT, _IN_ADDED_FOLDER}
                 because = f"{reason}; {_LOST}" if lost else reason
                 yield Danger(f"`{text}`: {because}", lost=lost)
 
@@ -331,6 +332,8 @@ def _path_reasons(text: str, is_written: bool, surroundings: _Surroundings) -> I
         if is_private and inside(path, Path("/tmp")) and not inside(path, base):
             continue
         reason = protected_reason(path, base, writes=is_written)
+        if not reason and is_written and base != root:
+            reason = _IN_ADDED_FOLDER
         if reason == paths.OUTSIDE and text.startswith("/"):
             # A word such as `/x/d` is a path only where something lies there.
             reason = reason if os.path.lexists("/" + text.split("/")[1]) else ""
