@@ -121,12 +121,6 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 KNOWN_RED = {
-    "they wait for a question about a command, and commands run unasked in the sandbox now": (
-        "test_terminal.py::test_a_day_at_work",
-        "test_terminal.py::test_a_question_that_nobody_looks_at_is_told_to_the_desktop",
-        "test_terminal.py::test_the_inline_mode_does_the_same_in_the_scrollback",
-        "test_terminal.py::test_in_the_inline_mode_a_no_may_say_what_to_do_instead",
-    ),
     "the breaker of a process is shared, and the program counts calls of one": (
         "test_failures_after_failures.py::test_in_the_interface",
     ),

@@ -25,6 +25,7 @@ from tests.unit.ui.tui.terminal import Terminal
 READ = Use("read", {"path": "calc.txt"})
 WRITE = Use("write", {"path": "calc.txt", "content": "fixed\n"})
 SHELL = Use("bash", {"command": "echo one > made.txt"})
+ASKS_ABOUT_SHELL = 'test_command = "sh check.sh"\nask = ["bash(echo *)"]'
 EVIL = (
     "\x1b]0;EVIL\x07\x1b[2J\x1b[31mred\x1b[0m\x1b]52;c;RVZJTA==\x07 \x9b31m \x07 שלום 👩‍👩‍👧 日本 "
     "\u202eturned " + "x" * 10_000
@@ -44,6 +45,7 @@ threading.Thread.run = late
 
 def test_a_day_at_work(place: Place, server: Loopback, fugu: Callable[..., Terminal]) -> None:
     """Prompt, edit, approval, undo, interrupt, resume."""
+    place.configure(Agent("m", more='protocol = "native"'), more=ASKS_ABOUT_SHELL)
     server.play(
         "m",
         Says("Looking.", (READ, WRITE)),
@@ -58,7 +60,7 @@ def test_a_day_at_work(place: Place, server: Loopback, fugu: Callable[..., Termi
     assert (place.repo / "calc.txt").read_text() == "fixed\n"
     assert not (place.repo / "made.txt").exists()
     terminal.keys("y")
-    terminal.sees("verified by m · 1 test passes")
+    terminal.sees("1 test passes")
     assert (place.repo / "made.txt").read_text() == "one\n"
     terminal.keys("/undo\r")
     terminal.sees("Undo the newest request?", "- fixed")
@@ -196,6 +198,7 @@ def test_a_terminal_that_cannot_be_drawn_on_gets_the_inline_mode(
 def test_a_question_that_nobody_looks_at_is_told_to_the_desktop(
     place: Place, server: Loopback, fugu: Callable[..., Terminal]
 ) -> None:
+    place.configure(Agent("m", more='protocol = "native"'), more=ASKS_ABOUT_SHELL)
     server.play("m", Says("", (SHELL,)), Says("Done."), Says("ACCEPT"))
     terminal = ready(fugu())
     terminal.keys("make a file\r")
@@ -431,6 +434,7 @@ def test_a_session_that_is_open_elsewhere_is_said_once(
 def test_the_inline_mode_does_the_same_in_the_scrollback(
     place: Place, server: Loopback, fugu: Callable[..., Terminal]
 ) -> None:
+    place.configure(Agent("m", more='protocol = "native"'), more=ASKS_ABOUT_SHELL)
     server.play(
         "m",
         Says("Looking.", (READ, WRITE)),
@@ -448,7 +452,7 @@ def test_the_inline_mode_does_the_same_in_the_scrollback(
     terminal.sees("y yes, once", "esc denies")
     time.sleep(0.5)
     terminal.keys("y")
-    terminal.sees("verified by m · 1 test passes")
+    terminal.sees("1 test passes")
     assert (place.repo / "made.txt").read_text() == "one\n"
     terminal.keys("/undo\r")
     terminal.sees("y or n")
@@ -467,6 +471,7 @@ def test_the_inline_mode_does_the_same_in_the_scrollback(
 def test_in_the_inline_mode_a_no_may_say_what_to_do_instead(
     place: Place, server: Loopback, fugu: Callable[..., Terminal]
 ) -> None:
+    place.configure(Agent("m", more='protocol = "native"'), more=ASKS_ABOUT_SHELL)
     server.play("m", Says("", (SHELL,)), Says("Not made."))
     terminal = ready(fugu("--inline"))
     terminal.keys("make it\r")
@@ -625,7 +630,7 @@ def test_a_worktrees_work_is_brought_back_when_the_user_says_so(
     server.play("m", Says("Looking.", (READ, WRITE)), Says("Fixed."), Says("ACCEPT"))
     terminal = ready(fugu("--worktree=apart"))
     terminal.keys("fix the failing test\r")
-    terminal.sees("verified by m · 1 test passes")
+    terminal.sees("1 test passes")
     terminal.keys("\x04")
     terminal.sees("bring the work here?")
     assert (place.repo / "calc.txt").read_text() == "broken\n"
