@@ -31,49 +31,55 @@ MOST_LINES = 60
 _CALLED = re.compile(r"\b(\w{2,})\(")
 
 
-def part_of(content: str, one: Definition) -> str:
+def part_of(content: str, definition: Definition) -> str:
     """The lines of a function, without the last one's end."""
-    return "\n".join(one.lines(content))
+    return "\n".join(definition.lines(content))
 
 
 def blamed_functions(path: str, content: str, output: str) -> list[Definition]:
-    """The functions that the tests' output leads to, each once: where it broke, the last place
-    first; then what is called, in the order of the output."""
-    spans = functions(path, content)
-    found: list[Definition] = []
-    for place in reversed(lines_in_output(path, output)):
-        found += [one for one in spans if one.start < place <= one.end][-1:]
+    """Return the functions that the tests' output leads to, each once: where it broke, the last
+    place first; then what is called, in the order of the output."""
+    file_functions = functions(path, content)
+    blamed: list[Definition] = []
+    for line in reversed(lines_in_output(path, output)):
+        around = [function for function in file_functions if function.start < line <= function.end]
+        blamed += around[-1:]
     for name in dict.fromkeys(_CALLED.findall(output)):
-        found += [one for one in spans if one.name == name]
-    return _usable(content, found)
+        blamed += [function for function in file_functions if function.name == name]
+    return _usable(content, blamed)
 
 
 def requested_functions(path: str, content: str, request: str) -> list[Definition]:
-    """The functions that the request names, else the one function there is."""
-    spans = functions(path, content)
+    """Return the functions that the request names, else the one function there is."""
+    file_functions = functions(path, content)
     words = set(re.findall(r"\w+", request))
-    return _usable(
-        content, [one for one in spans if one.name in words] or (spans if len(spans) == 1 else [])
-    )
+    named = [function for function in file_functions if function.name in words]
+    if not named and len(file_functions) == 1:
+        named = list(file_functions)
+    return _usable(content, named)
 
 
-def outermost(found: Sequence[Definition]) -> list[Definition]:
-    """Of functions inside others the outer ones."""
-    return [
-        one
-        for one in found
-        if not any(o != one and o.start <= one.start and one.end <= o.end for o in found)
-    ]
+def outermost(definitions: Sequence[Definition]) -> list[Definition]:
+    """Return the functions that are inside none of the others."""
+    outer = []
+    for inner in definitions:
+        is_inside = any(
+            other != inner and other.start <= inner.start and inner.end <= other.end
+            for other in definitions
+        )
+        if not is_inside:
+            outer.append(inner)
+    return outer
 
 
-def _usable(content: str, found: Sequence[Definition]) -> list[Definition]:
-    """Return the definitions that are short enough and unique in the file."""
-    texts = {one: part_of(content, one) for one in found}
-    return [
-        one
-        for one, text in texts.items()
-        if len(text) <= LONGEST_EXCERPT and content.count(text) == 1
-    ]
+def _usable(content: str, candidates: Sequence[Definition]) -> list[Definition]:
+    """Return the definitions that are short enough and unique in the file, each once."""
+    usable = []
+    for definition in dict.fromkeys(candidates):
+        text = part_of(content, definition)
+        if len(text) <= LONGEST_EXCERPT and content.count(text) == 1:
+            usable.append(definition)
+    return usable
 
 
 def lines_in_output(path: str, output: str) -> list[int]:
@@ -84,8 +90,12 @@ def lines_in_output(path: str, output: str) -> list[int]:
 
 def context_above(path: str, content: str) -> str:
     """Return the imports and constants of a file, shortened."""
-    named = [one for one in definitions(path, content) if one.kind in ("import", "value")]
-    return shortened("\n".join(part_of(content, one) for one in named), MOST_ABOVE)
+    named = [
+        definition
+        for definition in definitions(path, content)
+        if definition.kind in ("import", "value")
+    ]
+    return shortened("\n".join(part_of(content, definition) for definition in named), MOST_ABOVE)
 
 
 def shortened(text: str, most: int) -> str:
@@ -111,8 +121,8 @@ def without_body(path: str, content: str, function: Definition) -> tuple[str, st
     there is no body to leave out."""
     if MARK in content or function.empty or not 0 < len(function.body) <= MOST_LINES:
         return None
-    lines, told = content.split("\n"), _texts_about(path, content, function.name)
-    if not (function.doc or told or any(map(_WORDS.match, lines[function.start : function.head]))):
+    lines, texts = content.split("\n"), _texts_about(path, content, function.name)
+    if not (function.doc or texts or any(map(_WORDS.match, lines[function.start : function.head]))):
         return None
     code = next(
         (code for endings, code in _PLACEHOLDERS.items() if PurePosixPath(path).suffix in endings),
@@ -120,20 +130,20 @@ def without_body(path: str, content: str, function: Definition) -> tuple[str, st
     )
     placeholder = f"{code}  {comment_mark(path)} {MARK}".strip()
     body = range(function.body.start, function.body.stop)
-    new = indent_of(lines[body.start : body.stop]) + placeholder
-    alone = [*lines[function.start : body.start], new, *lines[body.stop : function.end]]
-    return "\n".join(alone), placeholder, told
+    stand_in = indent_of(lines[body.start : body.stop]) + placeholder
+    rewritten = [*lines[function.start : body.start], stand_in, *lines[body.stop : function.end]]
+    return "\n".join(rewritten), placeholder, texts
 
 
 def _texts_about(path: str, content: str, name: str) -> str:
     """The texts of the file's own that are about this function: they name it, or there is no
     other.
     """
-    found = definitions(path, content)
-    sole = sum(one.kind in ("function", "class") for one in found) == 1
-    texts = [part_of(content, one) for one in found if one.kind == "text"]
+    parts = definitions(path, content)
+    is_only_one = sum(part.kind in ("function", "class") for part in parts) == 1
+    texts = [part_of(content, part) for part in parts if part.kind == "text"]
     return shortened(
-        "\n\n".join(text for text in texts if sole or re.search(rf"\b{name}\b", text)),
+        "\n\n".join(text for text in texts if is_only_one or re.search(rf"\b{name}\b", text)),
         MOST_DESCRIPTION,
     )
 
@@ -149,24 +159,21 @@ _COMMENT_LINE = re.compile(r"\s*(?:#(?!\[|include)|//|/\*|\*(?:\s|/|$)|--\s)")
 
 
 def line_infills(path: str, content: str, function: Definition) -> list[InfillHole]:
-    """Each line of the function's body that says something, to be filled in; [] where it is long or
-    not written.
+    """Return each line of the function's body that says something, to be filled in; [] where it is
+    long or not written.
     """
     if function.empty or len(function.body) > MOST_LINES:
         return []
     lines = content.split("\n")
-    inner = [
-        one
-        for one in functions(path, content)
-        if function.body.start <= one.start < function.body.stop
+    heads: set[int] = set()
+    for inner in functions(path, content):
+        if function.body.start <= inner.start < function.body.stop:
+            heads.update(range(inner.head, max(inner.body.start, inner.head + 1)))
+    return [
+        _hole(path, lines, function, number)
+        for number in function.body
+        if number not in heads and _says_something(lines[number])
     ]
-    heads = {
-        number for one in inner for number in range(one.head, max(one.body.start, one.head + 1))
-    }
-    worth = [
-        number for number in function.body if number not in heads and _says_something(lines[number])
-    ]
-    return [_hole(path, lines, function, number) for number in worth]
 
 
 def _says_something(line: str) -> bool:
@@ -191,13 +198,13 @@ def _hole(path: str, lines: Sequence[str], function: Definition, number: int) ->
     )
 
 
-def word_infills(hole: InfillHole, content: str, wanted: re.Pattern[str]) -> Iterator[InfillHole]:
-    """Of a line that is to be filled in, each of the `wanted` words alone, outside of quoted
+def word_infills(hole: InfillHole, content: str, pattern: re.Pattern[str]) -> Iterator[InfillHole]:
+    """Yield each word of the line that matches `pattern`, to be filled in alone, outside of quoted
     texts.
     """
     line = content[hole.start : hole.end]
     column = hole.start - content.rfind("\n", 0, hole.start)
-    for word in wanted.finditer(_QUOTED.sub(lambda found: "\0" * len(found[0]), line)):
+    for word in pattern.finditer(_QUOTED.sub(lambda quoted: "\0" * len(quoted[0]), line)):
         yield InfillHole(
             before=hole.before + line[: word.start()],
             after=line[word.end() :] + hole.after,

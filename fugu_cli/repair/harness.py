@@ -52,8 +52,8 @@ def with_test_timeout(call: Call, state: SessionState, turn: views.Turn) -> Call
         or _BROKEN_OFF.search(first.output)
     ):
         return call
-    times, least = AFTER_LINE if newest.filled else AFTER_REWRITE
-    return Call.make(call.id, call.tool, seconds=max(least, round(times * first.seconds, 1)))
+    factor, minimum = AFTER_LINE if newest.filled else AFTER_REWRITE
+    return Call.make(call.id, call.tool, seconds=max(minimum, round(factor * first.seconds, 1)))
 
 
 REPLIES = 6
@@ -77,15 +77,15 @@ class Repair:
         if turn.failed is not None or turn.interrupted:
             return TurnClosed()
         if not turn.replies:
-            if _out_of_attempts(state, turn, member) or _outdated(turn):
+            if _out_of_attempts(state, turn, member) or _met_saved_file(turn):
                 return TurnClosed()
-            opening = _opening(state, turn, member, environment)
+            opening = _next_evidence(state, turn, member, environment)
             return GatherEvidence(opening) if opening is not None else RequestReply()
         if calls := views.open_calls(turn):
             return RunCall(calls[0])
-        if not (_wrote(turn) or agent_is_done(turn, REPLIES)):
+        if not (_has_written(turn) or agent_is_done(turn, REPLIES)):
             return RequestReply()
-        return _after(state, turn, environment)
+        return _close_attempt(state, turn, environment)
 
     def prompt(
         self, state: SessionState, member: Member, tools: Sequence[ToolSpec], instructions: str
@@ -98,15 +98,15 @@ class Repair:
     ) -> tuple[ToolSpec, ...]:
         """The tools for files and commands, for a Worker that is to change something. None where it
         is asked a question, and where failing tests are to be fixed and all pass: it can say so."""
-        now, request = state.request.turns[-1], state.request.asked
-        if request is None or played_role(now) != "worker" or _is_answered_in_words(state):
+        turn, request = state.request.turns[-1], state.request.asked
+        if request is None or played_role(turn) != "worker" or _is_answered_in_words(state):
             return ()
         first = state.request.first_tests
         if first is not None and first.ok and intent.is_for_failing_tests(request.text):
             return ()
-        out = policy.INTERNAL_TOOLS | {views.ACCEPTANCE_CHECK}
+        excluded = policy.INTERNAL_TOOLS | {views.ACCEPTANCE_CHECK}
         return environment.toolbox.specs(
-            lambda tool: tool.name not in out and not (tool.native or tool.foreign), brief=True
+            lambda tool: tool.name not in excluded and not (tool.native or tool.foreign), brief=True
         )
 
     def refuses(
@@ -136,30 +136,31 @@ def _out_of_attempts(state: SessionState, turn: views.Turn, member: Member) -> b
     """
     filled = [reply.filled for reply in turn.spent if reply.filled]
     whole = sum(
-        not any(isinstance(fact, Replied) and fact.filled for fact in draw) for draw in turn.draws
+        not any(isinstance(event, Replied) and event.filled for event in attempt)
+        for attempt in turn.draws
     )
     newest = turn.draws[-1] if turn.draws else ()
-    if any(isinstance(fact, Replied) and fact.filled for fact in newest):
+    if any(isinstance(event, Replied) and event.filled for event in newest):
         gap = search.next_task(state, turn, member).gap
         if gap is not None and gap.place not in filled:
             return False
     return whole + bool(filled) >= max(member.attempts, 1)
 
 
-def _outdated(turn: views.Turn) -> bool:
+def _met_saved_file(turn: views.Turn) -> bool:
     """The newest attempt met a file that the user saved meanwhile. Only a turn of its own is shown
     it again.
     """
-    facts = turn.draws[-1] if turn.draws else ()
+    events = turn.draws[-1] if turn.draws else ()
     refused = (
-        fact
-        for fact in facts
-        if isinstance(fact, ToolRan) and fact.call.tool in WRITING and not fact.ok
+        event
+        for event in events
+        if isinstance(event, ToolRan) and event.call.tool in WRITING and not event.ok
     )
-    return any(CHANGED_SINCE_READ in fact.output for fact in refused)
+    return any(CHANGED_SINCE_READ in event.output for event in refused)
 
 
-def _opening(
+def _next_evidence(
     state: SessionState, turn: views.Turn, member: Member, environment: Environment
 ) -> Call | None:
     """The next piece of evidence that the turn opens with; None when it has all."""
@@ -172,7 +173,7 @@ def _opening(
         return call
     taken = [run for run in turn.runs if run.evidence]
     read = {run.permitted.call.arguments for run in taken if run.result is not None}
-    id, paths = f"e{turn.number}-{len(taken)}", _files(state, member, environment)
+    id, paths = f"e{turn.number}-{len(taken)}", _relevant_paths(state, member, environment)
     calls = (Call.make(id, "read", path=path, plain=True) for path in paths)
     return next((call for call in calls if call.arguments not in read), None)
 
@@ -183,13 +184,15 @@ def _tests_due(state: SessionState, turn: views.Turn) -> Call | None:
     request, run = state.request.asked, state.request.tests
     if request is None or request.test_command is None:
         return None
-    about = intent.is_about_tests(request.text)
-    wanted = about or intent.is_for_a_test_run(request.text) or state.request.suite_decides
+    is_about_tests = intent.is_about_tests(request.text)
+    needs_run = (
+        is_about_tests or intent.is_for_a_test_run(request.text) or state.request.suite_decides
+    )
     id = f"e{turn.number}-{len(turn.draws)}-{len(turn.runs)}"
-    if wanted and (run is None or run.stale):
+    if needs_run and (run is None or run.stale):
         return Call(id=id, tool=views.RUN_TESTS)
     if (
-        about
+        is_about_tests
         and run is not None
         and not run.ok
         and not run.empty
@@ -199,7 +202,9 @@ def _tests_due(state: SessionState, turn: views.Turn) -> Call | None:
     return None
 
 
-def _files(state: SessionState, member: Member, environment: Environment) -> tuple[str, ...]:
+def _relevant_paths(
+    state: SessionState, member: Member, environment: Environment
+) -> tuple[str, ...]:
     """Paths that the request or the tests' output leads to, and that the agent may read without a
     question.
     """
@@ -208,26 +213,26 @@ def _files(state: SessionState, member: Member, environment: Environment) -> tup
         request.text if request else "",
         run.output if run is not None and not run.ok else "",
     )
-    found = localization.relevant_files(output, text, environment.workspace.root)
+    paths = localization.relevant_files(output, text, environment.workspace.root)
     denials = environment.denials
     return tuple(
         path
-        for path in found
+        for path in paths
         if may_read(environment, path) and not (denials and denials.denied(member.name, path))
     )[:MOST_FILES]
 
 
-def _wrote(turn: views.Turn) -> bool:
+def _has_written(turn: views.Turn) -> bool:
     """Its edit was made or refused. Told that it missed, a small model repeats itself."""
-    done = {
+    closed_calls = {
         run.permitted.call.id
         for run in turn.runs
         if run.result is not None or not run.permitted.allowed
     }
-    return any(call.tool in WRITING and call.id in done for call in turn.replies[-1].calls)
+    return any(call.tool in WRITING and call.id in closed_calls for call in turn.replies[-1].calls)
 
 
-def _after(state: SessionState, turn: views.Turn, environment: Environment) -> NextStep:
+def _close_attempt(state: SessionState, turn: views.Turn, environment: Environment) -> NextStep:
     """After the agent's last word: the tests, when a Worker changed files; then whether the attempt
     stands.
     """
@@ -237,8 +242,8 @@ def _after(state: SessionState, turn: views.Turn, environment: Environment) -> N
         return GatherEvidence(
             with_test_timeout(call, state, turn) if call.tool == views.RUN_TESTS else call
         )
-    asked = state.request.asked
-    if asked is None or asked.snapshot is None:
+    request = state.request.asked
+    if request is None or request.snapshot is None:
         return TurnClosed()
     if not turn.changes and not views.interrupted_calls(turn):
         return (
@@ -264,9 +269,9 @@ def _wanted_a_change(state: SessionState, turn: views.Turn) -> bool:
     request, run = state.request.asked, state.request.tests
     if request is None or turn.assigned.plan:
         return False
-    said = bool(turn.text.strip()) and not turn.replies[-1].calls
+    answered_in_words = bool(turn.text.strip()) and not turn.replies[-1].calls
     if state.request.suite_decides:
-        return not (said and run is not None and run.ok)
+        return not (answered_in_words and run is not None and run.ok)
     return (
         intent.wants_change(request.text) and bool(files_read(turn)) and not state.request.changes
     )

@@ -87,8 +87,8 @@ def is_worked_out(text: str) -> bool:
     """Something is to be worked out from figures that the request gives; no file says anything of
     it.
     """
-    found = _WORKED_OUT.search(text) is not None and re.search(r"\d", text) is not None
-    return found and not (PATH.search(text) or _ABOUT.search(text))
+    asks_for_figures = _WORKED_OUT.search(text) is not None and re.search(r"\d", text) is not None
+    return asks_for_figures and not (PATH.search(text) or _ABOUT.search(text))
 
 
 def is_question(text: str) -> bool:
@@ -126,8 +126,8 @@ def wants_change(text: str) -> bool:
     mend what may not be broken ("fix the bug in a.py") is none: there an answer may say so."""
     if is_question(text) or is_for_a_test_run(text):
         return False
-    asked = any(_CHANGE.match(piece) for piece in _PIECES.split(text))
-    return asked or is_for_tests(text) or _HAS_TO.search(text) is not None
+    asks_for_change = any(_CHANGE.match(piece) for piece in _PIECES.split(text))
+    return asks_for_change or is_for_tests(text) or _HAS_TO.search(text) is not None
 
 
 def is_for_failing_tests(text: str) -> bool:
@@ -166,12 +166,12 @@ def target_file(request: Asked | None, files: Iterable[str]) -> str:
     that is not there, the one test of a request for tests, or the one document that it names; else
     ""."""
     shown = list(files)
-    named, missing = _named(request, shown)
+    named, missing = _named_files(request, shown)
     if request is None:
         return ""
-    wanted = tests_among([*named, *missing])
-    if len(wanted) == 1 and is_for_tests(request.text):
-        return wanted[0]
+    tests = tests_among([*named, *missing])
+    if len(tests) == 1 and is_for_tests(request.text):
+        return tests[0]
     words = {word.lower() for word in re.findall(r"\w+", request.text)}
     stems = {
         path: path.rpartition("/")[2].partition(".")[0].lower()
@@ -190,18 +190,18 @@ def is_open_ended(request: Asked | None, files: Iterable[str], *, judged: bool) 
     shown = list(files)
     if request is None or not shown or is_question(request.text):
         return False
-    named, missing = _named(request, shown)
+    named, missing = _named_files(request, shown)
     return bool(missing) or (is_for_tests(request.text) if judged else not named)
 
 
-def _named(request: Asked | None, shown: list[str]) -> tuple[list[str], list[str]]:
+def _named_files(request: Asked | None, shown: list[str]) -> tuple[list[str], list[str]]:
     """Of the files that the request names: those that are shown, and the others that it may want to
     be written.
     """
     if request is None or is_question(request.text):
         return [], []
     paths = [path.removeprefix("./") for path in dict.fromkeys(PATH.findall(request.text))]
-    said = [
+    named = [
         path for path in shown if any(path == name or path.endswith(f"/{name}") for name in paths)
     ]
     missing = [
@@ -209,4 +209,4 @@ def _named(request: Asked | None, shown: list[str]) -> tuple[list[str], list[str
         for name in paths
         if not any(path == name or path.endswith(f"/{name}") for path in shown)
     ]
-    return said, missing if is_for_tests(request.text) else code_among(missing)
+    return named, missing if is_for_tests(request.text) else code_among(missing)

@@ -61,15 +61,15 @@ def is_long(content: str) -> bool:
 
 
 def writes_test(workspace: Workspace, call: Call) -> bool:
-    """The call would write a test, or what tests share."""
-    given = arguments_of(call)
-    named = None if isinstance(given, MalformedArguments) else given.get("path")
-    path = (
-        locate(named, workspace.root) if isinstance(named, str) and call.tool in WRITING else None
-    )
-    return (
-        isinstance(path, Path) and inside(path, workspace.root) and _is_test(path, workspace.root)
-    )
+    """Return whether the call would write a test, or what tests share."""
+    arguments = arguments_of(call)
+    if isinstance(arguments, MalformedArguments) or call.tool not in WRITING:
+        return False
+    name = arguments.get("path")
+    path = locate(name, workspace.root) if isinstance(name, str) else None
+    if not isinstance(path, Path) or not inside(path, workspace.root):
+        return False
+    return _is_test(path, workspace.root)
 
 
 def relevant_files(output: str, request: str, root: Path) -> list[str]:
@@ -95,38 +95,46 @@ def implicated_files(output: str, request: str, root: Path) -> list[str]:
     Where nothing broke in the code, also what that uses, for a test seldom names who is to blame.
     """
     index = repository_files.FileIndex(root)
-    asked = _resolved(_mentions(request), root, index)
-    named = [*asked, *reversed(_resolved(_mentions(output), root, index))]
-    tests = [path for path in dict.fromkeys(named) if _is_test(path, root)]
-    sources = [path for path in dict.fromkeys(named) if not _is_test(path, root)]
-    every = list(repository_files.walk_files(root, limit=5000)) if tests or sources else []
-    behind: list[Path] = []
+    requested = _resolved(_mentions(request), root, index)
+    mentioned = [*requested, *reversed(_resolved(_mentions(output), root, index))]
+    tests = [path for path in dict.fromkeys(mentioned) if _is_test(path, root)]
+    sources = [path for path in dict.fromkeys(mentioned) if not _is_test(path, root)]
+    all_files = list(repository_files.walk_files(root, limit=5000)) if tests or sources else []
+    imported: list[Path] = []
     for test in tests:
-        used = used_files(test, root, every)
+        used = used_files(test, root, all_files)
         used += [
             path
             for package in used
             if package.stem in _PACKAGE_FILES
-            for path in used_files(package, root, every)
+            for path in used_files(package, root, all_files)
         ]
-        behind += [path for path in used if not _is_test(path, root)]
-        behind += [
+        imported += [path for path in used if not _is_test(path, root)]
+        imported += [
             path
             for helper in used
             if _is_test(helper, root)
-            for path in used_files(helper, root, every)
+            for path in used_files(helper, root, all_files)
         ]
-    places = {
+    patterns = {
         path: rf'{re.escape(path.relative_to(root).as_posix())}(?::|", line )\d' for path in sources
     }
-    broke = any(path in asked or re.search(place, output) for path, place in places.items())
-    if tests and not broke and not any(is_stub(path.name, _text(path)) for path in behind):
-        behind += [path for used in [*sources, *behind] for path in used_files(used, root, every)]
+    broke_in_source = any(
+        path in requested or re.search(pattern, output) for path, pattern in patterns.items()
+    )
+    if (
+        tests
+        and not broke_in_source
+        and not any(is_stub(path.name, _text(path)) for path in imported)
+    ):
+        imported += [
+            path for used in [*sources, *imported] for path in used_files(used, root, all_files)
+        ]
     called = set(_CALLED.findall(output))
-    sources += sorted(behind, key=lambda path: called.isdisjoint(_names(path)))
+    sources += sorted(imported, key=lambda path: called.isdisjoint(_names(path)))
     code = [path for path in dict.fromkeys(sources) if not _is_test(path, root)]
-    found = [*sorted(code, key=lambda path: path.name == "__init__.py"), *tests]
-    return [_quoted(path, root) for path in found[:MOST_FOUND]]
+    paths = [*sorted(code, key=lambda path: path.name == "__init__.py"), *tests]
+    return [_quoted(path, root) for path in paths[:MOST_FOUND]]
 
 
 def _mentions(text: str) -> Iterator[str]:
@@ -150,21 +158,21 @@ def _resolved(mentions: Iterable[str], root: Path, index: repository_files.FileI
     A bare or partial name means the one or two files of the repository that have it. A path on
     another machine means the file that shares the longest end of it.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     for mention in dict.fromkeys(mentions):
         if (
             "\0" not in mention
             and len(mention) < 1000
             and (path := (root / mention).resolve()).is_file()
         ):
-            found.append(path)
+            paths.append(path)
         elif not mention.startswith("/") and mention[1:2] != ":":
-            found += index.ending(mention)
+            paths += index.ending(mention)
         elif not _ELSEWHERE.search(mention):
             parts = mention.split("/")[1:]
             ends = (index.ending("/".join(parts[start:])) for start in range(len(parts)))
-            found += next(filter(None, ends), [])
-    return [path for path in dict.fromkeys(found) if _own(path, root)]
+            paths += next(filter(None, ends), [])
+    return [path for path in dict.fromkeys(paths) if _own(path, root)]
 
 
 _AFFIX = re.compile(r"^(?:test|check)_|[_.-](?:tests?|spec|unittest)$|(?:Tests?|Spec|IT)$")
@@ -175,31 +183,45 @@ _PACKAGE_FILES = ("__init__", "index", "mod", "lib")
 
 
 def used_files(path: Path, root: Path, every: Sequence[Path]) -> list[Path]:
-    """Of `every` file those that `path` imports: files of its language that are called like a word
-    of its imports, in their order. Of several with one name, the ones whose folders it names as
-    well; more than two say nothing."""
+    """Return the files that `path` imports: of `every` file those of its language that are called
+    like a word of its imports, in their order.
+
+    Of several with one name, the ones whose folders it names as well; more than two say nothing.
+    """
     words = _imported_words(path)
-    family = next((kinds for kinds in _FAMILIES if path.suffix in kinds), (path.suffix,))
-    found: dict[str, list[tuple[int, Path]]] = {}
-    for one in every:
-        name = one.parent.name if one.stem in _PACKAGE_FILES else one.stem
-        beside = path.suffix == ".go" and one.parent == path.parent and not _is_test(one, root)
-        library = one.name == "lib.rs" and one.parent.parent in path.parents
-        if one != path and one.suffix in family and (name in words or beside or library):
-            near = sum(part in words for part in one.parent.parts) + (one.parent == path.parent)
-            found.setdefault(f"{name}{one.suffix}", []).append((near, one))
-    best: list[tuple[int, Path]] = []
-    for same in found.values():
-        nearest = [one for near, one in same if near == max(near for near, _ in same)]
-        best += [(words.get(one.stem, len(words)), one) for one in nearest if len(nearest) <= 2]
-    ordered = [one for _, one in sorted(best)]
-    passed_on = {
-        folder for one in ordered if one.stem not in _PACKAGE_FILES for folder in one.parents
-    }
-    named = [
-        one for one in ordered if one.stem not in _PACKAGE_FILES or one.parent not in passed_on
+    family: tuple[str, ...] = (path.suffix,)
+    for endings in _FAMILIES:
+        if path.suffix in endings:
+            family = endings
+    candidates: dict[str, list[tuple[int, Path]]] = {}
+    for file in every:
+        if file == path or file.suffix not in family:
+            continue
+        name = file.parent.name if file.stem in _PACKAGE_FILES else file.stem
+        is_same_package = (
+            path.suffix == ".go" and file.parent == path.parent and not _is_test(file, root)
+        )
+        is_library = file.name == "lib.rs" and file.parent.parent in path.parents
+        if name in words or is_same_package or is_library:
+            nearness = sum(part in words for part in file.parent.parts)
+            nearness += file.parent == path.parent
+            candidates.setdefault(f"{name}{file.suffix}", []).append((nearness, file))
+    ranked: list[tuple[int, Path]] = []
+    for same_name in candidates.values():
+        nearest = max(nearness for nearness, _ in same_name)
+        files = [file for nearness, file in same_name if nearness == nearest]
+        if len(files) <= 2:
+            ranked += [(words.get(file.stem, len(words)), file) for file in files]
+    ordered = [file for _, file in sorted(ranked)]
+    folders: set[Path] = set()
+    for file in ordered:
+        if file.stem not in _PACKAGE_FILES:
+            folders.update(file.parents)
+    return [
+        file
+        for file in ordered
+        if (file.stem not in _PACKAGE_FILES or file.parent not in folders) and _own(file, root)
     ]
-    return [one for one in named if _own(one, root)]
 
 
 def _imported_words(path: Path) -> dict[str, int]:
@@ -207,16 +229,16 @@ def _imported_words(path: Path) -> dict[str, int]:
     text = _text(path)
     parts = definitions(path.name, text)
     imports = [
-        "\n".join(one.lines(text))
-        for one in parts
-        if one.kind == "import" or "require" in text.split("\n")[one.head]
+        "\n".join(part.lines(text))
+        for part in parts
+        if part.kind == "import" or "require" in text.split("\n")[part.head]
     ]
-    whole = text if path.suffix in _WHOLE_TEXT or not parts else "\n".join(imports)
-    words = dict.fromkeys([_AFFIX.sub("", path.stem), *re.findall(r"[\w-]+", whole)])
-    return {word: place for place, word in enumerate(words)}
+    source = text if path.suffix in _WHOLE_TEXT or not parts else "\n".join(imports)
+    words = dict.fromkeys([_AFFIX.sub("", path.stem), *re.findall(r"[\w-]+", source)])
+    return {word: position for position, word in enumerate(words)}
 
 
-def shown_for(request: str, output: str, found: Sequence[str], root: Path) -> list[str]:
+def shown_for(request: str, output: str, implicated: Sequence[str], root: Path) -> list[str]:
     """Of what `implicated_files` found, what is to be shown; where that is nothing, what the
     request's words mean.
 
@@ -225,18 +247,20 @@ def shown_for(request: str, output: str, found: Sequence[str], root: Path) -> li
     about something else, or asks for tests.
     """
     if intent.is_for_tests(request):
-        code = list(found) or retrieve(request, root)
+        code = list(implicated) or retrieve(request, root)
         return [*code, *(path for path in _tests_of(code, root) if path not in code)]
     if not intent.is_about_tests(request):
         documents = intent.wants_change(request) and all(
-            path.lower().endswith(DOCUMENTS) for path in found
+            path.lower().endswith(DOCUMENTS) for path in implicated
         )
         return list(
-            dict.fromkeys([*found, *(retrieve(request, root) if not found or documents else ())])
+            dict.fromkeys(
+                [*implicated, *(retrieve(request, root) if not implicated or documents else ())]
+            )
         )
-    tests = [path for path in found if is_test(unquoted_path(path))]
-    others = [path for path in found if path not in tests]
-    if not found:
+    tests = [path for path in implicated if is_test(unquoted_path(path))]
+    others = [path for path in implicated if path not in tests]
+    if not implicated:
         others = [path for path in retrieve(request, root) if not is_test(unquoted_path(path))]
     code = [path for path in others if not path.lower().endswith(DOCUMENTS)]
     finished = bool(code) and not any(
@@ -248,32 +272,36 @@ def shown_for(request: str, output: str, found: Sequence[str], root: Path) -> li
 
 
 def fitting(paths: Iterable[str], root: Path) -> list[str]:
-    """Of `paths`, the likeliest first, those that fit into `PROMPT_ROOM` with all that come before,
-    and `MOST_LONG` that do not fit by themselves: of these functions may be shown."""
-    found: list[str] = []
-    room, more = PROMPT_ROOM, MOST_LONG
+    """Return the paths, likeliest first, whose files fit into `PROMPT_ROOM` with all that come
+    before, and `MOST_LONG` that do not fit by themselves: of these functions may be shown."""
+    fitting_paths: list[str] = []
+    remaining, long_files = PROMPT_ROOM, MOST_LONG
     for path in paths:
         length = len(_text(root / unquoted_path(path)))
-        if length <= room:
-            found, room = [*found, path], room - length
-        elif length > PROMPT_ROOM and more:
-            found, more = [*found, path], more - 1
-    return found
+        if length <= remaining:
+            fitting_paths.append(path)
+            remaining -= length
+        elif length > PROMPT_ROOM and long_files:
+            fitting_paths.append(path)
+            long_files -= 1
+    return fitting_paths
 
 
 def _tests_of(code: Sequence[str], root: Path) -> list[str]:
     """The test that holds most of the names these files define."""
-    kinds = {Path(unquoted_path(path)).suffix for path in code}
+    suffixes = {Path(unquoted_path(path)).suffix for path in code}
     names = {name for path in code for name in _names(root / unquoted_path(path))}
     tests = [path for path in repository_files.walk_files(root, limit=5000) if _is_test(path, root)]
     cases = [
-        path for path in tests if path.suffix in kinds and path.stem not in ("conftest", "__init__")
+        path
+        for path in tests
+        if path.suffix in suffixes and path.stem not in ("conftest", "__init__")
     ]
     ranked = sorted(
         (-len(names & set(re.findall(r"\w{2,}", _text(path)))), len(_text(path)), path)
         for path in cases
     )
-    return [_quoted(path, root) for held, _, path in ranked[:1] if held]
+    return [_quoted(path, root) for shared_names, _, path in ranked[:1] if shared_names]
 
 
 MOST_SEARCHED, LARGEST_SEARCHED = 1000, 60_000
@@ -294,29 +322,35 @@ def retrieve(request: str, root: Path) -> list[str]:
     """The files that hold the request's words, rare words counting most, at most `MOST_RETRIEVED`,
     tests after the rest; a small repository whole, where none does and the request is no question
     about something else."""
-    words, asks = _words(request) - _words(_SAID_ANYWAY), intent.is_question(request)
+    words, is_question = _words(request) - _words(_SAID_ANYWAY), intent.is_question(request)
     texts = _texts(root)
-    held = {path: words & _words(f"{_quoted(path, root)} {text}") for path, text in texts.items()}
-    held = {
-        path: some
-        for path, some in held.items()
-        if some and len(some) >= len(words) * (ABOUT if asks else 0)
+    words_of = {
+        path: words & _words(f"{_quoted(path, root)} {text}") for path, text in texts.items()
     }
-    count = Counter(word for some in held.values() for word in some)
+    words_of = {
+        path: shared
+        for path, shared in words_of.items()
+        if shared and len(shared) >= len(words) * (ABOUT if is_question else 0)
+    }
+    count = Counter(word for shared in words_of.values() for word in shared)
     scores = {
-        path: sum(math.log(1 + len(texts) / count[word]) for word in some)
-        for path, some in held.items()
+        path: sum(math.log(1 + len(texts) / count[word]) for word in shared)
+        for path, shared in words_of.items()
     }
     best = max(scores.values(), default=0.0)
-    found = sorted(
+    paths = sorted(
         (path for path in scores if scores[path] > best / 2), key=lambda path: (-scores[path], path)
     )
     if intent.is_worked_out(request):
         return []
-    if not found and sum(map(len, texts.values())) <= SMALL_REPOSITORY and not (words and asks):
-        found = list(texts)
-    found.sort(key=lambda path: _is_test(path, root))
-    return [_quoted(path, root) for path in found[:MOST_RETRIEVED]]
+    if (
+        not paths
+        and sum(map(len, texts.values())) <= SMALL_REPOSITORY
+        and not (words and is_question)
+    ):
+        paths = list(texts)
+    paths.sort(key=lambda path: _is_test(path, root))
+    return [_quoted(path, root) for path in paths[:MOST_RETRIEVED]]
 
 
 def _words(text: str) -> set[str]:
@@ -336,8 +370,11 @@ def _texts(root: Path) -> dict[Path, str]:
 
 def _names(path: Path) -> set[str]:
     """Return the names that the file defines."""
-    found = definitions(path.name, _text(path))
-    return {one.name for each in found for one in (each, *each.members) if len(one.name) > 1}
+    names: set[str] = set()
+    for definition in definitions(path.name, _text(path)):
+        names.add(definition.name)
+        names.update(member.name for member in definition.members)
+    return {name for name in names if len(name) > 1}
 
 
 def _text(path: Path) -> str:

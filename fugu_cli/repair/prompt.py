@@ -108,36 +108,42 @@ def request_with_history(state: SessionState, request: Asked) -> str:
     summary, kept = views.after_compaction(state.events)
     before = views.requests(kept)[:-1]
     judged = state.request.suite_decides
-    told = [_exchange(SessionState(facts)) for facts in before[-1:]]
+    exchanges = [_exchange(SessionState(facts)) for facts in before[-1:]]
     for facts in [] if judged else reversed(before[:-1]):
         text = _exchange(SessionState(facts), EARLIER, EARLIER)
-        if sum(map(len, told[:-1])) + len(text) > ALL_EARLIER:
+        if sum(map(len, exchanges[:-1])) + len(text) > ALL_EARLIER:
             break
-        told.insert(0, text)
+        exchanges.insert(0, text)
     begin = "Before, "
-    if summary and not (told and judged):
-        told, begin = [summary[:NEWEST], *told], "Before: "
-    return f"({begin}{f'{chr(10)}Then '.join(told)})\n\n{request.whole}" if told else request.whole
+    if summary and not (exchanges and judged):
+        exchanges, begin = [summary[:NEWEST], *exchanges], "Before: "
+    if not exchanges:
+        return request.whole
+    return f"({begin}{f'{chr(10)}Then '.join(exchanges)})\n\n{request.whole}"
 
 
-def _exchange(state: SessionState, limit: int = NEWEST, asked: int | None = None) -> str:
+def _exchange(state: SessionState, limit: int = NEWEST, request_limit: int | None = None) -> str:
     """A request and its answer, the latter with at most `limit` characters, the former with at most
-    `asked`.
+    `request_limit`.
     """
     first, answer = state.events[0], state.request.answer[:limit]
     assert isinstance(first, Asked)
-    got = [f"and got: {answer}"] if answer else []
+    answered = [f"and got: {answer}"] if answer else []
     return "\n".join(
-        [f"the user asked: {first.text[:asked]}", *got, *views.undo_notices(state.events)]
+        [
+            f"the user asked: {first.text[:request_limit]}",
+            *answered,
+            *views.undo_notices(state.events),
+        ]
     )
 
 
-def _kind(state: SessionState, turn: views.Turn, request: Asked) -> str:
+def _brief_name(state: SessionState, turn: views.Turn, request: Asked) -> str:
     """The name of the text in prompts/brief/ that says what is to be done."""
-    first, now = state.request.first_tests, state.request.tests
+    first, newest = state.request.first_tests, state.request.tests
     match played_role(turn):
         case "verifier":
-            if first and now and not first.ok and now.ok and not now.stale:
+            if first and newest and not first.ok and newest.ok and not newest.stale:
                 return "verifier_passing"
             return "verifier" if turn.assigned.plan or state.request.changes else "verifier_answer"
         case "thinker":
@@ -158,34 +164,34 @@ def _messages(
     state: SessionState, turn: views.Turn, request: Asked, task: RepairTask
 ) -> tuple[Message, ...]:
     """One user message with all that matters, then this turn's own calls and results."""
-    seen, files, target = visible_part(state), files_shown(turn), task.target
-    kind = "worker_unfinished" if task.unwritten else _kind(state, turn, request)
+    visible, files, target = visible_part(state), files_shown(turn), task.target
+    brief = "worker_unfinished" if task.unwritten else _brief_name(state, turn, request)
     above = excerpts.context_above(target, files_read(turn).get(target, "")) if task.part else ""
-    around = files
+    beside_part = files
     if task.part and task.judged:  # beside one function a small model writes the other code again
-        around = {
+        beside_part = {
             path: text for path, text in files.items() if path not in intent.code_files(files)
         }
-    instead = "\n\n\n".join(filter(None, [above, task.shown or task.part]))
-    shown = {**around, target: instead} if task.shown or task.part else around
+    part_shown = "\n\n\n".join(filter(None, [above, task.shown or task.part]))
+    shown = {**beside_part, target: part_shown} if task.shown or task.part else beside_part
     judged = state.request.suite_decides
     told_by_tests = judged and tests_among(files) and intent.is_unfinished(files)
-    said = prompts.fill(
-        prompts.load(f"brief/{kind}"),
+    instruction = prompts.fill(
+        prompts.load(f"brief/{brief}"),
         named=code_in_words([target] if target in shown else files),
         request=request.text.strip(),
     )
     text = prompts.fill(
         prompts.load("brief"),
-        request=request_with_history(seen, request),
+        request=request_with_history(visible, request),
         tests=_tests_section(
             state, request, UNFINISHED_LIMIT if told_by_tests or task.unwritten else TESTS_LIMIT
         ),
-        files=(_quoted(target, task.told) if task.told else "")
+        files=(_quoted(target, task.texts) if task.texts else "")
         + files_section(shown, judged, target if task.part else ""),
         earlier="" if turn.assigned.plan else _earlier_section(state, turn),
         role="\n\n".join(
-            part for part in (seen.request.turns[-1].assigned.instruction, said) if part
+            part for part in (visible.request.turns[-1].assigned.instruction, instruction) if part
         ),
     )
     return (FromUser(text=text.lstrip("\n")), *turn_messages(turn))
@@ -196,17 +202,17 @@ def _tests_section(state: SessionState, request: Asked, limit: int) -> str:
     asked about.
     """
     run = state.request.tests
-    told = (
+    is_relevant = (
         state.request.suite_decides
         or state.request.changes
         or intent.is_for_a_test_run(request.text)
     )
-    if run is None or run.stale or not told:
+    if run is None or run.stale or not is_relevant:
         return ""
-    said = "All tests pass" if run.ok else "It prints"
+    outcome = "All tests pass" if run.ok else "It prints"
     return (
         f"The tests were run with `{request.test_command}`. "
-        f"{said}:\n```\n{last_lines(run.output, limit)}\n```\n\n"
+        f"{outcome}:\n```\n{last_lines(run.output, limit)}\n```\n\n"
     )
 
 
@@ -232,21 +238,23 @@ def _reply_limit(turn: views.Turn, task: RepairTask) -> int:
 def _earlier_section(state: SessionState, turn: views.Turn) -> str:
     """For a Worker what a Thinker or Verifier said since the newest change; for a Verifier the
     words it is to judge, where nothing was changed."""
-    before = [one for one in state.request.turns if one.number < turn.number]
+    before = [earlier for earlier in state.request.turns if earlier.number < turn.number]
     if turn.assigned.role == "verifier" and not state.request.changes:
         answers = [
-            one.text.strip() for one in before if one.assigned.role == "worker" and one.text.strip()
+            earlier.text.strip()
+            for earlier in before
+            if earlier.assigned.role == "worker" and earlier.text.strip()
         ]
         return f"This was answered:\n{answers[-1][-ANSWER_LIMIT:]}\n\n" if answers else ""
     if turn.assigned.role != "worker":
         return ""
-    said: list[str] = []
-    for one in before:
-        if one.assigned.role == "worker":
-            said = []
-        elif one.text.strip():
-            said.append(f"A colleague says: {one.text.strip()[:COLLEAGUE]}\n\n")
-    return "".join(said)
+    texts: list[str] = []
+    for earlier in before:
+        if earlier.assigned.role == "worker":
+            texts = []
+        elif earlier.text.strip():
+            texts.append(f"A colleague says: {earlier.text.strip()[:COLLEAGUE]}\n\n")
+    return "".join(texts)
 
 
 def code_in_words(files: Iterable[str]) -> str:

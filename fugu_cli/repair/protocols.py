@@ -14,7 +14,7 @@ from fugu_cli import prompts
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromAgent, FromUser, Message, Prompt, Reply, ToolSpec, Usage
 from fugu_cli.providers import Agent, Say, Wait
-from fugu_cli.providers.code_blocks import blocks, body_of, fenced, similarity
+from fugu_cli.providers.code_blocks import Block, blocks, body_of, fenced, similarity
 from fugu_cli.providers.history import arguments_object, as_plain_text, call_id
 from fugu_cli.repair.localization import is_long
 from fugu_cli.repair.replies import as_shown, parse_reply, stops_of
@@ -31,22 +31,22 @@ def with_infill_edit(prompt: Prompt, reply: Reply) -> Reply:
     be read; its text says which line."""
     gap, content = prompt.gap, prompt.files[prompt.target]
     assert gap is not None
-    said, rest = reply.text.split("\n")[0].strip(), gap.after.split("\n")[0].strip()
-    said = said.removesuffix(rest).strip() if rest else said
-    if not said or "".join(said.split()).rstrip(";") == "".join(
+    filled, line_end = reply.text.split("\n")[0].strip(), gap.after.split("\n")[0].strip()
+    filled = filled.removesuffix(line_end).strip() if line_end else filled
+    if not filled or "".join(filled.split()).rstrip(";") == "".join(
         content[gap.start : gap.end].split()
     ).rstrip(";"):
         return reply.model_copy(
-            update={"text": f"{gap.place}: as it is" if said else "", "calls": ()}
+            update={"text": f"{gap.place}: as it is" if filled else "", "calls": ()}
         )
-    new = content[: gap.start] + said + content[gap.end :]
-    broken = (
-        not parses(prompt.target, new)
-        or (bool(rest) and not _WORD.fullmatch(said))
+    new_content = content[: gap.start] + filled + content[gap.end :]
+    is_unusable = (
+        not parses(prompt.target, new_content)
+        or (bool(line_end) and not _WORD.fullmatch(filled))
         or reply.stop == "length"
     )
-    told = reply.model_copy(update={"text": f"{gap.place}: `{said}`", "calls": ()})
-    return told if broken else _with_edit(prompt, told, new)
+    described = reply.model_copy(update={"text": f"{gap.place}: `{filled}`", "calls": ()})
+    return described if is_unusable else _with_edit(prompt, described, new_content)
 
 
 def _with_edit(prompt: Prompt, reply: Reply, new: str) -> Reply:
@@ -62,7 +62,7 @@ def _with_edit(prompt: Prompt, reply: Reply, new: str) -> Reply:
 
 
 def _calling(
-    prompt: Prompt, reply: Reply, given: Iterable[tuple[str, Mapping[str, object]]]
+    prompt: Prompt, reply: Reply, calls_to_make: Iterable[tuple[str, Mapping[str, object]]]
 ) -> Reply:
     calls = tuple(
         Call(
@@ -70,7 +70,7 @@ def _calling(
             tool=tool,
             arguments=json.dumps(arguments, ensure_ascii=False),
         )
-        for number, (tool, arguments) in enumerate(given)
+        for number, (tool, arguments) in enumerate(calls_to_make)
     )
     return reply.model_copy(update={"calls": calls, "stop": "calls"})
 
@@ -102,8 +102,8 @@ class SchemaProtocol:
         """
         if not prompt.tools:
             return await self._agent.reply(prompt, say, wait)
-        shared = self._shared(prompt)
-        chosen = await self._agent.reply(self._choosing(prompt, shared), lambda _: None, wait)
+        shared = self._history_as_text(prompt)
+        chosen = await self._agent.reply(self._choice_prompt(prompt, shared), lambda _: None, wait)
         arguments = arguments_object(chosen.text) or {}
         tool = arguments.pop("tool", DONE)
         if tool == DONE or not isinstance(tool, str):
@@ -115,22 +115,24 @@ class SchemaProtocol:
         arguments.pop(body, None)
         if not body:
             return _calling(prompt, chosen.model_copy(update={"text": ""}), [(tool, arguments)])
-        now = prompt.files.get(str(arguments.get("path")), "") if tool == "write" else ""
-        asked = _ending(shared, self._body_ask(tool, body, arguments))
-        written = await self._written(asked, chosen.usage, say, wait)
-        both = written.model_copy(update={"usage": chosen.usage + written.usage, "calls": ()})
-        content, whole = body_of(written.text, now)
+        present = prompt.files.get(str(arguments.get("path")), "") if tool == "write" else ""
+        body_prompt = _ending(shared, self._body_ask(tool, body, arguments))
+        written = await self._ask_for_body(body_prompt, chosen.usage, say, wait)
+        reply = written.model_copy(update={"usage": chosen.usage + written.usage, "calls": ()})
+        content, whole = body_of(written.text, present)
         if not content or (not whole and written.stop == "length"):
-            return both  # half a file must not be written
+            return reply  # half a file must not be written
         return _calling(
-            prompt, both.model_copy(update={"text": ""}), [(tool, {**arguments, body: content})]
+            prompt, reply.model_copy(update={"text": ""}), [(tool, {**arguments, body: content})]
         )
 
-    async def _written(self, asked: Prompt, before: Usage, say: Say, wait: Wait) -> Reply:
+    async def _ask_for_body(
+        self, body_prompt: Prompt, before: Usage, say: Say, wait: Wait
+    ) -> Reply:
         """The second call. Where it fails, the first one was paid for all the same."""
         try:
             return await self._agent.reply(
-                asked, say, lambda pause: wait(replace(pause, used=before + pause.used))
+                body_prompt, say, lambda pause: wait(replace(pause, used=before + pause.used))
             )
         except AgentError as error:
             error.usage = before + (error.usage or Usage())
@@ -139,7 +141,7 @@ class SchemaProtocol:
     async def close(self) -> None:
         await self._agent.close()
 
-    def _shared(self, prompt: Prompt) -> Prompt:
+    def _history_as_text(self, prompt: Prompt) -> Prompt:
         """Return the common beginning of both calls: the history as text."""
         bodies = {tool.name: tool.body for tool in prompt.tools}
         messages = as_plain_text(
@@ -147,11 +149,11 @@ class SchemaProtocol:
         )
         return prompt.model_copy(update={"messages": messages, "tools": ()})
 
-    def _choosing(self, prompt: Prompt, shared: Prompt) -> Prompt:
+    def _choice_prompt(self, prompt: Prompt, shared: Prompt) -> Prompt:
         paths = ", ".join(f"`{path}`" for path in _shown_code(prompt))
-        known = paths and any(tool.name == "write" for tool in prompt.tools)
-        ask = prompts.fill(
-            self._choose_shown if known else self._choose,
+        shows_paths = paths and any(tool.name == "write" for tool in prompt.tools)
+        question = prompts.fill(
+            self._choose_shown if shows_paths else self._choose,
             tools=describe_tools(_by_use(prompt.tools)),
             paths=paths,
         )
@@ -159,7 +161,7 @@ class SchemaProtocol:
             "max_tokens": min(prompt.max_tokens, CHOICE_TOKENS),
             "reply_schema": answer_schema(_by_use(prompt.tools)),
         }
-        return _ending(shared, ask).model_copy(update=limits)
+        return _ending(shared, question).model_copy(update=limits)
 
     def _body_ask(self, tool: str, body: str, arguments: dict[str, object]) -> str:
         path = arguments.get("path")
@@ -193,10 +195,10 @@ def protocol_parts(text: str, count: int) -> list[str]:
     """A protocol file's parts, divided by lines of three equals signs. Raises ValueError for
     another number of them.
     """
-    found = [part.strip() for part in text.split("\n===\n")]
-    if len(found) != count:
-        raise ValueError(f"a protocol text of {count} parts is needed, this one has {len(found)}")
-    return found
+    parts = [part.strip() for part in text.split("\n===\n")]
+    if len(parts) != count:
+        raise ValueError(f"a protocol text of {count} parts is needed, this one has {len(parts)}")
+    return parts
 
 
 def _by_use(tools: Sequence[ToolSpec]) -> list[ToolSpec]:
@@ -222,15 +224,15 @@ def describe_tools(tools: Sequence[ToolSpec]) -> str:
 def answer_schema(tools: Sequence[ToolSpec]) -> str:
     """The JSON schema of the first answer, as text: one variant per tool, and `done`."""
     shapes: list[dict[str, object]] = []
-    for name, given in [*((tool.name, _properties(tool)) for tool in tools), (DONE, _ANSWER)]:
-        kinds: dict[str, object] = {
+    for name, arguments in [*((tool.name, _properties(tool)) for tool in tools), (DONE, _ANSWER)]:
+        properties: dict[str, object] = {
             "tool": {"const": name},
-            **{key: kind for key, (kind, _) in given.items()},
+            **{key: schema for key, (schema, _) in arguments.items()},
         }
-        required = ["tool", *(key for key, (_, needed) in given.items() if needed)]
+        required = ["tool", *(key for key, (_, is_required) in arguments.items() if is_required)]
         shape = {
             "type": "object",
-            "properties": kinds,
+            "properties": properties,
             "required": required,
             "additionalProperties": False,
         }
@@ -239,16 +241,20 @@ def answer_schema(tools: Sequence[ToolSpec]) -> str:
 
 
 def _properties(tool: ToolSpec) -> _Arguments:
-    """Argument name -> (its schema without words for people, whether it is required), without the
-    tool's body. An optional one may be left out, so `null` is not offered."""
+    """Return for each argument its schema without words for people, and whether it is required;
+    without the tool's body. An optional one may be left out, so `null` is not offered."""
     schema = parse_json(tool.parameters)
-    kept, found = ("type", "enum", "const", "items", "minimum", "maximum"), _Arguments()
-    for name, kind in schema.get("properties", {}).items():
-        real = next((one for one in kind.get("anyOf", [kind]) if one != {"type": "null"}), kind)
-        bare = {key: value for key, value in real.items() if key in kept}
-        found[name] = (bare, name in schema.get("required", []))
-    found.pop(tool.body, None)
-    return found
+    keys = ("type", "enum", "const", "items", "minimum", "maximum")
+    properties = _Arguments()
+    for name, field in schema.get("properties", {}).items():
+        for variant in field.get("anyOf", [field]):
+            if variant != {"type": "null"}:
+                field = variant
+                break
+        bare = {key: value for key, value in field.items() if key in keys}
+        properties[name] = (bare, name in schema.get("required", []))
+    properties.pop(tool.body, None)
+    return properties
 
 
 EXAMPLE = "hello.py"
@@ -277,7 +283,7 @@ class TextProtocol:
         if prompt.gap is not None:
             plain = prompt.model_copy(update={"tools": ()})
             return with_infill_edit(prompt, await self._agent.reply(plain, say, wait))
-        reply = await self._agent.reply(self._asked(prompt), say, wait)
+        reply = await self._agent.reply(self._model_prompt(prompt), say, wait)
         offered = {tool.name for tool in prompt.tools}
         if not offered & {"write", "edit"} or (prompt.unwritten and prompt.unwritten in reply.text):
             return reply.model_copy(update={"calls": ()})
@@ -286,13 +292,13 @@ class TextProtocol:
         written = parse_reply(
             reply.text, shown=prompt.files, asked=_asked_for(prompt), whole=reply.stop != "length"
         )
-        said = "\n".join(
+        user_texts = "\n".join(
             message.text for message in prompt.messages if isinstance(message, FromUser)
         )
         files = [
             (path, _whole(path, content, prompt))
             for path, content in written.files
-            if prompt.target in ("", path) and (path != EXAMPLE or EXAMPLE in said)
+            if prompt.target in ("", path) and (path != EXAMPLE or EXAMPLE in user_texts)
         ]
         if not files or "write" not in offered:
             return reply.model_copy(update={"calls": ()})
@@ -302,7 +308,7 @@ class TextProtocol:
     async def close(self) -> None:
         await self._agent.close()
 
-    def _asked(self, prompt: Prompt) -> Prompt:
+    def _model_prompt(self, prompt: Prompt) -> Prompt:
         """The prompt as the model gets it: no tools, and at its end what form the answer is to
         have.
         """
@@ -310,7 +316,7 @@ class TextProtocol:
         stop = prompt.stop
         if any(tool.name in ("write", "edit") for tool in prompt.tools):
             path = _asked_for(prompt)
-            before, ask = self._words(prompt, path)
+            before, ask = self._form_texts(prompt, path)
             system = f"{system}\n\n{before}".strip()
             last = messages[-1]
             assert isinstance(last, FromUser)
@@ -320,23 +326,23 @@ class TextProtocol:
         update = {"system": system, "messages": messages, "tools": (), "stop": stop}
         return prompt.model_copy(update=update)
 
-    def _words(self, prompt: Prompt, path: str) -> tuple[str, str]:
+    def _form_texts(self, prompt: Prompt, path: str) -> tuple[str, str]:
         """Return the words about the form before the history, and the question after it. `path` is
         the one file that is asked for.
         """
-        one = self._new_one if prompt.wanted else self._one
+        question = self._new_one if prompt.wanted else self._one
         if prompt.part:
             return "", prompts.fill(self._part, path=path)
         if path:
-            return "", prompts.fill(one, path=path)
+            return "", prompts.fill(question, path=path)
         return self._form, self._new_files if prompt.wanted else self._files
 
     def _shown(self, call: Call) -> Sequence[Message]:
         """An earlier call as this protocol would have spoken it."""
-        given = arguments_object(call.arguments) or {}
-        path = given.get("path")
-        if call.tool == "write" and isinstance(given.get("content"), str):
-            text = f"{path}\n{fenced(str(given['content']))}"
+        arguments = arguments_object(call.arguments) or {}
+        path = arguments.get("path")
+        if call.tool == "write" and isinstance(arguments.get("content"), str):
+            text = f"{path}\n{fenced(str(arguments['content']))}"
         else:
             text = f"[{call.tool} {call.arguments}]"
         return [FromAgent(agent=self.name, text=text)]
@@ -352,19 +358,22 @@ def _whole(path: str, content: str, prompt: Prompt) -> str:
 
 
 def _with_part(prompt: Prompt, reply: Reply) -> Reply:
-    """The reply with the edit that puts what it wrote in the place of the part that was shown."""
-    wanted = function_names(prompt.target, prompt.part)
-    likeness = [
-        (len(wanted & function_names(prompt.target, one.body)), one) for one in blocks(reply.text)
-    ]
-    _, best = max(
-        likeness, key=lambda one: (one[0], similarity(prompt.part, one[1].body)), default=(0, None)
-    )
+    """Return the reply with the edit that puts what it wrote in the place of the part that was
+    shown."""
+    names = function_names(prompt.target, prompt.part)
+
+    def likeness(block: Block) -> tuple[int, float]:
+        shared = names & function_names(prompt.target, block.body)
+        return len(shared), similarity(prompt.part, block.body)
+
+    best = max(blocks(reply.text), key=likeness, default=None)
     if best is None or not (best.closed or reply.stop != "length"):
         return reply.model_copy(update={"calls": ()})
     old = prompt.files[prompt.target]
     new = replace_part(prompt.target, old, prompt.part, best.body, judged=prompt.judged)
-    return _with_edit(prompt, reply.model_copy(update={"text": ""}) if new != old else reply, new)
+    if new != old:
+        reply = reply.model_copy(update={"text": ""})
+    return _with_edit(prompt, reply, new)
 
 
 def _asked_for(prompt: Prompt) -> str:

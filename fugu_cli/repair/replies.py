@@ -68,39 +68,41 @@ def parse_reply(
         others = [(path, body) for path, body in rest.files if path != asked]
         return ParsedReply(((asked, document.body.strip("\n") + "\n"), *others), rest.words)
     files: dict[str, str] = {}
-    gone: list[Block] = []
-    free: list[Block] = []
-    lines, found = lines_of(text), blocks(text)
-    if not found and whole and asked and functions(asked, text) and parses(asked, text):
-        found = [
+    used: list[Block] = []
+    unnamed: list[Block] = []
+    lines, fenced_blocks = lines_of(text), blocks(text)
+    if not fenced_blocks and whole and asked and functions(asked, text) and parses(asked, text):
+        fenced_blocks = [
             Block("", text.strip("\n") + "\n", 0, len(lines), closed=True)
         ]  # the file without a fence
-    for block in (block for block in found if block.body and (block.closed or whole)):
+    for block in (block for block in fenced_blocks if block.body and (block.closed or whole)):
         named, body = _path_and_body(block, lines, shown, asked)
-        path = named or _resembled(block, shown, asked)
+        path = named or _most_similar_file(block, shown, asked)
         if not path or not body.strip():
-            free.append(block)
+            unnamed.append(block)
             continue
-        gone.append(_with_title(block, lines, path))
+        used.append(_with_title(block, lines, path))
         if path not in files:
             files[path] = body
         elif named and (functions(path, body) or not functions(path, files[path])):
             files[path] = complete_file(path, files[path], body)
-    if asked and not files and (answer := _answer(free, asked, shown.get(asked, ""))):
+    if asked and not files and (answer := _answer(unnamed, asked, shown.get(asked, ""))):
         files[asked] = answer.body
-        gone.append(answer)
-    gone.sort(key=lambda block: block.start)
-    return ParsedReply(tuple(files.items()), without_blocks(text, gone))
+        used.append(answer)
+    used.sort(key=lambda block: block.start)
+    return ParsedReply(tuple(files.items()), without_blocks(text, used))
 
 
-def _answer(free: Sequence[Block], asked: str, old: str) -> Block | None:
+def _answer(unnamed: Sequence[Block], asked: str, old: str) -> Block | None:
     """The longest block that can be the file; of one that is there and written, one with functions
     to be added.
     """
-    own = [block for block in free if not _is_shell(block) or asked.endswith(".sh")]
+    candidates = [block for block in unnamed if not _is_shell(block) or asked.endswith(".sh")]
     if old and not is_stub(asked, old):
-        own = [block for block in own if functions(asked, block.body) and functions(asked, old)]
-    return max(own, key=lambda block: len(block.body), default=None)
+        candidates = [
+            block for block in candidates if functions(asked, block.body) and functions(asked, old)
+        ]
+    return max(candidates, key=lambda block: len(block.body), default=None)
 
 
 def _path_and_body(
@@ -110,19 +112,19 @@ def _path_and_body(
     it says none.
     """
     title = _TITLE.fullmatch(block.body.split("\n")[0])
-    known = title is not None and (
+    names_file = title is not None and (
         title[1] in (*shown, asked) or (not asked and PATH.fullmatch(title[1]))
     )
-    if title and known and not _is_shell(block):
-        had = shown.get(title[1], "").startswith(block.body.split("\n")[0])
-        return title[1], block.body if had else block.body.partition("\n")[2].lstrip("\n")
-    near = [line for line in lines[max(0, block.start - 2) : block.start] if line.strip()]
-    found = (
+    if title and names_file and not _is_shell(block):
+        is_in_file = shown.get(title[1], "").startswith(block.body.split("\n")[0])
+        return title[1], block.body if is_in_file else block.body.partition("\n")[2].lstrip("\n")
+    lines_above = [line for line in lines[max(0, block.start - 2) : block.start] if line.strip()]
+    name = (
         ""
         if _is_shell(block)
-        else path_in_info(block.info) or (path_in_words(near[-1]) if near else "")
+        else path_in_info(block.info) or (path_in_words(lines_above[-1]) if lines_above else "")
     )
-    return placed_path(found, shown, asked) if found else "", block.body
+    return placed_path(name, shown, asked) if name else "", block.body
 
 
 def path_in_info(info: str) -> str:
@@ -138,9 +140,9 @@ def path_in_words(line: str) -> str:
         if _ODD.fullmatch(word) or PATH.fullmatch(word)
     ]
     bare = line.strip().strip("#*`: ").strip()
-    alone = [bare] if _ODD.fullmatch(bare) or PATH.fullmatch(bare) else []
-    found = set(quoted or alone or PATH.findall(_COMMAND.sub("", line)))
-    return found.pop() if len(found) == 1 else ""
+    whole_line = [bare] if _ODD.fullmatch(bare) or PATH.fullmatch(bare) else []
+    paths = set(quoted or whole_line or PATH.findall(_COMMAND.sub("", line)))
+    return paths.pop() if len(paths) == 1 else ""
 
 
 def placed_path(path: str, shown: Iterable[str], asked: str = "") -> str:
@@ -148,12 +150,18 @@ def placed_path(path: str, shown: Iterable[str], asked: str = "") -> str:
     makes them up.
     """
     bare = path.removeprefix("./").removeprefix("path/to/")
-    known = list(dict.fromkeys([asked, *shown] if asked else shown))
-    same = [other for other in known if other == bare or other.endswith(f"/{bare}")]
-    return path if path in known or not same or (len(same) > 1 and same[0] != asked) else same[0]
+    paths = list(dict.fromkeys([asked, *shown] if asked else shown))
+    matches = [
+        candidate for candidate in paths if candidate == bare or candidate.endswith(f"/{bare}")
+    ]
+    return (
+        path
+        if path in paths or not matches or (len(matches) > 1 and matches[0] != asked)
+        else matches[0]
+    )
 
 
-def _resembled(block: Block, shown: Mapping[str, str], asked: str) -> str:
+def _most_similar_file(block: Block, shown: Mapping[str, str], asked: str) -> str:
     """The `shown` file that the block is a new version of: many lines are the same, or only this
     one has a function of it."""
     if _is_shell(block) or (asked and asked not in shown):
@@ -173,17 +181,19 @@ def _document(text: str, asked: str, shown: Mapping[str, str]) -> Block | None:
     """The document in a reply, with the pairs of fences that it holds: the block that is most like
     what is there or, where nothing is, the longest one."""
     plain = ("", "text", "markdown", "md", "rst")
-    found = [
-        widened(text, one)
-        for one in blocks(text)
-        if (one.info.split() or [""])[0].lower() in (*plain, asked.lower())
+    documents = [
+        widened(text, block)
+        for block in blocks(text)
+        if (block.info.split() or [""])[0].lower() in (*plain, asked.lower())
     ]
     old = shown.get(asked, "")
-    best = max(found, key=lambda one: (similarity(old, one.body), len(one.body)), default=None)
-    like = (
+    best = max(
+        documents, key=lambda block: (similarity(old, block.body), len(block.body)), default=None
+    )
+    is_similar = (
         best is not None and best.body.strip() and (not old or similarity(old, best.body) >= ALIKE)
     )
-    return _with_title(best, lines_of(text), asked) if best and like else None
+    return _with_title(best, lines_of(text), asked) if best and is_similar else None
 
 
 def _is_only_path(line: str) -> bool:
@@ -210,46 +220,46 @@ in a row.
 _WITHIN = re.compile(r"(?s)(.{2,40}?)\1{24,}.{0,40}\Z")
 
 
-def stop_reason(prompt: Prompt, said: Sequence[str], shown: str) -> str:
+def stop_reason(prompt: Prompt, pieces: Sequence[str], shown: str) -> str:
     """Why nothing more of the reply is wanted after the newest piece of it; "" where it goes on."""
-    if is_complete(prompt, said):
+    if is_complete(prompt, pieces):
         return "stop"
-    now = "\n" in said[-1] or not len(said) % 50
-    return "length" if now and repeats_itself("".join(said), shown) else ""
+    check_repetition = "\n" in pieces[-1] or not len(pieces) % 50
+    return "length" if check_repetition and repeats_itself("".join(pieces), shown) else ""
 
 
-def is_complete(prompt: Prompt, said: Sequence[str]) -> bool:
+def is_complete(prompt: Prompt, pieces: Sequence[str]) -> bool:
     """Nothing more is wanted: an ACCEPT where that is all that counts, or a block that has ended
     and holds the functions that were asked for."""
     if prompt.verdict:
-        lead = leading_verdict("".join(said))
+        lead = leading_verdict("".join(pieces))
         return (
             lead is not None and lead.verdict == "ACCEPT" and bool(lead.rest)
         )  # else a word may go on
-    if not prompt.target or not {"`", "\n"} & set(said[-1]):
+    if not prompt.target or not {"`", "\n"} & set(pieces[-1]):
         return False
-    wanted = function_names(prompt.target, prompt.part or prompt.files.get(prompt.target, ""))
-    ended = [block.body for block in blocks("".join(said)) if block.closed] if wanted else []
-    return any(wanted <= function_names(prompt.target, body) for body in ended)
+    names = function_names(prompt.target, prompt.part or prompt.files.get(prompt.target, ""))
+    bodies = [block.body for block in blocks("".join(pieces)) if block.closed] if names else []
+    return any(names <= function_names(prompt.target, body) for body in bodies)
 
 
-def repeats_itself(text: str, known: str = "") -> bool:
-    """The text ends in repetitions of a passage, which `known` (what the model was shown) does not
+def repeats_itself(text: str, shown: str = "") -> bool:
+    """The text ends in repetitions of a passage, which `shown` (what the model was shown) does not
     hold as well.
     """
-    *done, rest = text.split("\n")
-    for length in range(1, min(PASSAGE, len(done)) + 1):
-        passage = done[-length:]
+    *lines, rest = text.split("\n")
+    for length in range(1, min(PASSAGE, len(lines)) + 1):
+        passage = lines[-length:]
         times = ONCE if length == 1 else SEVERAL
-        long = sum(len(line.strip()) for line in passage) >= ONCE  # brackets may close in a row
+        is_long = sum(len(line.strip()) for line in passage) >= ONCE  # brackets may close in a row
         if (
-            long
-            and done[-length * times :] == passage * times
-            and "\n".join(passage * 3) not in known
+            is_long
+            and lines[-length * times :] == passage * times
+            and "\n".join(passage * 3) not in shown
         ):
             return True
-    found = _WITHIN.search(rest[-1600:])
-    return found is not None and bool(found[1].strip()) and found[1] * 12 not in known
+    match = _WITHIN.search(rest[-1600:])
+    return match is not None and bool(match[1].strip()) and match[1] * 12 not in shown
 
 
 def stops_of(path: str, shown: str) -> tuple[str, ...]:
@@ -258,12 +268,12 @@ def stops_of(path: str, shown: str) -> tuple[str, ...]:
     None of them is in what was shown. Every server takes four.
     """
     python = ("\ndef test", "\ndef check", "\nassert ", "\nprint(")
-    marks = (
+    beginnings = (
         python
         if comment_mark(path) == "#"
         else ("\n// Test", "\n// Example", "\nconsole.log(", "\nassert(")
     )
-    return tuple(mark for mark in marks if mark not in f"\n{shown}")
+    return tuple(beginning for beginning in beginnings if beginning not in f"\n{shown}")
 
 
 def as_shown(content: str, shown: str) -> str:

@@ -48,7 +48,7 @@ class RepairTask:
     part: str = ""
     shown: str = ""
     unwritten: str = ""
-    told: str = ""
+    texts: str = ""
     """The file's other words about it, quoted, because a model copies what stands in the code."""
     tried: int = 0
     """The number of attempts for this before, 0 if there was none."""
@@ -71,23 +71,34 @@ def repair_candidates(
     (tests/benchmarks/results/infilling.md).
     """
     code = intent.target_files(files)
-    by_file = [ways for path in code if (ways := _ways(path, files[path], output, request, parts))]
-    order = [way for at_once in zip_longest(*by_file) for way in at_once if way is not None]
-    whole = [ways for ways in by_file if not is_long(files[ways[0].target])]
+    by_file = [
+        tasks
+        for path in code
+        if (tasks := _tasks_of_file(path, files[path], output, request, parts))
+    ]
+    order = [
+        task
+        for tasks_at_once in zip_longest(*by_file)
+        for task in tasks_at_once
+        if task is not None
+    ]
+    whole = [tasks for tasks in by_file if not is_long(files[tasks[0].target])]
     if len(by_file) == 1:
-        order = [way if way.part or way.shown else replace(way, target="") for way in order]
+        order = [task if task.part or task.shown else replace(task, target="") for task in order]
     if len(whole) > 1 or not order:
         order.append(RepairTask(key="every file"))
     first, later = _infills(files, output, request) if lines else ([], [])
     if not later:
         return order
-    each: dict[str, RepairTask] = {}
-    for way in [*first, *(way for way in order if way.unwritten), *later, *order]:
-        each.setdefault(way.key, way)
-    return list(each.values())
+    by_key: dict[str, RepairTask] = {}
+    for task in [*first, *(task for task in order if task.unwritten), *later, *order]:
+        by_key.setdefault(task.key, task)
+    return list(by_key.values())
 
 
-def _ways(path: str, content: str, output: str, request: str, parts: bool) -> list[RepairTask]:
+def _tasks_of_file(
+    path: str, content: str, output: str, request: str, parts: bool
+) -> list[RepairTask]:
     """The ways to write a file: of a short one it as it stands, then without the body of each
     function to blame; of another one each such function corrected and rewritten, all of it last. []
     where it is too long for any."""
@@ -95,15 +106,17 @@ def _ways(path: str, content: str, output: str, request: str, parts: bool) -> li
     if not parts:
         return whole
     blamed = _to_blame(path, content, output, request)
-    alone = len(content) > (LONG if is_stub(path, content) else SHORT_FILE)
-    ways: list[RepairTask] = []
-    for one in blamed if alone else excerpts.outermost(blamed):
-        part, name = part_of(content, one), f"{path}:{one.start + 1} {one.name}"
-        ways += [RepairTask(path, part, key=name)] if alone else []
-        if new := excerpts.without_body(path, content, one):
-            ways.append(RepairTask(path, part, *new, key=f"{name} rewritten"))
+    one_at_a_time = len(content) > (LONG if is_stub(path, content) else SHORT_FILE)
+    tasks: list[RepairTask] = []
+    for function in blamed if one_at_a_time else excerpts.outermost(blamed):
+        part, name = part_of(content, function), f"{path}:{function.start + 1} {function.name}"
+        tasks += [RepairTask(path, part, key=name)] if one_at_a_time else []
+        if rewritten := excerpts.without_body(path, content, function):
+            tasks.append(RepairTask(path, part, *rewritten, key=f"{name} rewritten"))
     return (
-        [*ways, *(whole if len(content) <= LONG or not ways else [])] if alone else [*whole, *ways]
+        [*tasks, *(whole if len(content) <= LONG or not tasks else [])]
+        if one_at_a_time
+        else [*whole, *tasks]
     )
 
 
@@ -118,12 +131,18 @@ def _infills(
     broke: list[RepairTask] = []
     for path in intent.target_files(files):
         content = files[path]
-        found = excerpts.outermost(_to_blame(path, content, output, request))
-        said = "\n".join(part_of(content, one) for one in found)
-        deeper = [one for one in excerpts.blamed_functions(path, content, said) if one not in found]
-        blamed += [_lines_of(path, content, one) for one in found]
-        called += [_lines_of(path, content, one) for one in excerpts.outermost(deeper)]
-        broke += _broke(path, content, list(chain.from_iterable(blamed)), output)
+        functions = excerpts.outermost(_to_blame(path, content, output, request))
+        texts = "\n".join(part_of(content, function) for function in functions)
+        called_functions = [
+            function
+            for function in excerpts.blamed_functions(path, content, texts)
+            if function not in functions
+        ]
+        blamed += [_lines_of(path, content, function) for function in functions]
+        called += [
+            _lines_of(path, content, function) for function in excerpts.outermost(called_functions)
+        ]
+        broke += _broken_lines(path, content, list(chain.from_iterable(blamed)), output)
     if sum(map(len, blamed)) > MOST_INFILLS:
         return [], []
     few: list[RepairTask] = []
@@ -135,32 +154,37 @@ def _infills(
 
 def _to_blame(path: str, content: str, output: str, request: str) -> list[Definition]:
     """The functions that the tests' output leads to, or else the request."""
-    found = excerpts.blamed_functions(path, content, output)
-    return found or excerpts.requested_functions(path, content, request)
+    functions = excerpts.blamed_functions(path, content, output)
+    return functions or excerpts.requested_functions(path, content, request)
 
 
-def _lines_of(path: str, content: str, one: Definition) -> list[RepairTask]:
-    part = part_of(content, one)
+def _lines_of(path: str, content: str, function: Definition) -> list[RepairTask]:
+    part = part_of(content, function)
     return [
         RepairTask(path, part, gap=gap, key=gap.place)
-        for gap in excerpts.line_infills(path, content, one)
+        for gap in excerpts.line_infills(path, content, function)
     ]
 
 
-def _broke(path: str, content: str, lines: Sequence[RepairTask], output: str) -> list[RepairTask]:
+def _broken_lines(
+    path: str, content: str, lines: Sequence[RepairTask], output: str
+) -> list[RepairTask]:
     """Of the lines that the output names, the last one first, each word of it that was not found,
     and the line.
     """
     names = sorted({name for groups in _MISSING.findall(output) for name in groups if name})
-    wanted = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b")
-    at = {way.key: way for way in lines}
-    found: list[RepairTask] = []
-    for place in list(dict.fromkeys(reversed(lines_in_output(path, output))))[:BROKEN]:
-        way = at.get(f"{path}:{place}")
-        if way is not None and way.gap is not None:
-            words = excerpts.word_infills(way.gap, content, wanted) if names else ()
-            found += [*(RepairTask(path, way.part, gap=gap, key=gap.place) for gap in words), way]
-    return found
+    pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b")
+    tasks_by_key = {task.key: task for task in lines}
+    broken: list[RepairTask] = []
+    for number in list(dict.fromkeys(reversed(lines_in_output(path, output))))[:BROKEN]:
+        task = tasks_by_key.get(f"{path}:{number}")
+        if task is not None and task.gap is not None:
+            words = excerpts.word_infills(task.gap, content, pattern) if names else ()
+            broken += [
+                *(RepairTask(path, task.part, gap=gap, key=gap.place) for gap in words),
+                task,
+            ]
+    return broken
 
 
 @dataclass(frozen=True)
@@ -188,38 +212,41 @@ def next_task(state: SessionState, turn: views.Turn, member: Member) -> RepairTa
         or run is None
         or intent.is_open_ended(request, files, judged=True)
     ):
-        return replace(_meant(state, turn, member), tried=attempts_before(state, turn))
-    text = member.protocol == "text"
-    lines = member.infill and text and _may_try_lines(state, request)
-    order = repair_candidates(files, run.output, request.text, lines=lines, parts=text)
-    own = [one for one in _earlier(state, turn) if _same_model(state, one, turn)]
-    tries = [each for one in own for each in _attempts(one)] + list(_attempts(turn, done=False))
-    return replace(_next(order, tries, files), judged=True)
+        return replace(_requested_task(state, turn, member), tried=attempts_before(state, turn))
+    is_text = member.protocol == "text"
+    lines = member.infill and is_text and _may_try_lines(state, request)
+    order = repair_candidates(files, run.output, request.text, lines=lines, parts=is_text)
+    own_turns = [earlier for earlier in _earlier(state, turn) if _same_model(state, earlier, turn)]
+    attempts = [attempt for earlier in own_turns for attempt in _attempts(earlier)] + list(
+        _attempts(turn, done=False)
+    )
+    return replace(_least_tried(order, attempts, files), judged=True)
 
 
-def _next(
-    order: Sequence[RepairTask], tries: Sequence[_Attempt], files: Mapping[str, str]
+def _least_tried(
+    order: Sequence[RepairTask], attempts: Sequence[_Attempt], files: Mapping[str, str]
 ) -> RepairTask:
-    """The candidate that was asked for least, in their order.
+    """Return the candidate that was asked for least, in their order.
 
     A model that is sure of the code as it is hands it back by chance, too: what changed nothing the
     last time waits until no other is left.
     """
-    made: list[list[bool]] = [[] for _ in order]
+    changes: list[list[bool]] = [[] for _ in order]
+    """For each candidate, whether its attempts changed anything."""
 
     def due() -> int:
-        open_ = [
-            place for place, changed in enumerate(made) if not changed or changed[-1]
-        ] or range(len(order))
-        return min(open_, key=lambda place: (len(made[place]), place))
+        indexes = [index for index, made in enumerate(changes) if not made or made[-1]]
+        if not indexes:
+            indexes = list(range(len(order)))
+        return min(indexes, key=lambda index: (len(changes[index]), index))
 
-    keys = {way.key: place for place, way in enumerate(order)}
-    for one in tries:
-        place = keys.get(one.key) if one.key else due()
-        if place is not None and _same(one.files, files, order[place].target):
-            made[place].append(one.changed)
-    place = due()
-    return replace(order[place], tried=len(tries) if made[place] else 0)
+    index_of = {task.key: index for index, task in enumerate(order)}
+    for attempt in attempts:
+        index = index_of.get(attempt.key) if attempt.key else due()
+        if index is not None and _same(attempt.files, files, order[index].target):
+            changes[index].append(attempt.changed)
+    index = due()
+    return replace(order[index], tried=len(attempts) if changes[index] else 0)
 
 
 def _attempts(turn: views.Turn, *, done: bool = True) -> Iterator[_Attempt]:
@@ -227,10 +254,10 @@ def _attempts(turn: views.Turn, *, done: bool = True) -> Iterator[_Attempt]:
     back.
     """
     files = files_read(turn)
-    for draw in [*turn.draws, turn.facts] if done else turn.draws:
-        reply = next((fact for fact in draw if isinstance(fact, Replied)), None)
+    for attempt in [*turn.draws, turn.facts] if done else turn.draws:
+        reply = next((event for event in attempt if isinstance(event, Replied)), None)
         if reply is not None:
-            changed = any(isinstance(fact, ToolRan) and fact.changes for fact in draw)
+            changed = any(isinstance(event, ToolRan) and event.changes for event in attempt)
             yield _Attempt(reply.filled or reply.aimed, files, changed)
 
 
@@ -248,7 +275,7 @@ def _may_try_lines(state: SessionState, request: Asked) -> bool:
     return request.snapshot is not None and first <= SLOW
 
 
-def _meant(state: SessionState, turn: views.Turn, member: Member) -> RepairTask:
+def _requested_task(state: SessionState, turn: views.Turn, member: Member) -> RepairTask:
     """Return the task without a failing test: the file that is meant, or the one function of a long
     file that the request names.
     """
@@ -262,16 +289,21 @@ def _meant(state: SessionState, turn: views.Turn, member: Member) -> RepairTask:
 
 
 def _earlier(state: SessionState, turn: views.Turn) -> list[views.Turn]:
-    role = turn.assigned.role
+    """Return the turns before this one in the same role."""
     return [
-        one for one in state.request.turns if one.number < turn.number and one.assigned.role == role
+        earlier
+        for earlier in state.request.turns
+        if earlier.number < turn.number and earlier.assigned.role == turn.assigned.role
     ]
 
 
-def _same_model(state: SessionState, one: views.Turn, other: views.Turn) -> bool:
-    pool, names = state.pool, (one.assigned.agent, other.assigned.agent)
-    first, second = (pool[name].model if name in pool else name for name in names)
-    return first == second
+def _same_model(state: SessionState, first: views.Turn, second: views.Turn) -> bool:
+    return _model(state, first) == _model(state, second)
+
+
+def _model(state: SessionState, turn: views.Turn) -> str:
+    member = state.pool.get(turn.assigned.agent)
+    return member.model if member is not None else turn.assigned.agent
 
 
 def is_unjudged(state: SessionState, request: Asked) -> bool:
@@ -288,10 +320,13 @@ def wants_described_change(state: SessionState, turn: views.Turn) -> bool:
     request = state.request.asked
     if request is None or turn.assigned.role != "worker" or turn.assigned.plan:
         return False
-    there = files_read(turn) or intent.target_file(request, ())
+    has_file = files_read(turn) or intent.target_file(request, ())
     short = len(request.text) <= AGAIN
     return (
-        short and bool(there) and is_unjudged(state, request) and intent.wants_change(request.text)
+        short
+        and bool(has_file)
+        and is_unjudged(state, request)
+        and intent.wants_change(request.text)
     )
 
 
@@ -301,9 +336,9 @@ def made_progress(state: SessionState, turn: views.Turn, run: views.TestRun) -> 
     before = views.tests(state.before(turn.assigned).events)
     if before is None or before.ok:
         return False
-    then, now = views.failed_count(before.output), views.failed_count(run.output)
+    failed_before, failed = views.failed_count(before.output), views.failed_count(run.output)
     passing = views.passed_count(run.output)
-    if now is not None and passing is not None and passing < now:
+    if failed is not None and passing is not None and passing < failed:
         return False
-    fewer = then is not None and now is not None and now < then
+    fewer = failed_before is not None and failed is not None and failed < failed_before
     return fewer or (passing or 0) > (views.passed_count(before.output) or 0)

@@ -39,9 +39,9 @@ _TEST_NAME = re.compile(r"(?:run_)?(?:tests?|checks?)(?:_\w+)?$|Test[A-Z]\w*$")
 
 def is_elision(line: str) -> bool:
     """The line is a comment, or dots alone, that stands for code which is left out."""
-    said = _COMMENT.fullmatch(line)
+    comment = _COMMENT.fullmatch(line)
     return _DOTS.fullmatch(line) is not None or (
-        said is not None and _LEFT_OUT.fullmatch(said[1]) is not None
+        comment is not None and _LEFT_OUT.fullmatch(comment[1]) is not None
     )
 
 
@@ -65,19 +65,23 @@ def complete_file(path: str, shown: str, body: str, *, judged: bool = False) -> 
         return shown if shown.strip() and elided else body
     if not after or (parses(path, shown) and not parses(path, body)):
         return shown
-    if not any(one.kind in ("function", "class") for one in after):
+    if not any(definition.kind in ("function", "class") for definition in after):
         return shown if elided else body
-    spare = [one for one in after if judged and _tries_out(one, body, shown)]
-    after = tuple(one for one in after if one not in spare)
+    trials = [definition for definition in after if judged and _tries_out(definition, body, shown)]
+    after = tuple(definition for definition in after if definition not in trials)
     if not elided and not _leaves_out(before, after, shown, body, judged):
-        gone = {number for one in spare for number in range(one.start, one.end)}
+        left_out = {
+            number for definition in trials for number in range(definition.start, definition.end)
+        }
         return (
             "\n".join(
-                line for number, line in enumerate(body.split("\n")) if number not in gone
+                line for number, line in enumerate(body.split("\n")) if number not in left_out
             ).rstrip("\n")
             + "\n"
         )
-    if not _shares(before, after) and any(one.kind in ("value", "other") for one in after):
+    if not _shares(before, after) and any(
+        definition.kind in ("value", "other") for definition in after
+    ):
         return shown if elided else body  # another file, and not a part of this one
     return _Splice(path, shown, body, elided, judged).merged(before, after)
 
@@ -87,28 +91,39 @@ def replace_part(path: str, content: str, part: str, body: str, *, judged: bool 
     the functions and imports beside them that they need. As it is where `body` has none of them."""
     first = content.count("\n", 0, content.index(part))
     within = [
-        one
-        for one in functions(path, content)
-        if first <= one.start <= one.end <= first + part.count("\n") + 1
+        definition
+        for definition in functions(path, content)
+        if first <= definition.start <= definition.end <= first + part.count("\n") + 1
     ]
     splice = _Splice(path, content, body, _elided_lines(content, body), judged)
     if not within:  # its language is not known
         new = "\n".join(indented(body.strip("\n").split("\n"), indent_of([part])))
         return content if splice.elided else content.replace(part, new)
-    was, written = within[0], [one for one in functions(path, body) if one.name == within[0].name]
-    best = max(written, key=lambda one: similarity(part, "\n".join(one.lines(body))), default=None)
-    changes = list(splice.replaced(was, best)) if best else []
+    replaced, written = (
+        within[0],
+        [definition for definition in functions(path, body) if definition.name == within[0].name],
+    )
+    best = max(
+        written,
+        key=lambda definition: similarity(part, "\n".join(definition.lines(body))),
+        default=None,
+    )
+    changes = list(splice.replaced(replaced, best)) if best else []
     if not changes:
         return content
-    used, known = "\n".join(changes[0].lines), function_names(path, content)
-    beside = [
-        one for one in definitions(path, body) if one.kind == "function" and one.name not in known
+    new_text, names = "\n".join(changes[0].lines), function_names(path, content)
+    new_functions = [
+        definition
+        for definition in definitions(path, body)
+        if definition.kind == "function" and definition.name not in names
     ]
-    for one in beside:
-        if re.search(rf"\b{re.escape(one.name)}\(", used):
-            changes.append(splice.added(one, was.end, indent_of(was.lines(content))))
+    for definition in new_functions:
+        if re.search(rf"\b{re.escape(definition.name)}\(", new_text):
+            changes.append(
+                splice.added(definition, replaced.end, indent_of(replaced.lines(content)))
+            )
     return splice.applied(
-        [*changes, *splice.imported(definitions(path, content), definitions(path, body), used)]
+        [*changes, *splice.imported(definitions(path, content), definitions(path, body), new_text)]
     )
 
 
@@ -125,30 +140,34 @@ def _with_parsable_elisions(path: str, shown: str, body: str) -> str:
 
 
 def _elided_lines(shown: str, body: str) -> set[int]:
-    known = {line.strip() for line in shown.split("\n")}
+    shown_lines = {line.strip() for line in shown.split("\n")}
     return {
         n
         for n, line in enumerate(body.split("\n"))
-        if line.strip() not in known and is_elision(line)
+        if line.strip() not in shown_lines and is_elision(line)
     }
 
 
-def _tries_out(one: Definition, body: str, shown: str) -> bool:
+def _tries_out(definition: Definition, body: str, shown: str) -> bool:
     """A statement, or a function named like a test, that the file has not got."""
-    if one.kind == "other":
-        return "\n".join(one.lines(body)).strip() not in shown
+    if definition.kind == "other":
+        return "\n".join(definition.lines(body)).strip() not in shown
     return (
-        one.kind in ("function", "class")
-        and bool(_TEST_NAME.match(one.name))
-        and one.name not in shown
+        definition.kind in ("function", "class")
+        and bool(_TEST_NAME.match(definition.name))
+        and definition.name not in shown
     )
 
 
 def _shares(before: Sequence[Definition], after: Sequence[Definition]) -> bool:
-    named = {one.name for one in before if one.name} | {
-        m.name for one in before for m in one.members
+    named = {definition.name for definition in before if definition.name} | {
+        member.name for definition in before for member in definition.members
     }
-    return any(one.name in named for one in after if one.kind in ("function", "class", "value"))
+    return any(
+        definition.name in named
+        for definition in after
+        if definition.kind in ("function", "class", "value")
+    )
 
 
 def _leaves_out(
@@ -157,26 +176,28 @@ def _leaves_out(
     """`after` lacks a definition or an import of `before`, a member of a class, a docstring, or all
     that runs.
     """
-    found = {one.key: one for one in after}
-    if any(one.kind == "other" for one in before) and not any(one.kind == "other" for one in after):
+    by_key = {definition.key: definition for definition in after}
+    if any(definition.kind == "other" for definition in before) and not any(
+        definition.kind == "other" for definition in after
+    ):
         return True
-    for was in before:
-        now = found.get(was.key)
-        if now is None and was.kind != "other" and (judged or was.kind != "text"):
+    for old in before:
+        new = by_key.get(old.key)
+        if new is None and old.kind != "other" and (judged or old.kind != "text"):
             return True
-        if now is None:
+        if new is None:
             continue
-        if was.start < was.head and now.start == now.head:
+        if old.start < old.head and new.start == new.head:
             return True
-        if was.doc and (not now.doc or (judged and _doc(was, shown) != _doc(now, body))):
+        if old.doc and (not new.doc or (judged and _doc(old, shown) != _doc(new, body))):
             return True
-        if was.members and _leaves_out(was.members, now.members, shown, body, judged):
+        if old.members and _leaves_out(old.members, new.members, shown, body, judged):
             return True
     return False
 
 
-def _doc(one: Definition, text: str) -> list[str]:
-    return [line.strip() for line in text.split("\n")[one.doc.start : one.doc.stop]]
+def _doc(definition: Definition, text: str) -> list[str]:
+    return [line.strip() for line in text.split("\n")[definition.doc.start : definition.doc.stop]]
 
 
 @dataclass(frozen=True)
@@ -193,86 +214,102 @@ class _Splice:
         """The file with the definitions of `after`; as it is where it could not be read any
         more.
         """
-        inner = {one.name: one for held in before for one in held.members if one.kind == "function"}
-        top = {one.name for one in before}
-        free = [
-            one
-            for one in after
-            if one.kind == "function" and one.name not in top and one.name in inner
+        inner = {
+            definition.name: definition
+            for outer in before
+            for definition in outer.members
+            if definition.kind == "function"
+        }
+        top = {definition.name for definition in before}
+        methods = [
+            definition
+            for definition in after
+            if definition.kind == "function"
+            and definition.name not in top
+            and definition.name in inner
         ]
-        changes = [change for one in free for change in self.replaced(inner[one.name], one)]
-        changes += self._changes(before, [one for one in after if one not in free])
+        changes = [
+            change
+            for definition in methods
+            for change in self.replaced(inner[definition.name], definition)
+        ]
+        changes += self._changes(
+            before, [definition for definition in after if definition not in methods]
+        )
         return self.applied([*changes, *self.imported(before, after)])
 
     def applied(self, changes: Sequence[_Change]) -> str:
         """The file with the changes, made from its end, so that the lines before stay where they
         are, and at one place in the order given; as it is where it could not be read any more."""
         lines, order = self.shown.split("\n"), enumerate(changes)
-        for _, one in sorted(
-            order, key=lambda each: (-each[1].start, each[1].start == each[1].end, -each[0])
+        for _, change in sorted(
+            order, key=lambda item: (-item[1].start, item[1].start == item[1].end, -item[0])
         ):
-            lines[one.start : one.end] = one.lines
+            lines[change.start : change.end] = change.lines
         whole = "\n".join(lines)
         return (
             whole if parses(self.path, whole) or not parses(self.path, self.shown) else self.shown
         )
 
-    def added(self, one: Definition, place: int, margin: str) -> _Change:
-        """A new function or class below the line `place`."""
+    def added(self, definition: Definition, line: int, margin: str) -> _Change:
+        """A new function or class below `line`."""
         space = [""] if margin or not self.path.endswith((".py", ".pyi")) else ["", ""]
-        return _Change(place, place, [*space, *indented(one.lines(self.body), margin)])
+        return _Change(line, line, [*space, *indented(definition.lines(self.body), margin)])
 
-    def replaced(self, was: Definition, now: Definition) -> Iterator[_Change]:
-        """The change that puts `now` in the place of `was`, of a class those of its members; none
+    def replaced(self, old: Definition, new: Definition) -> Iterator[_Change]:
+        """Yield the change that puts `new` in the place of `old`, of a class those of its members; none
         where it only stands in for it. What it lacks of comment and docstring stays."""
-        if was.members:
-            yield from self._changes(was.members, now.members)
+        if old.members:
+            yield from self._changes(old.members, new.members)
             return
         if (
-            was.name == "exports"
-            or (now.empty and not was.empty)
-            or self.elided & set(range(now.start, now.end))
+            old.name == "exports"
+            or (new.empty and not old.empty)
+            or self.elided & set(range(new.start, new.end))
         ):
             return
-        start = was.head if now.start == now.head else was.start
-        lines = now.lines(self.body)
-        if was.doc and (self.judged or not now.doc) and now.body:
-            told = self.shown.split("\n")[was.doc.start : was.doc.stop]
-            at = now.doc or range(now.body.start, now.body.start)
-            inside = indent_of(self.body.split("\n")[now.body.start : now.body.stop])
-            lines[at.start - now.start : at.stop - now.start] = indented(told, inside)
-        yield _Change(start, was.end, indented(lines, indent_of(was.lines(self.shown))))
+        start = old.head if new.start == new.head else old.start
+        lines = new.lines(self.body)
+        if old.doc and (self.judged or not new.doc) and new.body:
+            docstring = self.shown.split("\n")[old.doc.start : old.doc.stop]
+            doc_lines = new.doc or range(new.body.start, new.body.start)
+            inside = indent_of(self.body.split("\n")[new.body.start : new.body.stop])
+            lines[doc_lines.start - new.start : doc_lines.stop - new.start] = indented(
+                docstring, inside
+            )
+        yield _Change(start, old.end, indented(lines, indent_of(old.lines(self.shown))))
 
     def _changes(
         self, before: Sequence[Definition], after: Sequence[Definition]
     ) -> Iterator[_Change]:
         last = max(
-            (one.end for one in before if one.kind in ("function", "class")), default=before[-1].end
+            (definition.end for definition in before if definition.kind in ("function", "class")),
+            default=before[-1].end,
         )
         first = min(
-            (one.start for one in before if one.kind in ("function", "class")),
+            (definition.start for definition in before if definition.kind in ("function", "class")),
             default=before[-1].end,
         )
         above = max(
             (
-                one.end
-                for one in before
-                if one.kind in ("import", "value", "text") and one.end <= first
+                definition.end
+                for definition in before
+                if definition.kind in ("import", "value", "text") and definition.end <= first
             ),
             default=0,
         )
         margin = indent_of(before[0].lines(self.shown))
-        for one in after:
-            was, lines = _same_as(one, before), indented(one.lines(self.body), margin)
-            if was is not None and one.kind in ("function", "class", "value"):
-                yield from self.replaced(was, one)
+        for definition in after:
+            old, lines = _same_as(definition, before), indented(definition.lines(self.body), margin)
+            if old is not None and definition.kind in ("function", "class", "value"):
+                yield from self.replaced(old, definition)
             elif (
-                was is None
-                and one.kind in ("function", "class")
-                and not self.elided & set(range(one.start, one.end))
+                old is None
+                and definition.kind in ("function", "class")
+                and not self.elided & set(range(definition.start, definition.end))
             ):
-                yield self.added(one, last, margin)
-            elif was is None and one.kind == "value":
+                yield self.added(definition, last, margin)
+            elif old is None and definition.kind == "value":
                 yield _Change(above, above, lines if above else [*lines, ""])
 
     def imported(
@@ -281,33 +318,44 @@ class _Splice:
         """Yield the imports of `after` that `before` lacks, placed below its imports; of those only
         what is `used`.
         """
-        known = {one.key for one in before}
-        last = next((one for one in reversed(before) if one.kind == "import"), None)
+        known_keys = {definition.key for definition in before}
+        last = next(
+            (definition for definition in reversed(before) if definition.kind == "import"), None
+        )
         first = before[0].end if before[0].kind == "text" else 0
-        place, space = (last.end, []) if last else (first, [""] if first else [])
-        for one in after:
-            names = re.findall(r"\w+", "\n".join(one.lines(self.body)))[1:]
-            wanted = used is None or any(re.search(rf"\b{name}\b", used) for name in names)
+        line, space = (last.end, []) if last else (first, [""] if first else [])
+        for definition in after:
+            names = re.findall(r"\w+", "\n".join(definition.lines(self.body)))[1:]
+            is_used = used is None or any(re.search(rf"\b{name}\b", used) for name in names)
             if (
-                one.kind == "import"
-                and one.key not in known
-                and wanted
-                and not _ONCE.match(one.lines(self.body)[0])
+                definition.kind == "import"
+                and definition.key not in known_keys
+                and is_used
+                and not _ONCE.match(definition.lines(self.body)[0])
             ):
-                yield _Change(place, place, [*space, *one.lines(self.body)])
+                yield _Change(line, line, [*space, *definition.lines(self.body)])
                 space = []
 
 
-def _same_as(one: Definition, before: Sequence[Definition]) -> Definition | None:
-    """Return the definition that `one` replaces: the one with its name, of several the one with its
+def _same_as(definition: Definition, before: Sequence[Definition]) -> Definition | None:
+    """Return the definition that `definition` replaces: the one with its name, of several the one with its
     decorators as well.
     """
-    same = [
-        was
-        for was in before
-        if was.kind == one.kind and was.name == one.name and (one.name or was.key == one.key)
+    same_name = [
+        candidate
+        for candidate in before
+        if candidate.kind == definition.kind
+        and candidate.name == definition.name
+        and (definition.name or candidate.key == definition.key)
     ]
-    return next((was for was in same if len(same) == 1 or was.key == one.key), None)
+    return next(
+        (
+            candidate
+            for candidate in same_name
+            if len(same_name) == 1 or candidate.key == definition.key
+        ),
+        None,
+    )
 
 
 def edit_between(old: str, new: str) -> tuple[str, str] | None:

@@ -94,15 +94,17 @@ def definitions(path: str, text: str) -> tuple[Definition, ...]:
 def functions(path: str, text: str) -> tuple[Definition, ...]:
     """Every function that has a name, methods and inner ones as well, in order."""
     root = _root(path, text)
-    found: dict[tuple[str, int], Definition] = {}
-    for one in () if root is None else _functions(root):
-        found.setdefault((one.name, one.end), one)  # an assigned function is met twice
-    return tuple(found.values())
+    by_name: dict[tuple[str, int], Definition] = {}
+    for function in () if root is None else _functions(root):
+        by_name.setdefault(
+            (function.name, function.end), function
+        )  # an assigned function is met twice
+    return tuple(by_name.values())
 
 
 def function_names(path: str, text: str) -> set[str]:
     """The names of all functions in the file."""
-    return {one.name for one in functions(path, text)}
+    return {function.name for function in functions(path, text)}
 
 
 def parses(path: str, text: str) -> bool:
@@ -121,7 +123,7 @@ def is_stub(path: str, text: str) -> bool:
         return False
     if _root(path, text) is None:
         return not text.strip()
-    return not definitions(path, text) or any(one.empty for one in functions(path, text))
+    return not definitions(path, text) or any(function.empty for function in functions(path, text))
 
 
 def comment_mark(path: str) -> str:
@@ -143,22 +145,22 @@ def _parser(ending: str) -> Parser | None:
 
 
 def _items(node: Node) -> tuple[Definition, ...]:
-    found: list[Definition] = []
-    seen: Counter[tuple[str, str]] = Counter()
+    items: list[Definition] = []
+    counts: Counter[tuple[str, str]] = Counter()
     for child in node.named_children:
         if not _is_comment(child):
-            one = _definition(child)
-            kind, name, _ = one.key
-            found.append(replace(one, key=(kind, name, seen[kind, name])))
-            seen[kind, name] += 1
-    return tuple(found)
+            item = _definition(child)
+            kind, name, _ = item.key
+            items.append(replace(item, key=(kind, name, counts[kind, name])))
+            counts[kind, name] += 1
+    return tuple(items)
 
 
 def _functions(node: Node) -> Iterator[Definition]:
     for child in node.named_children:
-        one, core = _definition(child), _core(child)
-        if one.kind == "function":
-            yield one
+        definition, core = _definition(child), _core(child)
+        if definition.kind == "function":
+            yield definition
         yield from _functions(core)
 
 
@@ -169,25 +171,27 @@ def _definition(node: Node) -> Definition:
     name, body = _name(core), core.child_by_field_name("body")
     if body is not None and name and _FUNCTION.search(core.type):
         doc, lines = _body_lines(core, body)
-        made = Definition(
+        function = Definition(
             "function", name, start, head, end, doc, lines, _is_empty(body, bool(doc))
         )
-        marks = "".join(_text(one) for one in node.named_children if one.type == "decorator")
-        return replace(made, key=("function", f"{marks}{_receiver(core)}{name}", 0))
+        decorators = "".join(
+            _text(child) for child in node.named_children if child.type == "decorator"
+        )
+        return replace(function, key=("function", f"{decorators}{_receiver(core)}{name}", 0))
     if body is not None and _CLASS.search(core.type):
         return Definition(
             "class", name, start, head, end, key=(core.type, name, 0), members=_items(body)
         )
-    bound = next(filter(None, (_bound(one) for one in (core, *core.named_children))), None)
+    bound = next(filter(None, (_bound(child) for child in (core, *core.named_children))), None)
     if bound is not None:
         name, value = bound
         inner = value.child_by_field_name("body")
         if inner is not None and _FUNCTION.search(value.type):
             doc, lines = _body_lines(core, inner)
-            made = Definition(
+            function = Definition(
                 "function", name, start, head, end, doc, lines, _is_empty(inner, bool(doc))
             )
-            return replace(made, key=("function", name, 0))
+            return replace(function, key=("function", name, 0))
         return Definition("value", name, start, head, end, key=("value", name, 0))
     kind: Kind = "import" if _IMPORT.search(core.type) else "text" if _is_text(core) else "other"
     return Definition(kind, "", start, head, end, key=(kind, text, 0))
@@ -251,11 +255,13 @@ def _body_lines(node: Node, body: Node) -> tuple[range, range]:
 
 
 def _is_empty(body: Node, documented: bool) -> bool:
-    code = [one for one in body.named_children if not _is_comment(one) and not _is_text(one)]
-    said = " ".join(map(_text, code))
+    code = [
+        child for child in body.named_children if not _is_comment(child) and not _is_text(child)
+    ]
+    text = " ".join(map(_text, code))
     if code:
-        return _NOTHING.fullmatch(said) is not None or (
-            _MARK.search(said) is not None and "NotImplemented" not in said
+        return _NOTHING.fullmatch(text) is not None or (
+            _MARK.search(text) is not None and "NotImplemented" not in text
         )
     return documented or not (body.text or b"").startswith(b"{")
 
