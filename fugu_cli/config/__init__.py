@@ -210,12 +210,12 @@ class Config(ConfigTable):
     @field_validator("agents")
     @classmethod
     def _names_are_unique(cls, value: tuple[AgentEntry, ...]) -> tuple[AgentEntry, ...]:
-        seen: set[str] = set()
+        names: set[str] = set()
         for index, entry in enumerate(value):
-            if entry.name in seen:
+            if entry.name in names:
                 message = "two entries are called '{name}'; names must be unique"
                 raise PydanticCustomError("twice", message, {"name": entry.name, "index": index})
-            seen.add(entry.name)
+            names.add(entry.name)
         return value
 
     @property
@@ -226,16 +226,18 @@ class Config(ConfigTable):
     @property
     def money(self) -> Money:
         """The budgets, whichever way they were written."""
-        given = self.max_budget_usd
-        return given if isinstance(given, Money) else Money(request=given)
+        budget = self.max_budget_usd
+        return budget if isinstance(budget, Money) else Money(request=budget)
 
     def never(self, names: Iterable[str]) -> frozenset[str]:
         """Return the agents that are never chosen: opted out, or all but the one that the rule
         names.
         """
-        rule, _, alone = self.coordinator.partition(":")
-        beside = [name for name in names if name != alone] if alone and rule != "prompted" else []
-        return frozenset((*self.opt_out, *beside))
+        excluded = set(self.opt_out)
+        rule, _, only_agent = self.coordinator.partition(":")
+        if only_agent and rule != "prompted":
+            excluded.update(name for name in names if name != only_agent)
+        return frozenset(excluded)
 
     @property
     def deciding(self) -> Deciding:
@@ -252,8 +254,8 @@ class Config(ConfigTable):
     @property
     def time(self) -> TimeLimit:
         """The limits on time, whichever way they were written."""
-        given = self.time_limit
-        return given if isinstance(given, TimeLimit) else TimeLimit(request=given)
+        limit = self.time_limit
+        return limit if isinstance(limit, TimeLimit) else TimeLimit(request=limit)
 
     @property
     def data(self) -> Path:

@@ -275,15 +275,17 @@ def usable_pool(config: Config, environ: Mapping[str, str]) -> tuple[AgentEntry,
             *entries,
             next(e for e in EMBEDDED if e.name == "coder").model_copy(update={"name": PLANNER}),
         )
-    out = unusable_entries(config, environ)
-    missing = {entry.name for entry in out}
+    unusable = unusable_entries(config, environ)
+    missing = {entry.name for entry in unusable}
     usable = [_filled(entry, config, environ) for entry in entries if entry.name not in missing]
     if not usable:
-        variables = " or ".join(dict.fromkeys(entry.variable for entry in out if entry.variable))
+        variables = " or ".join(
+            dict.fromkeys(entry.variable for entry in unusable if entry.variable)
+        )
         mend = f"set {variables}" if variables else f"install it: {installing(*GRAMMARS)}"
         raise ConfigError(
             f"no agent of the pool can be used: "
-            f"{'; '.join(f'{entry.name}: {entry.reason}' for entry in out)}",
+            f"{'; '.join(f'{entry.name}: {entry.reason}' for entry in unusable)}",
             hint=f"{mend}, or remove the [[agents]] entries to use the embedded models",
         )
     names = [entry.name for entry in entries]
@@ -297,17 +299,17 @@ def usable_pool(config: Config, environ: Mapping[str, str]) -> tuple[AgentEntry,
 
 def unusable_entries(config: Config, environ: Mapping[str, str]) -> tuple[UnusableEntry, ...]:
     """Return the entries without a key, and those that need a missing library."""
-    out = []
+    unusable = []
     readable = find_spec("tree_sitter") is not None
     for entry in config.agents:
         variable = _variable(entry)
         if variable and not environ.get(variable):
-            out.append(UnusableEntry(entry.name, f"{variable} is not set", variable))
+            unusable.append(UnusableEntry(entry.name, f"{variable} is not set", variable))
         elif not readable and _protocol(entry) != "native":
-            out.append(
+            unusable.append(
                 UnusableEntry(entry.name, "it needs the extra `local`, which is not installed", "")
             )
-    return tuple(out)
+    return tuple(unusable)
 
 
 def detected_pool(environ: Mapping[str, str]) -> tuple[AgentEntry, ...]:
@@ -336,7 +338,7 @@ def detected_keys(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def unready_services(environ: Mapping[str, str]) -> tuple[UnusableEntry, ...]:
     """Return the services whose key is set but not enough, with what the user must add."""
-    out = []
+    unready = []
     for service in SERVICES:
         if not environ.get(service.variable):
             continue
@@ -345,7 +347,7 @@ def unready_services(environ: Mapping[str, str]) -> tuple[UnusableEntry, ...]:
                 f"{service.variable} is set, but AWS_REGION names no region: set it, as in "
                 f"AWS_REGION=us-east-1"
             )
-            out.append(UnusableEntry(service.name, reason, service.variable))
+            unready.append(UnusableEntry(service.name, reason, service.variable))
         elif not service.models:
             entry = entry_text(
                 f"{service.name}-strong", "MODEL", service.base_url, service.variable
@@ -354,8 +356,8 @@ def unready_services(environ: Mapping[str, str]) -> tuple[UnusableEntry, ...]:
                 f"{service.variable} is set; no model of it is known, so add one to "
                 f"~/.fugurc:\n{entry}"
             )
-            out.append(UnusableEntry(service.name, reason, service.variable))
-    return tuple(out)
+            unready.append(UnusableEntry(service.name, reason, service.variable))
+    return tuple(unready)
 
 
 def has_assumed_price(entry: AgentEntry, config: Config) -> bool:

@@ -74,14 +74,14 @@ def example() -> str:
         if key == "agents":
             continue
         default = spec.default
-        mark = "# " if default is None else ""
-        given = (
+        comment = "# " if default is None else ""
+        sample = (
             default.model_dump(mode="json", exclude_none=True)
             if isinstance(default, BaseModel)
             else SAMPLES.get(key, default)
         )
-        value = _inline(given)
-        lines.append(_line(f"{mark}{key} = {value}", notes[key]))
+        value = _inline(sample)
+        lines.append(_line(f"{comment}{key} = {value}", notes[key]))
     lines.append(POOL.rstrip("\n"))
     notes = key_notes(AgentEntry)
     for key, spec in AgentEntry.model_fields.items():
@@ -108,11 +108,10 @@ def key_notes(table: type[BaseModel]) -> dict[str, str]:
 def _inline(value: object) -> str:
     if not isinstance(value, dict):
         return json.dumps(value)
-    return (
-        "{ " + ", ".join(f"{key} = {_inline(one)}" for key, one in value.items()) + " }"
-        if value
-        else "{}"
-    )
+    if not value:
+        return "{}"
+    items = ", ".join(f"{key} = {_inline(item)}" for key, item in value.items())
+    return f"{{ {items} }}"
 
 
 def _line(setting: str, description: str) -> str:

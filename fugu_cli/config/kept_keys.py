@@ -81,22 +81,22 @@ def read_kept_keys() -> tuple[Kept, str]:
     """
     path = keys_file()
     try:
-        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
         return {}, ""
     except OSError as error:
         raise _unused(path, error.strerror or "it cannot be opened") from error
-    with os.fdopen(number, "rb") as file:
-        note = _made_private(path, number)
+    with os.fdopen(descriptor, "rb") as file:
+        note = _made_private(path, descriptor)
         try:
-            found = parse_json(file.read())
+            keys = parse_json(file.read())
         except (ValueError, OSError) as error:
             raise _unused(path, "it is not what `fugu login` wrote") from error
-    if not isinstance(found, dict) or not all(
-        value is None or isinstance(value, str) for value in found.values()
+    if not isinstance(keys, dict) or not all(
+        value is None or isinstance(value, str) for value in keys.values()
     ):
         raise _unused(path, "it is not what `fugu login` wrote")
-    return found, note
+    return keys, note
 
 
 def _made_private(path: Path, number: int) -> str:
@@ -156,9 +156,9 @@ def keep_key(variable: str, key: str) -> str:
     """
     with _alone():
         kept, _ = read_kept_keys()
-        held = _into_keyring(variable, key)
-        _write({**kept, variable: None if held else key})
-    return "the system's keyring" if held else str(keys_file())
+        in_keyring = _into_keyring(variable, key)
+        _write({**kept, variable: None if in_keyring else key})
+    return "the system's keyring" if in_keyring else str(keys_file())
 
 
 def remove_key(variable: str) -> bool:

@@ -70,8 +70,8 @@ def vendor_of(model: str) -> str:
     The name of a distilled model has two families. The first counts, because the model answers like
     its teacher.
     """
-    found = _FAMILY.search(model)
-    return (found.lastgroup or "") if found else ""
+    match = _FAMILY.search(model)
+    return (match.lastgroup or "") if match else ""
 
 
 EMBEDDED = Price(input=0.0, cached=0.0, output=0.0)
@@ -118,8 +118,10 @@ def context_of(provider: str, model: str, base_url: str = "") -> int | None:
         return None
     from genai_prices import Usage
 
-    found = _calculation(Usage(input_tokens=PROBE, output_tokens=0), provider, model, base_url)
-    return found.model.context_window if found is not None else None
+    calculation = _calculation(
+        Usage(input_tokens=PROBE, output_tokens=0), provider, model, base_url
+    )
+    return calculation.model.context_window if calculation is not None else None
 
 
 def is_deprecated(provider: str, model: str, base_url: str = "") -> bool:
@@ -130,8 +132,10 @@ def is_deprecated(provider: str, model: str, base_url: str = "") -> bool:
         return False
     from genai_prices import Usage
 
-    found = _calculation(Usage(input_tokens=PROBE, output_tokens=0), provider, model, base_url)
-    return found is not None and bool(found.model.deprecated)
+    calculation = _calculation(
+        Usage(input_tokens=PROBE, output_tokens=0), provider, model, base_url
+    )
+    return calculation is not None and bool(calculation.model.deprecated)
 
 
 def is_assumed(provider: str, model: str, base_url: str) -> bool:
@@ -168,8 +172,12 @@ def _may_be_listed(provider: str, model: str, base_url: str) -> bool:
 
 
 def _cost(usage: Usage, provider: str, model: str, base_url: str) -> float | None:
-    found = _calculation(usage, provider, model, base_url)
-    return float(round(found.total_price * 1_000_000 / PROBE, 6)) if found is not None else None
+    calculation = _calculation(usage, provider, model, base_url)
+    return (
+        float(round(calculation.total_price * 1_000_000 / PROBE, 6))
+        if calculation is not None
+        else None
+    )
 
 
 def _calculation(usage: Usage, provider: str, model: str, base_url: str) -> PriceCalculation | None:

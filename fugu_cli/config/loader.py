@@ -57,37 +57,34 @@ def merge_layers(layers: Sequence[ConfigLayer]) -> Config:
     for layer in layers:
         for key in layer.config.model_fields_set:
             value = getattr(layer.config, key)
-            values[key] = _over(values.get(key), value) if key in ADDING else value
+            values[key] = _merge(values.get(key), value) if key in ADDING else value
     return Config().model_copy(update=values)
 
 
-def _over(before: object, value: object) -> object:
+def _merge(before: object, value: object) -> object:
     """Merge a value over another. Lists and denials add up; tables of limits replace only what they
     set.
     """
     if isinstance(value, tuple):
-        return tuple(dict.fromkeys([*(before if isinstance(before, tuple) else ()), *value]))
+        items = [*before, *value] if isinstance(before, tuple) else list(value)
+        return tuple(dict.fromkeys(items))
     if isinstance(value, dict):
-        both = dict(before) if isinstance(before, dict) else {}
-        return both | {
-            key: tuple(dict.fromkeys([*both.get(key, ()), *names])) for key, names in value.items()
-        }
+        merged = dict(before) if isinstance(before, dict) else {}
+        for key, names in value.items():
+            merged[key] = tuple(dict.fromkeys([*merged.get(key, ()), *names]))
+        return merged
     if isinstance(before, TestsEntry) and isinstance(value, TestsEntry):
         update = value.model_dump(exclude_unset=True)
         return before.model_copy(update=update | {"until": (*before.until, *value.until)})
     if isinstance(before, Money | TimeLimit):
-        given = (
-            value.model_dump(exclude_unset=True)
-            if isinstance(value, Money | TimeLimit)
-            else {"request": value}
-        )
-        return before.model_copy(update=given)
+        update = {"request": value}
+        if isinstance(value, Money | TimeLimit):
+            update = value.model_dump(exclude_unset=True)
+        return before.model_copy(update=update)
     if isinstance(before, float) and isinstance(value, Money | TimeLimit):
-        return (
-            value
-            if "request" in value.model_fields_set
-            else value.model_copy(update={"request": before})
-        )
+        if "request" in value.model_fields_set:
+            return value
+        return value.model_copy(update={"request": before})
     return value
 
 
@@ -96,7 +93,7 @@ def narrow_layer(layer: ConfigLayer, below: Config) -> tuple[ConfigLayer, tuple[
     kept, ignored = {}, []
     for key in sorted(layer.config.model_fields_set):
         value = getattr(layer.config, key)
-        if key in HARMLESS or _lowers(key, value, getattr(below, key)):
+        if key in HARMLESS or _is_not_above(key, value, getattr(below, key)):
             kept[key] = value
         else:
             ignored.append(
@@ -105,16 +102,17 @@ def narrow_layer(layer: ConfigLayer, below: Config) -> tuple[ConfigLayer, tuple[
     return ConfigLayer(layer.source, Config().model_copy(update=kept)), tuple(ignored)
 
 
-def _lowers(key: str, value: float | str, before: float | str | None) -> bool:
+def _is_not_above(key: str, value: float | str, before: float | str | None) -> bool:
     if key == "permission_mode":
         return MODES.index(value) <= MODES.index(before)
     if key not in LOWERED:
         return False
     if key not in ("max_budget_usd", "time_limit"):
         return value <= before  # type: ignore[operator]
-    said, held = _limits(value), _limits(before)
+    limits, limits_before = _limits(value), _limits(before)
     return all(
-        limit <= held.get(name, 0.0 if name == "wait" else limit) for name, limit in said.items()
+        limit <= limits_before.get(name, 0.0 if name == "wait" else limit)
+        for name, limit in limits.items()
     )
 
 
@@ -212,27 +210,27 @@ def load_config(
     """
     root, home = repository(folder), _home()
     user = _file_layer(home / NAME)
-    surroundings = from_environment(environ, folder)
-    given = from_settings(flags or {}, "the command line", folder)
-    data = merge_layers([layer for layer in (user, surroundings, given) if layer]).data
-    known = trust or config_trust.is_trusted(data, root)
+    environment = from_environment(environ, folder)
+    flag_layer = from_settings(flags or {}, "the command line", folder)
+    data = merge_layers([layer for layer in (user, environment, flag_layer) if layer]).data
+    trusted = trust or config_trust.is_trusted(data, root)
     own = _file_layer(root / NAME) if root != home.resolve() else None
-    notes = [] if known else _changed(data, root)
+    notes = [] if trusted else _changed(data, root)
     ignored_files: list[Path] = []
     ignored: tuple[str, ...] = ()
-    if own is not None and not known:
+    if own is not None and not trusted:
         own, ignored = narrow_layer(own, user.config if user else Config())
         if ignored:
             ignored_files.append(root / NAME)
             notes.append(
                 f"{own.source}: ignored until you run `fugu trust` here: {', '.join(ignored)}"
             )
-    config = merge_layers([layer for layer in (user, own, surroundings, given) if layer])
+    config = merge_layers([layer for layer in (user, own, environment, flag_layer) if layer])
     files = tuple(Path(layer.source) for layer in (user, own) if layer)
     from_folder = own.config.allow if own is not None else ()
-    if lost := [str(path) for path in config.add_dirs if not is_folder(path)]:
+    if missing := [str(path) for path in config.add_dirs if not is_folder(path)]:
         raise ConfigError(
-            f"add_dirs: {', '.join(lost)}: there is no such folder",
+            f"add_dirs: {', '.join(missing)}: there is no such folder",
             hint="name folders that are there",
         )
     if config.bare:
@@ -241,7 +239,7 @@ def load_config(
             files,
             tuple(notes),
             root,
-            known,
+            trusted,
             trust_data=data,
             ignored=tuple(ignored_files),
             from_folder=from_folder,
@@ -249,36 +247,42 @@ def load_config(
         )
     own_servers = None if root == home.resolve() else root / mcp_settings.MCP_FILE
     servers = mcp_settings.read_servers(
-        home / mcp_settings.MCP_FILE, own_servers, trusted=known, environ=environ
+        home / mcp_settings.MCP_FILE, own_servers, trusted=trusted, environ=environ
     )
-    hooked = hooks.read_hooks(home, None if root == home.resolve() else root, trusted=known)
+    hook_settings = hooks.read_hooks(
+        home, None if root == home.resolve() else root, trusted=trusted
+    )
 
-    def trusts(place: Path) -> bool:
-        return known if place == root else trust or (known and config_trust.is_trusted(data, place))
+    def trusts(path: Path) -> bool:
+        return (
+            trusted if path == root else trust or (trusted and config_trust.is_trusted(data, path))
+        )
 
     library = instruction_files.load_library(folder, root, trusts)
-    vouched = config_trust.unchanged_since_trust(data, root)
+    is_unchanged = config_trust.unchanged_since_trust(data, root)
 
     def counts(file: Path) -> bool:
-        return trust or (known and (vouched(file) or config_trust.is_trusted(data, file.parent)))
+        return trust or (
+            trusted and (is_unchanged(file) or config_trust.is_trusted(data, file.parent))
+        )
 
-    below = instruction_files.trusted_instructions(folder, root, counts)
-    below += instruction_files.files_in(
+    instructions = instruction_files.trusted_instructions(folder, root, counts)
+    instructions += instruction_files.files_in(
         path for path in config.add_dirs if trust or config_trust.is_trusted(data, path)
     )
-    if left := instruction_files.untrusted_instructions(folder, root, counts):
-        names = ", ".join(map(str, left))
+    if untrusted := instruction_files.untrusted_instructions(folder, root, counts):
+        names = ", ".join(map(str, untrusted))
         notes.append(f"{names}: ignored until you run `fugu trust` here")
     trust_notes = tuple(notes)
     ignored_files = [
-        *left,
+        *untrusted,
         *ignored_files,
         *servers.untrusted,
-        *hooked.untrusted,
+        *hook_settings.untrusted,
         *library.untrusted,
     ]
     notes += [
-        *standing_instructions(root if known else None, below, counts).notes,
+        *standing_instructions(root if trusted else None, instructions, counts).notes,
         *misspelled_variables(environ),
     ]
     return LoadedConfig(
@@ -286,11 +290,11 @@ def load_config(
         files,
         tuple(notes),
         root,
-        known,
+        trusted,
         servers,
-        hooked,
+        hook_settings,
         library,
-        below,
+        instructions,
         counts,
         data,
         tuple(dict.fromkeys(ignored_files)),
@@ -321,8 +325,11 @@ def _changed(data: Path, root: Path) -> list[str]:
 
 def repository(folder: Path) -> Path:
     """Return the root of the repository that holds `folder`, or `folder` itself."""
-    here = folder.resolve()
-    return next((place for place in (here, *here.parents) if path_exists(place / ".git")), here)
+    folder = folder.resolve()
+    for path in (folder, *folder.parents):
+        if path_exists(path / ".git"):
+            return path
+    return folder
 
 
 def _file_layer(path: Path) -> ConfigLayer | None:
@@ -361,7 +368,7 @@ def parse_layer(text: str, path: Path) -> ConfigLayer:
     except ValidationError as error:
         first = _worst(error)
         line = _line(lines, (*first["loc"], first.get("ctx", {}).get("index", "")))
-        raise _refused(first, f"{path}, line {line}" if line else str(path)) from error
+        raise _describe_fault(first, f"{path}, line {line}" if line else str(path)) from error
     return ConfigLayer(str(path), _resolved(config, path.parent))
 
 
@@ -374,9 +381,9 @@ def from_environment(environ: Mapping[str, str], folder: Path) -> ConfigLayer | 
         value = environ.get(PREFIX + key.upper(), "")
         if PREFIX + key.upper() != POOL and value:
             values[key] = (
-                _listed(key, value)
+                _parse_list_value(key, value)
                 if key in LISTS
-                else _tabled(key, value)
+                else _parse_table_value(key, value)
                 if key in TABLES
                 else value
             )
@@ -395,7 +402,7 @@ def from_settings(values: Mapping[str, Setting], source: str, folder: Path) -> C
         first = _worst(error)
         key = str(first["loc"][0])
         spot = PREFIX + key.upper() if source == "the environment" else "--" + key.replace("_", "-")
-        raise _refused(first, f"{source} ({spot})") from error
+        raise _describe_fault(first, f"{source} ({spot})") from error
     return ConfigLayer(source, _resolved(config, folder))
 
 
@@ -403,27 +410,29 @@ def misspelled_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return a sentence for each FUGU_ variable that is nearly a key: a typing mistake that nobody
     would notice.
     """
-    known = [PREFIX + key.upper() for key in Config.model_fields]
+    variables = [PREFIX + key.upper() for key in Config.model_fields]
     notes = []
     if environ.get(POOL):
         notes.append(
             f"the environment's {POOL} was ignored: agents are entries of .fugurc (`fugu help "
             f"pool`)"
         )
-    for name in sorted(name for name in environ if name.startswith(PREFIX) and name not in known):
-        if near := difflib.get_close_matches(name, known, n=1, cutoff=0.85):
+    for name in sorted(
+        name for name in environ if name.startswith(PREFIX) and name not in variables
+    ):
+        if similar := difflib.get_close_matches(name, variables, n=1, cutoff=0.85):
             notes.append(
                 f"the environment's {name} is not a setting and was ignored; did you mean "
-                f"{near[0]}?"
+                f"{similar[0]}?"
             )
     return tuple(notes)
 
 
-def _listed(key: str, value: str) -> list[str]:
+def _parse_list_value(key: str, value: str) -> list[str]:
     if value.lstrip().startswith("["):
         try:
-            found = tomllib.loads(f"x = {value}")["x"]
-            return [str(item) for item in found]
+            items = tomllib.loads(f"x = {value}")["x"]
+            return [str(item) for item in items]
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(
                 f"the environment ({PREFIX}{key.upper()}) holds a list that is not valid TOML: "
@@ -432,17 +441,17 @@ def _listed(key: str, value: str) -> list[str]:
     return [part.strip() for part in re.split(r",(?![^()]*\))", value) if part.strip()]
 
 
-def _tabled(key: str, value: str) -> dict[str, object] | str:
+def _parse_table_value(key: str, value: str) -> dict[str, object] | str:
     """Parse a table written as in TOML, or a word that stands for one."""
     if not value.lstrip().startswith("{"):
         return {WORDS[key]: value} if key in WORDS else value
     try:
-        found: dict[str, object] = tomllib.loads(f"x = {value}")["x"]
+        table: dict[str, object] = tomllib.loads(f"x = {value}")["x"]
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
             f"the environment ({PREFIX}{key.upper()}) holds a table that is not valid TOML: {value}"
         ) from error
-    return found
+    return table
 
 
 def _resolved(config: Config, base: Path) -> Config:
@@ -466,17 +475,17 @@ def key_lines(text: str) -> dict[KeyPath, int]:
     counts: dict[str, int] = {}
     table: KeyPath = ()
     for number, line in enumerate(text.splitlines(), start=1):
-        if found := re.match(r"\s*\[\[\s*([\w.\"'-]+)\s*\]\]", line):
-            name = found.group(1).strip("\"'")
+        if match := re.match(r"\s*\[\[\s*([\w.\"'-]+)\s*\]\]", line):
+            name = match.group(1).strip("\"'")
             counts[name] = counts.get(name, -1) + 1
             table = (name, counts[name])
             lines.setdefault(table, number)
-        elif found := re.match(r"\s*\[\s*([\w.\"'-]+)\s*\]", line):
-            parts = [part.strip("\"'") for part in found.group(1).split(".")]
+        elif match := re.match(r"\s*\[\s*([\w.\"'-]+)\s*\]", line):
+            parts = [part.strip("\"'") for part in match.group(1).split(".")]
             table = (parts[0], counts[parts[0]], *parts[1:]) if parts[0] in counts else tuple(parts)
             lines.setdefault(table, number)
-        elif found := re.match(r"\s*([\w\"'-]+)\s*(?:\.|=)", line):
-            lines.setdefault((*table, found.group(1).strip("\"'")), number)
+        elif match := re.match(r"\s*([\w\"'-]+)\s*(?:\.|=)", line):
+            lines.setdefault((*table, match.group(1).strip("\"'")), number)
     return lines
 
 
@@ -494,27 +503,27 @@ def _worst(error: ValidationError) -> ErrorDetails:
     return min(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
 
 
-def _refused(error: ErrorDetails, where: str) -> ConfigError:
+def _describe_fault(error: ErrorDetails, where: str) -> ConfigError:
     """Describe one fault: place, key, what is wrong, a similar name."""
-    spot = tuple(part for part in error["loc"] if part not in FORMS)
-    if not spot:  # nothing was read at all
+    path = tuple(part for part in error["loc"] if part not in FORMS)
+    if not path:  # nothing was read at all
         return ConfigError(f"{where} is nested too deep", hint=HELP)
-    key, kind = str(spot[-1]), error["type"]
-    if key in {"api_key", "key", "apikey", "token"} and kind == "extra_forbidden":
+    key, fault = str(path[-1]), error["type"]
+    if key in {"api_key", "key", "apikey", "token"} and fault == "extra_forbidden":
         advice = (
             'put the key into an environment variable and name that: api_key_env = "OPENAI_API_KEY"'
         )
         return ConfigError(
             f"{where}: {key!r} is refused: a key does not belong into a file", hint=advice
         )
-    if kind == "extra_forbidden":
-        near = difflib.get_close_matches(key, _keys(spot), n=1)
+    if fault == "extra_forbidden":
+        similar = difflib.get_close_matches(key, _keys(path), n=1)
         return ConfigError(
             f"{where}: unknown key {key!r}",
-            hint=f"did you mean {near[0]!r}? {HELP}" if near else HELP,
+            hint=f"did you mean {similar[0]!r}? {HELP}" if similar else HELP,
         )
-    name = ".".join(str(part) for part in spot if not isinstance(part, int))
-    if kind == "missing":
+    name = ".".join(str(part) for part in path if not isinstance(part, int))
+    if fault == "missing":
         return ConfigError(
             f"{where}: an agent needs {key!r}", hint="`fugu help pool` shows an entry"
         )
@@ -523,10 +532,11 @@ def _refused(error: ErrorDetails, where: str) -> ConfigError:
     )
     hidden = key in {"api_key_env", "agents", "headers"} or isinstance(error["input"], dict)
     shown = "" if hidden else f" = {_shown(error['input'])}"
-    near = difflib.get_close_matches(str(error["input"]), re.findall(r"'(\w+)'", message), n=1)
+    similar = difflib.get_close_matches(str(error["input"]), re.findall(r"'(\w+)'", message), n=1)
     page = "`fugu help permissions` shows rules" if key in {"allow", "ask", "deny"} else HELP
     return ConfigError(
-        f"{where}: {name}{shown}: {message}", hint=f"did you mean {near[0]!r}?" if near else page
+        f"{where}: {name}{shown}: {message}",
+        hint=f"did you mean {similar[0]!r}?" if similar else page,
     )
 
 

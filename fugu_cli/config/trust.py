@@ -39,65 +39,67 @@ def is_trusted(data: Path, folder: Path) -> bool:
     """Return whether `folder` is trusted in its present state, or needs no trust and lies below a
     trusted one.
     """
-    here = folder.resolve()
-    known = _read(data)
-    if here in known:
-        return not _differing(known[here], _hashes(here))
-    above = next((place for place in here.parents if place in known), None)
-    return above is not None and not _hashes(here) and not _differing(known[above], _hashes(above))
+    folder = folder.resolve()
+    trusted = _read(data)
+    if folder in trusted:
+        return not _differing(trusted[folder], _hashes(folder))
+    for parent in folder.parents:
+        if parent in trusted:
+            return not _hashes(folder) and not _differing(trusted[parent], _hashes(parent))
+    return False
 
 
 def holds_what_is_trusted(data: Path, folder: Path, copy: Path) -> bool:
     """Return whether a copy of a folder holds exactly the directing files that the user trusted
     there.
     """
-    known = _read(data).get(folder.resolve())
-    return known is not None and not _differing(known, _hashes(copy.resolve()))
+    trusted = _read(data).get(folder.resolve())
+    return trusted is not None and not _differing(trusted, _hashes(copy.resolve()))
 
 
 def unchanged_since_trust(data: Path, root: Path) -> Callable[[Path], bool]:
     """Return a function that says whether a directing file of `root` is unchanged since it was
     trusted.
     """
-    here = root.resolve()
-    known = _read(data).get(here, {})
+    folder = root.resolve()
+    hashes = _read(data).get(folder, {})
 
-    def vouched(path: Path) -> bool:
+    def is_unchanged(path: Path) -> bool:
         name = path.resolve()
-        name = name.relative_to(here) if name.is_relative_to(here) else path
-        return _hash(path) in {known.get(f"{BELOW}{name.as_posix()}"), known.get(name.as_posix())}
+        name = name.relative_to(folder) if name.is_relative_to(folder) else path
+        return _hash(path) in {hashes.get(f"{BELOW}{name.as_posix()}"), hashes.get(name.as_posix())}
 
-    return vouched
+    return is_unchanged
 
 
 def changed_files(data: Path, folder: Path) -> tuple[str, ...]:
     """Return the files of a trusted folder that changed since; none for an untrusted one."""
-    here = folder.resolve()
-    known = _read(data)
-    return _differing(known[here], _hashes(here)) if here in known else ()
+    resolved = folder.resolve()
+    trusted = _read(data)
+    return _differing(trusted[resolved], _hashes(resolved)) if resolved in trusted else ()
 
 
 def trust(data: Path, folder: Path) -> bool:
     """Trust `folder` as it is now; False when it was trusted so already."""
-    here = folder.resolve()
-    known = _read(data)
+    resolved = folder.resolve()
+    trusted = _read(data)
     below = {
-        f"{BELOW}{path.relative_to(here).as_posix()}": _hash(path)
-        for path in instruction_files.below_root(here)
+        f"{BELOW}{path.relative_to(resolved).as_posix()}": _hash(path)
+        for path in instruction_files.below_root(resolved)
     }
-    now = {**_hashes(here), **below}
-    if known.get(here) == now and not _differing(known[here], now):
+    hashes = {**_hashes(resolved), **below}
+    if trusted.get(resolved) == hashes and not _differing(trusted[resolved], hashes):
         return False
-    _write(data, {**known, here: now})
+    _write(data, {**trusted, resolved: hashes})
     return True
 
 
 def untrust(data: Path, folder: Path) -> bool:
     """Take trust back from `folder` itself; False when it had none of its own."""
-    known, here = _read(data), folder.resolve()
-    if here not in known:
+    trusted, resolved = _read(data), folder.resolve()
+    if resolved not in trusted:
         return False
-    _write(data, {place: hashes for place, hashes in known.items() if place != here})
+    _write(data, {path: hashes for path, hashes in trusted.items() if path != resolved})
     return True
 
 
@@ -126,14 +128,14 @@ def _telling(folder: Path) -> Iterator[Path]:
         yield from (path for path in sorted((folder / name).rglob("*")) if is_file(path))
 
 
-def _differing(then: Hashes, now: Hashes) -> tuple[str, ...]:
+def _differing(trusted: Hashes, present: Hashes) -> tuple[str, ...]:
     unequal = {
         name
-        for name in {**then, **now}
-        if then.get(name) != now.get(name) and not name.startswith(BELOW)
+        for name in {**trusted, **present}
+        if trusted.get(name) != present.get(name) and not name.startswith(BELOW)
     }
     return tuple(
-        sorted(unequal | {name for name, value in now.items() if value.startswith(UNREADABLE)})
+        sorted(unequal | {name for name, value in present.items() if value.startswith(UNREADABLE)})
     )
 
 
@@ -149,19 +151,17 @@ def _read(data: Path) -> dict[Path, Hashes]:
     except OSError as error:
         raise StorageError(f"cannot read {_file(data)}: {error.strerror}") from error
     try:
-        found = parse_json(text)
+        parsed = parse_json(text)
     except ValueError:
         return {}  # trust that cannot be read is none
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         return {}
-    return {
-        Path(place): dict(hashes) for place, hashes in found.items() if isinstance(hashes, dict)
-    }
+    return {Path(path): dict(hashes) for path, hashes in parsed.items() if isinstance(hashes, dict)}
 
 
-def _write(data: Path, known: Mapping[Path, Hashes]) -> None:
+def _write(data: Path, trusted: Mapping[Path, Hashes]) -> None:
     target = _file(data)
-    text = json.dumps({str(place): dict(known[place]) for place in sorted(known)}, indent=1)
+    text = json.dumps({str(path): dict(trusted[path]) for path in sorted(trusted)}, indent=1)
     try:
         with atomic_files.replacement_file(target) as draft:
             draft.write_text(text + "\n", encoding="utf-8", errors="surrogateescape")

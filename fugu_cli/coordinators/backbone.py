@@ -105,17 +105,17 @@ class Backbone:
         """
         if not tokens:
             raise ValueError("nothing to read: a transcript has at least one token")
-        wanted = list(tokens[:-1] or tokens)
+        prefix = list(tokens[:-1] or tokens)
         with self._lock:
-            kept = 0 if fresh else min(_common(self._known, wanted), len(wanted) - 1)
+            kept = 0 if fresh else min(_common_length(self._known, prefix), len(prefix) - 1)
             try:
                 last = self.compute(
-                    f"to read {len(wanted)} tokens", lambda: self._extend(wanted, kept)
+                    f"to read {len(prefix)} tokens", lambda: self._extend(prefix, kept)
                 )
             except MemoryError:
                 self._reset()
                 raise
-            self._known = wanted
+            self._known = prefix
         if not last.isfinite().all():
             self.forget()
             raise CoordinatorUnavailable(
@@ -152,8 +152,8 @@ class Backbone:
         self._cache = DynamicCache()
         self._known = []
 
-    def _extend(self, wanted: Sequence[int], kept: int) -> torch.Tensor:
-        """The final state of the last of `wanted`, of which so many are kept in the cache."""
+    def _extend(self, prefix: Sequence[int], kept: int) -> torch.Tensor:
+        """The final state of the last of `prefix`, of which so many are kept in the cache."""
         import torch
 
         if kept:
@@ -161,8 +161,8 @@ class Backbone:
                 self._cache.crop(-more)
         else:
             self._reset()
-        for start in range(kept, len(wanted), CHUNK):
-            piece = torch.tensor([wanted[start : start + CHUNK]], device=self.model.device)
+        for start in range(kept, len(prefix), CHUNK):
+            piece = torch.tensor([prefix[start : start + CHUNK]], device=self.model.device)
             states = self.model(
                 input_ids=piece, use_cache=True, **{self._cache_name: self._cache}
             ).last_hidden_state
@@ -202,12 +202,12 @@ def _count(tokenizer: Tokenizer, text: str) -> int:
     return len(_encoded(tokenizer, text))
 
 
-def _common(known: Sequence[int], wanted: Sequence[int]) -> int:
-    """Length of the longest common prefix."""
-    pairs = enumerate(zip(known, wanted, strict=False))
-    return next(
-        (index for index, (one, other) in pairs if one != other), min(len(known), len(wanted))
-    )
+def _common_length(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return the length of the longest common prefix."""
+    for index, (token, other_token) in enumerate(zip(first, second, strict=False)):
+        if token != other_token:
+            return index
+    return min(len(first), len(second))
 
 
 @contextmanager
@@ -257,12 +257,12 @@ def start_torch() -> None:
             del os.environ["OMP_WAIT_POLICY"]
 
 
-def device_of(wanted: str) -> torch.device:
+def device_of(name: str) -> torch.device:
     """`auto`: CUDA, else Apple's MPS, else the CPU."""
     import torch
 
-    if wanted != "auto":
-        return torch.device(wanted)
+    if name != "auto":
+        return torch.device(name)
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

@@ -105,10 +105,10 @@ class ModelShape:
 def shape_of(folder: Path) -> ModelShape:
     """The numbers of `folder`'s config.json."""
     config = _json(folder / "config.json")
-    kind = config.get("model_type")
-    if kind not in FAMILY:
+    model_type = config.get("model_type")
+    if model_type not in FAMILY:
         raise CoordinatorUnavailable(
-            f"the backbone in {folder} is of the kind {kind!r}; known kinds are "
+            f"the backbone in {folder} is of the kind {model_type!r}; known kinds are "
             f"{', '.join(FAMILY)}",
             hint=REPLACE_HINT,
         )
@@ -210,8 +210,8 @@ def chat_template_of(folder: Path) -> str:
     if path.is_file():
         return path.read_text(encoding="utf-8", errors="replace")
     config = folder / "tokenizer_config.json"
-    found = _json(config).get("chat_template") if config.is_file() else None
-    return found if isinstance(found, str) else ""
+    template = _json(config).get("chat_template") if config.is_file() else None
+    return template if isinstance(template, str) else ""
 
 
 def backbone_identity(folder: Path, cache: Path | None = None) -> str:
@@ -222,9 +222,9 @@ def backbone_identity(folder: Path, cache: Path | None = None) -> str:
     """
     sidecar = folder / SIDECAR
     if sidecar.is_file():
-        known = _json(sidecar).get("source_sha256")
-        if isinstance(known, str) and known:
-            return known
+        source_hash = _json(sidecar).get("source_sha256")
+        if isinstance(source_hash, str) and source_hash:
+            return source_hash
     files = sorted(folder.glob("*.safetensors"))
     stamp = [[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
     note = (
@@ -239,11 +239,11 @@ def backbone_identity(folder: Path, cache: Path | None = None) -> str:
             f"there are no weights (*.safetensors) in {folder}", hint=REPLACE_HINT
         )
     sums = [_sha256(file) for file in files]
-    found = sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
+    identity = sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
     if note is not None:
         note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_text(found, encoding="ascii")
-    return found
+        note.write_text(identity, encoding="ascii")
+    return identity
 
 
 def _sha256(file: Path) -> str:
@@ -253,16 +253,16 @@ def _sha256(file: Path) -> str:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        parsed = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise CoordinatorUnavailable(f"{path} is missing", hint=REPLACE_HINT) from error
     except (OSError, ValueError) as error:
         raise CoordinatorUnavailable(
             f"{path} cannot be read: {error}", hint=REPLACE_HINT
         ) from error
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise CoordinatorUnavailable(f"{path} is not a JSON object", hint=REPLACE_HINT)
-    return found
+    return parsed
 
 
 CONVERSION_FORMAT = 1
@@ -323,11 +323,11 @@ def backbone_folder(
         target.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(f"{target}.lock")
         try:
-            held = lock.acquire(timeout=0)
+            acquired = lock.acquire(timeout=0)
         except Timeout:
             tell(0.0, "waiting for another fugu that converts the backbone")
-            held = lock.acquire()
-        with held:
+            acquired = lock.acquire()
+        with acquired:
             if not _is_current(target, gguf) and not _same_bytes(target, gguf):
                 _converted(gguf, target, tell)
     except OSError as error:
@@ -350,11 +350,11 @@ def read_note(folder: Path) -> BackboneNote | None:
 
 
 def _is_current(target: Path, gguf: Path) -> bool:
-    note, now = read_note(target), gguf.stat()
+    note, present = read_note(target), gguf.stat()
     return note is not None and (note.format, note.size, note.mtime_ns) == (
         CONVERSION_FORMAT,
-        now.st_size,
-        now.st_mtime_ns,
+        present.st_size,
+        present.st_mtime_ns,
     )
 
 
@@ -490,17 +490,20 @@ def _write_tokenizer(gguf: Path, folder: Path, tell: ReportConversion) -> None:
 
 
 def _write_note(folder: Path, gguf: Path, sha256: str) -> None:
-    now, fresh = gguf.stat(), folder / f"{NOTE_FILE}.new"
+    present, new_file = gguf.stat(), folder / f"{NOTE_FILE}.new"
     note = BackboneNote(
-        source_sha256=sha256, format=CONVERSION_FORMAT, size=now.st_size, mtime_ns=now.st_mtime_ns
+        source_sha256=sha256,
+        format=CONVERSION_FORMAT,
+        size=present.st_size,
+        mtime_ns=present.st_mtime_ns,
     )
-    fresh.write_text(json.dumps(asdict(note)), encoding="utf-8")
-    fresh.replace(folder / NOTE_FILE)
+    new_file.write_text(json.dumps(asdict(note)), encoding="utf-8")
+    new_file.replace(folder / NOTE_FILE)
 
 
 def _sha256_of_model(file: Path) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with file.open("rb") as source:
         while block := source.read(BLOCK):
-            found.update(block)
-    return found.hexdigest()
+            digest.update(block)
+    return digest.hexdigest()

@@ -79,9 +79,9 @@ class SingleAgentRounds:
 
     async def decide(self, state: SessionState) -> Assigned | Finished:
         """The same again, until the tests pass or all turns are taken."""
-        out = action_space.agents_out(state)
-        if self._name in out:
-            return action_space.finish_without_agents(state, {self._name: out[self._name]})
+        excluded = action_space.agents_out(state)
+        if self._name in excluded:
+            return action_space.finish_without_agents(state, {self._name: excluded[self._name]})
         taken = finished_turns(state)
         if taken and (len(taken) >= self._most or checks_pass(state) or self._answered(state)):
             return finish_baseline(
@@ -120,21 +120,22 @@ def checks_pass(state: SessionState) -> bool:
 
 
 def finish_baseline(state: SessionState, what: str) -> Finished:
-    """The end of a baseline's own protocol: the tests' word, an answer, or neither."""
+    """Return the end of a baseline's own protocol: the tests' word, an answer, or neither."""
     if checks_pass(state):
         return Finished(reason="accepted", message=f"{what}; the tests pass")
     if not state.request.checks and not state.request.changes:
         return Finished(reason="answered", message=what)
-    said = f"; {why}" if (why := state.request.acceptance_blocker) else ""
-    return Finished(reason="turn_limit", message=f"{what}{said}")
+    if blocker := state.request.acceptance_blocker:
+        what = f"{what}; {blocker}"
+    return Finished(reason="turn_limit", message=what)
 
 
-def strongest_agent(members: Sequence[Member], out: Mapping[str, Exclusion]) -> str | None:
-    """The strongest agent that can act."""
-    return next(
-        (one.name for one in reversed(action_space.by_strength(members)) if one.name not in out),
-        None,
-    )
+def strongest_agent(members: Sequence[Member], excluded: Mapping[str, Exclusion]) -> str | None:
+    """Return the strongest agent that can act."""
+    for member in reversed(action_space.by_strength(members)):
+        if member.name not in excluded:
+            return member.name
+    return None
 
 
 PANEL_SIZE = 3
@@ -172,14 +173,16 @@ class FixedWorkflow:
             return Planned(
                 steps=self._steps, text=f"{self._name}: the same workflow for every request"
             )
-        out = action_space.agents_out(state)
+        excluded = action_space.agents_out(state)
         turns = {turn.assigned.step: turn for turn in finished_turns(state)}
         for number, step in enumerate(self._steps):
-            if number in turns or (step.agent in out and number < self._left_out):
+            if number in turns or (step.agent in excluded and number < self._left_out):
                 continue
-            agent = strongest_agent(self._members, out) if step.agent in out else step.agent
+            agent = (
+                strongest_agent(self._members, excluded) if step.agent in excluded else step.agent
+            )
             if agent is None:
-                return action_space.finish_without_agents(state, out)
+                return action_space.finish_without_agents(state, excluded)
             title = f": {self._titles[number]}" if self._titles else ""
             reads = range(number) if step.access == "all" else step.access
             return Assigned(
@@ -307,16 +310,16 @@ class LLMRouter:
         if not agent or not role or int(agent[-1]) >= len(self._members):
             return await self._fallback(state, "the chooser's reply names nobody")
         member = self._members[int(agent[-1])]
-        wanted: Role = role[-1].lower()
-        out = action_space.agents_out_for_turn(state, self._settings, self._members)
-        if member.name in out or wanted in action_space.roles_out_for_turn(
+        chosen_role: Role = role[-1].lower()
+        excluded = action_space.agents_out_for_turn(state, self._settings, self._members)
+        if member.name in excluded or chosen_role in action_space.roles_out_for_turn(
             state, self._settings, self._members
         ):
-            return await self._fallback(state, f"{member.name} cannot act as {wanted} now")
+            return await self._fallback(state, f"{member.name} cannot act as {chosen_role} now")
         return Assigned(
             turn=action_space.next_turn_number(state),
             agent=member.name,
-            role=wanted,
+            role=chosen_role,
             by="prompted",
             reason=f"chosen by {self._name}",
         )

@@ -191,11 +191,11 @@ def read_meta(path: Path) -> CheckpointMeta:
 
 
 def _check_length(numbers: int, meta: CheckpointMeta) -> None:
-    wanted = sum(meta.ranks) + meta.head_rows * meta.width
-    if numbers != wanted:
+    expected = sum(meta.ranks) + meta.head_rows * meta.width
+    if numbers != expected:
         raise CoordinatorUnavailable(
             f"the checkpoint holds {numbers} numbers, {len(meta.rows)} rows on this backbone "
-            f"need {wanted}",
+            f"need {expected}",
             hint=_OTHER_CHECKPOINT,
         )
 
@@ -227,16 +227,16 @@ def read_npy(path: Path) -> NDArray[np.floating]:
 
     try:
         with path.open("rb") as file:
-            found = np.load(file, allow_pickle=False)
+            array = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise CoordinatorUnavailable(
             f"{path} is not a whole .npy file: {error}", hint=_OTHER_CHECKPOINT
         ) from error
-    if not isinstance(found, np.ndarray) or not np.issubdtype(found.dtype, np.floating):
+    if not isinstance(array, np.ndarray) or not np.issubdtype(array.dtype, np.floating):
         raise CoordinatorUnavailable(
             f"{path} does not hold floating-point numbers", hint=_OTHER_CHECKPOINT
         )
-    return found
+    return array
 
 
 def _meta(text: str, path: Path) -> CheckpointMeta:
@@ -318,10 +318,10 @@ def import_published(
             hint="name one of them",
         )
     vector = read_npy(path)
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
-    if found != sha256:
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != sha256:
         raise ConfigError(
-            f"{path} is not the published vector: its sha256 is {found}",
+            f"{path} is not the published vector: its sha256 is {digest}",
             hint=f"the published one has {sha256}",
         )
     meta = CheckpointMeta(
@@ -335,12 +335,12 @@ def import_published(
         budget=8192,
         training=TrainingOrigin(stage="sep-CMA-ES, 60 iterations (TRINITY, arXiv 2512.04695)"),
     )
-    other = (
+    differing = (
         [name for name, number in PUBLISHED_SHAPE.items() if getattr(shape, name) != number]
         if sha256 == PUBLISHED_SHA256
         else []
     )
-    if other or vector.size != sum(meta.ranks) + meta.head_rows * meta.width:
+    if differing or vector.size != sum(meta.ranks) + meta.head_rows * meta.width:
         raise CoordinatorUnavailable(
             f"the published vector has {vector.size} numbers for Qwen3-0.6B; this backbone, "
             f"{shape.width} wide with "

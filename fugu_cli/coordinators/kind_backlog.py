@@ -40,9 +40,9 @@ class KindBacklog:
 
     def _prepare(self, journal: Log) -> None:
         records = tuple(journal.records)
-        known = self.outcomes.known(self.head.members, records, journal.path)
+        outcomes = self.outcomes.known(self.head.members, records, journal.path)
         unread = self.outcomes.unread(records, journal.path)
-        if self.head.kind_matters(known) or len(unread) >= MOST_UNREAD:
+        if self.head.kind_matters(outcomes) or len(unread) >= MOST_UNREAD:
             self.reader.warm(retry=True)
 
     async def read(self, journal: Log) -> None:

@@ -66,7 +66,7 @@ def values_of_asking(
 def conditional_rate(candidate: Candidate, failed: Sequence[Candidate]) -> float:
     """Return the chance that `candidate` solves what the attempts of `failed` did not."""
     search = _Search([candidate, *failed], ListLimits(attempts=1))
-    names = [other.name for other in failed]
+    names = [attempt.name for attempt in failed]
     rates = search.rates(candidate.name, names)
     weights = search.weights_after(names)
     return sum(weight * rate for weight, rate in zip(weights, rates, strict=True))
@@ -85,12 +85,14 @@ class _Search:
         self._best: dict[tuple[str, ...], float] = {}
 
     def values(self, failed: Sequence[str]) -> dict[str, float]:
-        known = [name for name in failed if name in self._rates]
-        weights = self.weights_after(known)
+        known_failed = [name for name in failed if name in self._rates]
+        weights = self.weights_after(known_failed)
         values: dict[str, float] = {}
         for name, cost in self._costs.items():
             if cost <= self._limits.budget:
-                values[name] = self._value(name, known, len(failed), weights, self._limits.budget)
+                values[name] = self._value(
+                    name, known_failed, len(failed), weights, self._limits.budget
+                )
         return values
 
     def rates(self, name: str, failed: Sequence[str]) -> Sequence[float]:

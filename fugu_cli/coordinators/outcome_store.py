@@ -85,10 +85,10 @@ class OutcomeStore:
         """
         cache = self._refreshed(own_log)
         entries = _entries(cache, newest, own_log)
-        here, elsewhere = self._split(list(entries.values()), cache.forgotten_at)
-        sessions = [*here, *(_reduced(outcomes) for outcomes in elsewhere)]
+        own_sessions, elsewhere = self._split(list(entries.values()), cache.forgotten_at)
+        sessions = [*own_sessions, *(_reduced(outcomes) for outcomes in elsewhere)]
         kinds: dict[str, float] = defaultdict(float)
-        for outcomes in here:
+        for outcomes in own_sessions:
             for shares in outcomes.kinds.values():
                 for kind, share in shares.items():
                     kinds[kind] += share
@@ -163,22 +163,22 @@ class OutcomeStore:
         """
         trusted = functools.cache(lambda repo: self.is_trusted(Path(repo)))
         own_root = store.recorded_root(self.root)
-        here: list[SessionOutcomes] = []
+        own_sessions: list[SessionOutcomes] = []
         elsewhere: list[SessionOutcomes] = []
-        seen: set[float] = set()
+        counted_times: set[float] = set()
         for entry in entries:
             counted = {
                 number
                 for number, asked_at in enumerate(entry.asked_at, start=1)
-                if asked_at > forgotten_at and asked_at not in seen
+                if asked_at > forgotten_at and asked_at not in counted_times
             }
-            seen.update(entry.asked_at)
+            counted_times.update(entry.asked_at)
             outcomes = _of_requests(entry.outcomes, counted)
             if entry.repo == own_root:
-                here.append(outcomes)
+                own_sessions.append(outcomes)
             elif outcomes.attempts and trusted(entry.repo):
                 elsewhere.append(outcomes)
-        return here, elsewhere
+        return own_sessions, elsewhere
 
 
 def _entries(

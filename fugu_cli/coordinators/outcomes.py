@@ -173,8 +173,8 @@ def _share_of_chance(
 
 
 def _candidate(member: Member, kind: str, table: SkillTable) -> Candidate:
-    known = next((name for name in KINDS if name == kind), None)
-    rates = [table.prior(member, name).rate for name in ([known] if known else KINDS)]
+    known_kind = next((name for name in KINDS if name == kind), None)
+    rates = [table.prior(member, name).rate for name in ([known_kind] if known_kind else KINDS)]
     return Candidate(member.name, sum(rates) / len(rates), 0.0)
 
 
@@ -190,7 +190,7 @@ def _attempts(
     state: SessionState, kinds: Mapping[str, float], *, taken_back: bool
 ) -> list[Attempt]:
     """Return the judged turns of one request. `facts` begin with the session's openings."""
-    found: list[Attempt] = []
+    attempts: list[Attempt] = []
     failed: list[str] = []
     turns = [
         turn
@@ -208,10 +208,12 @@ def _attempts(
             continue
         succeeded, weight = judged
         share = 1.0 if not failed else LATER_TURN
-        found.append(Attempt(turn.assigned.agent, succeeded, weight * share, kinds, tuple(failed)))
+        attempts.append(
+            Attempt(turn.assigned.agent, succeeded, weight * share, kinds, tuple(failed))
+        )
         if not succeeded:
             failed.append(turn.assigned.agent)
-    return found
+    return attempts
 
 
 def _judgement(
@@ -221,16 +223,16 @@ def _judgement(
     judged it.
     """
     following = next((later for later in turns if later.number > turn.number), None)
-    seen = _until_next_reply(state.events, following)
-    if views.acceptance_blocker(seen):
+    events = _until_next_reply(state.events, following)
+    if views.acceptance_blocker(events):
         return False, CHECK_WEIGHT
-    run = views.tests(seen)
-    if turn.changes and ((run is not None and run.passes) or views.checks(seen)):
+    run = views.tests(events)
+    if turn.changes and ((run is not None and run.passes) or views.checks(events)):
         return True, CHECK_WEIGHT
     if following is not None and following.assigned.role == "verifier" and following.replies:
-        said = state.request.verdict(following)
-        if said is not None:
-            return said == "ACCEPT", VERDICT_WEIGHT
+        verdict = state.request.verdict(following)
+        if verdict is not None:
+            return verdict == "ACCEPT", VERDICT_WEIGHT
     return None
 
 

@@ -126,9 +126,9 @@ def installed_servers(root: Path, *, confined: bool) -> dict[str, tuple[ServerKi
     if confined:
         path = os.pathsep.join([path, *(str(root / folder) for folder in OWN_PROGRAMS)])
     servers: dict[str, tuple[ServerKind, str]] = {}
-    for kind in KINDS:
-        if (program := shutil.which(kind.program, path=path)) is not None:
-            servers = {**dict.fromkeys(kind.languages, (kind, program)), **servers}
+    for server_kind in KINDS:
+        if (program := shutil.which(server_kind.program, path=path)) is not None:
+            servers = {**dict.fromkeys(server_kind.languages, (server_kind, program)), **servers}
     return servers
 
 
@@ -179,28 +179,30 @@ class LanguageServers:
         new errors.
         """
 
-        async def run(given: BaseModel, workspace: Workspace, say: Say) -> ToolResult:
+        async def run(arguments: BaseModel, workspace: Workspace, say: Say) -> ToolResult:
             paths = (
-                list(self._paths(tool, given)) if real_path(workspace.root) == self._root else []
+                list(self._paths(tool, arguments))
+                if real_path(workspace.root) == self._root
+                else []
             )
             if tool.effect == "writes":
                 for path in paths:
                     self._show(path)
-            result = await tool.run(given, workspace, say)
+            result = await tool.run(arguments, workspace, say)
             if not (result.ok and paths):
                 return result
             if tool.effect == "reads":
                 for path in paths:
                     self._show(path)
                 return result
-            said = await self._new_errors(paths)
-            return result.model_copy(update={"text": result.text + said})
+            errors = await self._new_errors(paths)
+            return result.model_copy(update={"text": result.text + errors})
 
         return replace(tool, run=run) if tool.name == "read" or tool.effect == "writes" else tool
 
-    def _paths(self, tool: AnyTool, given: BaseModel) -> Iterator[Path]:
+    def _paths(self, tool: AnyTool, arguments: BaseModel) -> Iterator[Path]:
         """Yield the files of the call that some server handles."""
-        values = given.model_dump()
+        values = arguments.model_dump()
         names = [str(values[name]) for name in tool.paths]
         names += patched_paths(str(values[tool.patch])) if tool.patch else []
         for name in names:
@@ -216,10 +218,12 @@ class LanguageServers:
 
     def _server(self, path: Path) -> _Server | None:
         """The server of a file, started now if it was not yet; None where it is gone."""
-        kind, program = self._installed[path.suffix]
-        if kind.program not in self._running:
-            self._running[kind.program] = _Server(kind, program, self._root, self._sandbox)
-        server = self._running[kind.program]
+        server_kind, program = self._installed[path.suffix]
+        if server_kind.program not in self._running:
+            self._running[server_kind.program] = _Server(
+                server_kind, program, self._root, self._sandbox
+            )
+        server = self._running[server_kind.program]
         return None if server.gone else server
 
     async def _new_errors(self, paths: Sequence[Path]) -> str:
@@ -227,7 +231,7 @@ class LanguageServers:
         self._changed |= dict.fromkeys(paths)
         lines: list[str] = []
         until = asyncio.get_running_loop().time() + WAIT_SECONDS
-        for path in (*paths, *(one for one in self._changed if one not in paths)):
+        for path in (*paths, *(changed for changed in self._changed if changed not in paths)):
             server = self._server(path)
             if server is not None:
                 lines += await server.news(path, self._root, until if path in paths else 0.0)
@@ -264,7 +268,7 @@ class _Document:
     text: str
     version: int = 1
     sent: float = 0.0
-    known: Counter[tuple[str, str]] = field(default_factory=Counter)
+    error_counts: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 class _Published(NamedTuple):
@@ -278,21 +282,23 @@ class _Published(NamedTuple):
 class _Server:
     """One running server. Nothing it does raises: it is `gone` then."""
 
-    def __init__(self, kind: ServerKind, program: str, root: Path, sandbox: Sandbox | None) -> None:
+    def __init__(
+        self, server_kind: ServerKind, program: str, root: Path, sandbox: Sandbox | None
+    ) -> None:
         self.gone = False
-        self._kind = kind
+        self._server_kind = server_kind
         self._sandbox = sandbox
         self._settings: Mapping[str, object] = {}
-        self._words = (program, *kind.arguments)
+        self._words = (program, *server_kind.arguments)
         self._root = root
         self._mark = uuid.uuid4().hex
         self._client: LanguageClient | None = None
         self._process: LaunchedProcess | None = None
         self._documents: dict[Path, asyncio.Task[_Document | None]] = {}
         self._published: dict[str, _Published] = {}
-        self._told = asyncio.Event()
+        self._new_diagnostics = asyncio.Event()
         self._started = asyncio.Event()
-        self._life = asyncio.create_task(self._live())
+        self._life = asyncio.create_task(self._run())
 
     async def answers(self, seconds: float) -> bool:
         """Wait until it has answered `initialize`; False when it ended or took too long."""
@@ -319,24 +325,24 @@ class _Server:
             self._send_change(path, document, text)
         try:
             async with asyncio.timeout_at(max(until, loop.time())):
-                await self._word(path, document)
+                await self._wait_for_errors(path, document)
         except TimeoutError:
             if until:
                 return []
-        found = self._published.get(path.as_uri())
+        published = self._published.get(path.as_uri())
         if (
-            found is None
-            or found.version not in (None, document.version)
-            or found.at < document.sent
+            published is None
+            or published.version not in (None, document.version)
+            or published.at < document.sent
         ):
             return []
-        lines, seen = [], Counter[tuple[str, str]]()
-        for error in found.errors:
+        lines, counts = [], Counter[tuple[str, str]]()
+        for error in published.errors:
             key = (str(error.code), error.message)
-            seen[key] += 1
-            if seen[key] > document.known[key]:
+            counts[key] += 1
+            if counts[key] > document.error_counts[key]:
                 lines.append(_line(path.relative_to(root), error))
-        document.known = seen
+        document.error_counts = counts
         return lines
 
     async def close(self) -> None:
@@ -351,11 +357,13 @@ class _Server:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         """Start it, and read what it says to its end."""
         try:
             client, run_async = await asyncio.to_thread(_library)
-            client.feature("textDocument/publishDiagnostics")(lambda params: self._received(params))
+            client.feature("textDocument/publishDiagnostics")(
+                lambda params: self._store_errors(params)
+            )
             client.feature("workspace/configuration")(lambda params: self._configuration(params))
             reader = await self._start(client)
             reading = asyncio.create_task(run_async(threading.Event(), reader, client.protocol))
@@ -375,7 +383,7 @@ class _Server:
         finally:
             self.gone = True
             self._started.set()
-            self._told.set()
+            self._new_diagnostics.set()
             if self._process is not None:
                 await self._process.end(self._mark)
 
@@ -388,7 +396,7 @@ class _Server:
         if self._sandbox is not None:
             launch = await asyncio.to_thread(self._sandbox.launch, "", read_only=True)
         if launch is None or launch.access is None:
-            self._settings = self._kind.unconfined
+            self._settings = self._server_kind.unconfined
         else:
             caches = {
                 "XDG_CACHE_HOME": str(launch.cache),
@@ -437,16 +445,18 @@ class _Server:
             ),
             None,
         )
-        sections: dict[str, object] = {self._kind.program: dict(self._settings)}
+        sections: dict[str, object] = {self._server_kind.program: dict(self._settings)}
         if python is not None:
             sections["python"] = {"pythonPath": str(python)}
         return [sections.get(item.section, {}) for item in params.items]
 
-    def _received(self, params: PublishDiagnosticsParams) -> None:
-        errors = tuple(one for one in params.diagnostics if one.severity in (1, None))
-        at = asyncio.get_running_loop().time()
-        self._published[_same(params.uri)] = _Published(params.version, at, errors)
-        self._told.set()
+    def _store_errors(self, params: PublishDiagnosticsParams) -> None:
+        errors = tuple(
+            diagnostic for diagnostic in params.diagnostics if diagnostic.severity in (1, None)
+        )
+        time = asyncio.get_running_loop().time()
+        self._published[_same(params.uri)] = _Published(params.version, time, errors)
+        self._new_diagnostics.set()
 
     async def _open(self, path: Path, text: str) -> _Document | None:
         """The file as it was before any edit, with the errors that it had."""
@@ -456,14 +466,16 @@ class _Server:
         if self._client is None or self.gone:
             return None
         document = _Document(text, sent=asyncio.get_running_loop().time())
-        item = types.TextDocumentItem(path.as_uri(), self._kind.languages[path.suffix], 1, text)
+        item = types.TextDocumentItem(
+            path.as_uri(), self._server_kind.languages[path.suffix], 1, text
+        )
         self._client.text_document_did_open(types.DidOpenTextDocumentParams(item))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_SECONDS):
-                await self._word(path, document)
-        found = self._published.get(path.as_uri())
-        document.known = Counter(
-            (str(one.code), one.message) for one in (found.errors if found else ())
+                await self._wait_for_errors(path, document)
+        published = self._published.get(path.as_uri())
+        document.error_counts = Counter(
+            (str(error.code), error.message) for error in (published.errors if published else ())
         )
         return document
 
@@ -480,20 +492,24 @@ class _Server:
             types.DidSaveTextDocumentParams(types.TextDocumentIdentifier(path.as_uri()), text)
         )
 
-    async def _word(self, path: Path, document: _Document) -> None:
+    async def _wait_for_errors(self, path: Path, document: _Document) -> None:
         """Wait for what it says of the document as it is now."""
         loop = asyncio.get_running_loop()
         while not self.gone:
-            found, left = self._published.get(path.as_uri()), None
-            if found is not None and found.version == document.version:
+            published, remaining = self._published.get(path.as_uri()), None
+            if published is not None and published.version == document.version:
                 return
-            if found is not None and found.version is None and found.at >= document.sent:
-                left = found.at + SETTLE_SECONDS - loop.time()
-                if left <= 0:
+            if (
+                published is not None
+                and published.version is None
+                and published.at >= document.sent
+            ):
+                remaining = published.at + SETTLE_SECONDS - loop.time()
+                if remaining <= 0:
                     return
-            self._told.clear()
+            self._new_diagnostics.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._told.wait(), left)
+                await asyncio.wait_for(self._new_diagnostics.wait(), remaining)
 
 
 def _library() -> tuple[LanguageClient, Any]:
@@ -519,5 +535,5 @@ def _same(uri: str) -> str:
 
 def _line(name: Path, error: Diagnostic) -> str:
     start, code = error.range.start, f" ({error.code})" if error.code else ""
-    said = truncate_line(" ".join(error.message.split()), 300)
-    return f"{name}:{start.line + 1}:{start.character + 1}: {said}{code}"
+    message = truncate_line(" ".join(error.message.split()), 300)
+    return f"{name}:{start.line + 1}:{start.character + 1}: {message}{code}"

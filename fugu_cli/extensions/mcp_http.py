@@ -30,8 +30,8 @@ class HttpTransport:
     once.
     """
 
-    def __init__(self, way: RemoteServer, auth: httpx2.Auth | None = None) -> None:
-        self._way = way
+    def __init__(self, settings: RemoteServer, auth: httpx2.Auth | None = None) -> None:
+        self._settings = settings
         self._auth = auth
         self._streams: AbstractAsyncContextManager[TransportStreams] | None = None
         self.oddity = ""
@@ -56,16 +56,16 @@ class HttpTransport:
         from mcp.client.sse import sse_client
         from mcp.client.streamable_http import streamable_http_client
 
-        if self._way.kind == "sse":
-            headers = dict(self._way.headers)
+        if self._settings.kind == "sse":
+            headers = dict(self._settings.headers)
             async with sse_client(
-                self._way.url, headers, httpx_client_factory=self._client, auth=self._auth
+                self._settings.url, headers, httpx_client_factory=self._client, auth=self._auth
             ) as streams:
                 yield streams
             return
         async with (
-            self._client(dict(self._way.headers), auth=self._auth) as client,
-            streamable_http_client(self._way.url, http_client=client) as streams,
+            self._client(dict(self._settings.headers), auth=self._auth) as client,
+            streamable_http_client(self._settings.url, http_client=client) as streams,
         ):
             yield streams
 
@@ -91,7 +91,7 @@ class HttpTransport:
         Only answers to messages count: servers need not offer a stream (GET) or an end (DELETE),
         and the SDK handles the login.
         """
-        message_method = "GET" if self._way.kind == "sse" else "POST"
+        message_method = "GET" if self._settings.kind == "sse" else "POST"
         request = response.request
         if request.method == message_method and "text/event-stream" in request.headers.get(
             "accept", ""

@@ -55,9 +55,9 @@ class StoredLogin:
     """A server's tokens and the client they belong to. Implements the SDK's TokenStorage."""
 
     def __init__(
-        self, way: RemoteServer, store: LoginStore, redirect: str, stored: str = ""
+        self, settings: RemoteServer, store: LoginStore, redirect: str, stored: str = ""
     ) -> None:
-        self._way = way
+        self._settings = settings
         self._store = store
         self._redirect = redirect
         self._data: dict[str, Any] = parse_json(stored) if stored else {}
@@ -95,13 +95,13 @@ class StoredLogin:
         self._store.hide(_token_variables("mcp", self._data["tokens"]))
         with contextlib.suppress(StorageError):
             text = json.dumps(self._data)
-            self.where = await asyncio.to_thread(self._store.keep, self._way.url, text)
+            self.where = await asyncio.to_thread(self._store.keep, self._settings.url, text)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         """Return the client of the server's entry, else the registered one."""
         from mcp.shared.auth import OAuthClientInformationFull
 
-        client = self._way.oauth
+        client = self._settings.oauth
         if client.client_id:
             method = "client_secret_post" if client.client_secret else "none"
             return OAuthClientInformationFull.model_validate(
@@ -141,18 +141,18 @@ def session_auth(server: McpServer, store: LoginStore | None) -> OAuthClientProv
     """Return the object that adds the stored token to requests, None without a login. Raises
     StorageError.
     """
-    way = server.way
-    if store is None or not isinstance(way, RemoteServer):
+    settings = server.way
+    if store is None or not isinstance(settings, RemoteServer):
         return None
-    if any(name.lower() == "authorization" for name in way.headers):
+    if any(name.lower() == "authorization" for name in settings.headers):
         return None
-    stored = store.read(way.url)
+    stored = store.read(settings.url)
     if not stored:
         return None
     try:
         return _provider(
-            StoredLogin(way, store, "http://127.0.0.1/callback", stored),
-            way,
+            StoredLogin(settings, store, "http://127.0.0.1/callback", stored),
+            settings,
             "http://127.0.0.1/callback",
         )
     except ValueError as error:
@@ -162,7 +162,7 @@ def session_auth(server: McpServer, store: LoginStore | None) -> OAuthClientProv
 
 def _provider(
     login: StoredLogin,
-    way: RemoteServer,
+    settings: RemoteServer,
     redirect: str,
     ask: Callable[[str], Awaitable[None]] | None = None,
     answered: Callable[[], Awaitable[AuthorizationCodeResult]] | None = None,
@@ -170,9 +170,13 @@ def _provider(
     from mcp.client.auth import OAuthClientProvider
     from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata
 
-    client = {"client_name": "fugu", "redirect_uris": [redirect], "scope": way.oauth.scope or None}
+    client = {
+        "client_name": "fugu",
+        "redirect_uris": [redirect],
+        "scope": settings.oauth.scope or None,
+    }
     provider = OAuthClientProvider(
-        way.url, OAuthClientMetadata.model_validate(client), login, ask, answered
+        settings.url, OAuthClientMetadata.model_validate(client), login, ask, answered
     )
     if login.metadata is not None:
         provider.context.oauth_metadata = OAuthMetadata.model_validate(login.metadata)
@@ -243,7 +247,7 @@ class _Callback:
 
 @contextlib.asynccontextmanager
 async def asking_login(
-    way: RemoteServer, store: LoginStore, show: Callable[[str], Awaitable[None]], limit: float
+    settings: RemoteServer, store: LoginStore, show: Callable[[str], Awaitable[None]], limit: float
 ) -> AsyncIterator[LoginAttempt]:
     """Begin a login and yield it.
 
@@ -252,11 +256,11 @@ async def asking_login(
     """
     callback = _Callback(limit)
     listening = await asyncio.start_server(
-        callback.serve, "127.0.0.1", way.oauth.port, limit=LONGEST
+        callback.serve, "127.0.0.1", settings.oauth.port, limit=LONGEST
     )
     async with listening:
         redirect = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}{CALLBACK}"
-        login = StoredLogin(way, store, redirect)
+        login = StoredLogin(settings, store, redirect)
         yield LoginAttempt(
-            _provider(login, way, redirect, show, callback.answered), login, callback.came_back
+            _provider(login, settings, redirect, show, callback.answered), login, callback.came_back
         )

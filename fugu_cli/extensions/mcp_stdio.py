@@ -46,8 +46,8 @@ class StdioTransport:
     process.
     """
 
-    def __init__(self, way: StdioServer, root: Path) -> None:
-        self._way = way
+    def __init__(self, settings: StdioServer, root: Path) -> None:
+        self._settings = settings
         self._root = root
         self._call_mark = uuid.uuid4().hex
         self._running: LaunchedProcess | None = None
@@ -65,7 +65,7 @@ class StdioTransport:
         import anyio
         from mcp.shared.message import SessionMessage
 
-        self._running = await _start(self._way, self._root, self._call_mark)
+        self._running = await _start(self._settings, self._root, self._call_mark)
         to_session, from_process = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         to_process, from_session = anyio.create_memory_object_stream[SessionMessage](0)
         self._streams = (to_session, from_process, to_process, from_session)
@@ -204,10 +204,12 @@ def server_environment(entry: Mapping[str, str], environ: Mapping[str, str]) -> 
     return {**passed, **entry}
 
 
-async def _start(way: StdioServer, root: Path, call_mark: str) -> LaunchedProcess:
+async def _start(settings: StdioServer, root: Path, call_mark: str) -> LaunchedProcess:
     """Start the process in `root`. Raises OSError."""
-    environment = server_environment(way.env, {**os.environ, "PATH": search_path_outside(root)})
-    words = [_program(way.command, root, environment["PATH"]), *way.args]
+    environment = server_environment(
+        settings.env, {**os.environ, "PATH": search_path_outside(root)}
+    )
+    words = [_program(settings.command, root, environment["PATH"]), *settings.args]
     pipe = asyncio.subprocess.PIPE
     variables = {**environment, process_cleanup.CALL_VARIABLE: call_mark}
     return await start_process(

@@ -121,7 +121,7 @@ class Telemetry:
         """Times of the newest event and of the one before it, in nanoseconds."""
         log.listen(self._receive)
 
-    def begin_request(self, asked: Asked | None) -> trace.Span:
+    def begin_request(self, request: Asked | None) -> trace.Span:
         """Start the span of a request. None is a resumed request, from here on."""
         attributes: Attributes = {
             "gen_ai.operation.name": "invoke_agent",
@@ -132,11 +132,11 @@ class Telemetry:
             "gen_ai.agent.version": __version__,
             **self._conversation,
         }
-        if asked is None:
+        if request is None:
             attributes["fugu.resumed"] = True
         elif self._link.content:
             attributes["gen_ai.input.messages"] = _message(
-                "user", [{"type": "text", "content": asked.whole}]
+                "user", [{"type": "text", "content": request.whole}]
             )
         self._spent = 0.0
         self._request = self._link.tracer.start_span(
@@ -202,12 +202,12 @@ class Telemetry:
         }
         route |= {"fugu.by": event.by, "fugu.milliseconds": round(event.milliseconds.total, 1)}
         if scores is not None:
-            for kind, names, values in (
+            for group, names, values in (
                 ("agent", scores.rows, scores.row_probabilities),
                 ("role", ("worker", "thinker", "verifier"), scores.role_probabilities),
             ):
                 route |= {
-                    f"fugu.probability.{kind}.{name}": p
+                    f"fugu.probability.{group}.{name}": p
                     for name, p in zip(names, values, strict=False)
                 }
             route["fugu.masked"] = sorted(dict(scores.masked))
@@ -236,26 +236,32 @@ class Telemetry:
     def _chat(self, event: PaidEvent, call: _Call) -> None:
         """Add the span and the metrics of a model call."""
         used, served = event.usage, _served_by(call.member)
-        asked = str(served.get("gen_ai.request.model", call.model))
-        about: Attributes = {"gen_ai.operation.name": "chat", **served, **self._conversation}
-        about |= {
+        model = str(served.get("gen_ai.request.model", call.model))
+        attributes: Attributes = {"gen_ai.operation.name": "chat", **served, **self._conversation}
+        attributes |= {
             "gen_ai.usage.input_tokens": used.input,
             "gen_ai.usage.output_tokens": used.output,
         }
-        about |= {"gen_ai.usage.cache_read.input_tokens": used.cached} if used.cached else {}
-        about |= {"gen_ai.usage.cache_creation.input_tokens": used.written} if used.written else {}
-        about |= {"gen_ai.usage.reasoning.output_tokens": used.reasoning} if used.reasoning else {}
-        about["fugu.cost_usd"] = cost = views.price(event, call.member)
-        about |= {"gen_ai.response.model": call.model} if call.model else {}
+        attributes |= {"gen_ai.usage.cache_read.input_tokens": used.cached} if used.cached else {}
+        attributes |= (
+            {"gen_ai.usage.cache_creation.input_tokens": used.written} if used.written else {}
+        )
+        attributes |= (
+            {"gen_ai.usage.reasoning.output_tokens": used.reasoning} if used.reasoning else {}
+        )
+        attributes["fugu.cost_usd"] = cost = views.price(event, call.member)
+        attributes |= {"gen_ai.response.model": call.model} if call.model else {}
         if isinstance(event, Replied):
-            about["gen_ai.response.finish_reasons"] = [STOPS[event.stop]]
+            attributes["gen_ai.response.finish_reasons"] = [STOPS[event.stop]]
             if self._link.content:
-                about["gen_ai.output.messages"] = _reply_message(event)
+                attributes["gen_ai.output.messages"] = _reply_message(event)
         error: Attributes = {"error.type": call.error} if call.error else {}
-        self._past_span(f"chat {asked}", SpanKind.CLIENT, call.turn, call.seconds, about | error)
-        kind: Attributes = {"gen_ai.operation.name": "chat", **served} | error
-        kind |= {"gen_ai.response.model": call.model} if call.model else {}
-        self._link.measure(call.seconds, used, cost, kind)
+        self._past_span(
+            f"chat {model}", SpanKind.CLIENT, call.turn, call.seconds, attributes | error
+        )
+        dimensions: Attributes = {"gen_ai.operation.name": "chat", **served} | error
+        dimensions |= {"gen_ai.response.model": call.model} if call.model else {}
+        self._link.measure(call.seconds, used, cost, dimensions)
         self._spent += cost
 
     def _add_tool_run(self, event: ToolRan) -> None:
@@ -332,7 +338,7 @@ def _message(role: str, parts: list[object], **more: str) -> str:
 
 def _reply_message(event: Replied) -> str:
     parts: list[object] = [
-        {"type": "reasoning", "content": one.text} for one in event.thinking if one.text
+        {"type": "reasoning", "content": thought.text} for thought in event.thinking if thought.text
     ]
     parts += [{"type": "text", "content": event.text}] if event.text else []
     parts += [

@@ -161,17 +161,17 @@ def _locked(file: int) -> bool:
 
 def _wait_until_idle(folder: Path, idle: float) -> None:
     lease = os.open(folder / "lease", os.O_RDWR | os.O_CREAT, 0o600)
-    wanted = time.time()
+    last_use = time.time()
     while True:
         time.sleep(min(POLL_SECONDS, max(idle / 4, 0.05)))
         _cut_log()
         if not try_lock(lease):
-            wanted = time.time()
+            last_use = time.time()
             continue
-        wanted = max(
-            wanted, os.fstat(lease).st_mtime
+        last_use = max(
+            last_use, os.fstat(lease).st_mtime
         )  # a lease too short to be seen has still touched the file
-        if time.time() - wanted >= idle:
+        if time.time() - last_use >= idle:
             (folder / "state.json").unlink(missing_ok=True)
             os._exit(
                 0

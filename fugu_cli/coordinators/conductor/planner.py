@@ -75,40 +75,40 @@ def parse_lists(text: str) -> PlanLists | InvalidPlan:
     if len(text) > REPLY_LIMIT:
         return InvalidPlan(f"the reply has {len(text)} characters; at most {REPLY_LIMIT} are read")
     read = _lists(_without_thoughts(_without_first_thought(text)).replace(_MARK, "<"))
-    other = (
+    with_thoughts = (
         _lists(_without_thoughts(text)) if isinstance(read, InvalidPlan) else read
     )  # a thought that is no list ran into the plan
-    return read if isinstance(other, InvalidPlan) else other
+    return read if isinstance(with_thoughts, InvalidPlan) else with_thoughts
 
 
-def _lists(said: str) -> PlanLists | InvalidPlan:
+def _lists(text: str) -> PlanLists | InvalidPlan:
     """The lists of a reply without thoughts."""
-    found: dict[str, list[object]] = {}
-    at = 0
-    while (label := _LABEL.search(said, at)) is not None:
+    lists: dict[str, list[object]] = {}
+    position = 0
+    while (label := _LABEL.search(text, position)) is not None:
         name = next(name for name in LABELS if label.group(name))
         start = label.start("list")
-        end = _end(said, start)
+        end = _end(text, start)
         if end is None:
             return InvalidPlan(f"the list {name} does not end")
-        if more := _MORE.match(said, end):
+        if more := _MORE.match(text, end):
             return InvalidPlan(
                 f"{name} goes on behind its list: {more.group().strip()!r}; every list is "
                 f"written out"
             )
-        value = parse_list(said[start:end], quoted='"' in label.group())
+        value = parse_list(text[start:end], quoted='"' in label.group())
         if value is None:
             return InvalidPlan(f"{name} is not a list that can be read")
-        if name in found and not _same(found[name], value):
+        if name in lists and not _same_values(lists[name], value):
             return InvalidPlan(f"{name} is given twice, with different values")
-        found[name] = value
-        at = end
-    missing = [name for name in LABELS if name not in found]
+        lists[name] = value
+        position = end
+    missing = [name for name in LABELS if name not in lists]
     if missing:
         return InvalidPlan(
             f"there is no list {missing[0]}" if len(missing) < 3 else "there are no lists in it"
         )
-    return PlanLists(found["model_id"], found["subtasks"], found["access_list"])
+    return PlanLists(lists["model_id"], lists["subtasks"], lists["access_list"])
 
 
 def _without_first_thought(text: str) -> str:
@@ -128,16 +128,16 @@ def _without_first_thought(text: str) -> str:
 
 def _without_thoughts(text: str) -> str:
     """`text` without think blocks; one that was never closed takes everything after it along."""
-    said = _THOUGHT.sub("\n", text)
-    closings = list(_CLOSING.finditer(said))
+    rest = _THOUGHT.sub("\n", text)
+    closings = list(_CLOSING.finditer(rest))
     if closings:
-        said = said[closings[-1].end() :]
-    opening = _OPENING.search(said)
-    return said[: opening.start()] if opening else said
+        rest = rest[closings[-1].end() :]
+    opening = _OPENING.search(rest)
+    return rest[: opening.start()] if opening else rest
 
 
-def _same(one: list[object], other: list[object]) -> bool:
-    return repr(one) == repr(other)
+def _same_values(first: list[object], second: list[object]) -> bool:
+    return repr(first) == repr(second)
 
 
 def _end(text: str, start: int) -> int | None:
@@ -289,22 +289,22 @@ def validate_lists(lists: PlanLists, form: PlanLimits) -> tuple[WorkflowStep, ..
 
 
 def _step(
-    place: int, number: object, subtask: object, access: AccessList | InvalidPlan, form: PlanLimits
+    index: int, number: object, subtask: object, access: AccessList | InvalidPlan, form: PlanLimits
 ) -> WorkflowStep | InvalidPlan:
     chosen = _number(number)
     if chosen is None:
         return InvalidPlan(
-            f"model_id[{place}] is {_shown(number)}, not a number from 0 to {form.last}"
+            f"model_id[{index}] is {_shown(number)}, not a number from 0 to {form.last}"
         )
     if not 0 <= chosen <= form.last:
         return InvalidPlan(
-            f"model_id[{place}] is {_shown(chosen)}; the models are 0 to {form.last}"
+            f"model_id[{index}] is {_shown(chosen)}; the models are 0 to {form.last}"
         )
     if not isinstance(subtask, str) or not subtask.strip():
-        return InvalidPlan(f"subtasks[{place}] is {_shown(subtask)}, not a text")
+        return InvalidPlan(f"subtasks[{index}] is {_shown(subtask)}, not a text")
     if len(subtask) > SUBTASK_LIMIT:
         return InvalidPlan(
-            f"subtasks[{place}] has {len(subtask)} characters; at most {SUBTASK_LIMIT} are allowed"
+            f"subtasks[{index}] has {len(subtask)} characters; at most {SUBTASK_LIMIT} are allowed"
         )
     if isinstance(access, InvalidPlan):
         return access
@@ -322,25 +322,24 @@ def _whole(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def _access(place: int, given: object, form: PlanLimits) -> AccessList | InvalidPlan:
-    if not isinstance(given, list | tuple):
-        return InvalidPlan(f"access_list[{place}] is {_shown(given)}, not a list")
-    if len(given) == 1 and isinstance(given[0], str) and given[0].lower() == "all":
-        return "all" if place or form.earlier else ()
-    places: list[int] = []
-    for item in given:
+def _access(step: int, access: object, form: PlanLimits) -> AccessList | InvalidPlan:
+    if not isinstance(access, list | tuple):
+        return InvalidPlan(f"access_list[{step}] is {_shown(access)}, not a list")
+    if len(access) == 1 and isinstance(access[0], str) and access[0].lower() == "all":
+        return "all" if step or form.earlier else ()
+    steps: list[int] = []
+    for item in access:
         earlier = _number(item)
         if earlier is None:
             return InvalidPlan(
-                f'access_list[{place}] holds {_shown(item)}; it takes [], ["all"] or places of '
-                f"steps"
+                f'access_list[{step}] holds {_shown(item)}; it takes [], ["all"] or places of steps'
             )
-        if not 0 <= earlier < place:
+        if not 0 <= earlier < step:
             return InvalidPlan(
-                f"access_list[{place}] holds {_shown(earlier)}: a step reads only those before it"
+                f"access_list[{step}] holds {_shown(earlier)}: a step reads only those before it"
             )
-        places.append(earlier)
-    return tuple(dict.fromkeys(places))
+        steps.append(earlier)
+    return tuple(dict.fromkeys(steps))
 
 
 def _number(value: object) -> int | None:
@@ -355,11 +354,11 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def same_job(steps: Sequence[WorkflowStep], one: int, other: int) -> bool:
+def same_job(steps: Sequence[WorkflowStep], first: int, second: int) -> bool:
     """Two steps were given the same job: the same words, the same outputs to read, and neither
     reads the other.
     """
-    a, b = steps[one], steps[other]
+    a, b = steps[first], steps[second]
     if a.access == "all":
         return False
     return (
@@ -386,41 +385,41 @@ def planner_feedback(
 
 def _part(state: SessionState, within: tuple[int, int]) -> tuple[str, str]:
     """A step that is planned in itself: its subtask, and the outputs its access list opens."""
-    found = state.request.workflows
-    flow = next(flow for flow in found if flow.number == within[0])
+    workflows = state.request.workflows
+    flow = next(flow for flow in workflows if flow.number == within[0])
     step = flow.planned.steps[within[1]]
-    asked = state.request.asked
-    assert asked is not None
-    places = range(within[1]) if step.access == "all" else step.access
-    opened = [(place, views.visible_output(found, flow.number, place)) for place in places]
-    shown = [_output(place, views.final_text(turn)) for place, turn in opened if turn is not None]
-    whole = prompts.fill(prompts.load("conductor/part"), whole=asked.text)
-    known = (
+    request = state.request.asked
+    assert request is not None
+    sources = range(within[1]) if step.access == "all" else step.access
+    opened = [(index, views.visible_output(workflows, flow.number, index)) for index in sources]
+    shown = [_output(index, views.final_text(turn)) for index, turn in opened if turn is not None]
+    whole = prompts.fill(prompts.load("conductor/part"), whole=request.text)
+    outputs = (
         prompts.fill(prompts.load("conductor/outputs"), outputs="\n".join(shown)) if shown else ""
     )
-    return step.instruction, "\n\n".join(part for part in (whole, known) if part)
+    return step.instruction, "\n\n".join(part for part in (whole, outputs) if part)
 
 
-def _output(place: int, text: str) -> str:
-    return f'<output step="{place}">\n{as_data(text)}\n</output>'
+def _output(step: int, text: str) -> str:
+    return f'<output step="{step}">\n{as_data(text)}\n</output>'
 
 
 def _workflow(state: SessionState, flow: views.Workflow) -> str:
-    found = state.request.workflows
+    workflows = state.request.workflows
     lines = []
-    for place, step in enumerate(flow.planned.steps):
-        turn = views.visible_output(found, flow.number, place)
+    for index, step in enumerate(flow.planned.steps):
+        turn = views.visible_output(workflows, flow.number, index)
         name = (
             flow.planned.models.index(step.agent)
             if step.agent in flow.planned.models
             else len(flow.planned.models)
         )
-        lines.append(f"Step {place}, Model {name}: {step.instruction}")
+        lines.append(f"Step {index}, Model {name}: {step.instruction}")
         if turn is not None:
-            lines.append(_output(place, views.final_text(turn)))
+            lines.append(_output(index, views.final_text(turn)))
         else:
             kinds = {
-                one.failed.kind for one in flow.tries(place) if one.failed
+                attempt.failed.kind for attempt in flow.tries(index) if attempt.failed
             }  # messages name providers
             lines.append(
                 f"It failed: no model answered ({', '.join(sorted(kinds))})."
@@ -433,14 +432,14 @@ def _workflow(state: SessionState, flow: views.Workflow) -> str:
 def _outcome(state: SessionState) -> str:
     changed = sorted(state.request.changes)
     run = state.request.tests
-    said = [
+    sentences = [
         f"Files that were changed: {', '.join(changed)}." if changed else "No file was changed."
     ]
     if run is not None and not run.stale:
-        said.append(
+        sentences.append(
             "The tests pass now." if run.ok else "The tests still FAIL; their output is above."
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 PLAN_TOKENS = 1024
@@ -494,13 +493,13 @@ def planner_prompt(
         models=_models(form, members),
         ask=ask,
     )
-    held = planner.provider == "local"
+    is_embedded = planner.provider == "local"
     return Prompt(
         system=prompts.fill(prompts.load("conductor/plan"), steps=str(form.steps)),
         messages=(FromUser(text=text),),
-        max_tokens=PLAN_TOKENS if held else planner.reply_room,
+        max_tokens=PLAN_TOKENS if is_embedded else planner.reply_room,
         effort=state.request.effort_for(planner),
-        reply_schema=plan_schema(form) if held else "",
+        reply_schema=plan_schema(form) if is_embedded else "",
     )
 
 
@@ -518,18 +517,20 @@ def _before(state: SessionState) -> str:
             )
             + "\n\n"
         )
-        parts += [f"{said}\n\n" for said in views.undo_notices(request.events)]
+        parts += [f"{notice}\n\n" for notice in views.undo_notices(request.events)]
     return "".join(parts)
 
 
 def _state(state: SessionState) -> str:
     """Return the state of the tests if they were run."""
-    run, asked = state.request.tests, state.request.asked
-    if run is None or run.stale or asked is None:
+    run, request = state.request.tests, state.request.asked
+    if run is None or run.stale or request is None:
         return ""
-    output, said = escape_frames(run.output.strip()[:TESTS_LIMIT]), "pass" if run.ok else "FAIL"
+    output, outcome = escape_frames(run.output.strip()[:TESTS_LIMIT]), "pass" if run.ok else "FAIL"
     text = prompts.load("conductor/tests")
-    return prompts.fill(text, command=asked.test_command or "", said=said, output=output) + "\n\n"
+    return (
+        prompts.fill(text, command=request.test_command or "", said=outcome, output=output) + "\n\n"
+    )
 
 
 def _models(form: PlanLimits, members: Mapping[str, Member]) -> str:
@@ -538,8 +539,8 @@ def _models(form: PlanLimits, members: Mapping[str, Member]) -> str:
     """
     lines = []
     for number, name in enumerate(form.models):
-        said = members[name].description if name in members else ""
-        lines.append(f"- Model {number}" + (f": {said}" if said else ""))
+        description = members[name].description if name in members else ""
+        lines.append(f"- Model {number}" + (f": {description}" if description else ""))
     if form.itself:
         lines.append(
             f"- Model {len(form.models)}: you yourself; the step becomes a workflow of its own"
@@ -560,7 +561,7 @@ def _variant(size: int, form: PlanLimits) -> dict[str, object]:
     lists = {
         "model_id": _items([number] * size),
         "subtasks": _items([text] * size),
-        "access_list": _items([_places(place, form) for place in range(size)]),
+        "access_list": _items([_access_schema(step, form) for step in range(size)]),
     }
     return {
         "type": "object",
@@ -581,8 +582,8 @@ def _items(kinds: Sequence[dict[str, object]]) -> dict[str, object]:
     }
 
 
-def _places(place: int, form: PlanLimits) -> dict[str, object]:
-    """Return the schema of the steps that step `place` may read."""
-    choices: list[object] = [[], ["all"]] if place or form.earlier else [[]]
-    choices += [[earlier] for earlier in range(place)]
+def _access_schema(step: int, form: PlanLimits) -> dict[str, object]:
+    """Return the schema of the steps that the step may read."""
+    choices: list[object] = [[], ["all"]] if step or form.earlier else [[]]
+    choices += [[earlier] for earlier in range(step)]
     return {"enum": choices}

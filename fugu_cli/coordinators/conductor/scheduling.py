@@ -49,25 +49,29 @@ def _merge_by_choice(
     """The merging step's word, once it has spoken."""
     group = [turn for turn in flow.turns if turn.number in turns]
     step = _merging_step(flow, group)
-    spoke = [turn for turn in flow.tries(step) if views.is_done(turn)] if step is not None else []
-    if not spoke and lost and step is not None:
+    finished = (
+        [turn for turn in flow.tries(step) if views.is_done(turn)] if step is not None else []
+    )
+    if not finished and lost and step is not None:
         return MergeTurns(
             flow.number, turns, among[0], f"step {step + 1} came to nothing: the first one"
         )
-    if not spoke:
+    if not finished:
         return (
             None if step is not None else MergeTurns(flow.number, turns, among[0], "the first one")
         )
-    turn, place = spoke[-1], spoke[-1].assigned.step + 1
+    turn, step_number = finished[-1], finished[-1].assigned.step + 1
     if turn.changes:
-        return MergeTurns(flow.number, turns, 0, f"step {place} wrote its own from what it read")
+        return MergeTurns(
+            flow.number, turns, 0, f"step {step_number} wrote its own from what it read"
+        )
     named = [int(number) for number in _CHOICE.findall(turn.text) if int(number) in among]
     if named:
         return MergeTurns(
-            flow.number, turns, named[0], f"chosen by {turn.assigned.agent} in step {place}"
+            flow.number, turns, named[0], f"chosen by {turn.assigned.agent} in step {step_number}"
         )
     return MergeTurns(
-        flow.number, turns, among[0], f"step {place} named none of them: the first one"
+        flow.number, turns, among[0], f"step {step_number} named none of them: the first one"
     )
 
 
@@ -85,29 +89,27 @@ def _best_by_tests(state: SessionState, group: Sequence[views.Turn]) -> tuple[li
     passing = [number for number, run in runs.items() if run is not None and run.passes]
     if passing:
         return passing, f"the tests pass for {len(passing)} of {len(group)}"
-    known = {
+    failed_counts = {
         number: run.failed
         for number, run in runs.items()
         if run is not None and run.failed is not None
     }
-    if not known:
+    if not failed_counts:
         return [turn.number for turn in changed], "no tests decide"
-    fewest = min(known.values())
+    fewest = min(failed_counts.values())
     return [
-        number for number, count in known.items() if count == fewest
+        number for number, count in failed_counts.items() if count == fewest
     ], f"the fewest tests fail ({fewest})"
 
 
 def _merging_step(flow: views.Workflow, group: Sequence[views.Turn]) -> int | None:
-    """The first later step that reads every step of the group."""
+    """Return the first later step that reads every step of the group."""
     steps = {turn.assigned.step for turn in group}
-    for place, step in enumerate(flow.planned.steps):
-        if (
-            place > max(steps)
-            and not step.plans
-            and (step.access == "all" or steps <= set(step.access))
-        ):
-            return place
+    for index, step in enumerate(flow.planned.steps):
+        if index <= max(steps) or step.plans:
+            continue
+        if step.access == "all" or steps <= set(step.access):
+            return index
     return None
 
 
@@ -126,30 +128,32 @@ class AvailableAgents:
     """The members of the pool, and those that cannot act now with the reason."""
 
     members: tuple[Member, ...]
-    out: dict[str, Exclusion]
+    excluded: dict[str, Exclusion]
 
     def able(self) -> list[Member]:
         """The strongest first."""
         return [
-            member for member in reversed(by_strength(self.members)) if member.name not in self.out
+            member
+            for member in reversed(by_strength(self.members))
+            if member.name not in self.excluded
         ]
 
 
 def finished_steps(state: SessionState, flow: views.Workflow) -> set[int]:
     """Steps that have an output."""
-    found = state.request.workflows
+    workflows = state.request.workflows
     return {
-        place
-        for place in range(len(flow.planned.steps))
-        if views.step_output(found, flow.number, place) is not None
+        step
+        for step in range(len(flow.planned.steps))
+        if views.step_output(workflows, flow.number, step) is not None
     } - _with_open_subworkflow(state, flow)
 
 
 def _with_open_subworkflow(state: SessionState, flow: views.Workflow) -> set[int]:
     """Steps whose own workflow has an output already and more steps to do."""
-    found = state.request.workflows
+    workflows = state.request.workflows
     open_now: set[int] = set()
-    for child in found:
+    for child in workflows:
         within = child.planned.within
         if within is not None and within[0] == flow.number and not flow.tries(within[1]):
             rest = set(range(len(child.planned.steps))) - finished_steps(state, child)
@@ -159,26 +163,26 @@ def _with_open_subworkflow(state: SessionState, flow: views.Workflow) -> set[int
 
 
 def _failed_for_good(flow: views.Workflow, rest: set[int]) -> bool:
-    return any(len(_failed(flow, place)) >= STEP_TRIES for place in rest)
+    return any(len(_failed(flow, step)) >= STEP_TRIES for step in rest)
 
 
-def _failed(flow: views.Workflow, place: int) -> list[views.Turn]:
+def _failed(flow: views.Workflow, step: int) -> list[views.Turn]:
     """A step's turns that came to nothing; one that the user cut is not held against it."""
-    return [turn for turn in flow.tries(place) if not views.is_done(turn) and not turn.interrupted]
+    return [turn for turn in flow.tries(step) if not views.is_done(turn) and not turn.interrupted]
 
 
 def ready_steps(state: SessionState, flow: views.Workflow) -> list[int]:
     """Steps without an output all of whose sources have one."""
     done = finished_steps(state, flow)
     return [
-        place
-        for place, step in enumerate(flow.planned.steps)
-        if place not in done and all(source in done for source in _sources(place, step.access))
+        index
+        for index, step in enumerate(flow.planned.steps)
+        if index not in done and all(source in done for source in _sources(index, step.access))
     ]
 
 
-def _sources(place: int, access: tuple[int, ...] | str) -> tuple[int, ...]:
-    return tuple(range(place)) if isinstance(access, str) else access
+def _sources(step: int, access: tuple[int, ...] | str) -> tuple[int, ...]:
+    return tuple(range(step)) if isinstance(access, str) else access
 
 
 def failure_of(state: SessionState, flow: views.Workflow, team: AvailableAgents) -> str:
@@ -186,18 +190,18 @@ def failure_of(state: SessionState, flow: views.Workflow, team: AvailableAgents)
     is left for it.
     """
     done = finished_steps(state, flow)
-    for place in range(len(flow.planned.steps)):
-        failed = _failed(flow, place)
-        if place in done or not failed:
+    for step in range(len(flow.planned.steps)):
+        failed = _failed(flow, step)
+        if step in done or not failed:
             continue
         others = [
             member
             for member in team.able()
-            if member.name not in {t.assigned.agent for t in failed}
+            if member.name not in {turn.assigned.agent for turn in failed}
         ]
         if len(failed) >= STEP_TRIES or not others:
-            return f"step {place + 1} failed: " + "; ".join(
-                f"{t.assigned.agent}: {_failure_text(t)}" for t in failed
+            return f"step {step + 1} failed: " + "; ".join(
+                f"{turn.assigned.agent}: {_failure_text(turn)}" for turn in failed
             )
     return ""
 
@@ -213,141 +217,150 @@ def _failure_text(turn: views.Turn) -> str:
 
 
 def next_steps(
-    state: SessionState, flow: views.Workflow, places: Sequence[int], team: AvailableAgents
+    state: SessionState, flow: views.Workflow, indexes: Sequence[int], team: AvailableAgents
 ) -> ParallelTurns | Finished:
-    """The steps that begin now."""
+    """Return the steps that begin now."""
+    if not team.able():
+        return action_space.finish_without_agents(state, team.excluded)
     steps = flow.planned.steps
-    own = [place for place in places if not steps[place].plans or flow.tries(place)]
-    if not any(member for member in team.able()):
-        return action_space.finish_without_agents(state, team.out)
-    apart = _same_jobs(state, flow, own)
-    chosen = {place: _agent_for(flow, place, team) for place in own}
-    first = action_space.next_turn_number(state)
-    return ParallelTurns(
-        tuple(
-            _assigned(state, flow, (place, first + index), chosen[place], apart=place in apart)
-            for index, place in enumerate(own)
+    own = [index for index in indexes if not steps[index].plans or flow.tries(index)]
+    same_jobs = _same_jobs(state, flow, own)
+    number = action_space.next_turn_number(state)
+    assignments: list[Assigned] = []
+    for index in own:
+        member, reason = _agent_for(flow, index, team)
+        assignments.append(
+            _assignment(
+                state,
+                flow,
+                index,
+                turn=number + len(assignments),
+                agent=member.name,
+                reason=reason,
+                in_worktree=index in same_jobs,
+            )
         )
-    )
+    return ParallelTurns(tuple(assignments))
 
 
 def single_step(
-    state: SessionState, flow: views.Workflow, place: int, team: AvailableAgents, why: str
+    state: SessionState, flow: views.Workflow, step: int, team: AvailableAgents, why: str
 ) -> ParallelTurns | Finished:
-    """A step that was to be a workflow, done as one turn."""
+    """Return a step that was to be a workflow, done as one turn."""
     if not team.able():
-        return next_steps(state, flow, [place], team)
-    member, reason = _agent_for(flow, place, team)
-    said = f"{reason} [not planned further: {why}]"
-    return ParallelTurns(
-        (_assigned(state, flow, (place, action_space.next_turn_number(state)), (member, said)),)
+        return next_steps(state, flow, [step], team)
+    member, reason = _agent_for(flow, step, team)
+    assignment = _assignment(
+        state,
+        flow,
+        step,
+        turn=action_space.next_turn_number(state),
+        agent=member.name,
+        reason=f"{reason} [not planned further: {why}]",
     )
+    return ParallelTurns((assignment,))
 
 
-def _agent_for(flow: views.Workflow, place: int, team: AvailableAgents) -> tuple[Member, str]:
-    """The agent the plan names, or another one where that one failed or is out; with the words for
-    the trace.
+def _agent_for(flow: views.Workflow, index: int, team: AvailableAgents) -> tuple[Member, str]:
+    """Return the agent the plan names, or another one where that one failed or is excluded; with
+    the words for the trace.
     """
-    step = flow.planned.steps[place]
+    step = flow.planned.steps[index]
     able = {member.name: member for member in team.able()}
-    failed = [turn.assigned.agent for turn in _failed(flow, place)]
-    title = f"step {place + 1} of {len(flow.planned.steps)}"
+    failed = [turn.assigned.agent for turn in _failed(flow, index)]
+    title = f"step {index + 1} of {len(flow.planned.steps)}"
     if step.agent in able and step.agent not in failed:
         return able[step.agent], title
-    other = next(
-        (member for name, member in able.items() if name not in failed), next(iter(able.values()))
-    )
-    why = (
-        "failed at it"
-        if step.agent in failed
-        else f"is out: {team.out.get(step.agent, 'not in the pool')}"
-    )
-    return other, f"{title}; {step.agent} {why}"
+    untried = [member for name, member in able.items() if name not in failed]
+    substitute = untried[0] if untried else next(iter(able.values()))
+    if step.agent in failed:
+        why = "failed at it"
+    else:
+        why = f"is out: {team.excluded.get(step.agent, 'not in the pool')}"
+    return substitute, f"{title}; {step.agent} {why}"
 
 
-def _same_jobs(state: SessionState, flow: views.Workflow, places: Sequence[int]) -> set[int]:
+def _same_jobs(state: SessionState, flow: views.Workflow, indexes: Sequence[int]) -> set[int]:
     """Return the steps that share their job with another one."""
     request = state.request.asked
     if request is None or request.snapshot is None:
         return set()
     steps = flow.planned.steps
-    every = [place for place in range(len(steps)) if not steps[place].plans]
-    return {a for a in places for b in every if a != b and same_job(steps, a, b)}
+    shared: set[int] = set()
+    for index in indexes:
+        for candidate, step in enumerate(steps):
+            if candidate != index and not step.plans and same_job(steps, index, candidate):
+                shared.add(index)
+    return shared
 
 
 def merge_due(
     state: SessionState, flow: views.Workflow, team: AvailableAgents
 ) -> MergeTurns | None:
     """A group of worktrees all of whose steps are over, and that is not yet merged."""
-    over = bool(failure_of(state, flow, team))
+    lost = bool(failure_of(state, flow, team))
     done = finished_steps(state, flow)
     steps = flow.planned.steps
-    seen: set[int] = set()
-    for place in range(len(steps)):
+    grouped: set[int] = set()
+    for step in range(len(steps)):
         group = [
-            other for other in range(len(steps)) if other == place or same_job(steps, place, other)
+            member
+            for member in range(len(steps))
+            if member == step or same_job(steps, step, member)
         ]
-        if place in seen or len(group) < 2:
+        if step in grouped or len(group) < 2:
             continue
-        seen |= set(group)
+        grouped |= set(group)
         turns = [
             turn for turn in flow.turns if turn.assigned.step in group and turn.assigned.worktree
         ]
         if turns and all(
-            other in done or len(_failed(flow, other)) >= STEP_TRIES for other in group
+            member in done or len(_failed(flow, member)) >= STEP_TRIES for member in group
         ):
-            merge = group_merge(state, flow, turns, lost=over)
+            merge = group_merge(state, flow, turns, lost=lost)
             if merge is not None:
                 return merge
     return None
 
 
-def _assigned(
+def _assignment(
     state: SessionState,
     flow: views.Workflow,
-    place: tuple[int, int],
-    who: tuple[Member, str],
+    step: int,
     *,
-    apart: bool = False,
+    turn: int,
+    agent: str,
+    reason: str,
+    in_worktree: bool = False,
 ) -> Assigned:
-    """The decision for a step (its place in the plan, and the turn's number)."""
-    step, number = place
-    member, reason = who
     return Assigned(
-        turn=number,
-        agent=member.name,
+        turn=turn,
+        agent=agent,
         role="worker",
         by="conductor",
         reason=reason,
         instruction=flow.planned.steps[step].instruction,
-        sees=_sees(state, flow, step),
+        sees=_visible_turns(state, flow, step),
         plan=flow.number,
         step=step,
-        worktree=WORKTREE if apart else "",
+        worktree=WORKTREE if in_worktree else "",
     )
 
 
-def _sees(state: SessionState, flow: views.Workflow, place: int) -> tuple[int, ...]:
-    """The turns whose words the access list opens; in a later round `all` opens those of the rounds
-    before, too.
+def _visible_turns(state: SessionState, flow: views.Workflow, step: int) -> tuple[int, ...]:
+    """Return the turns whose words the access list opens; in a later round `all` opens those of the
+    rounds before, too.
     """
-    found = state.request.workflows
-    access = flow.planned.steps[place].access
-    opened = [
-        views.visible_output(found, flow.number, source) for source in _sources(place, access)
-    ]
+    workflows = state.request.workflows
+    access = flow.planned.steps[step].access
+    opened: list[views.Turn | None] = []
     if access == "all" and flow.planned.within is None:
-        before = [
-            one
-            for one in found
-            if one.planned.within is None and one.planned.round < flow.planned.round
-        ]
-        earlier = [
-            views.visible_output(found, one.number, s)
-            for one in before
-            for s in range(len(one.planned.steps))
-        ]
-        opened = [*earlier, *opened]
+        for earlier in workflows:
+            if earlier.planned.within is None and earlier.planned.round < flow.planned.round:
+                for index in range(len(earlier.planned.steps)):
+                    opened.append(views.visible_output(workflows, earlier.number, index))
+    for source in _sources(step, access):
+        opened.append(views.visible_output(workflows, flow.number, source))
     return tuple(turn.number for turn in opened if turn is not None)
 
 

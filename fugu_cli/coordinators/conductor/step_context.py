@@ -75,30 +75,30 @@ def visible_part(state: SessionState) -> SessionState:
     turns = state.request.turns
     if not turns or not turns[-1].assigned.plan:
         return state
-    now = turns[-1].assigned
-    member = state.pool.get(now.agent)
-    room = HISTORY_SHARE * views.BYTES * member.context if member is not None else 0.0
-    brief = _is_brief(state, now.agent)
+    assignment = turns[-1].assigned
+    member = state.pool.get(assignment.agent)
+    remaining = HISTORY_SHARE * views.BYTES * member.context if member is not None else 0.0
+    brief = _is_brief(state, assignment.agent)
     *earlier, newest = state.requests
-    kept = _visible_of_request(state, newest, _own_turns(newest, now), None)
+    kept = _visible_of_request(state, newest, _own_turns(newest, assignment), None)
     end = len(state.events) - len(newest.events)
     for request in reversed(earlier):
-        own = set() if brief else _own_turns(request, now)
+        own = set() if brief else _own_turns(request, assignment)
         forms = (
             _visible_of_request(
                 SessionState(state.events[:end]),
                 request,
-                mine,
+                shown_turns,
                 request.answered_by,
             )
-            for mine in (own, set[int]())
+            for shown_turns in (own, set[int]())
         )
         shown = next(
-            (form for form in forms if sum(map(views.prompt_bytes, form)) <= room),
+            (form for form in forms if sum(map(views.prompt_bytes, form)) <= remaining),
             request.events[:1],
         )
         end -= len(request.events)
-        room -= sum(map(views.prompt_bytes, shown))
+        remaining -= sum(map(views.prompt_bytes, shown))
         kept = [*shown, *kept]
     openings = [event for event in state.events if isinstance(event, Opened)]
     return SessionState((*openings, *kept))
@@ -125,49 +125,51 @@ def _visible_of_request(
     """A request's facts that are shown: the request, what the user took back, the agent's own turns
     with fugu's evidence before them, and of the turn that answered, where that is another's, its
     last words."""
-    begun = next(
-        (i for i, fact in enumerate(request.events) if isinstance(fact, Assigned)),
+    first_turn = next(
+        (i for i, event in enumerate(request.events) if isinstance(event, Assigned)),
         len(request.events),
     )
     kept: list[Event] = []
-    for index, fact in enumerate(request.events):
-        number = getattr(fact, "turn", 0)
-        of_the_user = isinstance(fact, Asked) or (isinstance(fact, Undone) and not number)
-        evidence = own and number == 0 and index < begun and getattr(fact, "call", None) is not None
-        if isinstance(fact, Assigned) and number in own and fact.plan:
-            kept.append(fact.model_copy(update={"instruction": step_instruction(state, fact)}))
+    for index, event in enumerate(request.events):
+        number = getattr(event, "turn", 0)
+        of_the_user = isinstance(event, Asked) or (isinstance(event, Undone) and not number)
+        evidence = (
+            own and number == 0 and index < first_turn and getattr(event, "call", None) is not None
+        )
+        if isinstance(event, Assigned) and number in own and event.plan:
+            kept.append(event.model_copy(update={"instruction": step_instruction(state, event)}))
         elif of_the_user or evidence or number in own:
-            kept.append(fact)
-        elif answer is not None and fact is answer.assigned:
-            kept.append(fact.model_copy(update={"instruction": ""}))
-        elif answer is not None and fact is answer.replies[-1]:
-            said = clip_middle(views.final_text(answer), OUTPUT_LIMIT)
-            kept.append(fact.model_copy(update={"text": said, "thinking": (), "calls": ()}))
+            kept.append(event)
+        elif answer is not None and event is answer.assigned:
+            kept.append(event.model_copy(update={"instruction": ""}))
+        elif answer is not None and event is answer.replies[-1]:
+            text = clip_middle(views.final_text(answer), OUTPUT_LIMIT)
+            kept.append(event.model_copy(update={"text": text, "thinking": (), "calls": ()}))
     return kept
 
 
-def _own_turns(request: RequestState, now: Assigned) -> set[int]:
+def _own_turns(request: RequestState, assignment: Assigned) -> set[int]:
     """Numbers of the agent's turns in a request that said something, and of
     this very turn. What the client of an endpoint brought along belongs to its request, whoever
     said it."""
     turns = request.turns
     own = {
-        t.number
-        for t in turns
-        if t.replies and (t.assigned.agent == now.agent or t.assigned.by == CLIENT)
+        turn.number
+        for turn in turns
+        if turn.replies and (turn.assigned.agent == assignment.agent or turn.assigned.by == CLIENT)
     }
-    return own | {turn.number for turn in turns if turn.assigned is now}
+    return own | {turn.number for turn in turns if turn.assigned is assignment}
 
 
-def step_instruction(state: SessionState, now: Assigned) -> str:
+def step_instruction(state: SessionState, assignment: Assigned) -> str:
     """Return the instruction of a step: memory, outputs that its access list opens, changes to
     choose among, its part.
     """
-    brief = _is_brief(state, now.agent)
-    found = {turn.number: turn for turn in state.request.turns}
+    brief = _is_brief(state, assignment.agent)
+    turns = {turn.number: turn for turn in state.request.turns}
     outputs = [
-        f'<output step="{place}">\n{as_data(views.final_text(found[number]), brief=brief)}\n</output>'
-        for place, number in _places(now, found)
+        f'<output step="{step}">\n{as_data(views.final_text(turns[number]), brief=brief)}\n</output>'
+        for step, number in _visible_outputs(assignment, turns)
     ]
     shown = (
         prompts.fill(prompts.load("conductor/outputs"), outputs="\n".join(outputs)) + "\n\n"
@@ -176,9 +178,9 @@ def step_instruction(state: SessionState, now: Assigned) -> str:
     )
     return prompts.fill(
         prompts.load("conductor/step_brief" if brief else "conductor/step"),
-        memory=_memory(state.events, now),
-        outputs=shown + _candidates(state.events, now),
-        subtask=now.instruction,
+        memory=_memory(state.events, assignment),
+        outputs=shown + _candidates(state.events, assignment),
+        subtask=assignment.instruction,
     )
 
 
@@ -208,60 +210,67 @@ def clip_middle(text: str, limit: int) -> str:
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
 
 
-def _places(now: Assigned, found: dict[int, views.Turn]) -> list[tuple[str, int]]:
+def _visible_outputs(assignment: Assigned, turns: dict[int, views.Turn]) -> list[tuple[str, int]]:
     """The outputs that are open to a step, named by the place of the step that wrote them."""
-    sees = now.sees if isinstance(now.sees, tuple) else ()
-    places = []
+    sees = assignment.sees if isinstance(assignment.sees, tuple) else ()
+    outputs = []
     for number in sees:
-        if number in found:
-            step = found[number].assigned
-            earlier = "" if step.plan == now.plan else f" of workflow {step.plan}"
-            places.append((f"{step.step}{earlier}", number))
-    return places
+        if number in turns:
+            step = turns[number].assigned
+            earlier = "" if step.plan == assignment.plan else f" of workflow {step.plan}"
+            outputs.append((f"{step.step}{earlier}", number))
+    return outputs
 
 
-def _memory(events: Sequence[Event], now: Assigned) -> str:
+def _memory(events: Sequence[Event], assignment: Assigned) -> str:
     """Entries the memory offers. `remembers` are lines of the whole log, so `events` must begin
     with its first.
     """
     entries = []
-    for line in now.remembers:
+    for line in assignment.remembers:
         ran = events[line]
         assert isinstance(ran, ToolRan)
-        said = clip_middle(ran.output, MEMORY_ENTRY_LIMIT)
+        output = clip_middle(ran.output, MEMORY_ENTRY_LIMIT)
         entries.append(
             f'<known call="{ran.call.tool} '
-            f'{as_data(ran.call.arguments)}">\n{as_data(said)}\n</known>'
+            f'{as_data(ran.call.arguments)}">\n{as_data(output)}\n</known>'
         )
     if not entries:
         return ""
     return prompts.fill(prompts.load("conductor/memory"), entries="\n".join(entries)) + "\n\n"
 
 
-def _candidates(events: Sequence[Event], now: Assigned) -> str:
+def _candidates(events: Sequence[Event], assignment: Assigned) -> str:
     """The diffs a merging step decides between."""
-    waiting = _waiting(events, now)
-    if waiting is None:
+    choice = _open_choice(events, assignment)
+    if choice is None:
         return ""
     shown = "\n".join(
-        f'<change n="{turn}">\n{as_data(diff)}\n</change>' for turn, diff in waiting.diffs
+        f'<change n="{turn}">\n{as_data(diff)}\n</change>' for turn, diff in choice.diffs
     )
     return prompts.fill(prompts.load("conductor/merge"), candidates=shown) + "\n\n"
 
 
-def _waiting(events: Sequence[Event], now: Assigned) -> Merged | None:
+def _open_choice(events: Sequence[Event], assignment: Assigned) -> Merged | None:
     """The choice this step was given: it reads the outputs of all whose diffs wait."""
     start = next(
-        i for i in range(len(events) - 1, -1, -1) if events[i] is now or _is(events[i], now)
+        i
+        for i in range(len(events) - 1, -1, -1)
+        if events[i] is assignment or _is_of_turn(events[i], assignment)
     )
     newest = {merge.turns: merge for merge in views.merges(events[:start])}
-    found = [merge for merge in newest.values() if merge.open and merge.plan == now.plan]
-    sees = set(now.sees) if isinstance(now.sees, tuple) else set()
-    return next((m for m in reversed(found) if {turn for turn, _ in m.diffs} <= sees), None)
+    open_merges = [
+        merge for merge in newest.values() if merge.open and merge.plan == assignment.plan
+    ]
+    sees = set(assignment.sees) if isinstance(assignment.sees, tuple) else set()
+    return next(
+        (merge for merge in reversed(open_merges) if {turn for turn, _ in merge.diffs} <= sees),
+        None,
+    )
 
 
-def _is(event: Event, now: Assigned) -> bool:
-    return isinstance(event, Assigned) and event.turn == now.turn
+def _is_of_turn(event: Event, assignment: Assigned) -> bool:
+    return isinstance(event, Assigned) and event.turn == assignment.turn
 
 
 def step_manifest(state: SessionState, number: int) -> StepManifest:
@@ -270,23 +279,27 @@ def step_manifest(state: SessionState, number: int) -> StepManifest:
     """
     turns = state.request.turns
     turn = next(turn for turn in turns if turn.number == number)
-    now = turn.assigned
-    before = [one for one in turns if one.number < number]
-    found = {one.number: one for one in turns}
+    assignment = turn.assigned
+    before = [earlier for earlier in turns if earlier.number < number]
+    by_number = {earlier.number: earlier for earlier in turns}
     sees = tuple(
-        (found[n].assigned.step, n)
-        for n in (now.sees if isinstance(now.sees, tuple) else ())
-        if n in found
+        (by_number[n].assigned.step, n)
+        for n in (assignment.sees if isinstance(assignment.sees, tuple) else ())
+        if n in by_number
     )
-    own = tuple(one.number for one in before if one.assigned.agent == now.agent and one.replies)
+    own = tuple(
+        earlier.number
+        for earlier in before
+        if earlier.assigned.agent == assignment.agent and earlier.replies
+    )
     open_to = {*own, *(n for _, n in sees)}
-    waiting = _waiting(state.events, now)
+    choice = _open_choice(state.events, assignment)
     return StepManifest(
         own=own,
         outputs=sees,
-        memory=now.remembers,
-        candidates=tuple(n for n, _ in waiting.diffs) if waiting else (),
-        hidden=tuple(one.number for one in before if one.number not in open_to),
+        memory=assignment.remembers,
+        candidates=tuple(n for n, _ in choice.diffs) if choice else (),
+        hidden=tuple(earlier.number for earlier in before if earlier.number not in open_to),
     )
 
 
@@ -308,12 +321,12 @@ def known_results(events: Sequence[Event], plan: int) -> list[int]:
     begun = next(
         (line for line in range(start, bound) if isinstance(events[line], Assigned)), bound
     )
-    found: dict[tuple[tuple[str, str], str], int] = {}
+    lines: dict[tuple[tuple[str, str], str], int] = {}
     for line in range(bound - 1, -1, -1):
         event = events[line]
         if isinstance(event, ToolRan) and _usable(event) and not start < line < begun:
-            found.setdefault((call_key(event.call), event.state), line)
-    return list(found.values())
+            lines.setdefault((call_key(event.call), event.state), line)
+    return list(lines.values())
 
 
 def _usable(event: ToolRan) -> bool:
@@ -348,7 +361,7 @@ async def valid_results(
     A small model gets none that fugu made."""
     brief = _is_brief(session, agent)
     chosen: list[int] = []
-    room = MEMORY_LIMIT
+    remaining = MEMORY_LIMIT
     states: dict[tuple[str, str], str] = {}
     for line in known_results(session.events, plan):
         ran = session.events[line]
@@ -356,14 +369,14 @@ async def valid_results(
         if brief and _by_fugu(session.events, line):
             continue
         size = min(len(ran.output), 2000)
-        if len(chosen) == MEMORY_ENTRIES or size > room:
+        if len(chosen) == MEMORY_ENTRIES or size > remaining:
             break
-        asked = call_key(ran.call)
-        if asked not in states:
-            states[asked] = await state(ran.call)
-        if ran.state == states[asked]:
+        key = call_key(ran.call)
+        if key not in states:
+            states[key] = await state(ran.call)
+        if ran.state == states[key]:
             chosen.append(line)
-            room -= size
+            remaining -= size
     return tuple(sorted(chosen))
 
 
@@ -382,8 +395,12 @@ def caller_of(events: Sequence[Event], line: int) -> str:
 def _by_fugu(events: Sequence[Event], line: int) -> bool:
     ran = events[line]
     assert isinstance(ran, ToolRan)
-    made = (event for event in reversed(events[:line]) if isinstance(event, Permitted))
-    return next(one.by == EVIDENCE for one in made if one.turn == ran.turn and one.call == ran.call)
+    permissions = (event for event in reversed(events[:line]) if isinstance(event, Permitted))
+    return next(
+        permission.by == EVIDENCE
+        for permission in permissions
+        if permission.turn == ran.turn and permission.call == ran.call
+    )
 
 
 @dataclass(frozen=True)
