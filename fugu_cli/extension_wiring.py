@@ -54,7 +54,9 @@ def build_extras(
         checkers=None if isinstance(checkers, str) else checkers,
         search=None if isinstance(search, str) else search,
         lacking=tuple(
-            said for said in (collector, checkers, search) if isinstance(said, str) and said
+            sentence
+            for sentence in (collector, checkers, search)
+            if isinstance(sentence, str) and sentence
         ),
     )
 
@@ -104,13 +106,13 @@ def build_language_servers(loaded: LoadedConfig, sandbox: Sandbox | None) -> Lan
     """Return the installed language servers, not started; a sentence if the user insists and there
     are none.
     """
-    wanted, files_are_kept_back = loaded.config.diagnostics, loaded.config.deny_agents
-    if wanted is False or files_are_kept_back or not (wanted or loaded.trusted):
+    diagnostics, files_are_kept_back = loaded.config.diagnostics, loaded.config.deny_agents
+    if diagnostics is False or files_are_kept_back or not (diagnostics or loaded.trusted):
         return ""
     from fugu_cli.extensions.language_servers import usable_servers
 
-    found = usable_servers(loaded.root, sandbox, trusted=loaded.trusted)
-    return found if wanted or not isinstance(found, str) else ""
+    servers = usable_servers(loaded.root, sandbox, trusted=loaded.trusted)
+    return servers if diagnostics or not isinstance(servers, str) else ""
 
 
 SEARCHING = {
@@ -132,27 +134,30 @@ def build_search(
         return ""
     from fugu_cli.tools.web_search import ADDRESSES, SearchEngine
 
-    wanted = config.search
-    for entry in sorted(entries, key=lambda one: one.rates.input if one.rates else 1e9):
-        if wanted in ("auto", entry.name) and (
-            found := _provider_search(entry, environ, named=wanted == entry.name)
-        ):
-            return found
-    address = (
-        wanted if "://" in wanted else environ.get("SEARXNG_URL", "") if wanted == "auto" else ""
-    )
+    setting = config.search
+    for entry in sorted(entries, key=lambda entry: entry.rates.input if entry.rates else 1e9):
+        if setting in ("auto", entry.name):
+            engine = _provider_search(entry, environ, named=setting == entry.name)
+            if engine is not None:
+                return engine
+    address = ""
+    if "://" in setting:
+        address = setting
+    elif setting == "auto":
+        address = environ.get("SEARXNG_URL", "")
     if address:
         return SearchEngine("searxng", address.rstrip("/"), environ.get("SEARXNG_API_KEY", ""))
-    for kind, variable in (("brave", "BRAVE_API_KEY"), ("tavily", "TAVILY_API_KEY")):
-        if wanted in ("auto", kind) and (key := environ.get(variable, "").strip()):
-            return SearchEngine("brave" if kind == "brave" else "tavily", ADDRESSES[kind], key)
+    brave_key = environ.get("BRAVE_API_KEY", "").strip()
+    if setting in ("auto", "brave") and brave_key:
+        return SearchEngine("brave", ADDRESSES["brave"], brave_key)
+    tavily_key = environ.get("TAVILY_API_KEY", "").strip()
+    if setting in ("auto", "tavily") and tavily_key:
+        return SearchEngine("tavily", ADDRESSES["tavily"], tavily_key)
     names = ", ".join(entry.name for entry in entries)
-    ways = (
-        f"an agent ({names}), the address of a SearXNG, brave (BRAVE_API_KEY) or tavily "
-        f"(TAVILY_API_KEY)"
-    )
     return (
-        f"web_search is not offered: `search = {wanted!r}` leads to nothing here; it can be {ways}"
+        f"web_search is not offered: `search = {setting!r}` leads to nothing here; it can be an "
+        f"agent ({names}), the address of a SearXNG, brave (BRAVE_API_KEY) or tavily "
+        f"(TAVILY_API_KEY)"
     )
 
 

@@ -34,14 +34,14 @@ def sanitize(text: str) -> str:
     sent.
     """
     plain = _ESCAPES.sub("", text.replace("\r\n", "\n"))
-    return _CONTROL.sub(lambda found: _escape(ord(found.group())), plain)
+    return _CONTROL.sub(lambda match: _escape(ord(match.group())), plain)
 
 
 def escape_invisible(text: str) -> str:
     """All of `text`: whatever does not show by itself is shown as `\\x1b`, only newlines and tabs
     stay.
     """
-    return _INVISIBLE.sub(lambda found: _escape(ord(found.group())), text)
+    return _INVISIBLE.sub(lambda match: _escape(ord(match.group())), text)
 
 
 def _escape(code: int) -> str:
@@ -194,13 +194,13 @@ def short_duration(value: float) -> str:
 
 
 def aligned_rows(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
-    """Rows of cells as lines of text, made safe; the columns in `right` are set to the right."""
-    safe = [[sanitize(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*safe, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if place in right else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in safe
-    ]
+    """Return rows of cells as lines of text, made safe. The columns in `right` are aligned right."""
+    safe_rows = [[sanitize(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*safe_rows, strict=True)]
+    lines: list[str] = []
+    for row in safe_rows:
+        cells = []
+        for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            cells.append(cell.rjust(width) if index in right else cell.ljust(width))
+        lines.append("  ".join(cells).rstrip())
+    return lines

@@ -379,12 +379,11 @@ class Prompt(Value):
     @property
     def media(self) -> tuple[Media, ...]:
         """All that is shown beside words, oldest first."""
-        return tuple(
-            one
-            for message in self.messages
-            if not isinstance(message, FromAgent)
-            for one in message.media
-        )
+        shown: list[Media] = []
+        for message in self.messages:
+            if not isinstance(message, FromAgent):
+                shown += message.media
+        return tuple(shown)
 
     @property
     def estimated_tokens(self) -> float:

@@ -29,4 +29,4 @@ def fill(text: str, **values: str) -> str:
     """`text` with each `{name}` replaced once; values are not looked into, so they may hold braces
     themselves.
     """
-    return re.sub(r"\{(\w+)\}", lambda found: values.get(found.group(1), found.group(0)), text)
+    return re.sub(r"\{(\w+)\}", lambda match: values.get(match.group(1), match.group(0)), text)

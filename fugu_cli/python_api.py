@@ -88,7 +88,7 @@ async def run(prompt: str, options: RunOptions = DEFAULTS) -> AsyncIterator[dict
     if not prompt.strip():
         raise UsageError("the prompt is empty", hint="say what is to be done")
     events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-    stream = SessionStream(events.put_nowait, lambda *asked: _answer(options.answer, *asked))
+    stream = SessionStream(events.put_nowait, lambda *question: _answer(options.answer, *question))
     loaded = await asyncio.to_thread(_configuration, options)
     await stream.open(loaded, os.environ, options.resume, fork=options.fork_session)
     try:
@@ -116,8 +116,10 @@ def run_sync(prompt: str, options: RunOptions = DEFAULTS) -> dict[str, Any]:
 
 def _configuration(options: RunOptions) -> LoadedConfig:
     """Raises FuguError."""
-    said = {name: getattr(options, name) for name in SETTINGS}
-    settings: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    options_given = {name: getattr(options, name) for name in SETTINGS}
+    settings: dict[str, Any] = {
+        name: value for name, value in options_given.items() if value is not None
+    }
     settings |= {
         name: list(rules) for name in ("allow", "deny") if (rules := getattr(options, name))
     }
@@ -137,7 +139,7 @@ async def _answer(answer: AnswerCall | None, call: Call, judgement: Judgement) -
 
     if answer is None:
         return "headless"
-    said = await answer(call.tool, arguments_object(call), judgement.reason)
-    if isinstance(said, str):
-        return Refusal(feedback=said) if said.strip() else "no"
-    return "once" if said is True else "no"
+    reply = await answer(call.tool, arguments_object(call), judgement.reason)
+    if isinstance(reply, str):
+        return Refusal(feedback=reply) if reply.strip() else "no"
+    return "once" if reply is True else "no"

@@ -223,18 +223,18 @@ def build_endpoint(entry: AgentEntry, environ: Mapping[str, str]) -> ModelEndpoi
     )
 
 
-def build_timeouts(said: float | TimeoutPhases | None) -> Timeouts:
-    """The phases that were said, over the usual ones."""
+def build_timeouts(setting: float | TimeoutPhases | None) -> Timeouts:
+    """Return the phases that the setting names, and the defaults for others."""
     from fugu_cli.providers.endpoint import Timeouts
 
-    if not isinstance(said, TimeoutPhases):
-        return Timeouts() if said is None else Timeouts(first_token=said)
-    usual = Timeouts()
+    if not isinstance(setting, TimeoutPhases):
+        return Timeouts() if setting is None else Timeouts(first_token=setting)
+    defaults = Timeouts()
     return Timeouts(
-        connect=said.connect or usual.connect,
-        first_token=said.first or usual.first_token,
-        between=said.between or usual.between,
-        whole=said.total or usual.whole,
+        connect=setting.connect or defaults.connect,
+        first_token=setting.first or defaults.first_token,
+        between=setting.between or defaults.between,
+        whole=setting.total or defaults.whole,
     )
 
 
@@ -359,10 +359,11 @@ def build_session(
         environment=_with_extensions(
             replace(environment, denials=denials, somebody_to_ask=somebody_to_ask),
             loaded,
-            (servers, extras),
+            servers,
+            extras,
             journal,
         ),
-        warm=warm if servers is None else _both(warm, servers.start),
+        warm=warm if servers is None else _call_both(warm, servers.start),
         decide=lambda changed: build_coordinator(changed, members)[0],
         permissions_file=str(saved_permissions.permissions_file(config.data, loaded.root)),
         servers=servers,
@@ -377,7 +378,7 @@ def build_session(
     )
 
 
-def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
+def _call_both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
     def run() -> None:
         first()
         second()
@@ -388,17 +389,19 @@ def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[],
 def _instructions(loaded: LoadedConfig) -> str:
     """The user's standing ones, those of the command line last."""
     root, config = loaded.root if loaded.trusted else None, loaded.config
-    told = "" if config.bare else standing_instructions(root, loaded.below, loaded.vouched).text
+    instructions = (
+        "" if config.bare else standing_instructions(root, loaded.below, loaded.vouched).text
+    )
     if config.add_dirs:
-        told += (
+        instructions += (
             f"\nBeside the repository you may read and edit: "
             f"{', '.join(map(str, config.add_dirs))}\n"
         )
     if loaded.appended:
-        told += (
+        instructions += (
             f"\nThe user's standing instructions (given with the command line):\n{loaded.appended}"
         )
-    return told
+    return instructions
 
 
 def _own_skills(loaded: LoadedConfig) -> tuple[Path, ...]:
@@ -409,15 +412,16 @@ def _own_skills(loaded: LoadedConfig) -> tuple[Path, ...]:
 def _with_extensions(
     environment: Environment,
     loaded: LoadedConfig,
-    both: tuple[McpServers | None, SessionExtras],
+    servers: McpServers | None,
+    extras: SessionExtras,
     journal: Log,
 ) -> Environment:
     """The environment with the user's servers, skills, subagents, hooks and nested instructions."""
     from fugu_cli.extension_wiring import build_hooks
 
-    (servers, extras), rules, library = both, environment.rules, loaded.library
-    given = (*rules.allow, *rules.ask)
-    toolbox = build_toolbox(servers, library.skills, given, library.agents, extras.search)
+    rules, library = environment.rules, loaded.library
+    user_rules = (*rules.allow, *rules.ask)
+    toolbox = build_toolbox(servers, library.skills, user_rules, library.agents, extras.search)
     toolbox = extras.checkers.around_all(toolbox) if extras.checkers is not None else toolbox
     return replace(
         environment,
@@ -538,17 +542,18 @@ def snapshot_store(config: Config, root: Path) -> Path:
 
 def build_box(config: Config, root: Path, store: Path, more: Sequence[Path] = ()) -> Sandbox:
     """The sandbox of a folder's commands. What holds is found out when the first one runs."""
-    wanted = config.sandbox
+    settings = config.sandbox
     writable, readable = (
-        [root / path.expanduser() for path in paths] for paths in (wanted.writable, wanted.readable)
+        [root / path.expanduser() for path in paths]
+        for paths in (settings.writable, settings.readable)
     )
     rules = BoxRules(
-        wanted.mode,
-        wanted.network,
+        settings.mode,
+        settings.network,
         (*writable, *config.add_dirs),
         (*readable, *more),
-        wanted.environment,
-        memory=int(wanted.memory * GIGABYTE) if wanted.memory is not None else None,
+        settings.environment,
+        memory=int(settings.memory * GIGABYTE) if settings.memory is not None else None,
     )
     keys = kept_keys.keys_folder()
     own = (config.data,) if inside(keys, config.data) else (config.data, keys)
@@ -695,9 +700,9 @@ def build_coordinator(
         if planner.agent and (not planner.works or planner.agent == PLANNER)
         else ()
     )
-    found = _turn_by_turn(config.model_copy(update={"opt_out": (*config.opt_out, *idle)}), members)
+    built = _turn_by_turn(config.model_copy(update={"opt_out": (*config.opt_out, *idle)}), members)
     return (
-        found if config.tier == "fugu" else (build_conductor(config, members, found[0]), *found[1:])
+        built if config.tier == "fugu" else (build_conductor(config, members, built[0]), *built[1:])
     )
 
 
@@ -707,17 +712,17 @@ def build_conductor(
     """The Conductor, before the coordinator that takes over where its workflow ends."""
     from fugu_cli.coordinators.conductor.conductor import Conductor, ConductorSettings
 
-    wanted = config.conductor
-    works = wanted.works and wanted.agent != PLANNER
-    bounds = ConductorSettings(
-        wanted.agent, wanted.max_steps, wanted.rounds, wanted.depth, wanted.agents, works
+    settings = config.conductor
+    works = settings.works and settings.agent != PLANNER
+    conductor_settings = ConductorSettings(
+        settings.agent, settings.max_steps, settings.rounds, settings.depth, settings.agents, works
     )
     if config.coordinator.startswith("single:"):
         members = tuple(
             member for member in members if f"single:{member.name}" == config.coordinator
         )
-        bounds = replace(bounds, agent="", works=True)
-    return Conductor(members, bounds, config.deciding, turn_by_turn)
+        conductor_settings = replace(conductor_settings, agent="", works=True)
+    return Conductor(members, conductor_settings, config.deciding, turn_by_turn)
 
 
 def _turn_by_turn(

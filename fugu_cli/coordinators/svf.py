@@ -113,7 +113,7 @@ def spectrum(weight: Tensor) -> Spectrum:
     return Spectrum(squares.clamp_min(0).sqrt().flip(0).float(), vectors.flip(1).float())
 
 
-def update_map(found: Spectrum, offsets: Vector) -> Tensor:
+def update_map(decomposition: Spectrum, offsets: Vector) -> Tensor:
     """The map (r, r), fp32, that W is multiplied with on its shorter side to give W'.
 
     Raises ValueError where the changed singular values sum to zero: there is no scale that keeps
@@ -122,23 +122,23 @@ def update_map(found: Spectrum, offsets: Vector) -> Tensor:
     import torch
 
     scale = 1 + torch.from_numpy(np.array(offsets, dtype=np.float32))
-    changed = (scale * found.values).sum()
+    changed = (scale * decomposition.values).sum()
     if not torch.isfinite(changed) or abs(float(changed)) < 1e-12:
         raise ValueError("these offsets cancel the singular values")
-    return scaled_map(found, scale)
+    return scaled_map(decomposition, scale)
 
 
-def scaled_map(found: Spectrum, scale: Tensor) -> Tensor:
+def scaled_map(decomposition: Spectrum, scale: Tensor) -> Tensor:
     """The same map for 1 + delta given as a tensor; gradients flow through it."""
-    energy = found.values.sum() / (scale * found.values).sum()
-    return (found.basis * (scale * energy)) @ found.basis.T
+    energy = decomposition.values.sum() / (scale * decomposition.values).sum()
+    return (decomposition.basis * (scale * energy)) @ decomposition.basis.T
 
 
-def updated_weight(weight: Tensor, found: Spectrum, offsets: Vector) -> Tensor:
+def updated_weight(weight: Tensor, decomposition: Spectrum, offsets: Vector) -> Tensor:
     """W' in the type of `weight`; `weight` itself where all offsets are zero."""
     if not np.any(offsets):
         return weight
-    by = update_map(found, offsets).to(weight.device)
+    by = update_map(decomposition, offsets).to(weight.device)
     wide = weight.float()
     return (wide @ by if weight.shape[0] >= weight.shape[1] else by @ wide).to(weight.dtype)
 
@@ -195,19 +195,19 @@ class SvfAdapter:
         if self._store is None:
             return None
         try:
-            found = load_file(self._store / f"{block}.safetensors")
-            return Spectrum(found["values"], found["basis"])
+            tensors = load_file(self._store / f"{block}.safetensors")
+            return Spectrum(tensors["values"], tensors["basis"])
         except (OSError, SafetensorError, KeyError):
             return None  # absent or cut short: it is computed again and written over
 
     def _compute(self, block: str) -> Spectrum:
         from safetensors.torch import save
 
-        found = spectrum(
+        decomposition = spectrum(
             self._model.embed_tokens.weight.data if block == "embedding" else self._original[block]
         )
         if self._store is not None:
-            data = save({"values": found.values, "basis": found.basis.contiguous()})
+            data = save({"values": decomposition.values, "basis": decomposition.basis.contiguous()})
             with atomic_files.replacement_file(self._store / f"{block}.safetensors") as draft:
                 draft.write_bytes(data)
-        return found
+        return decomposition

@@ -89,18 +89,23 @@ def _outcome(run: views.CallRecord) -> str:
 
 def _target(arguments: str) -> str:
     try:
-        given = parse_json(arguments)
+        parsed = parse_json(arguments)
     except ValueError:
         return ""
-    if not isinstance(given, dict):
+    if not isinstance(parsed, dict):
         return ""
-    found = next((given[name] for name in _TARGETS if isinstance(given.get(name), str)), "")
-    line = " ".join(found.split())
+    target = ""
+    for name in _TARGETS:
+        value = parsed.get(name)
+        if isinstance(value, str):
+            target = value
+            break
+    line = " ".join(target.split())
     return line if len(line) <= TARGET_LIMIT else line[: TARGET_LIMIT - 3] + "..."
 
 
-def _plural(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"
+def _plural(count: int, singular: str, plural: str) -> str:
+    return f"{count} {singular if count == 1 else plural}"
 
 
 CountTokens = Callable[[str], int]
@@ -169,16 +174,16 @@ def transcript_messages(
     `labels` names agents as the checkpoint was trained to read them; an agent without one keeps its
     own name. `workers_only` leaves out all replies but the Workers' (the authors' code).
     """
-    found: list[TranscriptMessage] = []
+    messages: list[TranscriptMessage] = []
     all_requests = session.requests
     for index, request in enumerate(all_requests):
         kept = index in (0, len(all_requests) - 1)
-        found.append(TranscriptMessage("user", _asked(request.events[0]), kept=kept))
-        found += [TranscriptMessage("system", state) for state in _baseline(request)]
+        messages.append(TranscriptMessage("user", _request_text(request.events[0]), kept=kept))
+        messages += [TranscriptMessage("system", state) for state in _baseline(request)]
         for turn in request.turns:
             if not workers_only or turn.assigned.role == "worker":
-                found.append(TranscriptMessage("assistant", _turn(turn, labels)))
-    return tuple(found)
+                messages.append(TranscriptMessage("assistant", _turn(turn, labels)))
+    return tuple(messages)
 
 
 def render_raw(messages: Sequence[TranscriptMessage]) -> str:
@@ -228,8 +233,8 @@ def cut_middle(text: str, limit: int, count: CountTokens) -> str:
     if size <= limit:
         return shortened
     while size > limit and len(shortened) > len(CUT) + 2:
-        room = min(int(len(shortened) * limit / size), len(shortened) - 1) - len(CUT)
-        half = max(room // 2, 1)
+        kept = min(int(len(shortened) * limit / size), len(shortened) - 1) - len(CUT)
+        half = max(kept // 2, 1)
         shortened = text[:half] + CUT + text[-half:]
         size = count(shortened) if half > 1 else 0
     return shortened
@@ -249,10 +254,10 @@ def _oldest(messages: Sequence[TranscriptMessage], sizes: Sequence[int], tokens:
     return chosen
 
 
-def _asked(fact: Event) -> str:
-    assert isinstance(fact, Asked)
-    named = [*fact.attachments, *(one.name for one in fact.media)]
-    return fact.text.strip() + (f"\n[attached: {', '.join(named)}]" if named else "")
+def _request_text(event: Event) -> str:
+    assert isinstance(event, Asked)
+    attachments = [*event.attachments, *(media.name for media in event.media)]
+    return event.text.strip() + (f"\n[attached: {', '.join(attachments)}]" if attachments else "")
 
 
 def _baseline(request: RequestState) -> list[str]:
@@ -262,13 +267,13 @@ def _baseline(request: RequestState) -> list[str]:
 
 def _turn(turn: views.Turn, labels: Mapping[str, str]) -> str:
     label = labels.get(turn.assigned.agent, turn.assigned.agent)
-    said = turn.text.strip()
+    text = turn.text.strip()
     if turn.failed is not None:
-        said = f"[failed: {turn.failed.kind}]"
+        text = f"[failed: {turn.failed.kind}]"
     elif turn.interrupted:
-        said = "[interrupted]"
+        text = "[interrupted]"
     head = f"{turn.assigned.role.capitalize()} ({label}):"
-    return "\n".join(part for part in (f"{head} {said}".rstrip(), tool_digest(turn)) if part)
+    return "\n".join(part for part in (f"{head} {text}".rstrip(), tool_digest(turn)) if part)
 
 
 def render_chat(template: str, lines: Sequence[TranscriptMessage]) -> str:

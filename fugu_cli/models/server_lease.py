@@ -88,14 +88,14 @@ async def lease_server(
         threads=physical_cores(),
         idle=_idle() if idle is None else idle,
     )
-    held = await _locked(folder / "lease", shared=True)
+    lock = await _acquire_lock(folder / "lease", shared=True)
     try:
-        os.utime(held.fileno())
+        os.utime(lock.fileno())
         state = await _ready(folder) or await _started(settings, name_or_path)
     except BaseException:
-        held.close()
+        lock.close()
         raise
-    return Lease(state.base_url, model.stem, context, held)
+    return Lease(state.base_url, model.stem, context, lock)
 
 
 async def _started(settings: ServerSettings, name: str) -> ServerState:
@@ -196,21 +196,21 @@ def _end_hung(folder: Path) -> None:
 
 @asynccontextmanager
 async def _one_at_a_time(path: Path) -> AsyncIterator[None]:
-    with await _locked(path, shared=False):
+    with await _acquire_lock(path, shared=False):
         yield
 
 
-async def _locked(path: Path, *, shared: bool) -> FileIO:
+async def _acquire_lock(path: Path, *, shared: bool) -> FileIO:
     """Return an open file with a lock, which the kernel frees when it is closed or its process
     dies.
     """
-    held = FileIO(path, "ab")
+    lock = FileIO(path, "ab")
     try:
-        while not try_lock(held.fileno(), shared=shared):
+        while not try_lock(lock.fileno(), shared=shared):
             await asyncio.sleep(POLL_SECONDS)
-        return held
+        return lock
     except BaseException:
-        held.close()
+        lock.close()
         raise
 
 
@@ -227,9 +227,9 @@ def _is_held(path: Path) -> bool:
 
 
 def _not_loaded(settings: ServerSettings, name: str) -> ModelFileError:
-    said = _tail(Path(settings.folder)) or "it ended without a word, perhaps for lack of memory"
+    reason = _tail(Path(settings.folder)) or "it ended without a word, perhaps for lack of memory"
     return ModelFileError(
-        f"The model {name} could not be loaded: {said}",
+        f"The model {name} could not be loaded: {reason}",
         hint=(
             f"If the file is damaged ({settings.model}), remove it and fetch it again with "
             f"'fugu models'."
@@ -247,8 +247,8 @@ def _tail(folder: Path) -> str:
 
 def _folder(cache: Path, model: Path, context: int) -> Path:
     """Return the folder for a file, its version and context: a replaced file gets a new server."""
-    known = model.stat()
-    key = f"{model}\n{known.st_size}\n{known.st_mtime_ns}\n{context}"
+    status = model.stat()
+    key = f"{model}\n{status.st_size}\n{status.st_mtime_ns}\n{context}"
     return cache / "servers" / f"{model.stem}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
 
 

@@ -313,9 +313,9 @@ class _Span:
     total: int
     what: str
 
-    def at(self, seen: int) -> FetchProgress:
+    def at(self, done_here: int) -> FetchProgress:
         return FetchProgress(
-            max(self.done, min(self.done + seen, self.limit)), self.total, self.what
+            max(self.done, min(self.done + done_here, self.limit)), self.total, self.what
         )
 
 
@@ -328,7 +328,7 @@ async def _watched(
     task = asyncio.ensure_future(download)
     try:
         while not task.done():
-            report(span.at(_held(folder)))
+            report(span.at(_size_of_folder(folder)))
             await asyncio.wait({task}, timeout=POLL_SECONDS)
     finally:
         if not task.done():
@@ -337,7 +337,7 @@ async def _watched(
     await task
 
 
-def _held(folder: Path) -> int:
+def _size_of_folder(folder: Path) -> int:
     """Return the bytes of all files in a folder in which another process works."""
     return sum(_size(Path(root, name)) for root, _, names in os.walk(folder) for name in names)
 

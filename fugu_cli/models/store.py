@@ -83,7 +83,7 @@ class Store:
         """
         model = self.model(name)
         file = self.folder / model.filename
-        return file if _noted(file) == model.sha256 else None
+        return file if _verified_hash(file) == model.sha256 else None
 
     def resolve(self, name_or_path: str) -> Path:
         """Return the file for an embedded model's name or a path to a GGUF file. Raises
@@ -134,13 +134,13 @@ class Store:
             return 0
         with _storage(self.folder):
             try:
-                held = FileLock(self.folder / f"{name}.lock").acquire(timeout=0)
+                lock = FileLock(self.folder / f"{name}.lock").acquire(timeout=0)
             except Timeout:
                 raise InfrastructureError(
                     f"'{name}' is being fetched by another fugu right now.",
                     hint="End that one first, then remove it.",
                 ) from None
-            with held:
+            with lock:
                 return _cleared(self.folder, model.filename) + _cleared(
                     self.folder, f"{name}.part.*"
                 )
@@ -151,7 +151,7 @@ class Store:
         if not file.is_file():
             return None
         if await _digest(file, model, report) == model.sha256:
-            _note(file, model.sha256)
+            _note_hash(file, model.sha256)
             return file
         report(
             FetchProgress(
@@ -178,15 +178,15 @@ class Store:
             part = self.folder / f"{model.name}.part.{source.key}"
             try:
                 await source.fetch(model, part, report)
-                found = await _digest(part, model, report)
+                digest = await _digest(part, model, report)
             except SourceUnavailable as reason:
                 reasons.append(f"{source.label}: {reason}")
                 continue
-            if found == model.sha256:
+            if digest == model.sha256:
                 return self._kept(model, part)
             _cleared(self.folder, f"{part.name}*")
             reasons.append(
-                f"{source.label} gave a different file: its sha256 is {found}, not {model.sha256}"
+                f"{source.label} gave a different file: its sha256 is {digest}, not {model.sha256}"
             )
             if source.chosen:
                 break
@@ -199,7 +199,7 @@ class Store:
     def _kept(self, model: Model, part: Path) -> Path:
         file = self.folder / model.filename
         part.replace(file)
-        _note(file, model.sha256)
+        _note_hash(file, model.sha256)
         _cleared(self.folder, f"{model.name}.part.*")
         return file
 
@@ -232,46 +232,48 @@ def _storage(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            said, hint = (
+            message, hint = (
                 f"The disk of {folder} is full.",
                 "Free some space and run it again: it goes on where it stopped.",
             )
         else:
-            said = f"The models cannot be kept in {folder}: {error.strerror or error}."
+            message = f"The models cannot be kept in {folder}: {error.strerror or error}."
             hint = "Make the folder writable, or set FUGU_CACHE_DIR to one that is."
-        raise StorageError(said, hint=hint) from error
+        raise StorageError(message, hint=hint) from error
 
 
 async def _digest(file: Path, model: Model, report: ReportProgress) -> str:
     """Return the sha256 of a file, block by block, so that it can be interrupted."""
-    found, done = hashlib.sha256(), 0
+    hasher, done = hashlib.sha256(), 0
     with file.open("rb") as source:
         while block := await asyncio.to_thread(source.read, HASHED_AT_ONCE):
-            await asyncio.to_thread(found.update, block)
+            await asyncio.to_thread(hasher.update, block)
             done += len(block)
             report(FetchProgress(done, model.size, f"checking {model.name}"))
-    return found.hexdigest()
+    return hasher.hexdigest()
 
 
 def _sidecar(file: Path) -> Path:
     return file.with_name(f"{file.name}.json")
 
 
-def _noted(file: Path) -> str | None:
+def _verified_hash(file: Path) -> str | None:
     """Return the hash that the file was verified with, None if it has changed since."""
     try:
-        noted, now = json.loads(_sidecar(file).read_text(encoding="utf-8")), file.stat()
-        same = (noted["size"], noted["mtime_ns"]) == (now.st_size, now.st_mtime_ns)
-        return str(noted["sha256"]) if same else None
+        note = json.loads(_sidecar(file).read_text(encoding="utf-8"))
+        status = file.stat()
+        if (note["size"], note["mtime_ns"]) != (status.st_size, status.st_mtime_ns):
+            return None
+        return str(note["sha256"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _note(file: Path, sha256: str) -> None:
-    now = file.stat()
-    noted = {"size": now.st_size, "mtime_ns": now.st_mtime_ns, "sha256": sha256}
+def _note_hash(file: Path, sha256: str) -> None:
+    status = file.stat()
+    note = {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": sha256}
     with atomic_files.replacement_file(_sidecar(file)) as draft:
-        draft.write_text(json.dumps(noted), encoding="utf-8")
+        draft.write_text(json.dumps(note), encoding="utf-8")
 
 
 def _cleared(folder: Path, pattern: str) -> int:
