@@ -120,26 +120,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if config.getoption("--fast") and collection_path in left_out else None
 
 
-KNOWN_RED = {
-    "the breaker of a process is shared, and the program counts calls of one": (
-        "test_failures_after_failures.py::test_in_the_interface",
-    ),
-}
-"""Debts: tests that failed in the newest whole run, by why. An entry goes when its test is put
-right; none may be added for a test that passes.
-"""
-
-
-def _mark_known_red(items: list[pytest.Item]) -> None:
-    for item in items:
-        for reason, names in KNOWN_RED.items():
-            if any(f"{item.path.name}::{item.name}".startswith(name) for name in names):
-                item.add_marker(pytest.mark.xfail(reason=reason, strict=False))
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the known debts; the longest files first; else the order stays."""
-    _mark_known_red(items)
+    """Put the longest files first; else the order stays."""
     ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
 

@@ -87,18 +87,21 @@ def nearest_command(commands: Sequence[SlashCommand], line: str) -> str:
 def command_choices(
     commands: Sequence[SlashCommand], controller: SessionController, line: str
 ) -> list[Choice]:
-    """Return completions for the typed line."""
+    """Return completions for the typed line. What was typed whole comes first, because Enter takes
+    the first one: `/pin gpt-5` must not pin `gpt-5-mini`.
+    """
     name, space, argument = line.removeprefix("/").partition(" ")
     if space:
         command, _ = find_command(commands, f"/{name}")
         values = command.values(controller) if command else ()
         wanted = argument.strip().lower()
-        return [
-            Choice(f"/{name} {value}", value)
-            for value in values
-            if value.lower().startswith(wanted) and value != wanted
-        ]
+        matching = [value for value in values if value.lower().startswith(wanted)]
+        if [value.lower() for value in matching] == [wanted]:
+            return []
+        matching.sort(key=lambda value: value.lower() != wanted)
+        return [Choice(f"/{name} {value}", value) for value in matching]
     beginning = [command for command in commands if command.name.startswith(name)]
+    beginning.sort(key=lambda command: command.name != name)
     inside = [command for command in commands if name in command.name and command not in beginning]
     return [_command_choice(command) for command in (*beginning, *inside)]
 

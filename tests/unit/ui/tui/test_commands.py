@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from textual import events
@@ -18,10 +19,17 @@ from fugu_cli.extensions.hook_settings import DeclaredHooks, Hook
 from fugu_cli.session.events import Asked, Undone
 from fugu_cli.tools.mentions import mentioned
 from fugu_cli.ui.tui.app import FuguApp
-from fugu_cli.ui.tui.commands import COMMANDS, find_command, nearest_command
+from fugu_cli.ui.tui.commands import (
+    COMMANDS,
+    SlashCommand,
+    command_choices,
+    find_command,
+    nearest_command,
+)
 from fugu_cli.ui.tui.panels import Trace
 from fugu_cli.ui.tui.project_folder import FolderFiles
 from fugu_cli.ui.tui.prompt import ChoiceList, PromptInput
+from fugu_cli.ui.tui.session_controller import SessionController
 from tests.unit.ui.tui.conftest import ANSWER, WRITES, Hand, Shown
 from tests.unit.ui.tui.demo import DemoSession, DemoSessionOpener
 
@@ -330,6 +338,27 @@ def test_blame_names_who_wrote_each_line(play: Callable[..., None], project: Pat
         await hand.sees("there is no file")
 
     play(what, {"small": WRITES, "large": '[[step]]\ntext = "ACCEPT"\n'})
+
+
+def test_what_was_typed_whole_is_completed_first() -> None:
+    """Enter takes the first completion, and some names begin like others."""
+
+    async def do(controller: SessionController, argument: str) -> None:
+        raise AssertionError("completing runs nothing")
+
+    commands = [
+        SlashCommand("pins", "", do),
+        SlashCommand("pin", "", do, "AGENT", lambda _: ("gpt-5-mini", "GPT-5", "opus")),
+    ]
+
+    def offered(line: str) -> list[str]:
+        controller = cast(SessionController, None)
+        return [choice.value for choice in command_choices(commands, controller, line)]
+
+    assert offered("/pin gpt-5") == ["/pin GPT-5", "/pin gpt-5-mini"]
+    assert offered("/pin gpt-5-") == ["/pin gpt-5-mini"]
+    assert offered("/pin opus") == []
+    assert offered("/pin") == ["/pin ", "/pins"]
 
 
 def test_pin_exclude_and_pool_choose_who_works(play: Callable[..., None]) -> None:
