@@ -87,7 +87,9 @@ class Cascade:
         usual, why = (others[0], "the tests pass") if passing else (others[-1], "no passing tests")
         member = _of_another_vendor(usual, others, author)
         which = f"the {'cheapest' if passing else 'strongest'} other agent"
-        if member is not usual:
+        if member.name == worker:
+            which = "no other agent can, so the same one"
+        elif member is not usual:
             which = "an agent of another vendor"
         return _assigned(state, member, "verifier", "cascade", f"{why}: {which} verifies")
 

@@ -65,7 +65,9 @@ def test_answers_that_come_late_are_not_typed(
     place: Place, server: Loopback, fugu: Callable[..., Terminal]
 ) -> None:
     terminal = ready(fugu())
-    for answer in ("\x1b[?62;22c", "\x1b[>0;276;0c", "\x1b[?0u", "\x1bP>|XTerm(370)\x1b\\"):
+    color = "\x1b]11;rgb:ffff/ffff/ffff\x07"
+    name = "\x1bP>|XTerm(370)\x1b\\"
+    for answer in ("\x1b[?62;22c", "\x1b[>0;276;0c", "\x1b[?0u", name, color):
         terminal.keys(answer)
     terminal.keys("\x1b[?6")
     time.sleep(0.4)
@@ -280,7 +282,8 @@ def test_random_input_ends_nothing_and_leaves_the_prompt_usable(
         Says("| a | b |\n|---|---|\n| 1 | 2 |\n\n```py\nx = 1\n```\n", slow=0.005),
     ]
     server.react("m", lambda asked: chance.choice(answers))
-    terminal = ready(fugu())
+    # an editor that opens takes the keys until it is left
+    terminal = ready(fugu(VISUAL="true"))
     end = time.monotonic() + LONGEST_SECONDS
     written: list[str] = []
     for action in range(1, ACTIONS + 1):
@@ -296,7 +299,7 @@ def test_random_input_ends_nothing_and_leaves_the_prompt_usable(
         code = terminal.code
         assert code in (None, 0), f"ended after {written[-10:]}:\n{crash_reports(place)}"
         if code == 0:
-            terminal = ready(fugu())
+            terminal = ready(fugu(VISUAL="true"))
         if action % ACTIONS_BETWEEN_CHECKS == 0:
             if (terminal.screen.width, terminal.screen.height) != WIDE_ENOUGH:
                 terminal.resize(WIDE_ENOUGH)
