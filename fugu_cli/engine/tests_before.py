@@ -362,9 +362,7 @@ def _doubt(ran: SuiteRun, watch: _Watch, invocation: Invocation | None) -> str:
         )
     for name in watch.brought.linked:
         if Path(name).name == VENDORED:
-            return (
-                f"{name} is too large to be copied, and may load the code of the repository itself"
-            )
+            return f"{name} is only linked to, and may load the code of the repository itself"
     if invocation is not None and invocation.kind in {"pytest", "unittest"} and not told:
         return "it cannot be told which code the tests loaded"
     return ""
