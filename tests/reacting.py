@@ -89,13 +89,11 @@ def role(prompt: Prompt) -> str:
     """In which role the newest turn asks the agent to act."""
     newest = next(message for message in reversed(prompt.messages) if isinstance(message, FromUser))
     judges = [
-        prompts.load(name)
-        for name in (
-            "verifier",
-            "brief/verifier",
-            "brief/verifier_answer",
-            "brief/verifier_passing",
-        )
+        "You are the Verifier now",
+        *(
+            prompts.load(name)
+            for name in ("brief/verifier", "brief/verifier_answer", "brief/verifier_passing")
+        ),
     ]
     return "verifier" if any(text in newest.text for text in judges) else "worker"
 

@@ -18,6 +18,7 @@ from fugu_cli.session.events import (
     BUDGET,
     ROLE,
     ROLES,
+    AcceptedBy,
     Assigned,
     Event,
     Exclusion,
@@ -29,6 +30,7 @@ from fugu_cli.session.events import (
     Role,
 )
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.verdicts import acceptance_words, tests_prove_small_change
 
 Slot = Literal["cheap", "middle", "strong"]
 SLOTS: tuple[Slot, ...] = get_args(Slot)
@@ -224,14 +226,12 @@ def agents_out_of_turn(
     state: SessionState, settings: CoordinatorSettings, members: Sequence[Member]
 ) -> dict[str, Exclusion]:
     """Return the agents that cannot take the next turn, with the reason. Where work is to be
-    verified that includes the agent that did it, if another is left.
+    verified that includes those that may not verify it.
     """
-    out, worker = agents_out(state, settings.opt_out, members), newest_worker(state)
-    if "worker" not in roles_out(state):
-        return out | agents_that_gave_up(state)
-    if worker is None:
-        return out
-    return _without(out, members, [worker], "it did the work that is to be verified")
+    out = agents_out(state, settings.opt_out, members)
+    if verifier_due(state):
+        return verifiers_out(state, out, members)
+    return out | agents_that_gave_up(state)
 
 
 def agents_out_for_turn(
@@ -242,7 +242,7 @@ def agents_out_for_turn(
     in vain: they would solve far less of it.
     """
     out, worker = agents_out_of_turn(state, settings, members), newest_worker(state)
-    if "worker" in roles_out(state):
+    if verifier_due(state):
         return out
     if worker is not None and thinker_due(state, settings, members):
         return _without(out, members, [worker], "it has worked in vain: another agent thinks")
@@ -251,6 +251,36 @@ def agents_out_for_turn(
         return out
     weaker = [member.name for member in members if slot_level(member) < top]
     return _without(out, members, weaker, "a stronger agent has worked on it in vain")
+
+
+AUTHOR = "it wrote a part of what is to be verified"
+CHEAPEST = "tests that failed before prove this small change: the cheapest agent verifies"
+
+
+def verifiers_out(
+    state: SessionState, out: Mapping[str, Exclusion], members: Sequence[Member]
+) -> dict[str, Exclusion]:
+    """Return `out` with the agents that may not verify the work as it is, unless nobody else is
+    left: whoever wrote a part of the diff, and of a small change that tests prove all but the
+    cheapest. Where all have written a part of it, the newest Worker does not verify.
+    """
+    worker = newest_worker(state)
+    authors = state.request.authors or ((worker,) if worker is not None else ())
+    excluded = _without({**out}, members, authors, AUTHOR)
+    left = [member for member in members if member.name not in excluded]
+    if worker is not None and all(member.name in authors for member in left):
+        excluded = _without(excluded, members, [worker], "it did the newest work")
+    left = [member for member in by_strength(members) if member.name not in excluded]
+    if tests_prove_small_change(state.request):
+        excluded = _without(excluded, members, [member.name for member in left[1:]], CHEAPEST)
+    return excluded
+
+
+def verifies_own_work(state: SessionState, agent: str) -> bool:
+    """Return whether the agent wrote a part of the newest request's diff, or answered it where
+    nothing was changed.
+    """
+    return agent in (state.request.authors or (newest_worker(state),))
 
 
 def _without(
@@ -437,7 +467,10 @@ def request_end(state: SessionState, *, turns: int, verify_answers: bool) -> Fin
     """
     closed = state.request.turns
     if closed and _accepted(state, closed[-1]):
-        return Finished(reason="accepted", message=f"verified by {closed[-1].assigned.agent}")
+        agent = closed[-1].assigned.agent
+        if verifies_own_work(state, agent):
+            return accepted_end("author", agent)
+        return accepted_end("verifier", agent)
     if closed and not verify_answers and _answered(state, closed[-1]):
         return ANSWERED
     if _failures_stay_unknown(state):
@@ -453,6 +486,13 @@ def request_end(state: SessionState, *, turns: int, verify_answers: bool) -> Fin
             return _given_up(state, why.rstrip("."))
         return Finished(reason="turn_limit", message=why)
     return end_without_agents(state)
+
+
+def accepted_end(by: AcceptedBy, agent: str = "", what: str = "") -> Finished:
+    """Return the end of an accepted request. `what` was done, as a clause."""
+    words = acceptance_words(by, agent)
+    message = f"{what}; {words}" if what else words
+    return Finished(reason="accepted", message=message, accepted_by=by, judge=agent)
 
 
 def _failures_stay_unknown(state: SessionState) -> bool:

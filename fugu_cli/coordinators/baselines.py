@@ -312,6 +312,8 @@ class LLMRouter:
         member = self._members[int(agent[-1])]
         chosen_role: Role = role[-1].lower()
         excluded = action_space.agents_out_for_turn(state, self._settings, self._members)
+        if chosen_role == "verifier":
+            excluded = action_space.verifiers_out(state, excluded, self._members)
         if member.name in excluded or chosen_role in action_space.roles_out_for_turn(
             state, self._settings, self._members
         ):

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 from fugu_cli.coordinators import CoordinatorSettings, action_space
 from fugu_cli.coordinators.list_plan import Candidate, ListLimits, values_of_asking
 from fugu_cli.coordinators.outcomes import outcomes_known
-from fugu_cli.coordinators.rules import Cascade
+from fugu_cli.coordinators.rules import OWN_WORK, Cascade
 from fugu_cli.coordinators.skills import (
     KIND_WORDS,
     KINDS,
@@ -345,10 +345,7 @@ class _Decision:
     ) -> dict[str, Exclusion]:
         """Return the able agents that may not take the role now, where others can."""
         if role == "verifier":
-            authors = authors_of(self._state)
-            barred = _unless_all(able, authors, "it wrote a part of what is to be verified")
-            newest = action_space.newest_worker(self._state)
-            return barred or _unless_all(able, {newest or ""}, "it did the newest work")
+            return action_space.verifiers_out(self._state, {}, able)
         if role == "thinker":
             newest = action_space.newest_worker(self._state)
             return _unless_all(able, {newest or ""}, "it has worked in vain: another agent thinks")
@@ -500,10 +497,11 @@ class _Decision:
     def _reason(
         self, chosen: Member, role: Role, candidates: Sequence[Member], kinds: _Kinds
     ) -> str:
+        if role == "verifier":
+            is_author = action_space.verifies_own_work(self._state, chosen.name)
+            return OWN_WORK if is_author else "did not write any of it"
         if len(candidates) == 1:
             return "only choice"
-        if role == "verifier":
-            return "did not write any of it"
         what = "requests"
         if kinds.recorded:
             likeliest = max(kinds.weights, key=kinds.weights.__getitem__)
@@ -559,11 +557,6 @@ def request_words(state: SessionState, shortest: int = 30) -> str:
     if len(words) > 1 and len(words[-1]) < 4 * shortest:
         return f"{words[-2]}\n{words[-1]}"
     return words[-1]
-
-
-def authors_of(state: SessionState) -> set[str]:
-    """Return the agents that changed a file in the newest request."""
-    return {turn.assigned.agent for turn in state.request.turns if turn.changes}
 
 
 def expected_costs(members: Sequence[Member], counts: Sequence[OutcomeCount]) -> dict[str, float]:

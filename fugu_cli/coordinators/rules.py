@@ -46,9 +46,8 @@ class Cascade:
         able = [member for member in self._members if member.name not in out]
         if not able:
             return action_space.finish_without_agents(state, out)
-        worker = action_space.newest_worker(state)
-        if worker is not None and action_space.verifier_due(state):
-            return self._verify(state, able, worker)
+        if action_space.verifier_due(state):
+            return self._verify(state, able)
         if action_space.thinker_due(state, self._settings, self._members):
             worked = action_space.members_so_far(state, self._members)
             thinker = _of_another_vendor(able[-1], able, worked[-1:])
@@ -79,19 +78,24 @@ class Cascade:
         others = [member for member in able if member not in worked and slot_level(member) >= tried]
         return _of_another_vendor(usual, others, worked)
 
-    def _verify(self, state: SessionState, able: list[Member], worker: str) -> Assigned:
-        others = [member for member in able if member.name != worker] or able
-        author = [member for member in self._members if member.name == worker]
+    def _verify(self, state: SessionState, able: list[Member]) -> Assigned:
+        names = state.request.authors or (action_space.newest_worker(state),)
+        authors = [member for member in self._members if member.name in names]
         run = state.request.tests
         passing = run is not None and run.passes
-        usual, why = (others[0], "the tests pass") if passing else (others[-1], "no passing tests")
-        member = _of_another_vendor(usual, others, author)
+        usual, why = (able[0], "the tests pass") if passing else (able[-1], "no passing tests")
+        member = _of_another_vendor(usual, able, authors)
+        if member in authors:
+            return _assigned(state, member, "verifier", "cascade", OWN_WORK)
         which = f"the {'cheapest' if passing else 'strongest'} other agent"
         if member.name == worker:
             which = "no other agent can, so the same one"
         elif member is not usual:
             which = "an agent of another vendor"
         return _assigned(state, member, "verifier", "cascade", f"{why}: {which} verifies")
+
+
+OWN_WORK = "no other agent is left: it verifies its own work"
 
 
 def _of_another_vendor(usual: Member, others: Sequence[Member], worked: Sequence[Member]) -> Member:
@@ -150,7 +154,10 @@ class Single:
         gave_up = action_space.agents_that_gave_up(state)
         if role == "worker" and self._name in gave_up:
             return action_space.finish_without_agents(state, gave_up)
-        return _assigned(state, member, role, "single", f"pinned to {self._name}")
+        why = f"pinned to {self._name}"
+        if role == "verifier":
+            why += ": it verifies its own work"
+        return _assigned(state, member, role, "single", why)
 
 
 class Random:
@@ -177,6 +184,9 @@ class Random:
         roles = action_space.roles_out_for_turn(state, self._settings, self._members)
         role = draw.choice([role for role in ROLES if role not in roles])
         suggested = action_space.thinker_suggestion(state)
+        if (suggested or role) == "verifier":
+            excluded = action_space.verifiers_out(state, out, self._members)
+            member = draw.choice([one for one in self._members if one.name not in excluded])
         assigned = _assigned(
             state, member, suggested or role, "random", f"drawn with seed {self._settings.seed}"
         )

@@ -340,8 +340,20 @@ class Trinity:
         chances = probabilities(scores, empty, self._settings.temperature)
         draw = self._draw(state)
         seat = seats[pick_row(chances, draw)]
-        assert seat.member is not None
         role, by_head, role_chances = self._role(state, role_scores, draw)
+        if role == "verifier":
+            members = [other.member for other in seats if other.member is not None]
+            barred = action_space.verifiers_out(state, {}, members)
+            if seat.member is not None and seat.member.name in barred:
+                empty |= {
+                    index
+                    for index, other in enumerate(seats)
+                    if other.member is not None and other.member.name in barred
+                }
+                seat = seats[
+                    pick_row(probabilities(scores, empty, self._settings.temperature), draw)
+                ]
+        assert seat.member is not None
         now = DecisionTimings(
             **{**read.milliseconds.model_dump(), "head": milliseconds_since(started)}
         )

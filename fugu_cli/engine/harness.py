@@ -25,14 +25,14 @@ from fugu_cli.engine.environment import (
     Team,
     TurnClosed,
     due_run,
-    tests_unknown_notice,
 )
 from fugu_cli.engine.structured_answer import correction_due, wanted_schema
+from fugu_cli.engine.verifier_message import verifier_messages
 from fugu_cli.messages import Call, Prompt, ToolSpec
 from fugu_cli.providers import shown_media
 from fugu_cli.safety import path_rules, policy
 from fugu_cli.session import views
-from fugu_cli.session.events import Member, Subtask
+from fugu_cli.session.events import Member, Permitted, Replied, Subtask
 from fugu_cli.session.state import SessionState
 from fugu_cli.tools.toolbox import AnyTool
 
@@ -77,19 +77,20 @@ class ToolCalling:
     def prompt(
         self, state: SessionState, member: Member, tools: Sequence[ToolSpec], instructions: str
     ) -> Prompt:
-        """The whole history as messages. A further attempt is sampled (temperature .8, a seed of
-        its own).
+        """The history as messages; for a Verifier the work as data. A further attempt is sampled
+        (temperature .8, a seed of its own).
         """
         turn = state.request.turns[-1]
         again = attempts_before(state, turn) if member.attempts > 1 else 0
+        if turn.assigned.role == "verifier" and not state.served:
+            messages = verifier_messages(state)
+        else:
+            messages = message_history.history(visible_part(state), tests_since(state, turn))
         return Prompt(
             system=prompts.fill(
                 prompts.load("system"), instructions=told_instructions(turn, instructions)
             ).strip(),
-            messages=shown_media.as_shown(
-                message_history.history(visible_part(state), _told(state, turn)),
-                _not_shown(state, member),
-            ),
+            messages=shown_media.as_shown(messages, _not_shown(state, member)),
             tools=tuple(tools),
             max_tokens=member.reply_room << min(turn.silent_cuts, MORE_ROOM),
             temperature=0.8 if again else None,
@@ -100,9 +101,10 @@ class ToolCalling:
     def tools(
         self, state: SessionState, member: Member, environment: Environment
     ) -> tuple[ToolSpec, ...]:
-        """A Worker has all tools, a Thinker those that read, a Verifier those and the tests; all
-        may set acceptance checks, unless the mode or the files kept from some agents forbid running
-        them. A subtask has those that its subagent's file names."""
+        """Every role has the same tools, so that what comes before the messages stays in a model's
+        cache; what a role may not use is refused. No acceptance check is offered where the mode or
+        the files kept from some agents forbid running it. A subtask has those that its subagent's
+        file names."""
         turn, found = state.request.turns[-1], state.found_tools
 
         def is_at_hand(tool: AnyTool) -> bool:
@@ -113,31 +115,40 @@ class ToolCalling:
             return environment.toolbox.specs(
                 lambda tool: not subtask_refusal(task, tool.name) and (named or is_at_hand(tool))
             )
-        checks = environment.rules.mode != "plan" and environment.denials is None
-        more = {views.ACCEPTANCE_CHECK} if checks else set[str]()
-        match turn.assigned.role:
-            case "worker":
-                out = (
-                    policy.INTERNAL_TOOLS
-                    if checks
-                    else policy.INTERNAL_TOOLS | {views.ACCEPTANCE_CHECK}
-                )
-                out = out if _has_subtasks(state, turn) else out | {views.TASK}
-                return environment.toolbox.specs(
-                    lambda tool: tool.name not in out and is_at_hand(tool)
-                )
-            case "thinker":
-                return environment.toolbox.specs(lambda tool: _reads(tool) or tool.name in more)
-            case "verifier":
-                return environment.toolbox.specs(
-                    lambda tool: _reads(tool) or tool.name in {*more, views.RUN_TESTS}
-                )
+        excluded = set(policy.INTERNAL_TOOLS)
+        if environment.rules.mode == "plan" or environment.denials is not None:
+            excluded.add(views.ACCEPTANCE_CHECK)
+        if not _has_subtasks(state, turn):
+            excluded.add(views.TASK)
+        return environment.toolbox.specs(
+            lambda tool: tool.name not in excluded and is_at_hand(tool)
+        )
 
     def refuses(
         self, call: Call, state: SessionState, member: Member, environment: Environment
     ) -> str:
-        """Tools that the role does not have."""
-        return no_such_tool(call, state, environment, self.tools(state, member, environment))
+        """Tools that are not offered, and those that the role may not use."""
+        offered = self.tools(state, member, environment)
+        if refusal := no_such_tool(call, state, environment, offered):
+            return refusal
+        role = state.request.turns[-1].assigned.role
+        if role == "worker" or call.tool not in environment.toolbox:
+            return ""
+        if call.tool in ROLE_TOOLS or _reads(environment.toolbox[call.tool]):
+            return ""
+        judgement = policy.judge(call, environment.rules, environment.workspace.root)
+        if call.tool == BASH and judgement.reads:
+            return ""
+        return ROLE_REFUSAL.format(role=role.capitalize())
+
+
+BASH = "bash"
+ROLE_TOOLS = frozenset({views.RUN_TESTS, views.ACCEPTANCE_CHECK, views.FIND_TOOLS})
+"""Tools of a Thinker and a Verifier beside those that read."""
+ROLE_REFUSAL = (
+    "a {role} changes nothing: it reads, runs the tests (run_tests) and commands that only read. "
+    "Say in your last message what is to be done"
+)
 
 
 SUBTASKS_LACK = policy.INTERNAL_TOOLS | {views.TASK, views.TODO, views.ACCEPTANCE_CHECK}
@@ -194,19 +205,33 @@ def _reads(tool: AnyTool) -> bool:
 
 
 def _opening(state: SessionState, turn: views.Turn, environment: Environment) -> Call | None:
-    """The next piece of evidence that a Verifier's turn opens with; None when it has all, and for
-    other roles.
+    """The next piece of evidence that a turn opens with; None when it has all. A Verifier is shown
+    the tests and the diff, and the diff also who goes on with what others changed.
     """
-    if turn.draws or turn.assigned.role != "verifier":
+    if turn.draws or turn.assigned.plan or turn.assigned.subtask is not None:
         return None
-    if (call := due_run(state, turn, environment.tests, verifying=True)) is not None:
-        return call
-    return diff_due(state, turn)
+    if turn.assigned.role == "verifier":
+        call = due_run(state, turn, environment.tests, verifying=True)
+        return call if call is not None else diff_due(state, turn)
+    since = _turns_since_own(state, turn)
+    return diff_due(state, turn) if any(one.changes for one in since) else None
+
+
+def _turns_since_own(state: SessionState, turn: views.Turn) -> list[views.Turn]:
+    """Return the turns of others since the agent's own last one that it reads word for word."""
+    others: list[views.Turn] = []
+    for earlier in state.request.turns[:-1]:
+        own = earlier.assigned.agent == turn.assigned.agent
+        if own and earlier.assigned.role != "verifier":
+            others = []
+        else:
+            others.append(earlier)
+    return others
 
 
 def diff_due(state: SessionState, turn: views.Turn) -> Call | None:
-    """The diff of the request, which a Verifier is shown once; None where it has it, or where undo
-    is limited.
+    """The diff of the request, which the turn is shown once; None where it has it, or where undo is
+    limited.
     """
     began = state.request.start_snapshot
     done = [run.permitted.call.tool for run in turn.runs if run.evidence and run.result is not None]
@@ -231,6 +256,8 @@ def _after(
         return GatherEvidence(call) if call is not None else TurnClosed()
     if (call := due_run(state, turn, environment.tests)) is not None:
         return GatherEvidence(call)
+    if _goes_on_with_failures(state, turn, member, environment):
+        return RequestReply()
     asked = state.request.asked
     undoes = (
         member.attempts > 1
@@ -240,6 +267,38 @@ def _after(
     )
     why = state.request.acceptance_blocker if undoes else ""
     return RollBackAttempt(why) if why else TurnClosed()
+
+
+def _goes_on_with_failures(
+    state: SessionState, turn: views.Turn, member: Member, environment: Environment
+) -> bool:
+    """Whether a Worker that said its last word is shown what fails, once in its turn: tests or
+    checks that speak against its work, or whose report names a file that it changed.
+    """
+    if turn.assigned.plan or turn.assigned.subtask is not None or member.attempts > 1:
+        return False
+    if not (turn.changes and turn.concluded and len(turn.replies) < environment.limits.replies):
+        return False
+    if _was_shown_failures(turn):
+        return False
+    if state.request.acceptance_blocker:
+        return True
+    tests = state.request.tests
+    if tests is None or tests.stale or not tests.fails:
+        return False
+    report = [tests.output, *(tests.report.failing if tests.report is not None else ())]
+    return any(change.path in text for change in turn.changes for text in report)
+
+
+def _was_shown_failures(turn: views.Turn) -> bool:
+    """Whether fugu ran tests or checks between two replies of the turn."""
+    ran = False
+    for fact in turn.facts:
+        if isinstance(fact, Permitted) and fact.by_fugu:
+            ran = ran or fact.call.tool in (views.RUN_TESTS, *views.CHECK_RUNNERS)
+        elif isinstance(fact, Replied) and ran:
+            return True
+    return False
 
 
 def sets_check(turn: views.Turn) -> bool:
@@ -280,25 +339,6 @@ def attempts_before(state: SessionState, turn: views.Turn) -> int:
         if one.assigned.role == turn.assigned.role and model(one) == model(turn)
     )
     return sum(len(one.draws) + bool(one.replies) for one in same) + len(turn.draws)
-
-
-def _told(state: SessionState, turn: views.Turn) -> str:
-    """Return additional notes for the newest turn: tests it did not see, for a Verifier that no
-    tests ran, for a Worker who gave up before it.
-    """
-    parts = [tests_since(state, turn)]
-    match turn.assigned.role:
-        case "verifier":
-            parts.append(tests_unknown_notice(state))
-        case "worker":
-            parts += [
-                f"[`{earlier.assigned.agent}` said that it cannot do this: {earlier.unable}\n"
-                f"You take over from it.]"
-                for earlier in state.request.unable_turns
-            ]
-        case "thinker":
-            pass
-    return "\n\n".join(part for part in parts if part)
 
 
 TOOL_CALLING = ToolCalling()

@@ -1,18 +1,24 @@
-"""The messages of an agent that calls tools: the whole neutral history, built from the log alone."""
+"""The messages of an agent that calls tools: its own turns, and those of others as data.
+
+Built from the log alone.
+"""
 
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import takewhile
 
 from fugu_cli import prompts
+from fugu_cli.coordinators.conductor.step_context import clip_middle, escape_frames
 from fugu_cli.engine import structured_answer
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message
 from fugu_cli.safety.policy import GO_ON_WITHOUT
 from fugu_cli.session import views
 from fugu_cli.session.events import (
+    CLIENT,
     EVIDENCE,
     HOOK,
     Asked,
@@ -46,6 +52,8 @@ def text_argument(call: Call, name: str) -> str | None:
 
 
 SAID_NO = "the user said no"
+DIFF = "diff"
+"""The tool with which fugu shows an agent what the request has changed."""
 UNDO_MESSAGE = (
     "[The user undid the newest request that stood: its changes to files are gone. Read a file "
     "before you change it.]"
@@ -92,20 +100,33 @@ told.
 """
 
 
+WORDS, EARLIER_WORDS = 6_000, 1_500
+"""Characters of another agent's last words: in the newest request, and in an earlier one."""
+_SUGGESTION = re.compile(r"\s*<suggested_role>.*?</suggested_role>", re.DOTALL | re.IGNORECASE)
+
+
 def history(state: SessionState, told: str = "") -> tuple[Message, ...]:
-    """Every request with its turns, as one neutral history; what was compacted, as its summary.
-    `told`: what the newest turn's agent is told besides."""
+    """Return every request as the agent of the newest turn reads it: its own turns word for word,
+    those of others, and all of Verifiers, as data. What was compacted, as its summary. `told`:
+    what the newest turn's agent is told besides.
+    """
     summary, kept = views.after_compaction(state.events)
     *earlier, newest = views.requests(kept)
     before = "\n\n".join(part for part in (summary, state.still_open) if part)
     messages: list[Message] = (
         [FromUser(text=f"[What happened before, summed up:]\n{before}")] if summary else []
     )
+    turns = views.turns(newest)
+    agent = turns[-1].assigned.agent if turns else ""
+    served = state.served
     rules: Rules = ()
     for facts in earlier:
-        messages += _past(_Past(facts), rules)
+        messages += _past(_Past(facts, agent, served), rules)
         rules = _rules_of(facts) or rules
-    return (*messages, *_request_messages(SessionState(newest), rules, told))
+    return (
+        *messages,
+        *_request_messages(SessionState(newest), agent, rules, told, served=served, newest=True),
+    )
 
 
 def _rules_of(facts: Sequence[Event]) -> Rules:
@@ -114,16 +135,22 @@ def _rules_of(facts: Sequence[Event]) -> Rules:
 
 
 class _Past:
-    """An earlier request's facts, which never change: equal when they are the very same ones."""
+    """An earlier request's facts, which never change: equal when they are the very same ones, read
+    by the same agent.
+    """
 
-    def __init__(self, facts: Sequence[Event]) -> None:
+    def __init__(self, facts: Sequence[Event], agent: str, served: bool) -> None:
         self.facts = facts
+        self.agent = agent
+        self.served = served
 
     def __hash__(self) -> int:
-        return hash((id(self.facts[0]), len(self.facts)))
+        return hash((id(self.facts[0]), len(self.facts), self.agent, self.served))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Past) or len(self.facts) != len(other.facts):
+            return False
+        if (self.agent, self.served) != (other.agent, other.served):
             return False
         return all(map(operator.is_, self.facts, other.facts))
 
@@ -131,30 +158,56 @@ class _Past:
 @lru_cache(maxsize=256)
 def _past(past: _Past, rules: Rules) -> tuple[Message, ...]:
     """Its messages, built once: a session's every model call would build them again."""
-    return _request_messages(SessionState(past.facts), rules)
+    return _request_messages(SessionState(past.facts), past.agent, rules, served=past.served)
 
 
-def _request_messages(state: SessionState, rules: Rules, told: str = "") -> tuple[Message, ...]:
-    """Return a request's messages. `rules`: those of the session that its agents have been shown."""
+def _request_messages(
+    state: SessionState,
+    agent: str,
+    rules: Rules,
+    told: str = "",
+    *,
+    served: bool,
+    newest: bool = False,
+) -> tuple[Message, ...]:
+    """Return one request as `agent` reads it. `rules`: those of the session that it has been
+    shown. `served`: what Workers answered is the conversation with a client, whoever said it.
+    """
     request = state.events[0]
     assert isinstance(request, Asked)
     messages: list[Message] = [
         FromUser(text=request.whole, media=request.media),
         *_runs_as_text(state.request.baseline),
     ]
-    if shown := _shown_rules(request.rules, rules):
+    if shown := shown_rules(request.rules, rules):
         messages.append(FromUser(text=shown))
     messages += undo_messages(state.events, None)
+    own: list[views.Turn] = []
+    others: list[views.Turn] = []
     turns = state.request.turns
     for turn in turns:
-        parts = (told, _opening(turn)) if turn is turns[-1] else (_opening(turn),)
-        messages.append(FromUser(text="\n\n".join(part for part in parts if part)))
-        messages += turn_messages(turn, structured_answer.wanted_schema(state, turn))
+        is_read = newest and turn is turns[-1]
+        if not (is_read or _is_own(turn, agent, served)):
+            others.append(turn)
+            if undone := undo_messages(state.events, turn.assigned):
+                messages += [*_notes(others), *undone]
+                others = []
+            continue
+        opening = [
+            told if is_read else "",
+            _opening(turn, others),
+            "" if served else _role_text(turn, own, others),
+        ]
+        messages.append(FromUser(text="\n\n".join(part for part in opening if part)))
+        schema = structured_answer.wanted_schema(state, turn)
+        messages += turn_messages(turn, schema, is_open=is_read)
         messages += undo_messages(state.events, turn.assigned)
-    return tuple(messages)
+        own.append(turn)
+        others = []
+    return (*messages, *_notes(others))
 
 
-def _shown_rules(rules: Rules, before: Rules) -> str:
+def shown_rules(rules: Rules, before: Rules) -> str:
     """Return the session's rules; of a later request what differs from those `before` it. "" where
     nothing does.
     """
@@ -163,28 +216,130 @@ def _shown_rules(rules: Rules, before: Rules) -> str:
     return "\n".join([heading, *lines]) if lines else ""
 
 
-def _opening(turn: views.Turn) -> str:
-    role = (
-        ""
-        if turn.assigned.plan
-        else prompts.load("subtask" if turn.assigned.subtask else turn.assigned.role)
-    )
+def _is_own(turn: views.Turn, agent: str, served: bool) -> bool:
+    """Whether the agent reads the turn as its own messages. A Verifier began with a message of its
+    own, so that nobody reads its turn in this way later."""
+    if turn.assigned.by == CLIENT or (served and turn.assigned.role == "worker"):
+        return True
+    return turn.assigned.agent == agent and turn.assigned.role != "verifier"
+
+
+def _notes(others: Sequence[views.Turn]) -> list[FromUser]:
+    """Return in short what others did in a request after the agent's own last turn."""
+    workers = [turn for turn in others if turn.assigned.role == "worker"]
+    text = "\n\n".join(work_note(turn, EARLIER_WORDS) for turn in workers)
+    return [FromUser(text=text)] if text else []
+
+
+def _opening(turn: views.Turn, others: Sequence[views.Turn]) -> str:
+    """Return what a turn of the agent's own begins with: what others did since its last one, the
+    evidence, its instruction, and what its earlier attempts came to.
+    """
     opening = opening_ids(turn)
-    shown = [
-        _evidence_text(run)
-        for run in turn.runs
-        if run.evidence and run.permitted.call.id in opening
+    evidence = [
+        *(run for other in others for run in other.runs if run.permitted.call.tool != DIFF),
+        *(run for run in turn.runs if run.permitted.call.id in opening),
     ]
     failed = [
         f"[Attempt {index} of this turn was rolled back: {getattr(draw[-1], 'reason', '')}]"
         for index, draw in enumerate(turn.draws, start=1)
     ]
-    return "\n\n".join(part for part in (*shown, turn.assigned.instruction, *failed, role) if part)
+    parts = (
+        *_others_notes(others, turn),
+        *(_evidence_text(run) for run in _newest_runs(evidence)),
+        turn.assigned.instruction,
+        *failed,
+    )
+    return "\n\n".join(part for part in parts if part)
 
 
-def turn_messages(turn: views.Turn, schema: str = "") -> list[Message]:
-    """A turn's replies with the results of their calls. `schema`: the one that its last words must
-    follow.
+def _newest_runs(runs: Sequence[views.CallRecord]) -> list[views.CallRecord]:
+    """Return fugu's own runs, of each tool with the same arguments the newest one alone."""
+    newest = {
+        (run.permitted.call.tool, run.permitted.call.arguments): run for run in runs if run.evidence
+    }
+    return list(newest.values())
+
+
+def _others_notes(others: Sequence[views.Turn], reader: views.Turn) -> list[str]:
+    """Return what others did in this request, as data for the agent whose turn begins."""
+    plans = [turn for turn in others if turn.assigned.role == "thinker"]
+    notes = []
+    for turn in others:
+        match turn.assigned.role:
+            case "worker":
+                notes.append(work_note(turn, WORDS))
+            case "verifier":
+                notes.append(verdict_note(turn))
+            case "thinker":
+                to_do = turn is plans[-1] and reader.assigned.role == "worker"
+                notes.append(_plan_note(turn, to_do=to_do))
+    return notes
+
+
+def work_note(turn: views.Turn, limit: int) -> str:
+    """Return what a Worker changed, what stopped it, and what it said last, at most `limit`
+    characters of it; "" for one that failed before it said anything.
+    """
+    if not turn.spent:
+        return ""
+    agent = f"`{turn.assigned.agent}`"
+    paths = ", ".join(sorted({change.path for change in turn.changes}))
+    changed = f" and changed {paths}" if paths else ""
+    if turn.failed is not None:
+        return f"{agent} began this{changed}; then it failed: {turn.failed.message}"
+    if turn.interrupted:
+        return f"{agent} began this{changed}; then the user interrupted it."
+    if turn.unable is not None:
+        return f"{agent} said that it cannot do this: {turn.unable}"
+    words = escape_frames(clip_middle(turn.text.strip(), limit))
+    if not words:
+        return f"{agent} worked on this{changed}. It came to no last word."
+    cut = "" if turn.concluded else " before it was cut"
+    return f"{agent} worked on this{changed}. It said last{cut}:\n<work>\n{words}\n</work>"
+
+
+def verdict_note(turn: views.Turn) -> str:
+    """Return what a Verifier wants, "" where it came to no verdict."""
+    words = escape_frames(clip_middle(turn.text.strip(), WORDS))
+    if turn.failed is not None or turn.interrupted or not words:
+        return ""
+    verifier = f"The Verifier (`{turn.assigned.agent}`)"
+    if views.verdict_of(turn.text) == "ACCEPT":
+        return f"{verifier} accepted the work."
+    return f"{verifier} wants a revision:\n<verdict>\n{words}\n</verdict>"
+
+
+def _plan_note(turn: views.Turn, *, to_do: bool) -> str:
+    plan = escape_frames(clip_middle(_SUGGESTION.sub("", turn.text).strip(), WORDS))
+    if turn.failed is not None or turn.interrupted or not plan:
+        return ""
+    ask = "\nCarry it out, or say what is wrong with it." if to_do else ""
+    return f"`{turn.assigned.agent}` made this plan:\n<plan>\n{plan}\n</plan>{ask}"
+
+
+def _role_text(turn: views.Turn, own: Sequence[views.Turn], others: Sequence[views.Turn]) -> str:
+    """Return what the role is to do. A brief that the agent has read in this request is not said
+    again.
+    """
+    if turn.assigned.plan:
+        return ""
+    if turn.assigned.subtask:
+        return prompts.load("subtask")
+    role = turn.assigned.role
+    is_again = any(earlier.assigned.role == role for earlier in own)
+    parts = [prompts.load(f"{role}_again" if is_again else role)]
+    if role == "worker":
+        if others and others[-1].assigned.role == "verifier":
+            parts.insert(0, prompts.load("worker_revision"))
+        if any(earlier.changes for earlier in (*own, *others)):
+            parts.append(prompts.load("worker_whole"))
+    return "\n".join(parts)
+
+
+def turn_messages(turn: views.Turn, schema: str = "", *, is_open: bool = False) -> list[Message]:
+    """Return a turn's replies with the results of their calls. `schema`: the one that its last
+    words must follow. `is_open`: its agent is asked for another reply.
     """
     results = {run.permitted.call.id: run for run in turn.runs if not run.evidence}
     opening = opening_ids(turn)
@@ -203,7 +358,13 @@ def turn_messages(turn: views.Turn, schema: str = "") -> list[Message]:
             messages.append(FromUser(text=corrected))
             corrected = ""
         after = views.call_records(turn.facts[start:stop])
-        messages += _runs_as_text([run for run in after if run.permitted.call.id not in opening])
+        evidence = _runs_as_text([run for run in after if run.permitted.call.id not in opening])
+        if evidence and not reply.calls and (is_open or stop < len(turn.facts)):
+            failing = evidence[0].model_copy(
+                update={"text": f"{evidence[0].text}\n\n{prompts.load('worker_failing')}"}
+            )
+            evidence = [failing]
+        messages += evidence
     if turn.failed is not None:
         messages.append(FromUser(text=f"[{turn.assigned.agent} failed: {turn.failed.message}]"))
     if turn.interrupted:
@@ -234,7 +395,7 @@ def _refusal(permitted: Permitted) -> str:
     return f"Not allowed: {reason}"
 
 
-def _runs_as_text(runs: Sequence[views.CallRecord]) -> list[Message]:
+def _runs_as_text(runs: Sequence[views.CallRecord]) -> list[FromUser]:
     texts = [_evidence_text(run) for run in runs if run.evidence]
     media = tuple(
         one for run in runs if run.evidence and run.result is not None for one in run.result.media

@@ -25,7 +25,6 @@ from fugu_cli.server.traces import conversation_events, follow_up_request, with_
 from fugu_cli.session import views
 from fugu_cli.session.events import (
     ANSWERED,
-    ROLES,
     Assigned,
     Recorded,
     Replied,
@@ -245,21 +244,8 @@ def _role_text(turn: views.Turn, answers: bool) -> str:
 
 
 def _client_messages(messages: Sequence[Message], role: str) -> tuple[Message, ...]:
-    """Return the messages without fugu's role texts, followed by the endpoint's text for `role`."""
-    role_texts = [prompts.load(name) for name in ROLES]
-    kept: list[Message] = []
-    for message in messages:
-        if isinstance(message, FromUser):
-            text = message.text
-            for role_text in role_texts:
-                text = text.replace(role_text, "").strip()
-            if text or message.media:
-                kept.append(FromUser(text=text, media=message.media))
-        else:
-            kept.append(message)
-    if role:
-        kept.append(FromUser(text=prompts.load(f"serve/{role}")))
-    return tuple(kept)
+    """Return the messages, followed by the endpoint's text for `role`."""
+    return (*messages, FromUser(text=prompts.load(f"serve/{role}"))) if role else tuple(messages)
 
 
 class ClientCoordinator:

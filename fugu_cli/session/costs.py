@@ -120,6 +120,18 @@ def unpriced(events: Sequence[Event], members: Mapping[str, Member]) -> tuple[st
     return tuple(name for name in usage(events) if name in members and members[name].price is None)
 
 
+def paid_for_checking(events: Sequence[Event]) -> tuple[PaidEvent, ...]:
+    """Return the calls of Verifiers in the events of a request."""
+    verifiers: set[int] = set()
+    paid: list[PaidEvent] = []
+    for event in events:
+        if isinstance(event, Assigned) and event.role == "verifier":
+            verifiers.add(event.turn)
+        elif isinstance(event, Replied | Failed | Interrupted) and event.turn in verifiers:
+            paid.append(event)
+    return tuple(paid)
+
+
 def orchestration_usage(events: Sequence[Event]) -> Usage:
     """Tokens the orchestration itself took: plans and summaries as their providers count them, and
     what the learned coordinator read."""

@@ -666,10 +666,16 @@ class Failed(Value):
         return self.what if self.usage != Usage() else ""
 
 
+AcceptedBy = Literal["", "verifier", "author", "planner", "tests"]
+
+
 class Finished(Value):
     """The end of a request. `unreachable`: the hosts, each with the reason, where no agent could be
     reached at all. `tests_not_run`: command lines of tests beside the changed files which the test
-    command of the repository does not run."""
+    command of the repository does not run. `accepted_by`: who accepted the work: an agent that
+    wrote none of it, one that wrote a part of it, a workflow's planner, or the tests alone; "" in
+    older logs and for other ends. `judge` is that agent.
+    """
 
     type: Literal["finished"] = "finished"
     reason: Literal[
@@ -686,6 +692,8 @@ class Finished(Value):
     message: str = ""
     unreachable: tuple[str, ...] = ()
     tests_not_run: tuple[str, ...] = ()
+    accepted_by: AcceptedBy = ""
+    judge: str = ""
 
 
 ANSWERED = Finished(reason="answered")

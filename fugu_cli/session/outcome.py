@@ -147,6 +147,8 @@ class WorkFold:
         """Why fugu was not allowed to run the tests; "" where it ran them or was not to."""
         self.first: ToolRan | None = None
         """The first run of all tests, if nothing was changed before it."""
+        self.failed_before_change = False
+        """A run of some or all tests failed before anything was changed."""
         self.lookups: list[ToolRan] = []
         """fugu's runs of failing tests on the files as they were before the request."""
         self.test_edited_since_lookup = False
@@ -172,6 +174,9 @@ class WorkFold:
                 self._open_calls.discard(event.call.id)
                 self.attributes += event.attributes
                 self._add_changes(event)
+                if event.call.tool == RUN_TESTS and not event.skipped and not self.changes:
+                    fails = run_of_event(event).fails
+                    self.failed_before_change = self.failed_before_change or fails
                 is_run = event.call.tool == RUN_TESTS and is_whole_run(event.call)
                 if is_run:
                     self._add_run(event)

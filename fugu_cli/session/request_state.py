@@ -354,6 +354,21 @@ class RequestState:
         return bool(net_changes(each for each in self.claimed_changes if not each.while_ran))
 
     @cached_property
+    def authors(self) -> tuple[str, ...]:
+        """The agents that changed a file of the request's diff, in the order of their first
+        change.
+        """
+        agents = {turn.number: turn.assigned.agent for turn in self.every_turn}
+        authors: dict[str, None] = {}
+        for event in self.effective:
+            if not isinstance(event, ToolRan | Merged):
+                continue
+            number = event.chosen if isinstance(event, Merged) else event.turn
+            if number in agents and any(each.path in self.changes for each in event.changes):
+                authors[agents[number]] = None
+        return tuple(authors)
+
+    @cached_property
     def unsnapshotted_changes(self) -> dict[str, FileChange]:
         """Net changes of files that no snapshot holds, by path."""
         return net_changes(each for each in self.claimed_changes if each.beside)
@@ -389,6 +404,12 @@ class RequestState:
         """The first run of all tests, if nothing was changed before it."""
         self._fold()
         return self._work.first_tests()
+
+    @cached_property
+    def failed_before_change(self) -> bool:
+        """A run of some or all tests failed before the request changed anything."""
+        self._fold()
+        return self._work.failed_before_change
 
     @cached_property
     def tests_before(self) -> TestsBefore:

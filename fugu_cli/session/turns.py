@@ -344,6 +344,14 @@ _LONE = re.compile(
 )
 
 
+_CLOSING = re.compile(
+    r"^[ \t*_`#]*verdict[*_` \t]*:[*_`\" \t]*(accept|revise|reject)(?:ed)?\b[*_`\".:,;!\u2013\u2014 \t-]*",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A line `VERDICT: ...` behind the reason. One that is quoted does not count."""
+_FENCED = re.compile(r"^ {0,3}(```|~~~).*?(?:^ {0,3}\1|\Z)", re.DOTALL | re.MULTILINE)
+
+
 class LeadingVerdict(NamedTuple):
     """The verdict that a text begins with: its meaning, the word as written, and the text behind
     it.
@@ -367,19 +375,43 @@ def leading_verdict(text: str) -> LeadingVerdict | None:
     )
 
 
+def closing_verdict(text: str) -> tuple[str, Verdict, str] | None:
+    """Return the last line `VERDICT: ...` of a text as what is before it, the verdict, and what
+    is behind it; None where there is none outside of code.
+    """
+    code = [match.span() for match in _FENCED.finditer(text)]
+    verdict = None
+    for match in _CLOSING.finditer(text):
+        if not any(start <= match.start() < end for start, end in code):
+            verdict = match
+    if verdict is None:
+        return None
+    before, behind = text[: verdict.start()].rstrip(), text[verdict.end() :].strip()
+    return before, "ACCEPT" if verdict[1].lower() == "accept" else "REVISE", behind
+
+
 def verdict_of(text: str) -> Verdict:
-    """By the leading word, else the only one of the words anywhere, else REVISE."""
+    """Return the verdict of the last line `VERDICT: ...`, else of the leading word, else ACCEPT
+    where that word stands in capitals or behind "I" and none of the others is there, else REVISE.
+    """
+    if closing := closing_verdict(text):
+        return closing[1]
     if lead := leading_verdict(text):
         return lead.verdict
     words = {
         word.lower() for word in re.findall(r"\b(accept|revise|reject)\b", text, re.IGNORECASE)
     }
-    return "ACCEPT" if words == {"accept"} else "REVISE"
+    is_verdict = re.search(r"\bACCEPT\b|\bI accept\b", text) is not None
+    return "ACCEPT" if words == {"accept"} and is_verdict else "REVISE"
 
 
 def find_verdict(text: str, *, leading: bool) -> tuple[str, Verdict, str] | None:
-    """The verdict that a Verifier's text begins with (where that is `leading`), or that stands
-    alone on a line: what is before it, the verdict, what is behind it."""
+    """Return the verdict of a Verifier's text as what is before it, the verdict, and what is
+    behind it. It stands behind the reason or alone on a line, or begins the text (where that is
+    `leading`).
+    """
+    if closing := closing_verdict(text):
+        return closing
     if leading and (lead := leading_verdict(text)) is not None:
         return "", lead.verdict, lead.rest.lstrip(" \t\n.,:;!*_`)-\u2013\u2014")
     found = _LONE.search(text)

@@ -5,13 +5,38 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, assert_never
 
-from fugu_cli.session.events import USERS, Finished, Role
+from fugu_cli.session.events import USERS, AcceptedBy, Finished, Role, ToolRan
 from fugu_cli.session.outcome import TestRun
 from fugu_cli.session.recognized_tests import passed_count
 from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.turns import Turn
+
+SMALL_CHANGE_FILES, SMALL_CHANGE_CHARACTERS = 3, 6_000
+"""The most files of a small change, and the most characters of the calls that made it."""
+EDITING_TOOLS = frozenset({"edit", "write", "apply_patch"})
+
+
+def tests_prove_small_change(request: RequestState) -> bool:
+    """Return whether a change is small, and tests or checks that failed before it pass now.
+
+    A change by a command has no known size, and is not small.
+    """
+    run = request.tests
+    if run is None or not run.passes or request.acceptance_blocker:
+        return False
+    passing_check = any(check.passes and not check.suite for check in request.checks)
+    if not (passing_check or request.tests_before.failed or request.failed_before_change):
+        return False
+    calls = [
+        event.call for event in request.effective if isinstance(event, ToolRan) and event.changes
+    ]
+    if any(call.tool not in EDITING_TOOLS for call in calls):
+        return False
+    size = sum(len(call.arguments) for call in calls)
+    return len(request.changes) <= SMALL_CHANGE_FILES and size <= SMALL_CHANGE_CHARACTERS
+
 
 _SUGGESTED = re.compile(
     r"<suggested_role>\s*(worker|verifier|solver)\s*</suggested_role>", re.IGNORECASE
@@ -62,6 +87,8 @@ def end_line(request: RequestState, end: Finished | None = None) -> EndLine:
     end = end or request.finished
     done, tone = _done(request, end)
     state, worse = _tests(request)
+    if end is not None and end.accepted_by == "tests":
+        done, state = f"{state}, nobody reviewed", ""
     parts = [done, state]
     if tone != "bad" and (refused := _refused(request)):
         parts.append(refused)
@@ -82,14 +109,46 @@ def _done(
     if end is None:
         return "not finished", "bad"
     if end.reason == "accepted":
-        names = [turn.assigned.agent for turn in request.turns if request.verdict(turn) == "ACCEPT"]
-        by_whom = f" by {names[-1]}" if names else ""
-        if request.changes:
-            return f"verified{by_whom}", "good"
-        return f"answer accepted{by_whom} · nothing was changed", "good"
+        by, agent = acceptance(request, end)
+        return acceptance_words(by, agent), "good"
     if end.reason == "answered":
         return ("done, not verified", "warn") if request.changes else ("done", "good")
     return STOPPED_BY[end.reason], "bad"
+
+
+def acceptance(request: RequestState, end: Finished) -> tuple[AcceptedBy, str]:
+    """Return who accepted the request, and the agent. The ends of older logs do not say it."""
+    if end.accepted_by or end.reason != "accepted":
+        return end.accepted_by, end.judge
+    names = [turn.assigned.agent for turn in request.turns if request.verdict(turn) == "ACCEPT"]
+    if not names:
+        return "", ""
+    return "author" if names[-1] in request.authors else "verifier", names[-1]
+
+
+def verified_by(request: RequestState) -> str | None:
+    """Return the agent that accepted the work and wrote none of it, None if none did."""
+    if request.finished is None:
+        return None
+    by, agent = acceptance(request, request.finished)
+    return agent if by == "verifier" else None
+
+
+def acceptance_words(by: AcceptedBy, agent: str) -> str:
+    """Say who accepted the work."""
+    match by:
+        case "verifier":
+            return f"verified by {agent}"
+        case "author":
+            return f"accepted by its own author {agent}"
+        case "planner":
+            return f"kept by the planner {agent}"
+        case "tests":
+            return "tests pass, nobody reviewed"
+        case "":
+            return "accepted"
+        case _:
+            assert_never(by)
 
 
 def _tests(request: RequestState) -> tuple[str, bool]:

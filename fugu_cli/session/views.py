@@ -14,6 +14,7 @@ from fugu_cli.session.costs import PaidEvent as PaidEvent
 from fugu_cli.session.costs import estimate_field as estimate_field
 from fugu_cli.session.costs import has_assumed_price as has_assumed_price
 from fugu_cli.session.costs import orchestration_usage as orchestration_usage
+from fugu_cli.session.costs import paid_for_checking as paid_for_checking
 from fugu_cli.session.costs import price as price
 from fugu_cli.session.costs import usage as usage
 from fugu_cli.session.events import BUDGET as BUDGET

@@ -151,17 +151,19 @@ class FileHistory:
         """Return the changes from tree `a` to tree `b`."""
         return await _effects(self.snapshots.git, a, b) if self.snapshots and a != b else NO_EFFECTS
 
-    async def patch(self, a: str, b: str, *, whole: bool) -> bytes:
-        """Return a unified diff from `a` to `b`.
+    async def patch(
+        self, a: str, b: str, *, whole: bool, context: int = 3, only: Sequence[str] = ()
+    ) -> bytes:
+        """Return a unified diff from `a` to `b`, or of the pathspecs `only`.
 
         If `whole`, `git apply` takes it, with binary contents, which may take half a minute for a
-        large file; otherwise it only says that they differ.
+        large file; otherwise it only says that they differ. `context` lines surround each change.
         """
         if self.snapshots is None or a == b:
             return b""
         return await self.snapshots.git.run(
             "diff-tree", "-p", "-r", "--no-renames", *(["--binary"] if whole else []), "--no-color", "--no-ext-diff",
-            "--no-textconv", "--ignore-submodules=all", a, b,
+            "--no-textconv", "--ignore-submodules=all", f"-U{context}", a, b, "--", *only,
         )  # fmt: skip
 
     def keep(self, data: bytes) -> str:

@@ -9,6 +9,7 @@ import difflib
 from collections.abc import Iterable
 
 from fugu_cli.errors import StorageError
+from fugu_cli.safety.paths import unquoted_path
 from fugu_cli.session.events import FileChange
 from fugu_cli.session.state import SessionState
 from fugu_cli.snapshots import git_repositories
@@ -96,6 +97,9 @@ async def read_contents(workspace: Workspace, names: Iterable[str]) -> dict[str,
 
 
 LIMIT = 12_000
+SMALL_FILE, SMALL_FILES = 2_500, 5_000
+"""Bytes of a file that is shown whole, and of all such files."""
+MOST_SMALL_FILES = 20
 GONE = (
     "No diff can be shown: the files as they were before the request are no longer stored. Read "
     "the changed files."
@@ -112,12 +116,19 @@ class DiffArguments(ToolArguments):
 
 
 async def diff(arguments: DiffArguments, workspace: Workspace, say: Say) -> ToolResult:
-    """Return a unified diff from the snapshot to now."""
+    """Return a unified diff from the snapshot to now, with all lines of small files."""
     snapshot = await workspace.history.snapshot()
     if snapshot is None:
         return ToolResult(text="There are no snapshots outside a git repository.", ok=False)
     try:
-        patch = await workspace.patch(arguments.since, snapshot)
+        made = await workspace.history.made(arguments.since, snapshot)
+        small = _small_files(workspace, [unquoted_path(change.path) for change in made.changes])
+        patch = b""
+        if small:
+            whole = [f":(top,literal){path}" for path in small]
+            patch += await workspace.patch(arguments.since, snapshot, context=SMALL_FILE, only=whole)
+        others = [":(top)", *(f":(top,exclude,literal){path}" for path in small)]
+        patch += await workspace.patch(arguments.since, snapshot, only=others if small else ())
     except StorageError:
         return ToolResult(text=GONE, ok=False)
     for path, *names in arguments.beside:
@@ -129,6 +140,19 @@ async def diff(arguments: DiffArguments, workspace: Workspace, say: Say) -> Tool
     if not patch:
         return ToolResult(text="(nothing was changed)")
     return ToolResult(text=truncate(patch.decode("utf-8", "replace"), LIMIT))
+
+
+def _small_files(workspace: Workspace, paths: Iterable[str]) -> list[str]:
+    """Return the files that are shown whole: small ones, while there is room for them."""
+    small: list[str] = []
+    room = SMALL_FILES
+    for path in paths:
+        file = workspace.root / path
+        size = file.stat().st_size if file.is_file() and not file.is_symlink() else SMALL_FILE + 1
+        if size <= min(SMALL_FILE, room) and len(small) < MOST_SMALL_FILES:
+            small.append(path)
+            room -= size
+    return small
 
 
 DIFF = Tool(name="diff", effect="reads", arguments=DiffArguments, run=diff)

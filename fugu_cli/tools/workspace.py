@@ -12,7 +12,7 @@ import copy
 import hashlib
 import os
 import traceback
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
@@ -298,12 +298,15 @@ class Workspace:
         """True if snapshots can be taken."""
         return self.history.snapshots is not None
 
-    async def patch(self, a: str, b: str, *, whole: bool = False) -> bytes:
+    async def patch(
+        self, a: str, b: str, *, whole: bool = False, context: int = 3, only: Sequence[str] = ()
+    ) -> bytes:
         """Return the changes from snapshot `a` to `b` as a unified diff without secrets.
 
-        If `whole`, the diff is byte for byte as `git apply` needs it.
+        `only` are pathspecs. If `whole`, the diff is byte for byte as `git apply` needs it.
         """
-        return self.shown(await self.history.patch(a, b, whole=whole))
+        patch = await self.history.patch(a, b, whole=whole, context=context, only=only)
+        return self.shown(patch)
 
     def shown(self, diff: bytes) -> bytes:
         """Mask secrets in a diff."""

@@ -490,6 +490,8 @@ def end_lines(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]
         f"{plural(block.turns, 'turn')} · {short_duration(block.seconds)} · "
         f"{tokens(block.tokens)} tokens · {block.cost}"
     )
+    if block.checking:
+        numbers += f" · checking {block.checking}"
     fits = cell_len(said) + len(numbers) + 4 <= width
     sign = "✓" if good else "✗" if finished.reason == "failed" else "■"
     head, *rest = wrap_lines(said, width - 2, f"bold {tone}")

@@ -132,6 +132,8 @@ class EndBlock:
     """In words, `~$1.20`."""
     why: str = ""
     """The reason for the end, unless the lines above gave it already."""
+    checking: str = ""
+    """The cost of Verifiers: `2.6k tokens, $0.01`."""
 
 
 @dataclass(frozen=True)

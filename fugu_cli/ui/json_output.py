@@ -35,7 +35,7 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.live_events import Live, Retried, TextStreamed, ThoughtStreamed, Waiting
 from fugu_cli.session.state import SessionState
-from fugu_cli.session.verdicts import end_line, test_summary
+from fugu_cli.session.verdicts import end_line, test_summary, verified_by
 from fugu_cli.system.bounded_json import parse_json
 
 SUBTYPES = {
@@ -221,6 +221,7 @@ def _own(state: SessionState, end: RunEnding) -> dict[str, object]:
         "reason": end.reason,
         "message": end.message,
         "end": end_line(state.request).text,
+        "verified_by": verified_by(state.request),
         "tests": test_summary(state.request),
         "changed": sorted(state.request.changes),
         "failed_agents": {name: str(why) for name, why in state.request.failed_agents.items()},

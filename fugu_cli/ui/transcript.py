@@ -5,11 +5,11 @@ colours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fugu_cli.app import event_text
-from fugu_cli.formatting import first_line, known_cost
+from fugu_cli.formatting import compact_number, first_line, known_cost
 from fugu_cli.session import views
 from fugu_cli.session.events import (
     Asked,
@@ -21,6 +21,7 @@ from fugu_cli.session.events import (
     Interrupted,
     JobEnded,
     Masked,
+    Member,
     Merged,
     Opened,
     Permitted,
@@ -501,12 +502,26 @@ def _end_block(
     if event.unreachable:
         why = views.UNREACHABLE_HINT
     members = {member.name: member for member in opened.pool} if opened is not None else {}
-    cost = known_cost(
-        views.cost(facts, members),
-        unpriced=bool(views.unpriced(facts, members)),
-        estimated=views.is_estimated(facts, members),
+    cost = _cost(facts, members)
+    checking = _checking(facts, members)
+    return EndBlock(event, said, turns, max(seconds - waited, 0.0), tokens, cost, why, checking)
+
+
+def _cost(events: Sequence[Event], members: Mapping[str, Member]) -> str:
+    return known_cost(
+        views.cost(events, members),
+        unpriced=bool(views.unpriced(events, members)),
+        estimated=views.is_estimated(events, members),
     )
-    return EndBlock(event, said, turns, max(seconds - waited, 0.0), tokens, cost, why)
+
+
+def _checking(facts: Sequence[Event], members: Mapping[str, Member]) -> str:
+    """Return the tokens and cost of the request's Verifiers, "" where there was none."""
+    calls = views.paid_for_checking(facts)
+    if not calls:
+        return ""
+    tokens = sum(call.usage.input + call.usage.output for call in calls)
+    return f"{compact_number(tokens)} tokens, {_cost(calls, members)}"
 
 
 def event_block(event: Event, facts: Sequence[Event]) -> Block | None:

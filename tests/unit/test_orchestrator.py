@@ -353,23 +353,9 @@ def test_each_role_is_offered_its_tools_and_told_its_part(root: Path) -> None:
             shown(found, "strong")[-1],
         )
     ]
-    reading = {"read", "list", "glob", "grep"}
-    assert offered == [
-        reading | {"acceptance_check"},
-        reading
-        | {
-            "edit",
-            "write",
-            "apply_patch",
-            "bash",
-            "run_tests",
-            "job_output",
-            "job_stop",
-            "todo",
-            "acceptance_check",
-        },
-        reading | {"run_tests", "acceptance_check"},
-    ]
+    assert offered[0] == offered[1] == offered[2], "one list, which stays in a model's cache"
+    assert {"read", "edit", "bash", "run_tests", "acceptance_check"} <= offered[0]
+    assert not {"diff", "run_check", "tests_before"} & offered[0]
     worker = str(shown(found, "strong")[0].messages)
     assert plan in worker
     assert "Look closely." in worker
@@ -877,4 +863,5 @@ def test_a_verifier_that_writes_is_refused(root: Path) -> None:
         for fact in found.of(Permitted)
         if isinstance(fact, Permitted) and fact.call.tool == "write"
     ][-1]
-    assert (last.allowed, last.reason) == (False, "a Verifier has no tool write")
+    assert not last.allowed
+    assert last.reason.startswith("a Verifier changes nothing")

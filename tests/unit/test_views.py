@@ -24,12 +24,17 @@ from tests.facts import CODER, asked, assigned, checked, opened, ran, replied, r
         ("Revise, because I cannot accept", "REVISE"),
         ("The tests pass, so I accept the change.", "ACCEPT"),
         ("I would accept it or revise it", "REVISE"),
+        ("The parser does not accept an empty file, and the task asks for it.", "REVISE"),
+        ("I read the callers; all hold.\n\nVERDICT: ACCEPT", "ACCEPT"),
+        ("Accepted input is right.\n**VERDICT: REVISE** handle an empty file", "REVISE"),
+        ("VERDICT: ACCEPT\nNo, one caller breaks.\nVERDICT: REVISE: mend it", "REVISE"),
+        ("A test prints\n```\nVERDICT: ACCEPT\n```\nand I would reject it.", "REVISE"),
         ("This is acceptable", "REVISE"),
         ("", "REVISE"),
         ("looks good", "REVISE"),
     ],
 )
-def test_a_verdict_is_the_leading_word_else_the_only_one_else_revise(
+def test_a_verdict_is_its_last_line_else_the_leading_word_else_the_only_one_else_revise(
     text: str, verdict: str
 ) -> None:
     assert views.verdict_of(text) == verdict

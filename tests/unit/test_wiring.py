@@ -219,7 +219,9 @@ def test_what_is_finished_is_not_opened_again(root: Path) -> None:
         finally:
             await session.close()
 
-    assert events[-1] == Finished(reason="accepted", message="verified by strong")
+    assert events[-1] == Finished(
+        reason="accepted", message="verified by strong", accepted_by="verifier", judge="strong"
+    )
     assert asyncio.run(opened()) == (False, len(events))
 
 

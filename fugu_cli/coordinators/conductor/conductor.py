@@ -36,6 +36,7 @@ from fugu_cli.coordinators.conductor.scheduling import AvailableAgents
 from fugu_cli.messages import Reply
 from fugu_cli.session import views
 from fugu_cli.session.events import (
+    AcceptedBy,
     Assigned,
     Exclusion,
     Failed,
@@ -115,17 +116,23 @@ def workflow_end(
         return Finished(
             reason="unaccepted", message=f"{what}. {why[0].upper()}{why[1:]}. {CONTINUE_HINT}"
         )
-    if tests_pass(state):
-        return Finished(reason="accepted", message=f"{what}; the tests pass")
     turn = state.request.answering_turn
+    reviewed = None
+    if turn is not None and _accepts(state, turn):
+        agent = turn.assigned.agent
+        by: AcceptedBy = "author" if agent in state.request.authors else "verifier"
+        reviewed = action_space.accepted_end(by, agent, what)
+    if tests_pass(state):
+        return reviewed or action_space.accepted_end("tests", what=what)
     if turn is None:
         return Finished(reason="failed", message=f"{what}; no step said or did anything")
     if kept:
-        return Finished(reason="accepted", message=f"{what}; the planner kept the result")
+        planner = state.request.plans[-1].agent
+        return reviewed or action_space.accepted_end("planner", planner, what)
     if turn.concluded and not settings.verify_answers and _only_said(state):
         return Finished(reason="answered", message=what)
-    if _accepts(state, turn):
-        return Finished(reason="accepted", message=f"{what}; accepted by {turn.assigned.agent}")
+    if reviewed is not None:
+        return reviewed
     return Finished(
         reason="unaccepted", message=f"{what}; nobody accepted the result. {CONTINUE_HINT}"
     )

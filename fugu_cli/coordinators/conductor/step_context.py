@@ -42,7 +42,8 @@ OUTPUT_LIMIT, OUTPUT_LIMIT_BRIEF = 12_000, 1_500
 one.
 """
 _FRAMES = re.compile(
-    r"<(\s*/?\s*)(?=(?:output|subtask|request|change|reply|known|tests)\b)", re.IGNORECASE
+    r"<(\s*/?\s*)(?=(?:output|subtask|request|change|reply|known|tests|work|plan|verdict)\b)",
+    re.IGNORECASE,
 )
 HISTORY_SHARE = 0.3
 """Share of an agent's context that earlier requests may take: those of a long session would fill

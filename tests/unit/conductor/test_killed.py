@@ -153,7 +153,9 @@ def test_a_workflow_killed_anywhere_ends_the_same_and_does_nothing_twice(film: F
 def test_so_does_one_with_a_workflow_inside_and_a_second_round(tmp_path: Path) -> None:
     film = shoot(tmp_path, filmed(rounds))
     assert film.end == Finished(
-        reason="accepted", message="2 workflows, 4 steps in all; the tests pass"
+        reason="accepted",
+        message="2 workflows, 4 steps in all; tests pass, nobody reviewed",
+        accepted_by="tests",
     )
     found = asyncio.run(all_resumed(film, rounds))
     assert len(found) > 30

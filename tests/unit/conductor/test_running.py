@@ -261,7 +261,11 @@ def test_a_workflow_whose_tests_pass_is_accepted(tmp_path: Path) -> None:
         bounds=ConductorSettings(agent="c"),
     )
     end = found.run("fix the tests", judged=True)
-    assert end == Finished(reason="accepted", message="a workflow of 1 step; the tests pass")
+    assert end == Finished(
+        reason="accepted",
+        message="a workflow of 1 step; tests pass, nobody reviewed",
+        accepted_by="tests",
+    )
     assert len(found.of(Planned)) == 1, (
         "where the tests judge and pass, no second round is paid for"
     )
@@ -270,7 +274,10 @@ def test_a_workflow_whose_tests_pass_is_accepted(tmp_path: Path) -> None:
 def test_the_second_round_keeps_the_result_with_three_empty_lists(tmp_path: Path) -> None:
     found = play(tmp_path, planning(CHAIN, KEEP), {}, bounds=ConductorSettings(agent="c", rounds=2))
     assert found.run() == Finished(
-        reason="accepted", message="a workflow of 2 steps; the planner kept the result"
+        reason="accepted",
+        message="a workflow of 2 steps; kept by the planner c",
+        accepted_by="planner",
+        judge="c",
     )
     assert views.answer(found.log.events) == "b was here"
     asked = newest(found.shown("c")[1])
@@ -708,7 +715,7 @@ def test_a_verdict_counts_of_who_was_to_judge_and_read_those_who_changed_somethi
     change, look = (0, "Change calc.txt.", []), (1, "Say what it holds.", [0])
     accepted = "a workflow of 2 steps; accepted by c"
     assert judged(tmp_path, change, (2, "Check the change.", [0])) == Finished(
-        reason="accepted", message=accepted
+        reason="accepted", message=accepted, accepted_by="verifier", judge="c"
     )
     assert judged(tmp_path, change, (2, "Say ACCEPT if it is right.", ["all"])).reason == "accepted"
     assert judged(tmp_path, change, look, (2, "Check it.", [1])).reason == "accepted", (

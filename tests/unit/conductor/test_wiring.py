@@ -67,7 +67,7 @@ def test_a_request_of_the_ultra_tier_is_planned_and_kept(tmp_path: Path) -> None
             end = await session.run()
             assert (end.reason, end.message) == (
                 "accepted",
-                "a workflow of 1 step; the planner kept the result",
+                "a workflow of 1 step; kept by the planner one",
             )
             assert sum(isinstance(event, Planned) for event in session.log.events) == 2
         finally:

@@ -72,7 +72,9 @@ def test_what_is_in_a_worktree_that_is_gone_is_never_taken_over_but_done_again(
     ]
     assert (tmp_path / "repo" / "calc.txt").read_text() == "broken\n"
     assert asyncio.run(found.again()) == Finished(
-        reason="accepted", message="a workflow of 3 steps; the tests pass"
+        reason="accepted",
+        message="a workflow of 3 steps; tests pass, nobody reviewed",
+        accepted_by="tests",
     )
     merged = found.of(Merged)[-1]
     assert isinstance(merged, Merged)

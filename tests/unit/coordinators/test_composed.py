@@ -161,7 +161,8 @@ def test_a_verifier_that_wrote_a_part_is_taken_where_nobody_else_is_left() -> No
     events = start((CHEAP,))
     events += work(decide(events, (CHEAP,)), ok=True)
     verifier = decide(events, (CHEAP,))
-    assert (verifier.agent, verifier.role, verifier.reason) == ("cheap", "verifier", "only choice")
+    why = "no other agent is left: it verifies its own work"
+    assert (verifier.agent, verifier.role, verifier.reason) == ("cheap", "verifier", why)
 
 
 def test_another_agent_thinks_once_the_best_have_worked_in_vain() -> None:

@@ -88,7 +88,7 @@ OPTED_OUT = Exclusion(message="opted out")
 
 
 def test_an_agent_does_not_verify_its_own_newest_work_while_another_one_can() -> None:
-    out = {"coder": Exclusion(message="it did the work that is to be verified")}
+    out = {"coder": Exclusion(message="it wrote a part of what is to be verified")}
     assert (
         action_space.agents_out_for_turn(
             SessionState([*FREE, *WORKED]), CoordinatorSettings(), POOL

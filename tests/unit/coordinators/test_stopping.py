@@ -39,7 +39,9 @@ def test_a_request_nobody_worked_on_goes_on() -> None:
 def test_an_accept_ends_the_request() -> None:
     events = [*BROKEN, *worked(1, ok=True), *verified(2, "ACCEPT: right")]
     found = request_end(SessionState(events), turns=5, verify_answers=False)
-    assert found == Finished(reason="accepted", message="verified by coder")
+    assert found == Finished(
+        reason="accepted", message="verified by coder", accepted_by="verifier", judge="coder"
+    )
 
 
 def test_an_accept_of_a_verifier_that_was_cut_or_failed_is_none() -> None:

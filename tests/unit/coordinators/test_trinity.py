@@ -199,7 +199,7 @@ def test_a_thinkers_suggestion_replaces_the_heads_role_for_one_turn(folder: Path
     events = [opened(), asked(judged=False), *unfinished, *thought]
     found = decide(built(folder, leaning(folder, events, 0, 0)), events)
     assert (found.role, found.override) == ("verifier", "worker")
-    assert found.reason == "slot cheap; the Thinker asked for a verifier, the head chose worker"
+    assert found.reason == "slot middle; the Thinker asked for a verifier, the head chose worker"
     later = [*events, *verified(3, "REVISE")]
     after = decide(built(folder, leaning(folder, later, 0, 0)), later)
     assert (after.role, after.override) == ("worker", None)
@@ -210,7 +210,7 @@ def test_the_newest_worker_is_masked_where_its_work_is_to_be_verified(folder: Pa
     found = decide(built(folder, leaning(folder, events, 0, 0)), events)
     assert (found.agent != "small", found.role) == (True, "verifier")
     assert found.scores is not None
-    assert ("cheap", "small: it did the work that is to be verified") in found.scores.masked
+    assert ("cheap", "small: it wrote a part of what is to be verified") in found.scores.masked
 
 
 def test_a_suggestion_that_makes_no_sense_yet_is_ignored(folder: Path) -> None:
@@ -262,7 +262,9 @@ def test_a_request_that_is_over_is_not_read(folder: Path) -> None:
     found = asyncio.run(
         coordinator.decide(SessionState([*BROKEN, *worked(1, ok=True), *verified(2, "ACCEPT")]))
     )
-    assert found == Finished(reason="accepted", message="verified by coder")
+    assert found == Finished(
+        reason="accepted", message="verified by coder", accepted_by="verifier", judge="coder"
+    )
 
 
 def test_a_pool_where_nobody_can_act_ends_the_request(folder: Path) -> None:

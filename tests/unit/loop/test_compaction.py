@@ -116,8 +116,8 @@ def test_inside_a_request_the_turns_that_are_summed_up_leave_nothing_behind() ->
         assigned(1, "small"),
         replied(1, "small", "a parser"),
     ]
-    events = compacted([*start, assigned(2, "strong", "verifier")], 3)
-    role = FromUser(text=prompts.load("verifier"))
+    events = compacted([*start, assigned(2, "strong", "thinker")], 3)
+    role = FromUser(text=prompts.load("thinker"))
     before = FromUser(text="[What happened before, summed up:]\nSUMMARY")
     assert shown(events).messages == (before, FromUser(text="what is it?"), role)
 

@@ -223,9 +223,16 @@ def test_a_failed_turn_and_an_interrupted_one_are_said() -> None:
         assigned(1, "small"),
         Failed(turn=1, what="small", kind="network", message="no line"),
     ]
-    events += [assigned(2, "coder"), Interrupted(turn=2), assigned(3, "strong")]
-    texts = shown(prompt_of(events, STRONG, ()))
-    assert "[small failed: no line]" in texts
+    begun = [
+        assigned(2, "coder"),
+        replied(2, "coder", "", write("w")),
+        *ran(2, write("w"), path="a.py"),
+    ]
+    failed = Failed(turn=2, what="coder", kind="network", message="no answer")
+    cut = [assigned(3, "strong"), Interrupted(turn=3), assigned(4, "strong")]
+    texts = shown(prompt_of([*events, *begun, failed, *cut], STRONG, ()))
+    assert "no line" not in "".join(texts), "it did nothing that anybody goes on with"
+    assert any("`coder` began this and changed a.py; then it failed: no answer" in t for t in texts)
     assert "[The user interrupted this turn.]" in texts
 
 
@@ -277,8 +284,8 @@ def test_what_was_undone_before_a_stopped_request_went_on_is_told_where_it_was()
     done += [Undone(snapshot="tree0"), opened(), assigned(2, "strong")]
     messages = prompt_of(done, STRONG, ()).messages
     role, gone = FromUser(text=prompts.load("worker")), FromUser(text=message_history.UNDO_MESSAGE)
-    one = FromAgent(agent="strong", text="one")
-    assert messages == (FromUser(text="add it"), gone, role, one, gone, role)
+    one, again = FromAgent(agent="strong", text="one"), FromUser(text=prompts.load("worker_again"))
+    assert messages == (FromUser(text="add it"), gone, role, one, gone, again)
 
 
 def test_an_earlier_request_is_told_as_its_own_session_has_it() -> None:

@@ -17,7 +17,7 @@ from fugu_cli.engine.environment import (
     TurnClosed,
 )
 from fugu_cli.engine.harness import TOOL_CALLING
-from fugu_cli.messages import Call
+from fugu_cli.messages import Call, FromUser
 from fugu_cli.safety import policy
 from fugu_cli.session import views
 from fugu_cli.session.events import (
@@ -121,7 +121,6 @@ def test_failing_tests_are_looked_up_on_the_files_as_they_were_before_each_id_on
     assert isinstance(step, GatherEvidence)
     assert (step.call.tool, '"ids": ["a", "b"]' in step.call.arguments) == ("tests_before", True)
     events += looked_up(1, ("a", "b"), failed=("a",))
-    assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == TurnClosed()
     assert (views.regressions(events), views.has_regressions(events)) == (("b",), True)
     assert not views.has_regressions([*events[:-2], *looked_up(1, ("a", "b"), failed=("a", "b"))])
 
@@ -237,9 +236,34 @@ def test_an_attempt_is_rolled_back_where_something_speaks_against_it_and_there_a
     assert TOOL_CALLING.next_step(SessionState(broke), TRIES, environment) == RollBackAttempt(
         "tests that passed before fail now"
     )
-    assert TOOL_CALLING.next_step(SessionState(broke), STRONG, environment) == TurnClosed()
     failed_before = [*START, *WORKED, *failing, *looked_up(1, ("a",), failed=("a",))]
     assert TOOL_CALLING.next_step(SessionState(failed_before), TRIES, environment) == TurnClosed()
+
+
+def test_a_worker_is_shown_once_in_its_turn_what_fails_after_its_last_word(
+    environment: Environment,
+) -> None:
+    failing = [replied(1, "strong", "done"), *suite(1, ok=False, failing=("a",))]
+    broke = [*START, *WORKED, *failing, *looked_up(1, ("a",))]
+    assert TOOL_CALLING.next_step(SessionState(broke), STRONG, environment) == RequestReply()
+    prompt = TOOL_CALLING.prompt(SessionState(broke), STRONG, (), "")
+    assert isinstance(prompt.messages[-1], FromUser)
+    assert "The tests were run: they FAIL" in prompt.messages[-1].text
+    assert "You are not done" in prompt.messages[-1].text
+    again = [*broke, replied(1, "strong", "done")]
+    assert TOOL_CALLING.next_step(SessionState(again), STRONG, environment) == TurnClosed(), (
+        "only once"
+    )
+    own = [*START, *WORKED, *failing, *looked_up(1, ("a",), failed=("a",))]
+    assert TOOL_CALLING.next_step(SessionState(own), STRONG, environment) == TurnClosed(), (
+        "it failed before"
+    )
+    last = own[-3]
+    assert isinstance(last, ToolRan)
+    named = [*own[:-3], last.model_copy(update={"output": "b.py:3: error"}), *own[-2:]]
+    assert TOOL_CALLING.next_step(SessionState(named), STRONG, environment) == RequestReply(), (
+        "it names b.py"
+    )
 
 
 @pytest.mark.parametrize("role", ["thinker", "verifier"])
@@ -293,18 +317,21 @@ def test_roles_have_their_tools_and_a_call_of_another_is_refused(environment: En
             )
         }
 
-    worker, thinker, verifier = (
-        names(role, environment) for role in ("worker", "thinker", "verifier")
-    )
+    worker = names("worker", environment)
     assert {"read", "edit", "bash", "run_tests", "acceptance_check"} <= worker
     assert not {"diff", "run_check", "tests_before"} & worker
-    assert {"read", "acceptance_check"} <= thinker and not {"edit", "bash", "run_tests"} & thinker
-    assert verifier == thinker | {"run_tests"}
-    events = [*START, assigned(1, "strong", "thinker")]
-    assert (
-        TOOL_CALLING.refuses(write("w"), SessionState(events), STRONG, environment)
-        == "a Thinker has no tool write"
-    )
+    for role in ("thinker", "verifier"):
+        assert names(role, environment) == worker
+
+        def refusal(call: Call, role: Role = role) -> str:
+            events = [*START, assigned(1, "strong", role)]
+            return TOOL_CALLING.refuses(call, SessionState(events), STRONG, environment)
+
+        assert refusal(write("w")).startswith(f"a {role.capitalize()} changes nothing")
+        assert refusal(Call.make("b", "bash", command="rm a.py"))
+        assert not refusal(Call.make("b", "bash", command="git log -3"))
+        assert not refusal(Call.make("t", "run_tests", target="tests/test_a.py"))
+        assert not refusal(Call.make("r", "read", path="a.py"))
     planning = replace(environment, rules=policy.Rules(mode="plan"))
     assert "acceptance_check" not in names("worker", planning)
 

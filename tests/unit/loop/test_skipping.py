@@ -51,7 +51,7 @@ def test_a_run_that_is_ended_says_nothing_and_is_not_made_again(tmp_path: Path) 
         return end
 
     assert asyncio.run(asyncio.wait_for(whole(), 50)) == Finished(
-        reason="accepted", message="verified by strong"
+        reason="accepted", message="verified by strong", accepted_by="verifier", judge="strong"
     )
     runs = [
         event

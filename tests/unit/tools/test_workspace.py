@@ -127,3 +127,17 @@ def test_the_diff_since_a_snapshot_is_shown(repo: Build) -> None:
     assert use(workspace, "diff", since=before).text.endswith(
         "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-1\n+2\n"
     )
+
+
+def test_of_a_small_file_the_diff_shows_all_lines_and_of_a_long_one_the_changed_ones(
+    repo: Build,
+) -> None:
+    lines = [f"line {number}\n" for number in range(1, 41)]
+    workspace = repo({"small.py": "".join(lines), "lo *ng.py": "".join(lines) * 20})
+    before = asyncio.run(workspace.history.snapshot())
+    changed = "".join([*lines[:39], "last\n"])
+    lay(workspace.root, {"small.py": changed, "lo *ng.py": "".join(lines) * 19 + changed})
+    shown = use(workspace, "diff", since=before).text
+    small, long = shown.split("diff --git")[1:]
+    assert " line 1\n" in small and "+last\n" in small
+    assert " line 30\n" not in long and " line 37\n" in long and "+last\n" in long
