@@ -46,6 +46,8 @@ calls = [{ tool = "write", arguments = { path = "calc.txt", content = "wrong\\n"
 [[step]]
 text = "I tried."
 [[step]]
+text = "I leave it so."
+[[step]]
 text = "ACCEPT"
 [[step]]
 text = "once more"
@@ -220,7 +222,10 @@ def test_what_is_finished_is_not_opened_again(root: Path) -> None:
             await session.close()
 
     assert events[-1] == Finished(
-        reason="accepted", message="verified by strong", accepted_by="verifier", judge="strong"
+        reason="accepted",
+        message="accepted by its own author strong",
+        accepted_by="author",
+        judge="strong",
     )
     assert asyncio.run(opened()) == (False, len(events))
 

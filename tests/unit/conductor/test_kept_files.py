@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fugu_cli.messages import Call, Prompt, Reply
 from fugu_cli.safety.path_rules import Denials
+from fugu_cli.safety import policy
 from fugu_cli.session.events import Permitted, ToolRan
 from fugu_cli.session.log import Log
 from tests.reacting import CHECK, React, calls, repository, results
@@ -76,5 +77,5 @@ def test_a_file_that_is_kept_from_a_step_is_kept_however_it_is_called_in_its_wor
         if isinstance(event, Permitted) and event.call.tool == "write"
     ]
     assert [(event.allowed, event.reason) for event in judged] == [
-        (False, f"deny_agents keeps {name} from a") for name in names
+        (False, f"deny_agents keeps {name} from a. {policy.GO_ON_WITHOUT}") for name in names
     ]

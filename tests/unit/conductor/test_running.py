@@ -713,7 +713,7 @@ def test_a_verdict_counts_of_who_was_to_judge_and_read_those_who_changed_somethi
     tmp_path: Path,
 ) -> None:
     change, look = (0, "Change calc.txt.", []), (1, "Say what it holds.", [0])
-    accepted = "a workflow of 2 steps; accepted by c"
+    accepted = "a workflow of 2 steps; verified by c"
     assert judged(tmp_path, change, (2, "Check the change.", [0])) == Finished(
         reason="accepted", message=accepted, accepted_by="verifier", judge="c"
     )

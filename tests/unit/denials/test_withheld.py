@@ -318,5 +318,5 @@ def test_a_whole_session_keeps_it_from_the_agent(root: Path, tmp_path: Path) -> 
         event.reason for event in log.events if isinstance(event, Permitted) and not event.allowed
     ]
     assert [reason.split(" keeps ")[0].split(" could ")[0] for reason in reasons] == [
-        "deny_agents", "a Verifier has no tool bash", "deny_agents",
+        "deny_agents", "a command", "deny_agents",
     ]  # fmt: skip

@@ -260,9 +260,9 @@ def test_a_worker_is_shown_once_in_its_turn_what_fails_after_its_last_word(
     )
     last = own[-3]
     assert isinstance(last, ToolRan)
-    named = [*own[:-3], last.model_copy(update={"output": "b.py:3: error"}), *own[-2:]]
+    named = [*own[:-3], last.model_copy(update={"output": "a.py:3: error"}), *own[-2:]]
     assert TOOL_CALLING.next_step(SessionState(named), STRONG, environment) == RequestReply(), (
-        "it names b.py"
+        "it names a.py"
     )
 
 
