@@ -126,7 +126,9 @@ async def diff(arguments: DiffArguments, workspace: Workspace, say: Say) -> Tool
         patch = b""
         if small:
             whole = [f":(top,literal){path}" for path in small]
-            patch += await workspace.patch(arguments.since, snapshot, context=SMALL_FILE, only=whole)
+            patch += await workspace.patch(
+                arguments.since, snapshot, context=SMALL_FILE, only=whole
+            )
         others = [":(top)", *(f":(top,exclude,literal){path}" for path in small)]
         patch += await workspace.patch(arguments.since, snapshot, only=others if small else ())
     except StorageError:

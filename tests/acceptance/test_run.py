@@ -67,7 +67,7 @@ def test_failing_tests_are_fixed_verified_and_reported(place: Place, server: Loo
         assert part in trace.out
     shown = server.asked("judge")[0].text
     assert "-    return sum(numbers) + 1" in shown, "the Verifier is shown the diff"
-    assert "[The tests were run: they pass.]" in shown, "the Verifier is shown the tests"
+    assert "The tests were run (" in shown, "the Verifier is shown the tests"
 
 
 def test_two_servers_of_both_wires_hand_one_history_to_each_other(
@@ -84,7 +84,7 @@ def test_two_servers_of_both_wires_hand_one_history_to_each_other(
             Use("grep", {"pattern": "wrong"}),
         ),
     )
-    server.play("first", READ, wrong, Says("Perhaps."), ACCEPT)
+    server.play("first", READ, wrong, Says("I try."), Says("Perhaps."), ACCEPT)
     server.play("second", *WORKS)
     done = place.fugu("run", "--until-tests-pass", "fix the tests")
     assert done.code == 0, done.err

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from fugu_cli.messages import Call, Prompt, Reply
-from fugu_cli.safety.path_rules import Denials
 from fugu_cli.safety import policy
+from fugu_cli.safety.path_rules import Denials
 from fugu_cli.session.events import Permitted, ToolRan
 from fugu_cli.session.log import Log
 from tests.reacting import CHECK, React, calls, repository, results

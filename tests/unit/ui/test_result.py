@@ -101,6 +101,7 @@ def test_the_final_object_of_an_accepted_request() -> None:
         "reason": "accepted",
         "message": "",
         "end": "verified by strong · 3 tests pass",
+        "verified_by": "strong",
         "tests": {
             "before": {"ok": False, "failed": 1},
             "after": {"ok": True, "passed": 3, "failed": 0, "skipped": 0},
