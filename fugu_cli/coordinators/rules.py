@@ -88,9 +88,7 @@ class Cascade:
         if member in authors:
             return _assigned(state, member, "verifier", "cascade", OWN_WORK)
         which = f"the {'cheapest' if passing else 'strongest'} other agent"
-        if member.name == worker:
-            which = "no other agent can, so the same one"
-        elif member is not usual:
+        if member is not usual:
             which = "an agent of another vendor"
         return _assigned(state, member, "verifier", "cascade", f"{why}: {which} verifies")
 

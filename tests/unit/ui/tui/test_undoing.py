@@ -24,7 +24,9 @@ def test_what_is_unticked_stays_and_the_rest_is_put_back(
     terminal.until(lambda _: (place.repo / "begun").exists())
     (place.repo / "calc.txt").write_text("by hand\n")
     (place.repo / "mine.txt").write_text("by hand\n")
-    terminal.sees("✓ verified by m", "no other agent can, so the same one verifies")
+    terminal.sees(
+        "no other agent is left: it verifies its own work", "✓ accepted by its own author m"
+    )
     terminal.keys("/undo\r")
     terminal.sees("y yes")
     terminal.keys("y")
