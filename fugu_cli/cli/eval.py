@@ -28,6 +28,7 @@ from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.engine.environment import Permission
 from fugu_cli.errors import ConfigError, CoordinatorUnavailable, FuguError, StorageError, UsageError
+from fugu_cli.formatting import plural
 from fugu_cli.messages import Call
 from fugu_cli.providers import Agent
 from fugu_cli.safety import policy
@@ -587,10 +588,15 @@ def _write_report(folder: Path, plan: runner.EvaluationPlan) -> None:
     print(html)
 
 
+def _rollouts_left(count: int) -> str:
+    return f"{plural(count, 'rollout')} {'is' if count == 1 else 'are'} left"
+
+
 def _finish(ended: runner.EvaluationEnd, folder: Path) -> int:
     """Print the end of an evaluation. Raises the error that stopped it, with the way to continue."""
     if ended.stopped is not None:
-        kept = f"{ended.missing} rollouts are left; everything measured is kept in {folder}"
+        left = _rollouts_left(ended.missing)
+        kept = f"{left}; everything measured is kept in {folder}"
         stopped = type(ended.stopped)
         hint = ended.stopped.hint.rstrip(".") or (
             DISK_HINT if isinstance(ended.stopped, StorageError) else ""
@@ -602,8 +608,7 @@ def _finish(ended: runner.EvaluationEnd, folder: Path) -> int:
         raise error
     if ended.missing:
         say_progress(
-            f"{ended.missing} rollouts are left, for agents did not answer; the same command "
-            f"goes on"
+            f"{_rollouts_left(ended.missing)}, for agents did not answer; the same command goes on"
         )
         return UNFINISHED
     return 0

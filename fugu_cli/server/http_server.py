@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fugu_cli.errors import InfrastructureError
+from fugu_cli.formatting import plural
 from fugu_cli.server import ListenAddress
 from fugu_cli.server.app import build_app
 from fugu_cli.server.service import EndpointService
@@ -278,6 +279,5 @@ class _StopOnSignal:
             return
         self._server.should_exit = True
         if self._service.busy:
-            self._print_line(
-                f"stopping after {self._service.busy} answers; once more to stop at once"
-            )
+            answers = plural(self._service.busy, "answer")
+            self._print_line(f"stopping after {answers}; once more to stop at once")

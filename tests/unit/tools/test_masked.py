@@ -10,7 +10,7 @@ import pytest
 
 from fugu_cli.safety.redaction import MARK_LENGTH, Redactor, mark_for
 from fugu_cli.tools.diff import change_diffs
-from fugu_cli.tools.result import truncate, truncate_line, truncate_start
+from fugu_cli.tools.result import COMMAND_LIMIT, truncate, truncate_line, truncate_start
 from fugu_cli.tools.search import ripgrep
 from fugu_cli.tools.shell_commands import CommandOutput
 from tests.unit.tools.conftest import Build, use
@@ -44,9 +44,9 @@ def test_a_program_that_lies_in_the_repository_is_not_what_searches(
     assert ripgrep(tmp_path) != str(tmp_path / "bin" / "rg")
 
 
-@pytest.mark.parametrize("before", range(3950, 3990, 3))
+@pytest.mark.parametrize("before", range(COMMAND_LIMIT // 2 - 50, COMMAND_LIMIT // 2, 3))
 def test_a_secret_that_a_cut_takes_apart_is_taken_out_before(plain: Build, before: int) -> None:
-    workspace = plain({"said": f"{'a' * before}hunter2verylongvalue99{'b' * 9000}"})
+    workspace = plain({"said": f"{'a' * before}hunter2verylongvalue99{'b' * COMMAND_LIMIT}"})
     workspace.mask = Redactor({"SECRET_KEY": "hunter2verylongvalue99"}).text
     told = use(workspace, "bash", command="cat said").text
     assert "hunter2" not in told and "left out" in told
