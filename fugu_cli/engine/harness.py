@@ -8,6 +8,7 @@ for an agent. Every answer is a function of the log, so a killed turn goes on wh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -287,7 +288,12 @@ def _goes_on_with_failures(
     if tests is None or tests.stale or not tests.fails:
         return False
     report = [tests.output, *(tests.report.failing if tests.report is not None else ())]
-    return any(change.path in text for change in turn.changes for text in report)
+    return any(_names_file(text, change.path) for change in turn.changes for text in report)
+
+
+def _names_file(text: str, path: str) -> bool:
+    """Whether a report names this file and not one whose name only ends or begins like it."""
+    return re.search(rf"(?<![\w.-]){re.escape(path)}(?!\w)", text) is not None
 
 
 def _was_shown_failures(turn: views.Turn) -> bool:

@@ -322,7 +322,7 @@ def test_sessions_are_listed_searched_copied_and_found(capsys: pytest.CaptureFix
     assert (
         code == 0
         and out.startswith(f"{path.stem}  2")
-        and "verified       1 request    fix the failing tests" in out
+        and "accepted       1 request    fix the failing tests" in out
     )
     assert fugu("sessions", "--latest", "--path", capture=capsys) == (0, f"{path}\n", "")
     assert fugu("sessions", "IT IS 3 NOW", capture=capsys)[1] == out
