@@ -260,10 +260,10 @@ def test_a_worker_is_shown_once_in_its_turn_what_fails_after_its_last_word(
     )
     last = own[-3]
     assert isinstance(last, ToolRan)
-    named = [*own[:-3], last.model_copy(update={"output": "a.py:3: error"}), *own[-2:]]
-    assert TOOL_CALLING.next_step(SessionState(named), STRONG, environment) == RequestReply(), (
-        "it names a.py"
-    )
+    for output, shown in (("a.py:3: error", True), ("data.py:3: error", False)):
+        told = [*own[:-3], last.model_copy(update={"output": output}), *own[-2:]]
+        step = TOOL_CALLING.next_step(SessionState(told), STRONG, environment)
+        assert (step == RequestReply()) is shown, output
 
 
 @pytest.mark.parametrize("role", ["thinker", "verifier"])

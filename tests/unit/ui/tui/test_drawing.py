@@ -332,7 +332,7 @@ def test_rows_say_what_each_turn_was_and_took(sample: list[Recorded]) -> None:
     ]
     assert found == [
         (1, 1, "closed", 1970, 0, None, ""),
-        (1, 2, "closed", 4930, 0, True, ""),
+        (1, 2, "closed", 4930, 0, "pass", ""),
         (1, 3, "failed", 0, 0, None, ""),
         (1, 4, "closed", 712, 0, None, "ACCEPT"),
         (2, 1, "closed", 850, 1, None, ""),
