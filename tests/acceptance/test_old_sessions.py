@@ -36,6 +36,7 @@ model = "{script}"
 slot = "strong"
 """
 STEPS = (
+    'text = "I see no more that I can do."',  # the Worker, which is shown what fails
     'text = "REVISE: it is not fixed"',
     'calls = [{ tool = "read", arguments = { path = "calc.txt" } }]',
     'calls = [{ tool = "write", arguments = { path = "calc.txt", content = "new and fixed\\n" } }]',

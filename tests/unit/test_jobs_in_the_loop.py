@@ -24,7 +24,7 @@ from fugu_cli.tools.shell_commands import CommandContext
 from fugu_cli.wiring import build_harness, build_toolbox
 from tests.facts import CODER, SMALL, STRONG, asked, assigned, opened
 from tests.reacting import React, Reacting, Stage, calls, repository, results
-from tests.unit.conductor.staging import Play, lists, planning, play
+from tests.unit.conductor.staging import Play, everything, lists, planning, play
 
 NEW = Call.make("2", "write", path="new.txt", content="x\n")
 SERVES = Call.make("1", "bash", command="echo up; sleep 600", background=True)
@@ -43,11 +43,11 @@ def names(specs: tuple[ToolSpec, ...]) -> set[str]:
     return {spec.name for spec in specs}
 
 
-def test_only_a_worker_that_calls_tools_itself_is_told_of_them(tmp_path: Path) -> None:
+def test_only_who_calls_tools_itself_is_told_of_them(tmp_path: Path) -> None:
     new = {"todo", "job_output", "job_stop"}
     assert names(offered(tmp_path, STRONG, "worker")) >= {*new, "web_fetch"}
     for role in ("thinker", "verifier"):
-        assert names(offered(tmp_path, STRONG, role)) & {*new, "web_fetch"} == {"web_fetch"}
+        assert offered(tmp_path, STRONG, role) == offered(tmp_path, STRONG, "worker")
     for member in (SMALL, CODER):
         assert names(offered(tmp_path, member, "worker")) == {
             "read", "list", "glob", "grep", "edit", "write", "apply_patch", "bash", "run_tests"
@@ -89,7 +89,8 @@ def serves(prompt: Prompt) -> Reply:
 
 
 def serves_and_writes(prompt: Prompt) -> Reply:
-    return Reply(text="ACCEPT") if results(prompt) else calls(SERVES, NEW)
+    verifies = "You are the Verifier now" in everything(prompt)
+    return Reply(text="ACCEPT") if verifies or results(prompt) else calls(SERVES, NEW)
 
 
 def test_a_job_goes_on_after_its_request_and_undoing_that_ends_it(tmp_path: Path) -> None:

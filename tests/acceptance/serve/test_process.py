@@ -99,7 +99,7 @@ def test_it_answers_leaves_a_trace_and_lets_answers_end_when_it_is_stopped(
         ask.join(20)
         assert made.wait(20) == 0
         assert made.stderr is not None
-        assert "stopping after 1 answers" in made.stderr.read()
+        assert "stopping after 1 answer;" in made.stderr.read()
     answer = answers[0].json()
     assert answer["choices"][0]["message"]["content"] == "slow but sure"
     _, shown, _ = fugu("trace", answer["id"])

@@ -192,7 +192,7 @@ def test_a_disk_without_room_for_the_report_does_not_hide_what_stopped_the_evalu
 ) -> None:
     (here / "out" / "report.md").mkdir(parents=True)
     with pytest.raises(
-        FuguError, match="1 of 1 requests are made; 1 rollouts are left; everything measured"
+        FuguError, match="1 of 1 requests are made; 1 rollout is left; everything measured"
     ) as caught:
         evaluate("single:worker", max_requests=1)
     assert caught.value.exit_code == 3
