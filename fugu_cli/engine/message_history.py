@@ -198,7 +198,8 @@ def _request_messages(
             _opening(turn, others),
             "" if served else _role_text(turn, own, others),
         ]
-        messages.append(FromUser(text="\n\n".join(part for part in opening if part)))
+        if any(opening):
+            messages.append(FromUser(text="\n\n".join(part for part in opening if part)))
         schema = structured_answer.wanted_schema(state, turn)
         messages += turn_messages(turn, schema, is_open=is_read)
         messages += undo_messages(state.events, turn.assigned)
