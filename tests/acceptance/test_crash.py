@@ -39,7 +39,10 @@ def works_badly(prompt: Prompt) -> Reply:
     wrong.
     """
     if role(prompt) == "verifier":
-        return Reply(text="ACCEPT" if "they pass" in str(prompt.messages).lower() else "REVISE")
+        return Reply(text="ACCEPT" if ": 1 pass." in str(prompt.messages) else "REVISE")
+    newest = next(message for message in reversed(prompt.messages) if isinstance(message, FromUser))
+    if "You are not done" in newest.text:
+        return Reply(text="I know no more.")
     tried = {result.tool for result in results(prompt)}
     if not tried:
         return calls(
