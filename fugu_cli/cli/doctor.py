@@ -104,7 +104,8 @@ def _all(folder: Path) -> Iterator[Finding]:
     if loaded.config.coordinator == "trinity":
         if loaded.config.checkpoint is not None:
             yield _checkpoint(loaded.config.checkpoint, loaded.config)
-        yield _backbone(loaded.config)
+        if importlib.util.find_spec("torch") is not None:
+            yield _backbone(loaded.config)
     yield _tests(loaded)
     yield _sandbox(loaded)
     yield from _servers(loaded)

@@ -28,7 +28,6 @@ from fugu_cli.engine.environment import (
     due_run,
 )
 from fugu_cli.engine.structured_answer import correction_due, wanted_schema
-from fugu_cli.engine.verifier_message import verifier_messages
 from fugu_cli.messages import Call, Prompt, ToolSpec
 from fugu_cli.providers import shown_media
 from fugu_cli.safety import path_rules, policy
@@ -84,6 +83,8 @@ class ToolCalling:
         turn = state.request.turns[-1]
         again = attempts_before(state, turn) if member.attempts > 1 else 0
         if turn.assigned.role == "verifier" and not state.served:
+            from fugu_cli.engine.verifier_message import verifier_messages
+
             messages = verifier_messages(state)
         else:
             messages = message_history.history(visible_part(state), tests_since(state, turn))

@@ -331,7 +331,7 @@ def attempt(work: Attempted, draw: TaskDraw, name: str, limits: OutcomeLimits) -
     """Return the state after one more run; unchanged if there is nothing to do, or it would be too
     expensive.
     """
-    if work.passed or len(work.failed) == TURNS or limits.costs[name] > limits.budget - work.spent:
+    if work.passed or len(work.failed) == TURNS or name in _too_dear(work, limits):
         return work
     own = draw.runs[name]
     run = own[work.failed.count(name) % len(own)]
@@ -344,16 +344,18 @@ def play(draw: TaskDraw, following: NextModel, limits: OutcomeLimits) -> Attempt
     """Play a task to its end. Unfinished work is left as it is."""
     work = Attempted()
     while not work.passed and len(work.failed) < TURNS:
-        left = limits.budget - work.spent
-        name = following(
-            work.failed,
-            frozenset(name for name, cost in limits.costs.items() if cost > left),
-            left,
-        )
-        if name is None:
+        too_dear = _too_dear(work, limits)
+        name = following(work.failed, too_dear, limits.budget - work.spent)
+        if name is None or name in too_dear:
             break
         work = attempt(work, draw, name, limits)
     return work
+
+
+def _too_dear(work: Attempted, limits: OutcomeLimits) -> frozenset[str]:
+    """Return the models whose next run is expected to cost more than is left."""
+    left = limits.budget - work.spent + ROUNDING
+    return frozenset(name for name, cost in limits.costs.items() if cost > left)
 
 
 @dataclass(frozen=True)

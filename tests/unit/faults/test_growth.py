@@ -27,6 +27,18 @@ pytestmark = pytest.mark.skipif(
 )
 CACHED = "fugu_cli.engine.message_history._Past"
 """What prompts are made of, of the newest 256 earlier requests."""
+STATE = {
+    f"fugu_cli.session.{name}"
+    for name in (
+        "checks.CheckFold",
+        "outcome.WorkFold",
+        "request_state.RequestState",
+        "turns.EffectiveFold",
+        "turns.Turn",
+        "turns.TurnFold",
+    )
+}
+"""What a log knows of each of its requests."""
 WARM, ALL = 40, 200
 """Requests after which everything that is kept on purpose is there; and all."""
 
@@ -64,7 +76,7 @@ def grown(before: Counter[str], after: Counter[str]) -> dict[str, tuple[int, int
         for what, now in after.items()
         if now - before[what] > (ALL - WARM) // 10
     }
-    return {what: numbers for what, numbers in more.items() if what != CACHED}
+    return {what: numbers for what, numbers in more.items() if what not in {CACHED, *STATE}}
 
 
 def test_a_session_of_many_requests_keeps_nothing_but_its_facts(tmp_path: Path) -> None:

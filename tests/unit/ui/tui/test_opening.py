@@ -334,7 +334,6 @@ PAINTS = """
 import asyncio, os, sys
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.app.session_protocol import InterfaceOptions
-from fugu_cli.session.state import SessionState
 from pathlib import Path
 
 class Opener:
