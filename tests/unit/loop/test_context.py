@@ -127,7 +127,7 @@ def test_whatever_happened_a_prompt_is_built_and_says_nothing_that_is_not_in_the
     for text in shown(built):
         for stretch in re.findall(r"[α-ω]+", text):
             assert stretch in said
-    roles = ("worker", "brief/worker", "brief/answer")
+    roles = ("worker", "worker_again", "worker_whole", "brief/worker", "brief/answer")
     endings = [prompts.load(name).removeprefix("{named}") for name in roles]
     assert any(ending in built.messages[-1].text for ending in endings), (
         "it ends with what is to be done"
