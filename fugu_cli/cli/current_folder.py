@@ -103,7 +103,7 @@ def check_embedded(config: Config, environ: Mapping[str, str]) -> tuple[str, ...
     if (fault := missing_package()) is not None:
         if all(entry.provider == "local" for entry in pool):
             raise fault
-        return (f"{fault}; the others go on without; {fault.hint}",)
+        return (f"{fault}: what agents on this machine cannot do goes to the others; {fault.hint}",)
     missing, gigabytes = missing_models(config, environ)
     first = (
         not config.agents and not detected_keys(environ) and not (config.data / "sessions").exists()
@@ -119,7 +119,8 @@ def check_embedded(config: Config, environ: Mapping[str, str]) -> tuple[str, ...
         raise ModelFileError(
             words, hint="fetch with `fugu models pull`, or keep a provider's key with `fugu login`"
         )
-    return (f"{words}; the others go on without. `fugu models pull` fetches",)
+    whose, what = ("its", "it") if len(missing) == 1 else ("their", "them")
+    return (f"{words}: {whose} turns fail and go to the others. `fugu models pull` fetches {what}",)
 
 
 LOGIN_NOTE = (

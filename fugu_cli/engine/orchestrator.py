@@ -15,6 +15,7 @@ from typing import assert_never
 from fugu_cli.coordinators import AskPlanner, Decision, MergeTurns, ParallelTurns, RunSuite
 from fugu_cli.engine import availability, parallel_turns, structured_answer
 from fugu_cli.engine.environment import Environment, Team, due_run
+from fugu_cli.engine.message_history import text_argument
 from fugu_cli.engine.recovery import recover
 from fugu_cli.engine.turn import TurnContext, over_budget_agents
 from fugu_cli.messages import Call
@@ -133,14 +134,16 @@ async def _with_tests_not_run(place: TurnContext, end: Finished) -> Finished:
         return end
     if request.test_command is not None and state.request.tests is None:
         return end  # no tests ran at all, which the end says
+    from fugu_cli.safety.policy.readers import is_read
     from fugu_cli.testing.untested_parts import untested_commands
 
-    commands = [
-        event.call.arguments
+    root = place.environment.workspace.root
+    lines = [
+        text_argument(event.call, "command")
         for event in state.request.effective
         if isinstance(event, ToolRan) and event.call.tool == "bash"
     ]
-    root = place.environment.workspace.root
+    commands = [line for line in lines if line is not None and not is_read(line, root)]
     not_run = await asyncio.to_thread(
         untested_commands, root, sorted(changed), request.test_command, commands
     )

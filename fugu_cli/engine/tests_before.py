@@ -61,7 +61,7 @@ CACHES = frozenset({".cache", ".vite", ".vite-temp", ".vitest"})
 COPIED = 1_000_000
 """Bytes up to which an ignored file is copied; a larger one is linked."""
 LAID_OUT_FILES = 20_000
-LAID_OUT_BYTES = 500_000_000
+LAID_OUT_BYTES = 100_000_000
 """Files, and bytes, of an ignored folder up to which the copy has a folder of its own; a larger one
 is linked."""
 _JOINTS = ("::", NAME_SEPARATOR, " ", ".", "#", "/")
@@ -179,24 +179,18 @@ def _laid(old: Path, new: Path, found: Sequence[str]) -> _Brought:
 
 
 def _lay_out_folder(source: Path, target: Path, old: Path, new: Path) -> bool:
-    """Give the copy a folder of its own, with the same files. Return False if it is to be linked.
+    """Copy an ignored folder. Return False if it is to be linked.
 
     Code in a linked folder finds the repository beside itself, not the copy: Composer's autoloader
-    does. An environment names its folder in its scripts, so it stays where it is.
+    does. Files are never hard links, for a test that writes into one would change the user's. An
+    environment names its folder in its scripts, so it stays where it is.
     """
     is_environment = source.name in NEEDED - {VENDORED}
     if source.is_symlink() or is_environment or not _can_be_laid_out(source):
         return False
 
-    def link_or_copy(file: str, copied: str) -> str:
-        try:
-            os.link(file, copied)
-        except OSError:
-            shutil.copy2(file, copied)
-        return copied
-
     try:
-        shutil.copytree(source, target, symlinks=True, copy_function=link_or_copy)
+        shutil.copytree(source, target, symlinks=True)
     except OSError:
         shutil.rmtree(target, ignore_errors=True)
         return False

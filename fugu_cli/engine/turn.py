@@ -1,8 +1,8 @@
 """Does one step of an open turn and records it: evidence, the agent's reply, a call, a rollback.
 
 Between the loop, which says which turn goes on (orchestrator.py, parallel_turns.py), and the
-harness, which says what it needs. A turn sees the facts as `facts_of` gives them: other turns may
-be open at the same time.
+harness, which says what it needs. A turn sees the state as `state_of_turn` gives it: other turns
+may be open at the same time.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def state_of_turn(state: SessionState, number: int) -> SessionState:
 
 
 def next_step(place: TurnContext, number: int) -> NextStep:
-    """Return the next step of the turn, `Closed` when it is over."""
+    """Return the next step of the turn, `TurnClosed` when it is over."""
     state = state_of_turn(place.log.state, number)
     name = state.request.turns[-1].assigned.agent
     member = place.team.members.get(name) or state.pool[name]

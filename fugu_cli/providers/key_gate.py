@@ -1,5 +1,5 @@
-"""Keys that are used beside the calls of agents, as by web_search: tried at most once per cooldown
-after a refusal, together with the agents that have the same key.
+"""Limits how often a refused key is tried by calls that no agent makes, such as web_search. Agents
+with the same key share the cooldown.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""git as fugu starts it: the one door for every call, in the user's repository and in fugu's own.
+"""Runs git for fugu, in the user's repository and in fugu's own.
 
-The program is one from outside the repository. It starts no hook, no file monitor and no pager,
-fetches nothing, and finds what it starts itself outside the repository, too. Only what the user
-asked git to do, a commit or a push, runs the programs that the repository names.
+The git program and what it starts come from outside the repository. No hook, file monitor or pager
+runs. With `NO_FETCH` nothing is fetched. Only a commit or a push that the user asked for runs
+programs that the repository names.
 """
 
 from __future__ import annotations
@@ -21,14 +21,8 @@ from pathlib import Path
 from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.safety.paths import search_path_outside
 
-NO_PROGRAMS = (
-    "-c",
-    "core.fsmonitor=false",
-    "-c",
-    f"core.hooksPath={os.devnull}",
-    "-c",
-    "core.pager=cat",
-)
+NO_MONITOR = ("-c", "core.fsmonitor=false")
+NO_PROGRAMS = (*NO_MONITOR, "-c", f"core.hooksPath={os.devnull}", "-c", "core.pager=cat")
 LOCAL_VARIABLES = (
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -111,7 +105,7 @@ def git_command(
     if program is None:
         raise UsageError("git was not found", hint="install git and make sure it is on PATH")
     if as_the_user:
-        return [program, *NO_PROGRAMS[:2], *arguments], dict(environment)
+        return [program, *NO_MONITOR, *arguments], dict(environment)
     path = {"PATH": search_path_outside(root)}
     return [program, *NO_PROGRAMS, *arguments], {**environment, **path}
 

@@ -1,6 +1,6 @@
-"""Which tests belong to changed files and are not run by the test command of the repository: those
-of a part that has a manifest of its own, in another language. Where it cannot be told what the
-command runs (make, a script), nothing is claimed.
+"""Finds tests that belong to changed files but that the repository's test command does not run: those
+of a part in another language with its own manifest. Says nothing where it is unknown what the
+command runs (make, a script).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def untested_commands(
     """Return the command lines of tests that belong to `changed` files and were not run.
 
     `command` is the one that ran in `root`, None where none is known there; `ran` are the shell
-    commands that agents ran. Paths are relative to `root`.
+    commands that agents ran, without those that only read. Paths are relative to `root`.
     """
     tested = _languages(command or "")
     if command is not None and (not tested or _may_run_anything(root, command)):
@@ -113,5 +113,6 @@ def _may_run_anything(root: Path, command: str) -> bool:
 def _was_run(folder: PurePosixPath, line: str, ran: Sequence[str]) -> bool:
     """Whether a shell command may have run these tests."""
     program = line.split()[0]
-    name = folder.name or program
-    return any(name in command and "test" in command for command in ran)
+    name = re.escape(folder.name or program)
+    word = re.compile(rf"(?<![\w-]){name}(?![\w-])")
+    return any(word.search(command) and "test" in command for command in ran)

@@ -1,7 +1,7 @@
 """edit: one piece of a file replaced by another.
 
-The piece must stand in the file exactly, or but for white space, and only once; who can quote it
-knows the file, so that it need not have been read. A miss shows the nearest lines.
+The piece must occur exactly once; white space may differ. Whoever can quote it knows the file, so
+the file need not have been read. A miss shows the nearest lines.
 """
 
 from __future__ import annotations

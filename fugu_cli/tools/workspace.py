@@ -69,8 +69,8 @@ class Tool(Generic[Arguments]):
     """A tool: its name, what it does to the world, the type of its arguments and the function that
     does it.
 
-    `run` answers with a Result for every failure of the world (no such file, a command that fails);
-    it may raise StorageError, and is cancelled when the user interrupts: then it ends what it
+    `run` returns a ToolResult for every failure of the world (no such file, a command that fails).
+    It may raise StorageError, and is cancelled when the user interrupts: then it ends what it
     started. Any other exception becomes a failed result (`run_tool`). `body` names the argument
     that holds free text (a file's content, a patch), "" where there is none. A `foreign` tool takes
     RawArguments. Small models do not see a `native` tool. Only Workers see a `worker` tool,
@@ -450,7 +450,7 @@ def recall_reads(workspace: Workspace, records: Iterable[Recorded]) -> None:
     seen.
 
     What fugu put back counts where it had been seen before, as in the process that did it
-    (`Seen.refresh`).
+    (`ReadTracker.refresh`).
     """
     newest: dict[str, float] = {}
     for record in records:

@@ -123,6 +123,7 @@ def dangers_of_line(
     surroundings = _Surroundings(possible_folders(line, root), root, added, private_tmp)
     worst: Danger | None = None
     waiting, seen = list(line.commands), set[Command]()
+    most = len(waiting) + COMMANDS_AT_MOST
     while waiting:
         command = waiting.pop(0)
         if command in seen:
@@ -134,7 +135,7 @@ def dangers_of_line(
             waiting += _aliased_commands(command, surroundings)
         except (UnreadableConfiguration, ValueError) as fault:
             dangers.append(Danger(str(fault)))
-        if len(seen) > COMMANDS_AT_MOST:
+        if len(seen) > most:
             dangers, waiting = [Danger("it runs more commands than can be checked")], []
         for danger in dangers:
             weight = (danger.lost, danger.every_time)

@@ -159,6 +159,13 @@ def test_what_destroys_more_than_undo_can_restore_is_denied_unless_a_rule_names_
     )
 
 
+@pytest.mark.parametrize("mode", ["ask", "edit"])
+def test_a_long_line_does_not_hide_what_destroys(root: Path, mode: Mode) -> None:
+    line = "; ".join([*(f"echo {number}" for number in range(300)), "git stash drop"])
+    judged = bash(line, root, mode)
+    assert judged.verdict == "deny" and "git stash drop" in judged.reason
+
+
 @pytest.mark.parametrize(
     "call", [Call.make("1", "bash", command=f"  {TESTS} "), Call.make("1", "run_tests")]
 )

@@ -193,6 +193,21 @@ def test_ignored_files_come_along_and_built_ones_do_not(repo: Build) -> None:
     )
 
 
+def test_a_test_that_writes_an_ignored_file_does_not_change_the_users(repo: Build) -> None:
+    test = (
+        "from pathlib import Path\n\n\ndef test_it():\n"
+        "    Path('data/x').write_text('overwritten')\n    assert Path('a').exists()\n"
+    )
+    workspace = repo({"a": "", ".gitignore": "data\n", "test_it.py": test})
+    workspace.test_command = PYTEST
+    before = asyncio.run(workspace.history.snapshot())
+    report = use(workspace, "run_tests").tests
+    lay(workspace.root, {"data/x": "the user's"})
+    found = asyncio.run(failing_before(workspace, before, report, lambda said: None))
+    assert found.unknown == ""
+    assert (workspace.root / "data" / "x").read_text() == "the user's"
+
+
 def test_a_test_that_may_need_what_is_built_is_not_said_to_have_failed(repo: Build) -> None:
     test = (
         "from pathlib import Path\n\n\ndef test_it():\n    Path('dist/x').read_text()\n    "
