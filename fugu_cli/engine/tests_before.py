@@ -101,13 +101,13 @@ async def failing_before(
             unknown="outside a git repository the files as they were cannot be laid out"
         )
     try:
-        with temp_dirs.temp_dir("before") as folder, _place(workspace) as place:
+        with temp_dirs.temp_dir("before") as folder, _scratch_folder(workspace) as place:
             copy = await worktrees.make_worktree(workspace, snapshot, folder / "copy")
             brought = await _bring_along(workspace, copy)
             watch = _watched(workspace, copy, place, brought)
             selected = select_failing(command, report, copy.root) if report is not None else None
             ran = await _run(selected or command, copy, say, watch)
-            return _said(ran, report, watch, recognise_runner(command, copy.root))
+            return _results(ran, report, watch, recognise_runner(command, copy.root))
     except (StorageError, OSError) as error:
         return EarlierResults(unknown=f"the files as they were could not be laid out: {error}")
 
@@ -117,7 +117,7 @@ class _Brought:
     """Of what git ignores: the paths that are linked into the copy, and those that it lacks."""
 
     linked: tuple[str, ...]
-    left: tuple[str, ...]
+    missing: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class _Watch:
 
 
 @contextlib.contextmanager
-def _place(workspace: Workspace) -> Iterator[Path]:
+def _scratch_folder(workspace: Workspace) -> Iterator[Path]:
     folder = report_folder(workspace)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="before-", dir=folder) as place:
@@ -152,16 +152,16 @@ async def _bring_along(workspace: Workspace, copy: Workspace) -> _Brought:
         *ignored,
         *(name for name in worktrees.ENVIRONMENTS if (workspace.root / name).is_dir()),
     ]
-    return await asyncio.to_thread(_laid, workspace.root, copy.root, list(dict.fromkeys(found)))
+    return await asyncio.to_thread(_lay_out, workspace.root, copy.root, list(dict.fromkeys(found)))
 
 
-def _laid(old: Path, new: Path, found: Sequence[str]) -> _Brought:
+def _lay_out(old: Path, new: Path, found: Sequence[str]) -> _Brought:
     linked: list[str] = []
-    left: list[str] = []
+    missing: list[str] = []
     for name in found:
         source, target = old / name, new / name
         if any(part in LEFT_OUT for part in Path(name).parts) or name.endswith((".pyc", ".pyo")):
-            left.append(name)
+            missing.append(name)
             continue
         if target.is_symlink():
             target.unlink()
@@ -173,9 +173,9 @@ def _laid(old: Path, new: Path, found: Sequence[str]) -> _Brought:
         elif source.is_file() and not source.is_symlink() and source.stat().st_size <= COPIED:
             shutil.copy2(source, target)
         elif not _lay_out_folder(source, target, old, new):
-            target.symlink_to(_led(source, old, new), target_is_directory=source.is_dir())
+            target.symlink_to(_link_target(source, old, new), target_is_directory=source.is_dir())
             linked.append(name)
-    return _Brought(tuple(linked), tuple(left))
+    return _Brought(tuple(linked), tuple(missing))
 
 
 def _lay_out_folder(source: Path, target: Path, old: Path, new: Path) -> bool:
@@ -200,7 +200,7 @@ def _lay_out_folder(source: Path, target: Path, old: Path, new: Path) -> bool:
             if path.is_symlink() and path.readlink().is_absolute():
                 original = source / path.relative_to(target)
                 path.unlink()
-                path.symlink_to(_led(original, old, new))
+                path.symlink_to(_link_target(original, old, new))
     return True
 
 
@@ -233,11 +233,11 @@ def _packages(source: Path, target: Path, old: Path, new: Path) -> None:
             _packages(entry, target / entry.name, old, new)
         else:
             (target / entry.name).symlink_to(
-                _led(entry, old, new), target_is_directory=entry.is_dir()
+                _link_target(entry, old, new), target_is_directory=entry.is_dir()
             )
 
 
-def _led(path: Path, old: Path, new: Path) -> Path:
+def _link_target(path: Path, old: Path, new: Path) -> Path:
     """Return the target of a link: in the copy if `path` leads to the repository's own code, else
     as it is.
     """
@@ -309,7 +309,7 @@ def _names(missing: str, word: str, root: Path) -> bool:
     return missing in {word, f"{root}/{word}"} or word.startswith(f"{missing}::")
 
 
-def _said(
+def _results(
     ran: SuiteRun | ToolResult,
     report: TestReport | None,
     watch: _Watch,
@@ -329,12 +329,12 @@ def _said(
             unknown=f"on the files as they were the tests could not be run, or told apart ({how})",
             ok=ran.ok,
         )
-    stood = {name: _stood(name, ran.results) for name in report.failing}
+    stood = {name: _earlier_outcome(name, ran.results) for name in report.failing}
     failed, passed, absent = (
         tuple(name for name, one in stood.items() if one == what)
         for what in ("failed", "passed", "absent")
     )
-    if failed and (needed := _built(ran.ended.output, watch.brought.left)):
+    if failed and (needed := _missing_build(ran.ended.output, watch.brought.missing)):
         return EarlierResults(
             unknown=f"they may need {needed}, which is built and was not there before", ok=ran.ok
         )
@@ -362,7 +362,7 @@ def _doubt(ran: SuiteRun, watch: _Watch, invocation: Invocation | None) -> str:
     return ""
 
 
-def _stood(name: str, results: TestOutcomes) -> str:
+def _earlier_outcome(name: str, results: TestOutcomes) -> str:
     """failed, passed or absent. A file or class that could not be loaded stood as the tests in it
     did.
     """
@@ -384,9 +384,9 @@ def _is_within(name: str, other: str) -> bool:
     return any(name.startswith(other + joint) for joint in _JOINTS)
 
 
-def _built(output: str, left: Sequence[str]) -> str:
+def _missing_build(output: str, missing: Sequence[str]) -> str:
     """The first path that the copy lacks and the output names."""
-    mentioned = (name for name in left if re.search(rf"(?<![\w.-]){re.escape(name)}\b", output))
+    mentioned = (name for name in missing if re.search(rf"(?<![\w.-]){re.escape(name)}\b", output))
     return next(
         (name for name in mentioned if Path(name).name not in {"__pycache__", "target"}), ""
     )
@@ -422,7 +422,7 @@ async def tests_before(given: TestsBeforeArguments, workspace: Workspace, say: S
             text="\n".join(filter(None, [said, gone])), ok=False, tests=TestReport(removed=removed)
         )
     found = _report(before, removed)
-    return ToolResult(text="\n".join(filter(None, [*_told(before), gone])), tests=found)
+    return ToolResult(text="\n".join(filter(None, [*_describe(before), gone])), tests=found)
 
 
 async def _removed(edited: Sequence[FileChange], workspace: Workspace) -> tuple[str, ...]:
@@ -450,7 +450,7 @@ def _report(before: EarlierResults, removed: tuple[str, ...]) -> TestReport:
     return known.model_copy(update={"removed": removed})
 
 
-def _told(before: EarlierResults) -> list[str]:
+def _describe(before: EarlierResults) -> list[str]:
     if not before.by_id:
         state = "they passed" if before.ok else "they failed"
         count = (

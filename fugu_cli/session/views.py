@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from fugu_cli.messages import Effort
 from fugu_cli.session import costs, verdicts
 from fugu_cli.session.checks import *  # noqa: F403
 from fugu_cli.session.checks import CheckStatus
@@ -30,40 +28,29 @@ from fugu_cli.session.events import (
     Member,
     Merged,
     Opened,
-    Planned,
-    Subtask,
     ToolRan,
 )
 from fugu_cli.session.open_work import *  # noqa: F403
 from fugu_cli.session.open_work import RecordedJob, TodoItem, UndoHistory
 from fugu_cli.session.outcome import *  # noqa: F403
-from fugu_cli.session.outcome import TestOutcome, TestRun, TestsBefore
+from fugu_cli.session.outcome import TestOutcome, TestRun
 from fugu_cli.session.recognized_tests import *  # noqa: F403
 from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.state import state_of
 from fugu_cli.session.turns import *  # noqa: F403
-from fugu_cli.session.turns import CallRecord, Turn, Verdict
+from fugu_cli.session.turns import Turn, Verdict
 from fugu_cli.session.verdicts import END_WORDS as END_WORDS
 from fugu_cli.session.verdicts import STOPPED_BY as STOPPED_BY
 from fugu_cli.session.verdicts import UNREACHABLE_HINT as UNREACHABLE_HINT
 from fugu_cli.session.verdicts import EndLine as EndLine
 from fugu_cli.session.verdicts import suggested_role as suggested_role
 from fugu_cli.session.workflows import *  # noqa: F403
-from fugu_cli.session.workflows import Workflow
 
 Events = Sequence[Event]
 
 
 def _request(events: Events) -> RequestState:
     return state_of(events).request
-
-
-def turns_since_opened(events: Events) -> tuple[Turn, ...]:
-    return _request(events).turns_since_opened
-
-
-def unable_turns(events: Events) -> tuple[Turn, ...]:
-    return _request(events).unable_turns
 
 
 def asked(events: Events) -> Asked | None:
@@ -82,32 +69,8 @@ def open_subtasks(events: Events) -> tuple[Turn, ...]:
     return _request(events).open_subtasks
 
 
-def effective(events: Events) -> Events:
-    return _request(events).effective
-
-
-def baseline(events: Events) -> tuple[CallRecord, ...]:
-    return _request(events).baseline
-
-
-def start_snapshot(events: Events) -> str:
-    return _request(events).start_snapshot
-
-
 def failed_agents(events: Events) -> dict[str, Exclusion]:
     return _request(events).failed_agents
-
-
-def failed_since_reply(events: Events) -> frozenset[str]:
-    return _request(events).failed_since_reply
-
-
-def failed_turns(events: Events) -> Counter[str]:
-    return _request(events).failed_turns
-
-
-def probed_since_reply(events: Events) -> bool:
-    return _request(events).probed_since_reply
 
 
 def finished(events: Events) -> Finished | None:
@@ -118,20 +81,8 @@ def tests(events: Events) -> TestRun | None:
     return _request(events).tests
 
 
-def tests_skipped(events: Events) -> bool:
-    return _request(events).tests_skipped
-
-
-def tests_refused(events: Events) -> str:
-    return _request(events).tests_refused
-
-
 def first_tests(events: Events) -> TestRun | None:
     return _request(events).first_tests
-
-
-def tests_before(events: Events) -> TestsBefore:
-    return _request(events).tests_before
 
 
 def regressions(events: Events) -> tuple[str, ...]:
@@ -146,32 +97,12 @@ def test_outcome(ran: ToolRan, events: Events) -> TestOutcome:
     return _request(events).test_outcome(ran)
 
 
-def failing_unknown(events: Events) -> bool:
-    return _request(events).failing_unknown
-
-
-def lookup_due(events: Events) -> tuple[str, ...] | None:
-    return _request(events).lookup_due
-
-
 def answer(events: Events) -> str:
     return _request(events).answer
 
 
-def answered_by(events: Events) -> Turn | None:
-    return _request(events).answered_by
-
-
 def changes(events: Events) -> dict[str, FileChange]:
     return _request(events).changes
-
-
-def is_work(events: Events) -> bool:
-    return _request(events).is_work
-
-
-def unsnapshotted_changes(events: Events) -> dict[str, FileChange]:
-    return _request(events).unsnapshotted_changes
 
 
 def file_effects(events: Events) -> FileEffects:
@@ -186,44 +117,16 @@ def unmet_checks(events: Events) -> tuple[CheckStatus, ...]:
     return _request(events).unmet_checks
 
 
-def suite_decides(events: Events) -> bool:
-    return _request(events).suite_decides
-
-
 def acceptance_blocker(events: Events) -> str:
     return _request(events).acceptance_blocker
-
-
-def counted_turns(events: Events) -> tuple[Turn, ...]:
-    return _request(events).counted_turns
 
 
 def has_worker_answer(events: Events) -> bool:
     return _request(events).has_worker_answer
 
 
-def plans(events: Events) -> tuple[Planned, ...]:
-    return _request(events).plans
-
-
-def workflows(events: Events) -> tuple[Workflow, ...]:
-    return _request(events).workflows
-
-
 def merges(events: Events) -> tuple[Merged, ...]:
     return _request(events).merges
-
-
-def answering_turn(events: Events) -> Turn | None:
-    return _request(events).answering_turn
-
-
-def user_facing_turn(events: Events) -> Turn | None:
-    return _request(events).user_facing_turn
-
-
-def has_picture(events: Events) -> bool:
-    return _request(events).has_picture
 
 
 def opened(events: Events) -> Opened | None:
@@ -246,20 +149,8 @@ def jobs(events: Events) -> dict[str, RecordedJob]:
     return dict(state_of(events).jobs)
 
 
-def found_tools(events: Events) -> frozenset[str]:
-    return state_of(events).found_tools
-
-
 def newest_compaction(events: Events) -> Compacted | None:
     return state_of(events).newest_compaction
-
-
-def still_open(events: Events) -> str:
-    return state_of(events).still_open
-
-
-def lines_of_subtasks(events: Events) -> frozenset[int]:
-    return state_of(events).lines_of_subtasks
 
 
 def undo_history(events: Events) -> UndoHistory:
@@ -274,34 +165,16 @@ def requests(events: Events) -> list[Events]:
     return [request.events for request in state_of(events).requests]
 
 
-def asked_effort(events: Events, member: Member) -> Effort:
-    return _request(events).effort_for(member)
-
-
 def turn_of(events: Events, number: int) -> Turn | None:
     return _request(events).turn(number)
-
-
-def events_before(events: Events, turn: Turn) -> Events:
-    return state_of(events).before(turn.assigned).events
 
 
 def events_of_turn(events: Events, number: int) -> Events:
     return state_of(events).of_turn(number).events
 
 
-def events_to_assign(
-    events: Events, task: Subtask, prompt: str, out: Mapping[str, Exclusion]
-) -> Events:
-    return state_of(events).to_assign(task, prompt, out).events
-
-
 def verdict(events: Events, turn: Turn) -> Verdict | None:
     return _request(events).verdict(turn)
-
-
-def refused_media(events: Events, agent: str) -> frozenset[str]:
-    return state_of(events).refused_media(agent)
 
 
 def after_compaction(events: Events) -> tuple[str, Events]:
@@ -328,7 +201,3 @@ def is_estimated(events: Events, members: Mapping[str, Member] | None = None) ->
 
 def end_line(events: Events, end: Finished | None = None) -> EndLine:
     return verdicts.end_line(_request(events), end)
-
-
-def test_summary(events: Events) -> dict[str, object]:
-    return verdicts.test_summary(_request(events))
