@@ -162,13 +162,13 @@ def decision_why(event: Assigned, reason: str) -> str:
 
 def top_probabilities(event: Assigned) -> str | None:
     """Return the two highest probabilities as in `p=.62, then middle .28`, None if nothing was
-    computed.
+    computed. Of two that are equal the chosen agent's comes first.
     """
     scores = event.scores
     if scores is None or not scores.row_probabilities:
         return None
-    ranked = sorted(zip(scores.row_probabilities, scores.rows, strict=True), reverse=True)
-    first, *others = ranked
+    rows = zip(scores.row_probabilities, scores.rows, strict=True)
+    first, *others = sorted(rows, key=lambda row: (row[0], row[1] == event.agent), reverse=True)
     runner = (
         f", then {others[0][1]} {probability(others[0][0])}" if others and others[0][0] > 0 else ""
     )

@@ -158,8 +158,10 @@ def train_matrix(flags: MatrixFlags) -> int:
 def train_sft(flags: SftFlags) -> int:
     """Fit a head to a pass matrix, as a warm start."""
     from fugu_cli.cli import train as command
+    from fugu_cli.cli.coordinator import as_usage_errors
 
-    return command.train_sft(flags)
+    with as_usage_errors():
+        return command.train_sft(flags)
 
 
 @training.command("kinds")
@@ -179,9 +181,12 @@ def train_evolve(flags: EvolveFlags) -> int:
     """Evolve the coordinator with sep-CMA-ES by what its decisions are worth; goes on where it was
     stopped.
     """
-    from fugu_cli.cli import train_evolve as command
+    from fugu_cli.cli.coordinator import as_usage_errors
 
-    return command.evolve(flags)
+    with as_usage_errors():
+        from fugu_cli.cli import train_evolve as command
+
+        return command.evolve(flags)
 
 
 @training.command("conductor")

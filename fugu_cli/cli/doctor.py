@@ -217,7 +217,8 @@ def _checkpoint(path: Path, config: Config) -> Finding:
     try:
         with required_libraries():
             from fugu_cli.coordinators import checkpoint
-        meta = checkpoint.load(path).meta
+
+            meta = checkpoint.load(path).meta
     except FuguError as error:
         return Finding(
             "note", "checkpoint", str(error), error.hint or "success rates and costs decide instead"

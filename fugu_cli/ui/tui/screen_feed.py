@@ -85,6 +85,7 @@ class ScreenFeed:
         self.shown: Callable[[], None] = lambda: None
         """Called when something was shown."""
         self._conversation = conversation
+        conversation.show(self.folded.transcript)  # notes come before a session, or without one
         self._trace = trace
         self._dirty: int | None = None
         self._row: int | None = None

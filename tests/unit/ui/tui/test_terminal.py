@@ -43,6 +43,18 @@ threading.Thread.run = late
 """A busy machine, on which the thread that reads the terminal comes late."""
 
 
+def test_where_no_session_can_open_the_reason_is_on_the_screen(
+    place: Place, fugu: Callable[..., Terminal]
+) -> None:
+    place.configure(Agent("m"))
+    terminal = fugu(LOOPBACK_KEY="")
+    terminal.sees("m: LOOPBACK_KEY is not set")
+    terminal.keys("/doctor\r")
+    terminal.sees("missing  pool")
+    terminal.keys("/quit\r")
+    assert terminal.ended() == 0
+
+
 def test_a_day_at_work(place: Place, server: Loopback, fugu: Callable[..., Terminal]) -> None:
     """Prompt, edit, approval, undo, interrupt, resume."""
     place.configure(Agent("m", more='protocol = "native"'), more=ASKS_ABOUT_SHELL)
