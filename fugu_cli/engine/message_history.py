@@ -296,7 +296,7 @@ def work_note(turn: views.Turn, limit: int) -> str:
     words = escape_frames(clip_middle(turn.text.strip(), limit))
     if not words:
         return f"{agent} worked on this{changed}. It came to no last word."
-    cut = "" if turn.concluded else " before it was cut"
+    cut = "" if turn.concluded else " before its turn ended"
     return f"{agent} worked on this{changed}. It said last{cut}:\n<work>\n{words}\n</work>"
 
 
