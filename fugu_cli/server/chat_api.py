@@ -17,6 +17,7 @@ from fugu_cli.server.client_requests import (
     ItemList,
     Json,
     LenientModel,
+    RequestFields,
     RequestRefused,
     RequestSampling,
     ServedAnswer,
@@ -31,7 +32,9 @@ from fugu_cli.server.client_requests import (
     sse_event,
     token_limit,
     unknown_role,
+    unread_fields,
 )
+from fugu_cli.server.client_tools import RESPONSES_TOOLS
 from fugu_cli.server.messages_api import NOT_SHOWN
 
 
@@ -93,7 +96,7 @@ class _Format(LenientModel):
     json_schema: _Schema | None = None
 
 
-class _Body(LenientModel):
+class _Body(RequestFields):
     model: str
     messages: ItemList[_Message]
     stream: bool | None = None
@@ -112,7 +115,6 @@ class _Body(LenientModel):
     response_format: _Format | None = None
     metadata: Json | None = None
     reasoning_effort: Effort | None = None
-    web_search_options: JsonValue = None
 
 
 def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
@@ -125,10 +127,6 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
     if payload.functions:
         raise RequestRefused(
             400, "functions is not offered: `tools` has taken its place", code="unsupported_value"
-        )
-    if payload.web_search_options is not None:
-        raise RequestRefused(
-            400, "web_search_options is not offered: nothing is fetched", code="unsupported_value"
         )
     for modality in payload.modalities or []:
         if modality != "text":
@@ -149,6 +147,7 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
         sampling=_parse_sampling(payload, tools),
         options=client_requests.read_options(headers, payload.metadata or {}),
         stream=bool(payload.stream),
+        left_out=unread_fields(payload),
         reasoning=True,
         include_usage=bool(payload.stream_options and payload.stream_options.include_usage),
     )
@@ -220,6 +219,8 @@ def _tool_name(reference: JsonValue) -> str:
         return ""
     function = reference.get("function", reference)
     name = function.get("name") if isinstance(function, dict) else None
+    if name is None and reference.get("type") in RESPONSES_TOOLS:
+        name = reference["type"]
     return name if isinstance(name, str) else ""
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, Protocol, TypeVar
@@ -81,8 +82,12 @@ class ClientRequest:
     """Namespace and client's name of each namespaced tool (Responses), by the name that agents
     see.
     """
+    client_tools: Mapping[str, str] = field(default_factory=dict)
+    """Type of each tool that the client names by its type alone, by the name that agents see
+    (Responses).
+    """
     left_out: tuple[str, ...] = ()
-    """Tool types that only a provider could run. Agents are not offered them; the answer says so."""
+    """Fields and tool types of the request that change nothing here; the answer names them."""
     reasoning: bool = False
     """The client wants the reasoning text."""
     repeated: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -148,6 +153,7 @@ class RequestRefused(Exception):
     OpenAI's `error.type` and `error.code`.
 
     `after` is the number of seconds after which a retry makes sense, None if a retry does not help.
+    `details` are Anthropic's `error.details`.
     """
 
     def __init__(
@@ -158,12 +164,14 @@ class RequestRefused(Exception):
         error_type: str = "invalid_request_error",
         code: str = "",
         after: float | None = None,
+        details: Mapping[str, JsonValue] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.error_type = error_type
         self.code = code
         self.after = after
+        self.details = details or {}
 
 
 OPTION_NAMES: Mapping[str, tuple[str, ...]] = {
@@ -261,6 +269,83 @@ class LenientModel(BaseModel):
     """Data from a client. Unknown fields are ignored, since SDKs send more than is documented."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class RequestFields(LenientModel, extra="allow"):
+    """A group of a request's fields. Fields that are not read are kept, so that `unread_fields` can
+    name them.
+    """
+
+
+HARMLESS_FIELDS = frozenset(
+    {
+        "cache_control",
+        "client_metadata",
+        "include",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "reasoning.generate_summary",
+        "reasoning.summary",
+        "safety_identifier",
+        "stream_options",
+        "user",
+    }
+)
+"""Fields that change neither an answer's content nor where it is computed."""
+
+USUAL_VALUES: Mapping[str, Sequence[JsonValue]] = {
+    "frequency_penalty": [0],
+    "logit_bias": [{}],
+    "presence_penalty": [0],
+    "service_tier": ["auto", "default"],
+    "text.verbosity": ["medium"],
+    "top_logprobs": [0],
+    "top_p": [1],
+    "truncation": ["disabled"],
+    "verbosity": ["medium"],
+}
+"""Values that ask for what happens anyway."""
+
+HISTORY_WORDS = frozenset(
+    {"id", "ids", "thread", "previous", "conversation", "container", "prompt"}
+)
+"""Words in the names of fields that refer to something kept at the server."""
+
+
+def unread_fields(group: RequestFields, path: str = "") -> tuple[str, ...]:
+    """Return the names of the fields that ask for something which is not done.
+
+    Raises RequestRefused (400) for a field that refers to something kept at the server: without it
+    the answer would be one to another conversation. `path` is the prefix of the names.
+    """
+    names: list[str] = []
+    for field_name, value in (group.model_extra or {}).items():
+        name = path + field_name
+        asks_nothing = value in (None, False, "", []) or value in USUAL_VALUES.get(name, ())
+        if asks_nothing or name in HARMLESS_FIELDS:
+            continue
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", field_name).lower().split("_")
+        if HISTORY_WORDS.intersection(words):
+            raise _refers_to_history(name)
+        names.append(name)
+    for field_name in type(group).model_fields:
+        inner = getattr(group, field_name)
+        if isinstance(inner, RequestFields):
+            names += unread_fields(inner, f"{path}{field_name}.")
+    return tuple(names)
+
+
+def _refers_to_history(name: str) -> RequestRefused:
+    details: Json = {"unsupported": [name]}
+    if name == "thread":  # the code upon which Anthropic's SDKs send the whole history instead
+        details["error_code"] = "thread_unsupported_request"
+    return RequestRefused(
+        400,
+        f"{name}: nothing is stored here, send the whole conversation without it",
+        code="unsupported_value",
+        details=details,
+    )
 
 
 class FirstFault(FailFast):
@@ -429,7 +514,7 @@ def openai_usage(answer: ServedAnswer, input: str, output: str) -> Json:
 
 
 def answer_details(head: AnswerHead, answer: ServedAnswer, client_request: ClientRequest) -> Json:
-    """Return the `fugu` field of an answer: its author, trace, cost, end, and tools left out."""
+    """Return the `fugu` field of an answer: its author, trace, cost, end, and what was left out."""
     details: Json = {
         "trace": head.id,
         "agent": answer.agent,

@@ -22,7 +22,7 @@ from fugu_cli.messages import (
     ToolSpec,
 )
 from fugu_cli.providers.history import arguments_object
-from fugu_cli.server import client_requests
+from fugu_cli.server import client_requests, client_tools
 from fugu_cli.server.client_requests import (
     AnswerHead,
     ClientMedia,
@@ -31,6 +31,7 @@ from fugu_cli.server.client_requests import (
     Json,
     LenientModel,
     ReplyForm,
+    RequestFields,
     RequestRefused,
     RequestSampling,
     ServedAnswer,
@@ -43,6 +44,7 @@ from fugu_cli.server.client_requests import (
     sse_event,
     token_limit,
     unknown_role,
+    unread_fields,
 )
 from fugu_cli.system.bounded_json import parse_json
 
@@ -86,18 +88,18 @@ class _ToolChoice(LenientModel):
     disable_parallel_tool_use: bool | None = None
 
 
-class _Output(LenientModel):
+class _Output(RequestFields):
     format: ReplyForm | None = None
     effort: Effort | None = None
 
 
-class _Thinking(LenientModel):
+class _Thinking(RequestFields):
     type: str
     budget_tokens: int = 0
     display: str = ""
 
 
-class CountTokensBody(LenientModel):
+class CountTokensBody(RequestFields):
     """The body of `/v1/messages/count_tokens`."""
 
     model: str
@@ -121,6 +123,7 @@ class _Body(CountTokensBody):
 def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
     """Parse the request in `body`. Raises RequestRefused."""
     payload = parse_body(_Body, body)
+    left_out = [*unread_fields(payload), *_hosted_tools(payload.tools or [])]
     messages = tuple(_parse_messages(payload.messages))
     if not messages:
         raise RequestRefused(
@@ -152,6 +155,7 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
         ),
         options=client_requests.read_options(headers, payload.metadata or {}),
         stream=bool(payload.stream),
+        left_out=tuple(left_out),
         reasoning=thinking is not None and thinks and thinking.display != "omitted",
     )
 
@@ -185,6 +189,7 @@ def estimated_tokens(body: bytes) -> int:
     A tokenizer would fit only some of the agents.
     """
     payload = parse_body(CountTokensBody, body)
+    unread_fields(payload)
     messages = _parse_messages(payload.messages)
     text = _parse_system(payload.system)
     for part in (*messages, *(payload.tools or [])):
@@ -284,15 +289,26 @@ def _result_text(content: JsonValue | list[_Block], media: ClientMedia) -> str:
     return "\n".join(texts)
 
 
+def _hosted_tools(payload: Sequence[_Tool]) -> list[str]:
+    return [tool.type for tool in payload if tool.type and client_tools.is_hosted(tool.type)]
+
+
 def _parse_tools(payload: Sequence[_Tool]) -> list[ToolSpec]:
+    tools: list[ToolSpec] = []
     for tool in payload:
-        if tool.type not in (None, "custom"):  # Anthropic runs it, or only its models know it
+        if tool.type in (None, "custom"):
+            tools.append(function_tool(tool.name, tool.description, tool.input_schema))
+        elif tool.type in client_tools.MESSAGES_TOOLS:
+            tools.append(client_tools.MESSAGES_TOOLS[tool.type])
+        elif not client_tools.is_hosted(tool.type):
+            known = ", ".join(client_tools.MESSAGES_TOOLS)
             raise RequestRefused(
                 400,
-                f"tools: {tool.type} is not offered, only custom tools",
+                f"tools: {tool.type} is not offered, only custom tools and those that the client "
+                f"runs itself: {known}",
                 code="unsupported_tool",
             )
-    return [function_tool(tool.name, tool.description, tool.input_schema) for tool in payload]
+    return tools
 
 
 def _parse_tool_choice(choice: _ToolChoice | None, tools: Sequence[str]) -> str:
@@ -434,7 +450,10 @@ def anthropic_error(refusal: RequestRefused) -> Json:
     """Return a refusal as Anthropic's error object."""
     fallback = "api_error" if refusal.status >= 500 else "invalid_request_error"
     error_type = ERROR_TYPES.get(refusal.status, fallback)
-    return {"type": "error", "error": {"type": error_type, "message": str(refusal)}}
+    error: Json = {"type": error_type, "message": str(refusal)}
+    if refusal.details:
+        error["details"] = {**refusal.details}
+    return {"type": "error", "error": error}
 
 
 def _event(name: str, **fields: JsonValue) -> bytes:

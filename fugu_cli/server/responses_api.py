@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from fugu_cli.messages import Call, Effort, FromAgent, FromTool, FromUser, Message, ToolSpec
 from fugu_cli.providers.history import arguments_object
-from fugu_cli.server import client_requests
+from fugu_cli.server import client_requests, client_tools
 from fugu_cli.server.chat_api import allowed_tools, openai_error, tool_choice
 from fugu_cli.server.client_requests import (
     DEFAULT_MAX_TOKENS,
@@ -25,6 +25,7 @@ from fugu_cli.server.client_requests import (
     Json,
     LenientModel,
     ReplyForm,
+    RequestFields,
     RequestRefused,
     RequestSampling,
     ServedAnswer,
@@ -38,6 +39,7 @@ from fugu_cli.server.client_requests import (
     sse_event,
     token_limit,
     unknown_role,
+    unread_fields,
 )
 from fugu_cli.server.messages_api import NOT_SHOWN
 
@@ -53,9 +55,11 @@ FREEFORM = json.dumps(
 
 IGNORED_ITEMS = frozenset({"reasoning", "web_search_call", "image_generation_call"})
 """Items that agents of another provider cannot read."""
+CALL_ITEMS = frozenset({"function_call", "custom_tool_call", *client_tools.RESPONSES_CALLS})
+OUTPUT_ITEMS = frozenset(
+    {"function_call_output", "custom_tool_call_output", *client_tools.RESPONSES_OUTPUTS}
+)
 COMPACTED = "[What was said before this is kept in a form that only its provider can read.]"
-LEFT_OUT = ("web_search", "image_generation")
-"""Prefixes of tool types that clients send by default and that OpenAI would run."""
 SUMMARY = "reasoning_summary"
 LONGEST_NAME = 64
 """Characters of a tool name that every provider accepts."""
@@ -80,6 +84,11 @@ class _Item(LenientModel):
     namespace: str = ""
     input: JsonValue = None
     output: str | ItemList[_Part] | JsonValue = None
+    id: str | None = None
+    status: str | None = None
+    action: JsonValue = None
+    operation: JsonValue = None
+    tools: ItemList[_Tool] | None = None
 
 
 class _Tool(LenientModel, extra="allow"):
@@ -88,18 +97,19 @@ class _Tool(LenientModel, extra="allow"):
     description: str | None = None
     parameters: Json | None = None
     format: Json | None = None
+    environment: JsonValue = None
     tools: ItemList[_Tool] | None = None
 
 
-class _Reasoning(LenientModel):
+class _Reasoning(RequestFields):
     effort: Effort | None = None
 
 
-class _Text(LenientModel):
+class _Text(RequestFields):
     format: ReplyForm | None = None
 
 
-class _Body(LenientModel):
+class _Body(RequestFields):
     model: str
     input: str | ItemList[_Item]
     instructions: str | None = None
@@ -110,8 +120,6 @@ class _Body(LenientModel):
     tool_choice: JsonValue = None
     parallel_tool_calls: bool | None = None
     text: _Text | None = None
-    previous_response_id: str | None = None
-    conversation: JsonValue = None
     background: bool | None = None
     metadata: Json | None = None
     reasoning: _Reasoning | None = None
@@ -120,15 +128,6 @@ class _Body(LenientModel):
 def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
     """Parse the request in `body`. Raises RequestRefused."""
     payload = parse_body(_Body, body)
-    stored = {
-        "previous_response_id": payload.previous_response_id,
-        "conversation": payload.conversation,
-    }
-    for name, reference in stored.items():
-        if reference:
-            raise RequestRefused(
-                400, f"{name}: nothing is stored, send the whole input", code="unsupported_value"
-            )
     if payload.background:
         raise RequestRefused(
             400, "background: answers are given at once or streamed", code="unsupported_value"
@@ -136,10 +135,15 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
     items = payload.input
     if isinstance(items, str):
         items = [_Item(role="user", content=items)]
+    sent_tools = [*(payload.tools or [])]
+    for item in items:
+        if item.type == "additional_tools":
+            sent_tools += item.tools or []
     system, messages = _parse_items(items)
     if not messages:
         raise RequestRefused(400, "input: at least one message is needed", code="invalid_body")
-    tools = list(_client_tools(payload.tools or []))
+    tools = list(_client_tools(sent_tools))
+    hosted = [tool.type for tool in sent_tools if client_tools.is_hosted(tool.type)]
     form = (payload.text and payload.text.format) or ReplyForm()
     return ClientRequest(
         model=payload.model,
@@ -168,8 +172,11 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
         options=client_requests.read_options(headers, payload.metadata or {}),
         stream=bool(payload.stream),
         freeform=frozenset(tool.name for tool in tools if tool.type == "custom"),
-        namespaces=_namespaces(payload.tools or []),
-        left_out=tuple(tool.type for tool in payload.tools or [] if tool.type.startswith(LEFT_OUT)),
+        namespaces=_namespaces(sent_tools),
+        client_tools={
+            tool.name: tool.type for tool in tools if tool.type in client_tools.RESPONSES_TOOLS
+        },
+        left_out=(*unread_fields(payload), *hosted),
         reasoning=payload.reasoning is not None,
     )
 
@@ -180,15 +187,25 @@ def _client_tools(tools: Sequence[_Tool]) -> Iterator[_Tool]:
     Raises RequestRefused for other types.
     """
     for tool in tools:
+        if client_tools.runs_at_provider(tool.type, tool.environment):
+            raise RequestRefused(
+                400,
+                f"tools: {tool.type} is offered with the environment local alone, which the client "
+                f"runs",
+                code="unsupported_tool",
+            )
         if tool.type in ("function", "custom"):
             yield tool
+        elif tool.type in client_tools.RESPONSES_TOOLS:
+            yield tool.model_copy(update={"name": tool.type})
         elif tool.type == "namespace":
             for inner in _client_tools(tool.tools or []):
                 yield inner.model_copy(update={"name": joint_name(tool.name, inner.name)})
-        elif not tool.type.startswith(LEFT_OUT):
+        elif not client_tools.is_hosted(tool.type):
+            known = ", ".join(client_tools.RESPONSES_TOOLS)
             message = (
-                f"tools: {tool.type} is not offered, only functions, custom tools and namespaces "
-                f"of them"
+                f"tools: {tool.type} is not offered, only functions, custom tools, namespaces of "
+                f"them, and tools that the client runs itself: {known}"
             )
             raise RequestRefused(400, message, code="unsupported_tool")
 
@@ -217,29 +234,36 @@ def _parse_items(items: Sequence[_Item]) -> tuple[list[str], tuple[Message, ...]
     """Return the leading instructions, and the other messages. Consecutive calls become one reply."""
     system: list[str] = []
     messages: list[Message] = []
-    tool_names: dict[str, str] = {}
+    calls: dict[str, Call] = {}
+    """Calls by their id and, since outputs of `local_shell` may name it, by that of their item."""
     for number, item in enumerate(items):
         match item.type:
             case "message":
                 _add_message(item, number, system, messages)
-            case "function_call" | "custom_tool_call":
+            case item_type if item_type in CALL_ITEMS:
                 call = _parse_call(item)
-                tool_names[call.id] = call.tool
+                calls[item.id or call.id] = call
+                calls[call.id] = call
                 last = messages[-1] if messages else None
                 if isinstance(last, FromAgent):
                     messages[-1] = last.model_copy(update={"calls": (*last.calls, call)})
                 else:
                     messages.append(FromAgent(agent="", calls=(call,)))
-            case "function_call_output" | "custom_tool_call_output":
+            case item_type if item_type in OUTPUT_ITEMS:
                 media = ClientMedia(number)
                 text = _output_text(item.output, media)
+                call_id = item.call_id or item.id or ""
+                output_of = calls.get(call_id, Call(id=call_id, tool=""))
                 result = FromTool(
-                    call=item.call_id,
-                    tool=tool_names.get(item.call_id, ""),
+                    call=output_of.id,
+                    tool=output_of.tool,
                     text=text,
+                    ok=item.status != "failed",
                     media=tuple(media.accepted),
                 )
                 messages.append(result)
+            case "additional_tools":
+                continue  # read with the tools of the request
             case "item_reference":
                 raise RequestRefused(
                     400,
@@ -300,6 +324,12 @@ def _parse_call(item: _Item) -> Call:
     if item.type == "custom_tool_call":
         text = item.input if isinstance(item.input, str) else json.dumps(item.input)
         return Call.make(item.call_id, joint_name(item.namespace, item.name), input=text)
+    if item.type in client_tools.RESPONSES_CALLS:
+        return Call(
+            id=item.call_id or item.id or "",
+            tool=client_tools.RESPONSES_CALLS[item.type],
+            arguments=client_tools.decode_arguments(item.action, item.operation),
+        )
     return Call(
         id=item.call_id,
         tool=joint_name(item.namespace, item.name),
@@ -317,10 +347,14 @@ def _output_text(output: JsonValue | list[_Part], media: ClientMedia) -> str:
         if isinstance(part, _Part):
             text = _part_text(part, media)
             texts.append(NOT_SHOWN.format(kind=part.type) if text is None else text)
+        else:
+            texts.append(client_tools.command_output_text(part))
     return "\n".join(texts)
 
 
 def _parse_tool(tool: _Tool) -> ToolSpec:
+    if tool.type in client_tools.RESPONSES_TOOLS:
+        return client_tools.RESPONSES_TOOLS[tool.type]
     if tool.type == "custom":
         grammar = tool.format.get("definition") if tool.format else None
         description = tool.description or ""
@@ -476,19 +510,23 @@ class ResponsesStream:
         index = len(self._items)
         item = _call_item(self._head, index, call, self._client_request)
         self._items.append(item)
-        if item["type"] == "custom_tool_call":
-            key, name = "input", "custom_tool_call_input"
-        else:
-            key, name = "arguments", "function_call_arguments"
-        position: Json = {"item_id": item["id"], "output_index": index}
-        empty_item: Json = {**item, key: "", "status": "in_progress"}
-        return (
-            self._event("response.output_item.added", {"output_index": index, "item": empty_item})
-            + self._event(f"response.{name}.delta", {**position, "delta": item[key]})
-            + self._event(
-                f"response.{name}.done", {**position, key: item[key], "name": item["name"]}
-            )
-            + self._event("response.output_item.done", {"output_index": index, "item": item})
+        started: Json = {**item, "status": "in_progress"}
+        text_field, event_name = "", ""
+        if item["type"] == "function_call":
+            text_field, event_name = "arguments", "function_call_arguments"
+        elif item["type"] == "custom_tool_call":
+            text_field, event_name = "input", "custom_tool_call_input"
+        if text_field:
+            started[text_field] = ""
+        data = self._event("response.output_item.added", {"output_index": index, "item": started})
+        if text_field:
+            position: Json = {"item_id": item["id"], "output_index": index}
+            text = item[text_field]
+            data += self._event(f"response.{event_name}.delta", {**position, "delta": text})
+            end: Json = {**position, text_field: text, "name": item["name"]}
+            data += self._event(f"response.{event_name}.done", end)
+        return data + self._event(
+            "response.output_item.done", {"output_index": index, "item": item}
         )
 
     def _event(self, name: str, fields: Json) -> bytes:
@@ -554,12 +592,10 @@ def _summary_part(text: str) -> Json:
 
 def _call_item(head: AnswerHead, number: int, call: Call, client_request: ClientRequest) -> Json:
     namespace, name = client_request.namespaces.get(call.tool, ("", call.tool))
-    item: Json = {
-        "id": f"{head.id}-{number}",
-        "call_id": call.id,
-        "name": name,
-        "status": "completed",
-    }
+    item: Json = {"id": f"{head.id}-{number}", "call_id": call.id, "status": "completed"}
+    if call.tool in client_request.client_tools:
+        return {**item, **client_tools.encode_call(client_request.client_tools[call.tool], call)}
+    item["name"] = name
     if namespace:
         item["namespace"] = namespace
     if call.tool in client_request.freeform:

@@ -9,6 +9,7 @@ import pytest
 from anthropic import Anthropic
 from anthropic.types import MessageParam, ToolParam
 
+from fugu_cli.messages import Call, Prompt, Reply
 from tests.acceptance.serve.endpoint import Endpoint, endpoint, fails, says, uses
 
 TOOL: ToolParam = {
@@ -48,6 +49,37 @@ def test_the_loop_answers(tmp_path: Path) -> None:
         "orchestration_output_tokens": 10,
     }
     assert "be brief" in place.agents["small"].shown[0].system
+
+
+def test_the_tool_runner_goes_on_with_the_whole_history(tmp_path: Path) -> None:
+    @anthropic.beta_tool
+    def bash(command: str) -> str:
+        """Run a command.
+
+        Args:
+            command: the command
+        """
+        return f"ran {command}"
+
+    def react(prompt: Prompt) -> Reply:
+        texts = [getattr(message, "text", "") for message in prompt.messages]
+        if "ran ls" in texts:
+            return Reply(text=f"{texts[0]} -> {texts[-1]}")
+        return Reply(calls=(Call.make("a", "bash", command="ls"),), stop="calls")
+
+    with endpoint(tmp_path, react).serving() as place:
+        runner = client(place).beta.messages.tool_runner(
+            model="small",
+            max_tokens=100,
+            messages=[{"role": "user", "content": "what is it?"}],
+            tools=[bash, {"type": "memory_20250818", "name": "memory"}],
+        )
+        message = runner.until_done()
+        offered = [tool.name for tool in place.agents["small"].shown[0].tools]
+    assert [block.text for block in message.content if block.type == "text"] == [
+        "what is it? -> ran ls"
+    ]
+    assert offered == ["bash", "memory"]
 
 
 def test_text_and_calls_are_streamed_as_blocks(tmp_path: Path) -> None:

@@ -277,8 +277,8 @@ def test_what_only_the_user_can_mend_is_no_fault_that_is_tried_again(
         ),
         (
             "responses",
-            {"input": "x", "tools": [{"type": "local_shell"}]},
-            "tools: local_shell is not offered",
+            {"input": "x", "tools": [{"type": "shell", "environment": {"type": "container_auto"}}]},
+            "tools: shell is offered with the environment local alone",
         ),
         ("responses", {"input": [{"type": "mcp_call"}]}, "input.0: mcp_call is not offered"),
         (
@@ -296,9 +296,9 @@ def test_what_only_the_user_can_mend_is_no_fault_that_is_tried_again(
             {
                 "max_tokens": 9,
                 "messages": ASK,
-                "tools": [{"type": "web_search_20250305", "name": "web_search"}],
+                "tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}],
             },
-            "tools: web_search_20250305 is not offered",
+            "tools: web_fetch_20250910 is not offered",
         ),
         (
             "messages",
@@ -307,8 +307,18 @@ def test_what_only_the_user_can_mend_is_no_fault_that_is_tried_again(
         ),
         (
             "chat/completions",
-            {"messages": ASK, "web_search_options": {}},
-            "web_search_options is not offered",
+            {"messages": ASK, "previousThreadId": "t_1"},
+            "previousThreadId: nothing is stored here",
+        ),
+        (
+            "messages",
+            {"max_tokens": 9, "messages": ASK, "container": "c_1"},
+            "container: nothing is stored here",
+        ),
+        (
+            "responses",
+            {"input": "x", "prompt": {"id": "pmpt_1"}},
+            "prompt: nothing is stored here",
         ),
         (
             "chat/completions",
@@ -323,6 +333,61 @@ def test_what_nobody_can_be_offered_is_refused_by_name(
     with endpoint(tmp_path, says("x")).serving() as place:
         answer = httpx.post(f"{place.url}/v1/{path}", json={"model": "fugu", **body})  # type: ignore[dict-item]
     assert (answer.status_code, answer.json()["error"]["message"][: len(why)]) == (400, why)
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "left_out"),
+    [
+        (
+            "messages",
+            {
+                "max_tokens": 9,
+                "messages": ASK,
+                "inference_geo": "eu",
+                "speed": "fast",
+                "service_tier": "auto",
+                "cache_control": {"type": "ephemeral"},
+                "output_config": {"effort": "low", "task_budget": {"total": 9}},
+                "tools": [{"type": "web_search_20250305", "name": "web_search"}],
+            },
+            ["inference_geo", "speed", "output_config.task_budget", "web_search_20250305"],
+        ),
+        (
+            "responses",
+            {
+                "input": "x",
+                "store": True,
+                "truncation": "disabled",
+                "max_tool_calls": 3,
+                "include": ["reasoning.encrypted_content"],
+                "prompt_cache_key": "k",
+                "reasoning": {"effort": "low", "summary": "auto", "context": "all_turns"},
+                "text": {"verbosity": "low"},
+                "tools": [{"type": "web_search"}],
+            },
+            ["store", "max_tool_calls", "text.verbosity", "reasoning.context", "web_search"],
+        ),
+        (
+            "chat/completions",
+            {
+                "messages": ASK,
+                "logit_bias": {"1": 5},
+                "frequency_penalty": 0,
+                "top_p": 1.0,
+                "store": False,
+                "web_search_options": {},
+                "not_known_yet": 1,
+            },
+            ["logit_bias", "web_search_options", "not_known_yet"],
+        ),
+    ],
+)
+def test_fields_that_change_nothing_here_are_named_in_the_answer(
+    tmp_path: Path, path: str, fields: dict[str, Any], left_out: list[str]
+) -> None:
+    with endpoint(tmp_path, says("x")).serving() as place:
+        answer = httpx.post(f"{place.url}/v1/{path}", json={"model": "small", **fields}).json()
+    assert sorted(answer["fugu"]["left_out"]) == sorted(left_out)
 
 
 def test_what_was_compacted_elsewhere_is_a_line_that_says_so(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
+from openai import OpenAI
 
 from fugu_cli.messages import Call, Prompt, Reply
 from tests.acceptance import loopback
@@ -99,6 +100,99 @@ def test_a_long_name_in_a_namespace_is_one_that_providers_take(tmp_path: Path) -
     assert ([len(name) for name in shown], len(set(shown))) == ([64, 64], 2)
     assert [(item["namespace"], item["name"]) for item in answer["output"]] == [
         ("n" * 30, names[1])
+    ]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tools_that_a_client_names_by_type_come_back_in_the_form_of_the_type(
+    tmp_path: Path, stream: bool
+) -> None:
+    calls = (
+        Call.make("a", "shell", commands=["ls", "pwd"], timeout_ms=5),
+        Call.make("b", "local_shell", command=["ls"], working_directory="/x"),
+        Call.make("c", "apply_patch", type="update_file", path="a.py", diff="@@\n-x\n+y\n"),
+        Call.make("d", "extra", n=1),
+    )
+    extra = {"type": "function", "name": "extra", "parameters": {"type": "object"}}
+    added = {"type": "additional_tools", "role": "developer", "tools": [extra]}
+    asked: dict[str, Any] = {
+        "model": "small",
+        "input": [added, {"role": "user", "content": "go"}],
+        "tools": [
+            {"type": "shell", "environment": {"type": "local"}},
+            {"type": "local_shell"},
+            {"type": "apply_patch"},
+        ],
+    }
+    outputs = [
+        {
+            "type": "shell_call_output",
+            "call_id": "a",
+            "output": [
+                {"stdout": "a.py\n", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}},
+                {"stdout": "", "stderr": "slow", "outcome": {"type": "timeout"}},
+            ],
+        },
+        {"type": "local_shell_call_output", "id": "ITEM", "output": "a.py"},
+        {"type": "apply_patch_call_output", "call_id": "c", "status": "failed", "output": "no"},
+        {"type": "function_call_output", "call_id": "d", "output": "1"},
+    ]
+
+    def react(prompt: Prompt) -> Reply:
+        if any(message.type == "tool" for message in prompt.messages):
+            return Reply(text="done")
+        return Reply(calls=calls, stop="calls")
+
+    with endpoint(tmp_path, react).serving() as place:
+        sdk = OpenAI(base_url=f"{place.url}/v1", api_key="x", max_retries=0)
+        if stream:
+            events = list(sdk.responses.create(**asked, stream=True))
+            numbers = [event.sequence_number for event in events]
+            assert numbers == list(range(len(events)))
+            response = events[-1].response  # type: ignore[union-attr]
+        else:
+            response = sdk.responses.create(**asked)
+        items = [item.model_dump(exclude_none=True) for item in response.output]
+        for item, output in zip(items, outputs, strict=True):
+            output["call_id"] = item["call_id"]
+        outputs[1]["id"] = items[1]["id"]
+        del outputs[1]["call_id"]
+        sdk.responses.create(
+            model="small", tools=asked["tools"], input=[*asked["input"], *items, *outputs]
+        )
+        shown = place.agents["small"].shown
+    assert [item["type"] for item in items] == [
+        "shell_call",
+        "local_shell_call",
+        "apply_patch_call",
+        "function_call",
+    ]
+    assert items[0]["action"] == {"commands": ["ls", "pwd"], "timeout_ms": 5}
+    assert items[1]["action"] == {
+        "type": "exec",
+        "command": ["ls"],
+        "env": {},
+        "working_directory": "/x",
+    }
+    assert items[2]["operation"] == {
+        "type": "update_file",
+        "path": "a.py",
+        "diff": "@@\n-x\n+y\n",
+    }
+    assert [tool.name for tool in shown[0].tools] == [
+        "shell",
+        "local_shell",
+        "apply_patch",
+        "extra",
+    ]
+    assert [call.tool for call in shown[1].messages[1].calls] == [call.tool for call in calls]  # type: ignore[union-attr]
+    results = [message for message in shown[1].messages if message.type == "tool"]
+    assert [result.call for result in results] == [item["call_id"] for item in items]
+    assert [(result.tool, result.text, result.ok) for result in results] == [
+        ("shell", "a.py\n(exit code 0)\nslow\n(timed out)", True),
+        ("local_shell", "a.py", True),
+        ("apply_patch", "no", False),
+        ("extra", "1", True),
     ]
 
 
