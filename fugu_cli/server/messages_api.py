@@ -51,6 +51,10 @@ from fugu_cli.system.bounded_json import parse_json
 NOT_SHOWN = "[{kind}: not shown, this endpoint takes text, pictures and PDFs]"
 
 
+NO_THINKING = frozenset({"disabled", "between_tools"})
+"""Values of `thinking.type` that turn thinking off."""
+
+
 class _Source(LenientModel):
     type: str = ""
     media_type: str = ""
@@ -136,7 +140,7 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
     tools = tuple(_parse_tools(payload.tools or []))
     tool_names = [tool.name for tool in tools]
     thinking = payload.thinking
-    thinks = thinking is not None and thinking.type != "disabled"
+    thinks = thinking is not None and thinking.type not in NO_THINKING
     form = payload.output_config.format if payload.output_config else None
     return ClientRequest(
         model=payload.model,
@@ -170,7 +174,7 @@ def _parse_effort(payload: _Body) -> Effort:
     if payload.thinking is None:
         return effort or ""
     match payload.thinking.type:
-        case "disabled":
+        case thinking_type if thinking_type in NO_THINKING:
             return "low"
         case "adaptive":
             return effort or "high"

@@ -27,6 +27,7 @@ from fugu_cli.server.client_requests import (
     RequestRefused,
     ServedAnswer,
 )
+from fugu_cli.server.model_list import model_entry
 from fugu_cli.server.single_agent import FUGU, ULTRA, ActiveRequest, EndpointSettings
 from fugu_cli.server.traces import Traces, new_id
 from fugu_cli.session.events import Finished, Interrupted
@@ -195,26 +196,13 @@ class EndpointService:
         return self._settings.ultra()
 
     def models(self) -> list[Json]:
-        """Return the entries of `GET /v1/models`: the pool in its two tiers, then its agents.
-
-        Each entry has the fields of OpenAI's and of Anthropic's API.
-        """
-        owners = {FUGU: "fugu", ULTRA: "fugu"}
-        for name, member in self._settings.offered.items():
-            owners[name] = member.provider
-        created_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started))
-        return [
-            {
-                "id": name,
-                "object": "model",
-                "created": self._started,
-                "owned_by": owner,
-                "type": "model",
-                "created_at": created_at,
-                "display_name": name,
-            }
-            for name, owner in owners.items()
-        ]
+        """Return the entries of `GET /v1/models`: the pool in its two tiers, then its agents."""
+        offered = self._settings.offered
+        pool = [*offered.values()]
+        entries = [model_entry(name, "fugu", pool, self._started) for name in (FUGU, ULTRA)]
+        for name, member in offered.items():
+            entries.append(model_entry(name, member.provider, [member], self._started))
+        return entries
 
     def trace(self, id: str) -> Json | None:
         """Return a trace as `fugu trace ID --json` shows it, followed by all its events; None if it does

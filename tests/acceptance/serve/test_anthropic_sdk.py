@@ -10,7 +10,7 @@ from anthropic import Anthropic
 from anthropic.types import MessageParam, ToolParam
 
 from fugu_cli.messages import Call, Prompt, Reply
-from tests.acceptance.serve.endpoint import Endpoint, endpoint, fails, says, uses
+from tests.acceptance.serve.endpoint import SMALL, STRONG, Endpoint, endpoint, fails, says, uses
 
 TOOL: ToolParam = {
     "name": "bash",
@@ -142,13 +142,26 @@ def test_errors_have_this_wires_form(tmp_path: Path) -> None:
             talk.batches.list()
 
 
-def test_the_models_are_listed_with_their_day(tmp_path: Path) -> None:
-    with endpoint(tmp_path, says("x")).serving() as place:
+def test_the_models_are_listed_with_their_size_and_abilities(tmp_path: Path) -> None:
+    place = endpoint(tmp_path, says("x"))
+    seeing = SMALL.model_copy(update={"context": 9_000, "vision": True})
+    place.members = (seeing, STRONG)
+    with place.serving():
         listed = list(client(place).models.list())
         one = client(place).models.retrieve("small")
     assert [(model.id, model.type, model.display_name) for model in listed] == [
         (name, "model", name) for name in ("fugu", "fugu-ultra", "small", "strong")
     ]
+    sizes = [(model.id, model.max_input_tokens, model.max_tokens) for model in listed]
+    assert sizes == [
+        ("fugu", 9_000, 8192),
+        ("fugu-ultra", 9_000, 8192),
+        ("small", 9_000, 8192),
+        ("strong", 32_768, 8192),
+    ]
+    assert one.capabilities is not None
+    assert one.capabilities.image_input.supported
+    assert not listed[0].capabilities.image_input.supported  # type: ignore[union-attr]
     assert one.created_at == datetime.fromtimestamp(one.to_dict()["created"], UTC)  # type: ignore[arg-type]
 
 
