@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from fugu_cli.coordinators.outcome_store import OutcomeStore
     from fugu_cli.extensions.mcp_servers import McpServers
     from fugu_cli.extensions.subagents import Subagent
-    from fugu_cli.models.server_lease import Lease
+    from fugu_cli.local.server_lease import Lease
     from fugu_cli.providers.circuit_breaker import CircuitBreaker, RefusedKeys
     from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
     from fugu_cli.providers.key_gate import KeyGate
@@ -111,7 +111,7 @@ def _need_grammars(name: str) -> None:
     model writes.
     """
     if importlib.util.find_spec("tree_sitter") is None:
-        from fugu_cli.models.server_lease import installing_local
+        from fugu_cli.local.server_lease import installing_local
 
         raise InfrastructureError(
             f"What the agent {name} writes is read with the package 'tree-sitter', which is not "
@@ -239,8 +239,8 @@ def build_timeouts(setting: float | TimeoutPhases | None) -> Timeouts:
 
 
 def _local(entry: AgentEntry, places: AgentResources) -> Agent:
-    from fugu_cli.models.server_lease import lease_server
-    from fugu_cli.providers.llama_server import EmbeddedAgent, SmallModelSupport
+    from fugu_cli.local.embedded_agent import EmbeddedAgent, SmallModelSupport
+    from fugu_cli.local.server_lease import lease_server
     from fugu_cli.repair.fim_client import fill_in_middle
     from fugu_cli.repair.replies import stop_reason
 

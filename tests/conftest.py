@@ -168,7 +168,7 @@ def pulled(real_cache: Path) -> Callable[[str], Path]:
     """The file of an embedded model, fetched and hash-checked when it is not there yet."""
 
     def fetch(name: str) -> Path:
-        from fugu_cli.models.store import Store
+        from fugu_cli.local.store import Store
 
         return asyncio.run(Store(real_cache).pull(name, lambda progress: None))
 

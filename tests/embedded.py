@@ -2,7 +2,7 @@
 agent themselves.
 """
 
-from fugu_cli.providers.llama_server import SmallModelSupport
+from fugu_cli.local.embedded_agent import SmallModelSupport
 from fugu_cli.repair.fim_client import fill_in_middle
 from fugu_cli.repair.replies import stop_reason
 

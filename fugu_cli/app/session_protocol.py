@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from fugu_cli.engine.environment import AskPermission, Environment, Team
     from fugu_cli.extensions.mcp_servers import McpServers
     from fugu_cli.extensions.skill_library import SkillLibrary
+    from fugu_cli.local.sources import ReportProgress
     from fugu_cli.messages import Call, Effort, Media
-    from fugu_cli.models.sources import ReportProgress
     from fugu_cli.safety import policy
     from fugu_cli.session.events import Finished
     from fugu_cli.session.log import Log

@@ -26,7 +26,7 @@ from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.coordinators import Coordinator, Decision, backbone_files, trinity
 from fugu_cli.errors import ConfigError, CoordinatorUnavailable, UsageError
-from fugu_cli.models.store import Store
+from fugu_cli.local.store import Store
 from fugu_cli.session import store, views
 from fugu_cli.session.events import Asked, Assigned, Event, Finished, Member, Opened, Recorded
 from fugu_cli.session.state import SessionState

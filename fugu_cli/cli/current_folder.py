@@ -60,7 +60,7 @@ def current_config(
 
 def needed_models(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the embedded models that the pool uses, each once."""
-    from fugu_cli.models.store import Store
+    from fugu_cli.local.store import Store
 
     store = Store(config.cache)
     known = {model.name for model in store.known}
@@ -70,7 +70,7 @@ def needed_models(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]
 
 def missing_models(config: Config, environ: Mapping[str, str]) -> tuple[tuple[str, ...], float]:
     """Return the models that are not on this machine, and their size in gigabytes."""
-    from fugu_cli.models.store import Store
+    from fugu_cli.local.store import Store
 
     store = Store(config.cache)
     missing = tuple(name for name in needed_models(config, environ) if store.find(name) is None)
@@ -98,7 +98,7 @@ def check_embedded(config: Config, environ: Mapping[str, str]) -> tuple[str, ...
     pool = usable_pool(config, environ)
     if all(entry.provider != "local" for entry in pool):
         return ()
-    from fugu_cli.models.server_lease import missing_package
+    from fugu_cli.local.server_lease import missing_package
 
     if (fault := missing_package()) is not None:
         if all(entry.provider == "local" for entry in pool):

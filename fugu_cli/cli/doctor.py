@@ -34,8 +34,8 @@ from fugu_cli.config.loader import LoadedConfig, load_config, repository
 from fugu_cli.errors import ConfigError, FuguError, installing
 from fugu_cli.extension_wiring import server_secrets
 from fugu_cli.formatting import sanitize
-from fugu_cli.models.server_lease import missing_package
-from fugu_cli.models.store import Store
+from fugu_cli.local.server_lease import missing_package
+from fugu_cli.local.store import Store
 from fugu_cli.safety.git_process import git_program, own_environment, run_git
 from fugu_cli.safety.paths import is_folder, search_path_outside
 from fugu_cli.safety.redaction import Redactor

@@ -40,9 +40,9 @@ from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.errors import AgentError, ModelFileError, UsageError
 from fugu_cli.formatting import compact_number, shorten
+from fugu_cli.local.sources import FetchProgress
+from fugu_cli.local.store import Store
 from fugu_cli.messages import Call, FromUser, InfillHole, Prompt, Reply, ToolSpec
-from fugu_cli.models.sources import FetchProgress
-from fugu_cli.models.store import Store
 from fugu_cli.providers import Agent, Pause, Say
 from fugu_cli.providers.local_servers import LocalServer
 from fugu_cli.system.bounded_json import parse_json

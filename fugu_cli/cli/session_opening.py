@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fugu_cli.config import Config
     from fugu_cli.config.loader import LoadedConfig
     from fugu_cli.engine.environment import AskPermission
-    from fugu_cli.models.sources import ReportProgress
+    from fugu_cli.local.sources import ReportProgress
 
 
 def import_wiring() -> None:
@@ -148,7 +148,7 @@ class UserSetup:
         from fugu_cli.app.session_protocol import SetupOffer
         from fugu_cli.cli.current_folder import missing_models
         from fugu_cli.config.agent_pool import SERVICES
-        from fugu_cli.models.server_lease import missing_package
+        from fugu_cli.local.server_lease import missing_package
 
         missing, gigabytes = missing_models(self.config, self.environ)
         missing = () if missing_package() else missing
@@ -170,8 +170,8 @@ class UserSetup:
     async def download(self, report: ReportProgress) -> None:
         """Fetch what is missing, one model after the other; the progress is of all of them."""
         from fugu_cli.cli.current_folder import missing_models
-        from fugu_cli.models.sources import FetchProgress
-        from fugu_cli.models.store import Store
+        from fugu_cli.local.sources import FetchProgress
+        from fugu_cli.local.store import Store
 
         models = Store(self.config.cache)
         names, _ = missing_models(self.config, self.environ)

@@ -450,7 +450,7 @@ def _infills(entry: AgentEntry) -> bool:
     """
     if entry.provider != "local":
         return False
-    from fugu_cli.models import manifest
+    from fugu_cli.local import manifest
 
     return manifest.infills(entry.model) if entry.infill is None else entry.infill
 

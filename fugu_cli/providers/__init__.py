@@ -1,7 +1,7 @@
 """Providers: one protocol, `Agent`, and one file for each wire format.
 
-`chat_completions.py` is the default (any compatible server); `llama_server.py` reaches the embedded
-models through it. An agent knows its wire, but no logs, roles, tools or policy.
+`chat_completions.py` is the default (any compatible server). An agent knows its wire, but no logs,
+roles, tools or policy.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from fugu_cli.__main__ import called
 from fugu_cli.cli.current_folder import LOGIN_NOTE, check_embedded
 from fugu_cli.config import Config
 from fugu_cli.config.loader import parse_layer
-from fugu_cli.models.store import Store
+from fugu_cli.local.store import Store
 from fugu_cli.providers.local_servers import find_local_servers
 from tests.acceptance.driving import Agent, Place
 from tests.acceptance.loopback import KEY, Loopback, Says, Use

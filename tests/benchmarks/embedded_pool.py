@@ -30,8 +30,8 @@ from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import EMBEDDED
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.engine.environment import Permission
+from fugu_cli.local.store import default_cache
 from fugu_cli.messages import Call
-from fugu_cli.models.store import default_cache
 from fugu_cli.safety import policy
 from fugu_cli.training.evaluation import results_folder, rollout
 from fugu_cli.training.tasks import Task

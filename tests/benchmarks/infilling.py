@@ -32,7 +32,7 @@ from on_tasks import measured, tell
 from fugu_cli import wiring
 from fugu_cli.config import Config
 from fugu_cli.config.loader import LoadedConfig
-from fugu_cli.models.store import default_cache
+from fugu_cli.local.store import default_cache
 from fugu_cli.session.events import Replied, ToolRan
 from fugu_cli.session.log import read
 from fugu_cli.training.evaluation import results_folder, rollout

@@ -17,8 +17,8 @@ import one_pass
 
 from fugu_cli.config.agent_pool import EMBEDDED
 from fugu_cli.errors import FuguError
-from fugu_cli.models.server_lease import lease_server
-from fugu_cli.providers.llama_server import EmbeddedAgent, SmallModelSupport
+from fugu_cli.local.embedded_agent import EmbeddedAgent, SmallModelSupport
+from fugu_cli.local.server_lease import lease_server
 from fugu_cli.repair.fim_client import fill_in_middle
 from fugu_cli.repair.replies import stop_reason
 from fugu_cli.training.evaluation import rollout

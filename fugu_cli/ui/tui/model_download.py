@@ -13,7 +13,7 @@ from fugu_cli.ui.blocks import NoteBlock
 
 if TYPE_CHECKING:
     from fugu_cli.app.session_protocol import ModelSetup
-    from fugu_cli.models.sources import FetchProgress
+    from fugu_cli.local.sources import FetchProgress
     from fugu_cli.ui.tui.screen_protocol import FeedProtocol
 
 BAR_CELLS = 24

@@ -9,8 +9,8 @@ import pytest
 from servers import RECORDED, quiet
 
 from fugu_cli.errors import AgentError, InfrastructureError, ModelFileError
+from fugu_cli.local.embedded_agent import EmbeddedAgent
 from fugu_cli.messages import FromUser, Prompt
-from fugu_cli.providers.llama_server import EmbeddedAgent
 from tests.embedded import OVER_AND_FILL
 
 PROMPT = Prompt(system="s", messages=(FromUser(text="u"),))

@@ -10,13 +10,13 @@ import pytest
 from histories import TOOLS
 from servers import quiet, unhurried
 
+from fugu_cli.local.embedded_agent import EmbeddedAgent
+from fugu_cli.local.server_lease import lease_server
+from fugu_cli.local.sources import ModelFolder, default_sources
+from fugu_cli.local.store import Store
 from fugu_cli.messages import FromUser, Prompt, Reply
-from fugu_cli.models.server_lease import lease_server
-from fugu_cli.models.sources import ModelFolder, default_sources
-from fugu_cli.models.store import Store
 from fugu_cli.prompts import load
 from fugu_cli.providers import Agent
-from fugu_cli.providers.llama_server import EmbeddedAgent
 from fugu_cli.repair import excerpts
 from fugu_cli.repair.protocols import SchemaProtocol, TextProtocol
 from fugu_cli.repair.syntax import functions

@@ -362,6 +362,6 @@ def test_what_an_entry_says_of_pictures_counts_and_only_models_with_tools_are_sh
 
 
 def test_the_embedded_pool_is_made_of_models_that_exist() -> None:
-    from fugu_cli.models.manifest import embedded_models
+    from fugu_cli.local.manifest import embedded_models
 
     assert {agent.model for agent in EMBEDDED} <= {model.name for model in embedded_models()}

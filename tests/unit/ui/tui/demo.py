@@ -41,7 +41,7 @@ from fugu_cli.tools.workspace import Workspace
 
 if TYPE_CHECKING:
     from fugu_cli.app.session_protocol import SessionOpener
-    from fugu_cli.models.sources import ReportProgress
+    from fugu_cli.local.sources import ReportProgress
 
 TOOLS = (
     READ,

@@ -24,8 +24,8 @@ from fugu_cli.config.loader import load_config
 from fugu_cli.coordinators import Coordinator, Decision
 from fugu_cli.engine.environment import AskPermission, Permission
 from fugu_cli.errors import ModelFileError
+from fugu_cli.local.sources import FetchProgress, ReportProgress
 from fugu_cli.messages import Call
-from fugu_cli.models.sources import FetchProgress, ReportProgress
 from fugu_cli.safety import policy
 from fugu_cli.session.events import (
     Asked,

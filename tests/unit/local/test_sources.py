@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from fugu_cli.models.sources import (
+from fugu_cli.local.sources import (
     HuggingFaceHub,
     ModelFolder,
     SourceUnavailable,
@@ -17,7 +17,7 @@ from fugu_cli.models.sources import (
     default_sources,
     no_report,
 )
-from tests.unit.models.making import BYTES, Told, tiny
+from tests.unit.local.making import BYTES, Told, tiny
 
 Answer = Callable[[httpx.Request], httpx.Response]
 

@@ -7,8 +7,8 @@ import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fugu_cli.models.manifest import HubFile, Model, Wheels
-from fugu_cli.models.sources import FetchProgress, SourceUnavailable
+from fugu_cli.local.manifest import HubFile, Model, Wheels
+from fugu_cli.local.sources import FetchProgress, SourceUnavailable
 
 BYTES = bytes(range(256)) * 40
 PARTS = 4

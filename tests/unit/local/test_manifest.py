@@ -2,7 +2,7 @@
 
 import re
 
-from fugu_cli.models.manifest import Model, WheelPart, Wheels, embedded_models, parse_manifest
+from fugu_cli.local.manifest import Model, WheelPart, Wheels, embedded_models, parse_manifest
 
 
 def test_the_three_models_ship_with_the_sizes_and_hashes_that_were_verified() -> None:

@@ -1,4 +1,4 @@
-"""llama.cpp's HTTP server as a process of its own: `python -m fugu_cli.models.server SETTINGS`, see
+"""llama.cpp's HTTP server as a process of its own: `python -m fugu_cli.local.server SETTINGS`, see
 `server_lease`.
 
 One process per model file and settings, for every fugu of the user. It puts itself in the

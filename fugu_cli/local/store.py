@@ -23,8 +23,8 @@ from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
 from fugu_cli.errors import InfrastructureError, ModelFileError, StorageError, UsageError
-from fugu_cli.models.manifest import Model, embedded_models
-from fugu_cli.models.sources import (
+from fugu_cli.local.manifest import Model, embedded_models
+from fugu_cli.local.sources import (
     FetchProgress,
     ReportProgress,
     Source,

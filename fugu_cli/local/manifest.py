@@ -95,5 +95,5 @@ def infills(name: str) -> bool:
 def embedded_models() -> tuple[Model, ...]:
     """Return the embedded models, the strongest first."""
     return parse_manifest(
-        files("fugu_cli.models").joinpath("manifest.toml").read_text(encoding="utf-8")
+        files("fugu_cli.local").joinpath("manifest.toml").read_text(encoding="utf-8")
     )

