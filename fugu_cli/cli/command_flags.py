@@ -125,6 +125,10 @@ class SessionsFlags:
     yes: YesFlag = False
 
 
+ClientName = Literal["codex", "claude-code", "opencode"]
+"""A program that `fugu serve --write-client` can point at the endpoint."""
+
+
 @dataclass(frozen=True)
 class ServeFlags:
     """`fugu serve`, as the user wrote it. Limits are those of one answer."""
@@ -168,6 +172,15 @@ class ServeFlags:
     grace: Annotated[
         float, option("--grace", help="time for answers after a stop (30)", metavar="SECONDS")
     ] = 30.0
+    write_client: Annotated[
+        ClientName | None,
+        option(
+            "--write-client",
+            help="point codex, claude-code or opencode here in its own configuration, and end",
+            metavar="CLIENT",
+        ),
+    ] = None
+    remove: Annotated[bool, option("--remove", help="with --write-client: take that back")] = False
 
 
 McpScopeFlag = Annotated[

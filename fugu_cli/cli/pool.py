@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fugu_cli import server, wiring
-from fugu_cli.cli.command_flags import ServeFlags
+from fugu_cli.cli.command_flags import ClientName, ServeFlags
 from fugu_cli.cli.current_folder import (
     check_embedded,
     current_config,
@@ -487,6 +487,10 @@ def serve(flags: ServeFlags) -> int:
     from fugu_cli.system import signals
 
     loaded = current_config(settings_of(flags))
+    if flags.write_client is not None:
+        return _write_client(flags, flags.write_client, loaded.config)
+    if flags.remove:
+        raise UsageError("--remove needs --write-client", hint="`fugu help clients` has examples")
     for note in check_embedded(loaded.config, os.environ):
         say(note)
 
@@ -496,3 +500,35 @@ def serve(flags: ServeFlags) -> int:
         return code
 
     return asyncio.run(served())
+
+
+def _write_client(flags: ServeFlags, client: ClientName, config: Config) -> int:
+    from fugu_cli.cli import client_files
+    from fugu_cli.server.model_list import served_models
+
+    if flags.remove:
+        path = client_files.remove_client(client, config.data)
+        message = f"fugu's values are taken out of {path}" if path else "nothing was written"
+        print_clean(f"{client}: {message}")
+        return 0
+    if flags.port == 0:
+        raise UsageError(
+            "a client needs a port that stays", hint="--port N, and the same for `fugu serve`"
+        )
+    members = {
+        entry.name: entry.member()
+        for entry in usable_pool(config, os.environ)
+        if entry.name not in config.opt_out
+    }
+    host = f"[{flags.host}]" if ":" in flags.host else flags.host
+    endpoint = client_files.EndpointForClients(
+        url=f"http://{host}:{flags.port}",
+        models=served_models(members, {}, created=0),
+        token_variable=flags.token_env if os.environ.get(flags.token_env) else "",
+    )
+    path = client_files.write_client(client, endpoint, config.data, os.environ)
+    print_clean(
+        f"{client}: {path} now names {endpoint.url}; start `fugu serve` there, and "
+        f"`fugu serve --write-client {client} --remove` takes it back"
+    )
+    return 0

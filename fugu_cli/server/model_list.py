@@ -7,13 +7,30 @@ the names that OpenRouter uses (`context_length`), which other clients read.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fugu_cli.server.client_requests import Json
+from fugu_cli.server.single_agent import FUGU, ULTRA
 from fugu_cli.session.events import Member
 
 
-def model_entry(name: str, owner: str, agents: Sequence[Member], created: int) -> Json:
+def served_models(
+    agents: Mapping[str, Member], limits: Mapping[str, int], created: int
+) -> list[Json]:
+    """Return an entry for each tier of the pool, then for each of its agents. `limits` are the
+    longest replies that the configuration allows, in tokens, for agents that have such a limit.
+    """
+    bounded = {
+        name: agent.model_copy(update={"max_tokens": limits.get(name, agent.max_tokens)})
+        for name, agent in agents.items()
+    }
+    entries = [_entry(name, "fugu", [*bounded.values()], created) for name in (FUGU, ULTRA)]
+    for name, agent in bounded.items():
+        entries.append(_entry(name, agent.provider, [agent], created))
+    return entries
+
+
+def _entry(name: str, owner: str, agents: Sequence[Member], created: int) -> Json:
     """Return the entry of the model `name`, for which one of `agents` answers.
 
     Sizes are in tokens and abilities such that each of the agents has them: nobody knows which one

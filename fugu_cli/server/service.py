@@ -27,7 +27,7 @@ from fugu_cli.server.client_requests import (
     RequestRefused,
     ServedAnswer,
 )
-from fugu_cli.server.model_list import model_entry
+from fugu_cli.server.model_list import served_models
 from fugu_cli.server.single_agent import FUGU, ULTRA, ActiveRequest, EndpointSettings
 from fugu_cli.server.traces import Traces, new_id
 from fugu_cli.session.events import Finished, Interrupted
@@ -197,12 +197,8 @@ class EndpointService:
 
     def models(self) -> list[Json]:
         """Return the entries of `GET /v1/models`: the pool in its two tiers, then its agents."""
-        offered = self._settings.offered
-        pool = [*offered.values()]
-        entries = [model_entry(name, "fugu", pool, self._started) for name in (FUGU, ULTRA)]
-        for name, member in offered.items():
-            entries.append(model_entry(name, member.provider, [member], self._started))
-        return entries
+        settings = self._settings
+        return served_models(settings.offered, settings.max_reply_tokens, self._started)
 
     def trace(self, id: str) -> Json | None:
         """Return a trace as `fugu trace ID --json` shows it, followed by all its events; None if it does

@@ -284,6 +284,10 @@ class StreamInit:
     skills: tuple[str, ...] = ()
 
 
+FOLLOWED_VERSION = "2.1.197"
+"""The version of Claude Code whose lines these follow. Its SDKs warn of a program that names none."""
+
+
 def init_object(setting: StreamInit) -> Object:
     """Return the first line."""
     return {
@@ -303,6 +307,7 @@ def init_object(setting: StreamInit) -> Object:
         if any(member.provider != "local" for member in setting.pool)
         else "none",
         "fugu_version": __version__,
+        "claude_code_version": FOLLOWED_VERSION,
         "coordinator": setting.coordinator,
         "pool": [member.model_dump(mode="json") for member in setting.pool],
         "uuid": _uuid(setting.session, -1),

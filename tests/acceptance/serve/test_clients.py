@@ -17,13 +17,17 @@ from typing import Any
 
 import httpx
 import pytest
+import tomlkit
 from openai import OpenAI
 
+from fugu_cli.cli.client_files import EndpointForClients, remove_client, write_client
+from fugu_cli.errors import UsageError
 from fugu_cli.messages import Call, Prompt, Reply
+from fugu_cli.server.model_list import served_models
 from tests.acceptance import loopback
 from tests.acceptance.driving import Agent, Place
 from tests.acceptance.loopback import Asked, Loopback, Says, Use
-from tests.acceptance.serve.endpoint import endpoint, says
+from tests.acceptance.serve.endpoint import SMALL, endpoint, says
 from tests.acceptance.test_pictures_served import serving
 
 RECORDED = sorted((Path(__file__).parent / "recorded").glob("*.json"))
@@ -198,70 +202,92 @@ def test_tools_that_a_client_names_by_type_come_back_in_the_form_of_the_type(
 
 @dataclass(frozen=True)
 class Client:
-    """A program with tools of its own. `settings`: files in its home, by path; `ADDRESS` is the
-    endpoint's.
+    """A program with tools of its own. `written`: its name for `fugu serve --write-client`, "" if
+    `variables` point it at the endpoint, whose address is `ADDRESS` there.
     """
 
     command: tuple[str, ...]
     variables: Mapping[str, str]
-    settings: Mapping[str, str]
+    written: str
     tool: str
     arguments: Mapping[str, object]
 
 
 COMMAND = "echo made > made.txt && cat made.txt"
-CODEX = """model = "fugu"
-model_provider = "fugu"
-[model_providers.fugu]
-name = "fugu"
-base_url = "ADDRESS/v1"
-wire_api = "responses"
-"""
-OPENCODE = json.dumps(
-    {
-        "model": "fugu/fugu",
-        "provider": {
-            "fugu": {
-                "npm": "@ai-sdk/openai-compatible",
-                "options": {"baseURL": "ADDRESS/v1", "apiKey": "unused"},
-                "models": {"fugu": {"limit": {"context": 128000, "output": 8192}}},
-            }
-        },
-    }
-)
 CLIENTS = {
     "codex": Client(
         ("codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "make it"),
         {},
-        {".codex/config.toml": CODEX},
+        "codex",
         "exec_command",
         {"cmd": COMMAND},
     ),
     "claude": Client(
         ("claude", "-p", "make it", "--dangerously-skip-permissions"),
-        {
-            "ANTHROPIC_BASE_URL": "ADDRESS", "ANTHROPIC_AUTH_TOKEN": "unused", "ANTHROPIC_MODEL": "fugu",
-            "ANTHROPIC_DEFAULT_HAIKU_MODEL": "fugu", "IS_SANDBOX": "1",
-        },
-        {},
+        {"IS_SANDBOX": "1"},
+        "claude-code",
         "Bash",
         {"command": COMMAND},
     ),
     "opencode": Client(
         ("opencode", "run", "make it"),
         {},
-        {".config/opencode/opencode.json": OPENCODE},
+        "opencode",
         "bash",
         {"command": COMMAND, "description": "makes it"},
     ),
     "qwen": Client(
         ("qwen", "--auth-type", "openai", "-y", "-p", "make it"),
         {"OPENAI_BASE_URL": "ADDRESS/v1", "OPENAI_API_KEY": "unused", "OPENAI_MODEL": "fugu"},
-        {},
+        "",
         "run_shell_command",
         {"command": COMMAND, "is_background": False},
     ),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("client", "path", "before"),
+    [
+        ("codex", ".codex/config.toml", '# mine\nmodel = "gpt" # kept\n\n[tui]\ntheme = "a"\n'),
+        ("claude-code", ".claude/settings.json", '{"env": {"ANTHROPIC_MODEL": "opus", "X": "a"}}'),
+        ("opencode", ".config/opencode/opencode.json", None),
+    ],
+)
+def test_a_clients_configuration_is_written_and_taken_back(
+    tmp_path: Path, client: str, path: str, before: str | None
+) -> None:
+    environ = {"HOME": str(tmp_path)}
+    data = tmp_path / "data"
+    file = tmp_path / path
+    if before is not None:
+        file.parent.mkdir(parents=True)
+        file.write_text(before)
+    (entry,) = served_models({"fugu-1": SMALL}, {}, created=0)[:1]
+    with_token = EndpointForClients("http://127.0.0.1:1", [entry], "MY_SECRET")
+    without = EndpointForClients("http://127.0.0.1:2", [entry], "")
+    name: Any = client
+
+    write_client(name, with_token, data, environ)
+    assert "127.0.0.1:1" in file.read_text() and "MY_SECRET" in file.read_text()
+    write_client(name, without, data, environ)
+    assert "127.0.0.1:2" in file.read_text() and "MY_SECRET" not in file.read_text()
+    assert remove_client(name, data) == file
+    assert (file.read_text() if file.exists() else None) == before
+    assert remove_client(name, data) is None
+
+    write_client(name, without, data, environ)
+    changed = file.read_text().replace('"a"', '"b"')
+    file.write_text(changed)
+    remove_client(name, data)
+    if before is not None:
+        values = tomlkit.parse if path.endswith("toml") else json.loads
+        assert values(file.read_text()) == values(before.replace('"a"', '"b"'))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("{ no")
+    with pytest.raises(UsageError, match="cannot be parsed"):
+        write_client(name, without, data, environ)
+    assert file.read_text() == "{ no"
 
 
 @pytest.fixture(scope="module")
@@ -281,9 +307,9 @@ def place_of(folder: Path, server: Loopback) -> Place:
 @contextmanager
 def started(client: Client, place: Place, url: str) -> Iterator[subprocess.Popen[str]]:
     """The client at work in the repository; it and what it began are ended with the block."""
-    for name, text in client.settings.items():
-        (place.home / name).parent.mkdir(parents=True, exist_ok=True)
-        (place.home / name).write_text(text.replace("ADDRESS", url))
+    if client.written:
+        port = url.rpartition(":")[2]
+        place.fugu("serve", "--write-client", client.written, "--port", port)
     variables = {name: value.replace("ADDRESS", url) for name, value in client.variables.items()}
     environ = {"PATH": os.environ["PATH"], "HOME": str(place.home), **variables}
     with subprocess.Popen(
@@ -314,6 +340,7 @@ def test_a_client_works_with_its_own_tools(tmp_path: Path, server: Loopback, nam
     with serving(place) as url, started(client, place, url) as made:
         said, _ = made.communicate(timeout=120)
     assert (made.returncode, "It is made." in said) == (0, True), said
+    assert "metadata" not in said
     assert (place.repo / "made.txt").read_text() == "made\n"
 
 
