@@ -20,6 +20,7 @@ from fugu_cli.safety.policy import rule_matching
 from fugu_cli.safety.redaction import Redactor
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
+from fugu_cli.session.tool_facts import WEB_SEARCH
 
 if TYPE_CHECKING:
     from fugu_cli.extensions.hook_runner import CallClient, Hooks
@@ -130,7 +131,7 @@ def build_search(
     ask.
     """
     config = loaded.config
-    if not rule_matching.any_names((*config.allow, *config.ask), rule_matching.SEARCH):
+    if not rule_matching.any_names((*config.allow, *config.ask), WEB_SEARCH.name):
         return ""
     from fugu_cli.tools.web_search import ADDRESSES, SearchEngine
 

@@ -52,9 +52,10 @@ from fugu_cli.session.events import Compacted, Event, Interrupted, Member, Opene
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Budgets, Ledger, OtherSpending, SessionAccount
+from fugu_cli.session.tool_facts import TOOLS, WEB_FETCH, WEB_SEARCH
 from fugu_cli.snapshots.git_repositories import find_repository, user_git
 from fugu_cli.tools import mentions
-from fugu_cli.tools.toolbox import AnyTool, Toolbox, describe_from_prompts
+from fugu_cli.tools.toolbox import Toolbox, describe_from_prompts, load_tool
 from fugu_cli.tools.workspace import Workspace, recall_reads
 
 if TYPE_CHECKING:
@@ -596,46 +597,23 @@ def build_toolbox(
     """Every tool, the most used first, those of MCP `servers` last; `web_fetch` and `web_search`
     where one of the `rules` names them, and `task` where there are `subagents`, be it only the
     general one: ()."""
-    from fugu_cli.engine.subtasks import TASK_TOOL
-    from fugu_cli.engine.tests_before import TESTS_BEFORE
-    from fugu_cli.tools.acceptance_check import ACCEPTANCE_CHECK, RUN_CHECK
-    from fugu_cli.tools.apply_patch import APPLY_PATCH
-    from fugu_cli.tools.bash import BASH
-    from fugu_cli.tools.diff import DIFF
-    from fugu_cli.tools.edit import EDIT
-    from fugu_cli.tools.job_tools import JOB_OUTPUT, JOB_STOP
-    from fugu_cli.tools.read_write import READ, WRITE
-    from fugu_cli.tools.run_tests import RUN_TESTS
-    from fugu_cli.tools.search import GLOB, GREP, LIST
-    from fugu_cli.tools.todo import TODO_LIST
-
-    tools: list[AnyTool] = [
-        READ,
-        LIST,
-        GLOB,
-        GREP,
-        EDIT,
-        WRITE,
-        APPLY_PATCH,
-        BASH,
-        RUN_TESTS,
-        JOB_OUTPUT,
-        JOB_STOP,
-    ]
-    tools += [TODO_LIST, DIFF, ACCEPTANCE_CHECK, RUN_CHECK, TESTS_BEFORE]
+    tools = [load_tool(facts) for facts in TOOLS.values() if facts.implementation]
     if skills:
         from fugu_cli.extensions.skill_tool import skill_tool
 
         tools.append(skill_tool(skills))
-    tools += [TASK_TOOL] if subagents is not None else []
-    if rule_matching.any_names(rules, rule_matching.FETCH):
+    if subagents is not None:
+        from fugu_cli.engine.subtasks import TASK_TOOL
+
+        tools.append(TASK_TOOL)
+    if rule_matching.any_names(rules, WEB_FETCH.name):
         from fugu_cli.tools.web_fetch import web_fetch
 
-        tools += [web_fetch(rules)]
-    if search and rule_matching.any_names(rules, rule_matching.SEARCH):
+        tools.append(web_fetch(rules))
+    if search and rule_matching.any_names(rules, WEB_SEARCH.name):
         from fugu_cli.tools.web_search import web_search
 
-        tools += [web_search(search, gate=build_search_gate(search))]
+        tools.append(web_search(search, gate=build_search_gate(search)))
     return Toolbox(
         tools,
         partial(

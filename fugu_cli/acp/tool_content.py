@@ -16,42 +16,21 @@ from fugu_cli.app.patches import LARGEST, LARGEST_READ, patch_of_call
 from fugu_cli.errors import StorageError
 from fugu_cli.formatting import sanitize
 from fugu_cli.messages import Call
-from fugu_cli.safety.policy.call_arguments import UNKNOWN, access_of
 from fugu_cli.session.events import FileChange, ToolRan
+from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui.json_output import arguments_object
 
 Content = ContentToolCallContent | FileEditToolCallContent
-KINDS: dict[str, ToolKind] = {
-    "list": "search",
-    "glob": "search",
-    "grep": "search",
-    "run_tests": "execute",
-    "tests_before": "execute",
-    "run_check": "execute",
-    "job_output": "execute",
-    "job_stop": "execute",
-    "todo": "think",
-    "task": "think",
-    "skill": "read",
-    "diff": "read",
-    "web_fetch": "fetch",
-    "web_search": "fetch",
-}
-"""Tools whose kind in an editor differs from their declared effect."""
 EFFECT_KINDS: dict[str, ToolKind] = {"reads": "read", "writes": "edit", "runs": "execute"}
 LONGEST_OUTPUT = 100_000
 """Characters of an output that are sent; the middle of a longer one is left out."""
 
 
 def kind_of(call: Call) -> ToolKind:
-    """Return the kind of a call, by its tool's name or its tool's declared effect."""
-    if call.tool in KINDS:
-        return KINDS[call.tool]
-    access = access_of(call.tool)
-    if access == UNKNOWN or call.tool.startswith("mcp__"):
-        return "other"
-    return EFFECT_KINDS[access.effect]
+    """Return the kind of a call: what its tool says, else what follows from the tool's effect."""
+    tool = facts_of(call.tool)
+    return tool.editor_kind or EFFECT_KINDS[tool.effect]
 
 
 def text_content(text: str, language: str = "") -> ContentToolCallContent:

@@ -19,8 +19,6 @@ from fugu_cli.formatting import (
     shorten,
 )
 from fugu_cli.messages import Call
-from fugu_cli.safety.policy import SKILL
-from fugu_cli.safety.policy.rule_matching import LEAVING, MCP
 from fugu_cli.session import views
 from fugu_cli.session.events import (
     Asked,
@@ -39,6 +37,7 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.live_events import Live, Retried, Waiting
 from fugu_cli.session.request_state import RequestState
+from fugu_cli.session.tool_facts import MCP, SKILL, facts_of
 from fugu_cli.session.verdicts import end_line
 from fugu_cli.system.bounded_json import parse_json
 
@@ -267,7 +266,7 @@ def approval_target(call: Call, target: str) -> str:
         if target.startswith(f"{call.tool}(")
         else target
     )
-    if call.tool.startswith(MCP) or call.tool in LEAVING:
+    if facts_of(call.tool).leaves_machine:
         return f"{target} {call.arguments}"
     return f"{target}{IN_BACKGROUND}" if _background(_arguments(call)) else target
 
@@ -282,7 +281,7 @@ def call_target(call: Call) -> str:
     arguments = _arguments(call)
     if call.tool == views.TODO:
         return views.todo_summary(views.items_of(call))
-    if call.tool == SKILL:
+    if call.tool == SKILL.name:
         return str(arguments.get("name", ""))
     if call.tool == views.TASK:
         return ": ".join(

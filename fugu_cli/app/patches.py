@@ -7,14 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fugu_cli.messages import Call
-from fugu_cli.system.bounded_json import parse_json
+from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
 
 ReadFile = Callable[[str], str | None]
 """The text of a file by the path a call names; None where there is none that can be shown."""
-OLD_FIELDS = ("old", "old_string", "old_text", "search")
-NEW_FIELDS = ("new", "new_string", "new_text", "replace")
-CONTENT_FIELDS = ("content", "text", "body")
-PATCH_FIELDS = ("patch", "diff", "input")
 LARGEST = 200_000
 """Characters of a file that are still compared."""
 LARGEST_READ = 1_000_000
@@ -30,23 +26,21 @@ def patch_of_call(call: Call, read: ReadFile = read_nothing) -> str:
     """Return the change of an edit, write or apply_patch call as a unified diff, "" for other
     calls.
     """
-    try:
-        arguments = parse_json(call.arguments)
-    except ValueError:
-        return ""
-    if not isinstance(arguments, dict):
+    arguments = arguments_of(call)
+    if isinstance(arguments, MalformedArguments):
         return ""
     given = {key: value for key, value in arguments.items() if isinstance(value, str)}
     path = given.get("path", "")
-    old, new = _first(given, OLD_FIELDS), _first(given, NEW_FIELDS)
-    whole, patch = _first(given, CONTENT_FIELDS), _first(given, PATCH_FIELDS)
-    if call.tool == "apply_patch" and patch is not None:
-        return patch
-    if call.tool == "edit" and old is not None and new is not None:
-        return _edit(path, (old, new), read(path), every=arguments.get("replace_all") is True)
-    if call.tool == "write" and whole is not None:
-        return unified_diff(path, read(path) or "", whole)
-    return ""
+    match call.tool:
+        case "apply_patch" if "patch" in given:
+            return given["patch"]
+        case "edit" if "old" in given and "new" in given:
+            every = arguments.get("replace_all") is True
+            return _edit(path, given["old"], given["new"], read(path), every=every)
+        case "write" if "content" in given:
+            return unified_diff(path, read(path) or "", given["content"])
+        case _:
+            return ""
 
 
 def approval_patch(call: Call, root: Path) -> str:
@@ -66,12 +60,7 @@ def approval_patch(call: Call, root: Path) -> str:
     return patch_of_call(call, read)
 
 
-def _first(given: dict[str, str], names: Sequence[str]) -> str | None:
-    return next((given[name] for name in names if name in given), None)
-
-
-def _edit(path: str, change: tuple[str, str], text: str | None, *, every: bool) -> str:
-    old, new = change
+def _edit(path: str, old: str, new: str, text: str | None, *, every: bool) -> str:
     if text is None or not old or old not in text:
         return unified_diff(path, old, new)
     return unified_diff(path, text, text.replace(old, new, -1 if every else 1))

@@ -16,7 +16,6 @@ from fugu_cli.messages import Call
 from fugu_cli.safety import paths
 from fugu_cli.safety.policy.call_arguments import (
     MalformedArguments,
-    access_of,
     arguments_of,
     patched_paths,
 )
@@ -24,6 +23,7 @@ from fugu_cli.safety.policy.dangers import WRITERS, commands_within, possible_fo
 from fugu_cli.safety.policy.shell_line import Command, Word, parse_line
 from fugu_cli.session import views
 from fugu_cli.session.events import FileAttribute, FileChange, FileEffects
+from fugu_cli.session.tool_facts import facts_of
 
 IN_PLACE = frozenset({"sed", "gsed", "perl", "ruby"})
 """Programs that write the files they are given where an option begins with `-i`."""
@@ -70,7 +70,7 @@ def _command_line(call: Call) -> str:
     arguments = arguments_of(call)
     if isinstance(arguments, MalformedArguments):
         return ""
-    return str(arguments.get(access_of(call.tool).command, ""))
+    return str(arguments.get(facts_of(call.tool).command, ""))
 
 
 class _WrittenByCall:
@@ -84,7 +84,7 @@ class _WrittenByCall:
         """Folders in which what comes or goes is the call's own."""
         self._emptied: set[Path] = set()
         """Folders in which what goes is the call's own."""
-        if access_of(call.tool).command:
+        if facts_of(call.tool).command:
             self._read_line(_command_line(call))
         else:
             self._read_arguments(call)
@@ -107,7 +107,7 @@ class _WrittenByCall:
             arguments = json.loads(call.arguments or "{}")
         except ValueError:
             return
-        patch = arguments.get(access_of(call.tool).patch) if isinstance(arguments, dict) else None
+        patch = arguments.get(facts_of(call.tool).patch) if isinstance(arguments, dict) else None
         named = patched_paths(patch) if isinstance(patch, str) else ()
         for text in (*named, *_texts(arguments)):
             located = paths.locate(text, self._root) if len(text) < 4096 else None

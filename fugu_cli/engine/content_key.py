@@ -21,6 +21,7 @@ from fugu_cli.messages import Call
 from fugu_cli.safety import paths, policy
 from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
 from fugu_cli.safety.policy.shell_line import Command, names_of, parse_line
+from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.snapshots import git_repositories, repository_files
 from fugu_cli.snapshots.git_repositories import split_names
 from fugu_cli.snapshots.snapshot_index import NESTED
@@ -188,7 +189,6 @@ def _content(path: Path) -> bytes:
         return b"gone"
 
 
-SEARCHING = frozenset({"list", "glob", "grep"})
 _NAMES = re.compile(r"[/\s\"'=:;|<>()]+")
 LARGEST_KEYED_FILE = 2_000_000
 """Bytes of a file that is looked at."""
@@ -230,7 +230,9 @@ async def content_key(workspace: Workspace, call: Call, known: TreeContent | Non
     if call.tool == "read":
         return _blob(workspace, given.get("path"))
     command = str(given.get("command", "")) if call.tool == "bash" else ""
-    if call.tool in SEARCHING or (call.tool == "bash" and reads_content_only(command)):
+    tool = facts_of(call.tool)
+    searches = tool.remembered and tool.reads_files
+    if searches or (call.tool == "bash" and reads_content_only(command)):
         found = known or await tree_content(workspace)
         return "" if found.unread and _into_unread(call.tool, given, command) else found.name
     return ""

@@ -13,11 +13,11 @@ from fugu_cli.coordinators import action_space
 from fugu_cli.engine import harness
 from fugu_cli.engine.environment import Environment, Team
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Prompt, Usage
-from fugu_cli.safety.policy.rule_matching import MCP, READING
 from fugu_cli.session import views
 from fugu_cli.session.costs import usd
 from fugu_cli.session.events import Asked, Assigned, Event, Member, Replied
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.tool_facts import MCP, facts_of
 
 PARTS = (
     "system prompt",
@@ -129,9 +129,8 @@ def _sizes(prompt: Prompt, environment: Environment) -> Counter[str]:
     for message in prompt.messages:
         match message:
             case FromTool():
-                sizes["files read" if message.tool in READING else "tool results"] += (
-                    views.byte_size(message.text)
-                )
+                part = "files read" if facts_of(message.tool).reads_files else "tool results"
+                sizes[part] += views.byte_size(message.text)
             case FromUser():
                 sizes["conversation"] += views.byte_size(message.text)
             case FromAgent():

@@ -34,6 +34,7 @@ from fugu_cli.safety import path_rules, policy
 from fugu_cli.session import views
 from fugu_cli.session.events import Member, Permitted, Replied, Subtask
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.tools.toolbox import AnyTool
 
 SAME_CALL_LIMIT = 3
@@ -117,13 +118,13 @@ class ToolCalling:
             return environment.toolbox.specs(
                 lambda tool: not subtask_refusal(task, tool.name) and (named or is_at_hand(tool))
             )
-        excluded = set(policy.INTERNAL_TOOLS)
+        excluded = set()
         if environment.rules.mode == "plan" or environment.denials is not None:
             excluded.add(views.ACCEPTANCE_CHECK)
         if not _has_subtasks(state, turn):
             excluded.add(views.TASK)
         return environment.toolbox.specs(
-            lambda tool: tool.name not in excluded and is_at_hand(tool)
+            lambda tool: not tool.internal and tool.name not in excluded and is_at_hand(tool)
         )
 
     def refuses(
@@ -136,7 +137,7 @@ class ToolCalling:
         role = state.request.turns[-1].assigned.role
         if role == "worker" or call.tool not in environment.toolbox:
             return ""
-        if call.tool in ROLE_TOOLS or _reads(environment.toolbox[call.tool]):
+        if _is_for_every_role(environment.toolbox[call.tool]):
             return ""
         judgement = policy.judge(call, environment.rules, environment.workspace.root)
         if call.tool == BASH and judgement.reads:
@@ -145,21 +146,16 @@ class ToolCalling:
 
 
 BASH = "bash"
-ROLE_TOOLS = frozenset({views.RUN_TESTS, views.ACCEPTANCE_CHECK, views.FIND_TOOLS})
-"""Tools of a Thinker and a Verifier beside those that read."""
 ROLE_REFUSAL = (
     "a {role} changes nothing: it reads, runs the tests (run_tests) and commands that only read. "
     "Say in your last message what is to be done"
 )
 
 
-SUBTASKS_LACK = policy.INTERNAL_TOOLS | {views.TASK, views.TODO, views.ACCEPTANCE_CHECK}
-"""Tools of the request, not of a subtask."""
-
-
 def subtask_refusal(task: Subtask, tool: str) -> str:
     """Why a subtask must not use the tool; "" where it may."""
-    if tool in SUBTASKS_LACK:
+    facts = facts_of(tool)
+    if facts.internal or not facts.in_subtasks:
         return f"a subtask has no tool {tool}"
     return "" if task.offers(tool) else f"the subagent {task.name} has no tool {tool}"
 
@@ -201,9 +197,11 @@ def _is_deferred(tool: AnyTool) -> bool:
     return tool.foreign is not None and tool.foreign.deferred
 
 
-def _reads(tool: AnyTool) -> bool:
-    """It changes nothing and is an agent's: how tests stood before is looked up by fugu alone."""
-    return tool.effect == "reads" and not tool.worker and tool.name not in policy.INTERNAL_TOOLS
+def _is_for_every_role(tool: AnyTool) -> bool:
+    """Return whether Thinkers and Verifiers may use the tool whatever they call it with."""
+    if tool.internal:
+        return False
+    return tool.roles == "all" or (tool.roles == "" and tool.effect == "reads")
 
 
 def _opening(state: SessionState, turn: views.Turn, environment: Environment) -> Call | None:

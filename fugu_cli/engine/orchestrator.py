@@ -19,7 +19,6 @@ from fugu_cli.engine.message_history import text_argument
 from fugu_cli.engine.recovery import recover
 from fugu_cli.engine.turn import TurnContext, over_budget_agents
 from fugu_cli.messages import Call
-from fugu_cli.safety.policy.rule_matching import MCP
 from fugu_cli.session import views
 from fugu_cli.session.events import (
     EVIDENCE,
@@ -31,6 +30,7 @@ from fugu_cli.session.events import (
     ToolRan,
 )
 from fugu_cli.session.log import Log
+from fugu_cli.session.tool_facts import MCP
 from fugu_cli.tools import mentions
 
 __all__ = ["Team", "run"]

@@ -15,7 +15,6 @@ from pathlib import Path
 from fugu_cli.errors import SessionBusy, StorageError
 from fugu_cli.messages import INTERRUPTED, Call
 from fugu_cli.safety import paths
-from fugu_cli.safety.policy.call_arguments import access_of
 from fugu_cli.session.events import (
     KILLED,
     NO_EFFECTS,
@@ -32,6 +31,7 @@ from fugu_cli.session.events import (
     UndoStarted,
 )
 from fugu_cli.session.log import HEARTBEAT_SECONDS, Log
+from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.system.atomic_files import is_draft, remove_drafts, write_atomically
 from fugu_cli.tools.workspace import Workspace
 
@@ -190,7 +190,7 @@ async def record_killed_calls(log: Log, workspace: Workspace) -> None:
     made = made.without({change.path for change in drafts})
     calls = [event for index in killed if isinstance(event := facts[index], Permitted)]
     made = mark_unclaimed(made, [permitted.call for permitted in calls], workspace.root)
-    if all(access_of(permitted.call.tool).writes_files for permitted in calls):
+    if all(facts_of(permitted.call.tool).writes_files for permitted in calls):
         made = made.without(made.unclaimed)  # fugu's own tools write what they name alone
     for permitted in calls:
         log.append(

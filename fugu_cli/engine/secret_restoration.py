@@ -17,7 +17,6 @@ from typing import NamedTuple
 from fugu_cli.messages import Call
 from fugu_cli.safety import paths
 from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of, patched_paths
-from fugu_cli.safety.policy.rule_matching import LEAVING
 from fugu_cli.safety.redaction import MARK, restore_marks
 from fugu_cli.session.log import Log, Redaction
 from fugu_cli.snapshots import repository_files
@@ -72,7 +71,7 @@ def restore_secrets(
     if MARK.search(call.arguments) is None or call.tool not in toolbox:
         return call
     tool = toolbox[call.tool]
-    if tool.foreign is not None or tool.name in LEAVING:
+    if tool.foreign is not None or tool.leaves_machine:
         raise UnrestorableMark(OUTSIDE.format(mark=MARK.findall(call.arguments)[0], tool=tool.name))
     near = _files(workspace, call, mask, alone) if tool.effect == "writes" else ()
     return call.model_copy(

@@ -28,7 +28,7 @@ from fugu_cli.extensions.subagents import (
     named_agents,
 )
 from fugu_cli.messages import Call, Usage
-from fugu_cli.session import views
+from fugu_cli.session import tool_facts, views
 from fugu_cli.session.events import Assigned, Exclusion, Finished, Replied, Subtask
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.turns import TASK
@@ -54,9 +54,7 @@ async def _outside(given: TaskArguments, workspace: Workspace, say: Say) -> Tool
     return ToolResult(text="Only an agent's turn can have a subtask done.", ok=False)
 
 
-TASK_TOOL = Tool(
-    name=TASK, effect="reads", arguments=TaskArguments, run=_outside, native=True, worker=True
-)
+TASK_TOOL = Tool.of(tool_facts.TASK, TaskArguments, _outside)
 """A turn replaces `run` for each of its calls. It changes nothing itself: the subtask's calls are
 judged one by one.
 """

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from fugu_cli.engine import loaded_code
 from fugu_cli.errors import StorageError
 from fugu_cli.messages import Value
+from fugu_cli.session import tool_facts
 from fugu_cli.session.events import FileChange, TestReport
 from fugu_cli.session.recognized_tests import removed_tests
 from fugu_cli.snapshots import repository_files
@@ -478,6 +479,4 @@ def _listed(head: str, names: Sequence[str]) -> str:
     return "\n".join([head, *(f"  {name}" for name in names[:SHOWN]), *more]) if names else ""
 
 
-TESTS_BEFORE = Tool(
-    name="tests_before", effect="reads", arguments=TestsBeforeArguments, run=tests_before
-)
+TESTS_BEFORE = Tool.of(tool_facts.TESTS_BEFORE, TestsBeforeArguments, tests_before)

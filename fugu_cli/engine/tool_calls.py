@@ -21,7 +21,7 @@ from fugu_cli.extensions import hook_protocol
 from fugu_cli.extensions.hook_runner import HookVerdict
 from fugu_cli.messages import Call
 from fugu_cli.safety import policy
-from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of, patched_paths
+from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of, named_paths
 from fugu_cli.safety.prompt_injection import mark_injection
 from fugu_cli.session import views
 from fugu_cli.session.events import (
@@ -74,7 +74,6 @@ def on_original_files(tool: AnyTool, state: SessionState) -> AnyTool:
     return replace(tool, run=run)
 
 
-SKIPPABLE = frozenset({views.RUN_TESTS, views.TESTS_BEFORE})
 """Runs of fugu's that the user may end."""
 CUT_OFF = (
     "{tool} was not run: your reply reached its limit of tokens in the middle of this call, so "
@@ -213,10 +212,7 @@ def _cannot_run(log: Log, environment: Environment, number: int, call: Call) -> 
         or isinstance(given, MalformedArguments)
     ):
         return None
-    names = [
-        *tool.access.named(given),
-        *(patched_paths(str(given.get(tool.patch, ""))) if tool.patch else ()),
-    ]
+    names = named_paths(tool, given)
     if _alone(log, environment, number) or not all(may_read(environment, name) for name in names):
         return None
     try:
@@ -492,7 +488,7 @@ async def _finish_tool(
         return
     tool = on_original_files(_that_reads(tool) if reads else tool, log.state)
     ran = _with_hooks(environment, tool, call, by_fugu=by_fugu)
-    ran = environment.skip.around(ran) if by_fugu and call.tool in SKIPPABLE else ran
+    ran = environment.skip.around(ran) if by_fugu and tool.skippable else ran
     state = (
         await content_key.content_key(environment.workspace, call)
         if environment.remembers and ran is tool

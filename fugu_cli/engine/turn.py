@@ -38,6 +38,7 @@ from fugu_cli.session.events import Assigned, Failed, Interrupted, Member, Repli
 from fugu_cli.session.live_events import TextStreamed, ThoughtStreamed, Waiting
 from fugu_cli.session.log import Log, stored_media
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.tool_facts import own_tool_name
 from fugu_cli.tools.toolbox import Toolbox
 
 _GONE = "it is not in the pool any more; another agent takes the turn"
@@ -406,17 +407,13 @@ def failed_event(turn: int, name: str, error: AgentError) -> Failed:
     )
 
 
-OTHER_NAMES = {"shell": "bash"}
-"""What models trained for other agents call a tool of fugu's."""
-
-
 def _by_our_names(calls: Sequence[Call], toolbox: Toolbox) -> list[Call]:
-    return [
-        call.model_copy(update={"tool": OTHER_NAMES[call.tool]})
-        if call.tool in OTHER_NAMES and call.tool not in toolbox
-        else call
-        for call in calls
-    ]
+    renamed = []
+    for call in calls:
+        if call.tool not in toolbox:
+            call = call.model_copy(update={"tool": own_tool_name(call.tool)})
+        renamed.append(call)
+    return renamed
 
 
 def _call_ids(calls: Sequence[Call], turn: views.Turn) -> list[str]:

@@ -22,43 +22,14 @@ from fugu_cli.safety import policy
 from fugu_cli.safety.paths import locate
 from fugu_cli.safety.policy import rule_matching
 from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of, patched_paths
+from fugu_cli.session.tool_facts import ACCEPTANCE_CHECK, TOOLS, facts_of
 from fugu_cli.tools.result import plain_text
 from fugu_cli.tools.text_edits import FilePatch, Hunk, PatchError, parse_patch
 
 CallArguments = dict[str, JsonValue]
 
-CLAUDE_CODE_NAMES: Mapping[str, tuple[str, ...]] = {
-    "bash": ("Bash",),
-    "run_tests": ("Bash",),
-    "read": ("Read",),
-    "list": ("LS",),
-    "glob": ("Glob",),
-    "grep": ("Grep",),
-    "edit": ("Edit", "MultiEdit"),
-    "write": ("Write",),
-    "todo": ("TodoWrite",),
-    "skill": ("Skill",),
-    "task": ("Task", "Agent"),
-    "web_fetch": ("WebFetch",),
-    "web_search": ("WebSearch",),
-    "job_output": ("BashOutput", "TaskOutput"),
-    "job_stop": ("KillShell", "KillBash", "TaskStop"),
-}
-"""fugu's tools and their names in Claude Code. Hooks get the first name."""
 UNSUPPORTED_TOOLS = frozenset({"NotebookEdit", "NotebookRead", "ExitPlanMode", "AskUserQuestion"})
 """Tools that only Claude Code has. A matcher may name them."""
-_FIELDS: Mapping[str, Mapping[str, str]] = {
-    "bash": {"background": "run_in_background"},
-    "edit": {"old": "old_string", "new": "new_string"},
-    "grep": {"ignore_case": "-i", "context": "-C"},
-    "skill": {"name": "skill"},
-    "task": {"agent": "subagent_type"},
-    "job_output": {"job": "bash_id"},
-    "job_stop": {"job": "shell_id"},
-    "todo": {"items": "todos"},
-}
-_FILE_TOOLS = frozenset({"read", "edit", "write"})
-"""Tools whose path is also given as `file_path`. `path` stays as the agent wrote it."""
 _RULE = re.compile(r"\s*(\w+)\s*(\(.*\))?\s*", re.DOTALL)
 
 
@@ -81,7 +52,7 @@ def describe_call(call: Call, root: Path, test_command: str | None = None) -> tu
     match call.tool:
         case "apply_patch":
             return _describe_patch(arguments, root)
-        case policy.ACCEPTANCE_CHECK:
+        case ACCEPTANCE_CHECK.name:
             command = _hook_call("Bash", arguments, call.tool)
             if not arguments.get("script"):
                 return (command,)
@@ -93,16 +64,17 @@ def describe_call(call: Call, root: Path, test_command: str | None = None) -> tu
             command_line = " ".join(word for word in words if word)
             return (_hook_call("Bash", {"command": command_line, **arguments}, call.tool),)
         case _:
-            names = CLAUDE_CODE_NAMES.get(call.tool, (call.tool,))
+            names = facts_of(call.tool).claude_code or (call.tool,)
             renamed = _rename_arguments(call.tool, arguments, root)
             return (HookCall(names[0], renamed, frozenset({call.tool, *names})),)
 
 
 def call_changed_by_hook(call: Call, before: HookCall, changed: Mapping[str, JsonValue]) -> Call:
     """Return the call with the arguments that a hook `changed`. The hook was given `before`."""
-    fugu_names = {theirs: ours for ours, theirs in _FIELDS.get(call.tool, {}).items()}
-    arguments = {fugu_names.get(name, name): value for name, value in changed.items()}
-    if call.tool in _FILE_TOOLS and "file_path" in arguments:
+    fields = facts_of(call.tool).claude_code_arguments
+    own_names = {theirs: ours for ours, theirs in fields.items() if ours != "path"}
+    arguments = {own_names.get(name, name): value for name, value in changed.items()}
+    if "path" in fields and "file_path" in arguments:
         path = arguments.pop("file_path")
         if path != before.input.get("file_path") or "path" not in arguments:
             arguments["path"] = path
@@ -138,15 +110,14 @@ def fugu_rule(rule: str) -> str:
         return rule
     claude_name, parenthesis = match.groups()
     name = claude_name
-    for tool, names in CLAUDE_CODE_NAMES.items():
-        if claude_name in names:
-            name = tool
+    for tool in TOOLS.values():
+        if claude_name in tool.claude_code:
+            name = tool.name
             break
     pattern = (parenthesis or "()")[1:-1].strip().removeprefix("domain:")
     if not pattern:
         return name
-    is_path = name in rule_matching.READING | rule_matching.WRITING
-    if is_path and not pattern.startswith("~"):
+    if facts_of(name).names_files and not pattern.startswith("~"):
         # in these rules `/` is the repository's root and `//` the root of the disk
         pattern = pattern.removeprefix("/") if "/" in pattern else f"**/{pattern}"
     return f"{name}({pattern})"
@@ -154,12 +125,11 @@ def fugu_rule(rule: str) -> str:
 
 def fugu_tools(name: str) -> tuple[str, ...]:
     """Return every tool of fugu's that does what this tool of Claude Code does."""
-    tools = [tool for tool, names in CLAUDE_CODE_NAMES.items() if name in names]
-    if name in {"Edit", "Write"}:
-        tools.append("apply_patch")
-    if name in {"Write", "Bash"}:
-        tools.append(policy.ACCEPTANCE_CHECK)
-    return tuple(tools)
+    names = []
+    for tool in TOOLS.values():
+        if name in tool.claude_code or name in tool.covered_by:
+            names.append(tool.name)
+    return tuple(names)
 
 
 def _hook_call(name: str, arguments: Mapping[str, JsonValue], tool: str) -> HookCall:
@@ -167,12 +137,18 @@ def _hook_call(name: str, arguments: Mapping[str, JsonValue], tool: str) -> Hook
 
 
 def _rename_arguments(tool: str, arguments: CallArguments, root: Path) -> CallArguments:
-    fields = _FIELDS.get(tool, {})
+    """Return the arguments by Claude Code's names, with times in its unit. The path of a file is
+    given as `file_path` too; `path` stays as the agent wrote it.
+    """
+    facts = facts_of(tool)
+    fields = {
+        ours: theirs for ours, theirs in facts.claude_code_arguments.items() if ours != "path"
+    }
     renamed = {fields.get(name, name): value for name, value in arguments.items()}
     path = arguments.get("path")
-    if isinstance(path, str) and tool in _FILE_TOOLS:
+    if isinstance(path, str) and "path" in facts.claude_code_arguments:
         renamed = {"file_path": _absolute(path, root), **renamed}
-    elif isinstance(path, str) and tool in rule_matching.READING:
+    elif isinstance(path, str) and facts.reads_files:
         renamed["path"] = _absolute(path, root)
     seconds = arguments.get("timeout")
     if tool == "bash" and isinstance(seconds, int | float):

@@ -27,6 +27,7 @@ from fugu_cli.extensions.mcp_settings import (
 )
 from fugu_cli.messages import Value
 from fugu_cli.safety.policy import rule_matching
+from fugu_cli.session.tool_facts import MCP, TOOLS, tool_names
 from fugu_cli.system.bounded_json import parse_json
 
 HOOKS_FILE = ".agents/hooks.json"
@@ -89,7 +90,7 @@ class Hook(Value):
         if not _EXACT.fullmatch(self.matcher):
             return any(re.search(self.matcher, name, re.IGNORECASE) for name in names)
         words = [word.strip().casefold() for word in re.split(r"[|,]", self.matcher)]
-        servers = tuple(f"{word}__" for word in words if word.startswith(rule_matching.MCP))
+        servers = tuple(f"{word}__" for word in words if word.startswith(MCP))
         folded = [name.casefold() for name in names]
         return any(name in words or name.startswith(servers) for name in folded)
 
@@ -329,9 +330,9 @@ def _matcher_mistake(matcher: str) -> str:
     """Return why a matcher can fit no tool, "" if it may fit one, of an MCP server perhaps."""
     from fugu_cli.extensions import hook_protocol
 
-    tools = {*rule_matching.known_tools(), *hook_protocol.UNSUPPORTED_TOOLS}
-    for names in hook_protocol.CLAUDE_CODE_NAMES.values():
-        tools.update(names)
+    tools = {*tool_names(), *hook_protocol.UNSUPPORTED_TOOLS}
+    for tool in TOOLS.values():
+        tools.update(tool.claude_code)
     if "mcp" in matcher.casefold():
         return ""
     if Hook(moment=GUARD_EVENT, matcher=matcher, source="", own=True).matches(tools):

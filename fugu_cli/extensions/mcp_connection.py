@@ -205,6 +205,7 @@ class McpConnection:
             Tool(
                 name=name,
                 effect="runs",
+                leaves_machine=True,
                 arguments=RawArguments,
                 run=partial(self._call_tool, server_name),
                 foreign=ForeignSpec(
@@ -225,6 +226,7 @@ class McpConnection:
         reader = Tool(
             name=resource_tool(self.server.name),
             effect="runs",
+            leaves_machine=True,
             arguments=RawArguments,
             run=self._read_resource,
             foreign=ForeignSpec(

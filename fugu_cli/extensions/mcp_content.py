@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from fugu_cli.errors import UsageError
 from fugu_cli.messages import Media
-from fugu_cli.safety.policy.rule_matching import MCP
+from fugu_cli.session.tool_facts import MCP
 from fugu_cli.system.bounded_json import NestedTooDeeply, check_depth, parse_json
 from fugu_cli.tools import media
 from fugu_cli.tools.result import ToolResult, plain_text, truncate

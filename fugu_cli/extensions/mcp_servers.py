@@ -28,7 +28,7 @@ from fugu_cli.extensions.mcp_elicitation import AskLine, nobody
 from fugu_cli.extensions.mcp_login import LoginStore
 from fugu_cli.extensions.mcp_settings import DeclaredServers
 from fugu_cli.extensions.skill_library import MCP_PROMPT
-from fugu_cli.session.views import FIND_TOOLS
+from fugu_cli.session.tool_facts import FIND_TOOLS
 from fugu_cli.tools.mentions import reading_call, resource_tool
 from fugu_cli.tools.result import Say, ToolResult, truncate
 from fugu_cli.tools.workspace import ForeignSpec, RawArguments, Tool, Workspace
@@ -242,14 +242,12 @@ def _deferred(
     counts = Counter(tool.name.split("__")[1] for tool in tools)
     servers = ", ".join(f"{name} ({count})" for name, count in counts.items())
     find_tool = Tool(
-        name=FIND_TOOLS,
-        effect="reads",
+        **vars(FIND_TOOLS),
         arguments=RawArguments,
         run=partial(_find, tools, starting),
         foreign=ForeignSpec(
-            prompts.fill(prompts.load(f"tools/{FIND_TOOLS}"), servers=servers), FIND_SCHEMA
+            prompts.fill(prompts.load(f"tools/{FIND_TOOLS.name}"), servers=servers), FIND_SCHEMA
         ),
-        worker=True,
     )
     hidden = (
         replace(tool, foreign=replace(tool.foreign, deferred=True))

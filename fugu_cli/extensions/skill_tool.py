@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from fugu_cli.extensions.skills import DocumentError, Skill
-from fugu_cli.safety.policy import SKILL
+from fugu_cli.session import tool_facts
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.workspace import Tool, Workspace
@@ -39,6 +39,4 @@ def skill_tool(skills: Sequence[Skill]) -> Tool[SkillArguments]:
         except DocumentError as fault:
             return ToolResult(text=f"{skill.shown} cannot be used: {fault}.", ok=False)
 
-    return Tool(
-        name=SKILL, effect="reads", arguments=SkillArguments, run=load, native=True, instructs=True
-    )
+    return Tool.of(tool_facts.SKILL, SkillArguments, load)

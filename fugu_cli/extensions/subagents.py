@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from fugu_cli.extensions.hook_protocol import CLAUDE_CODE_NAMES, UNSUPPORTED_TOOLS
+from fugu_cli.extensions.hook_protocol import UNSUPPORTED_TOOLS
 from fugu_cli.extensions.skills import (
     LONGEST_DESCRIPTION,
     LONGEST_NAME,
@@ -26,6 +26,7 @@ from fugu_cli.extensions.skills import (
 from fugu_cli.messages import Effort
 from fugu_cli.safety.policy import rule_matching
 from fugu_cli.session.events import Member
+from fugu_cli.session.tool_facts import MCP, TOOLS, tool_names
 
 SUBAGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 SLOT_WISHES = {
@@ -118,10 +119,10 @@ def _listed(document: FrontMatterDocument, key: str) -> list[str]:
 
 
 def _tools_called(name: str) -> Collection[str]:
-    ours = [tool for tool, theirs in CLAUDE_CODE_NAMES.items() if name in theirs]
+    ours = [tool.name for tool in TOOLS.values() if name in tool.claude_code]
     if ours or name in UNSUPPORTED_TOOLS:
         return ours
-    if name in rule_matching.known_tools() or name.startswith(rule_matching.MCP):
+    if name in tool_names() or name.startswith(MCP):
         return (name,)
     if "(" in name:
         raise DocumentError(

@@ -25,11 +25,10 @@ from fugu_cli.repair import intent, localization, search
 from fugu_cli.repair.localization import files_read
 from fugu_cli.repair.prompt import build_prompt, played_role
 from fugu_cli.repair.search import made_progress
-from fugu_cli.safety import policy
-from fugu_cli.safety.policy.rule_matching import WRITING
 from fugu_cli.session import views
 from fugu_cli.session.events import Member, Replied, ToolRan
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.tools.workspace import CHANGED_SINCE_READ
 
 AFTER_LINE, AFTER_REWRITE = (4, 5.0), (10, 30.0)
@@ -104,9 +103,8 @@ class Repair:
         first = state.request.first_tests
         if first is not None and first.ok and intent.is_for_failing_tests(request.text):
             return ()
-        excluded = policy.INTERNAL_TOOLS | {views.ACCEPTANCE_CHECK}
         return environment.toolbox.specs(
-            lambda tool: tool.name not in excluded and not (tool.native or tool.foreign), brief=True
+            lambda tool: not (tool.internal or tool.native or tool.foreign), brief=True
         )
 
     def refuses(
@@ -155,7 +153,7 @@ def _met_saved_file(turn: views.Turn) -> bool:
     refused = (
         event
         for event in events
-        if isinstance(event, ToolRan) and event.call.tool in WRITING and not event.ok
+        if isinstance(event, ToolRan) and facts_of(event.call.tool).writes_files and not event.ok
     )
     return any(CHANGED_SINCE_READ in event.output for event in refused)
 
@@ -229,7 +227,10 @@ def _has_written(turn: views.Turn) -> bool:
         for run in turn.runs
         if run.result is not None or not run.permitted.allowed
     }
-    return any(call.tool in WRITING and call.id in closed_calls for call in turn.replies[-1].calls)
+    return any(
+        facts_of(call.tool).writes_files and call.id in closed_calls
+        for call in turn.replies[-1].calls
+    )
 
 
 def _close_attempt(state: SessionState, turn: views.Turn, environment: Environment) -> NextStep:

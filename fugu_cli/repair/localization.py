@@ -17,9 +17,9 @@ from fugu_cli.repair.replies import CODE_ENDING, DOCUMENTS, ENDINGS, PATH
 from fugu_cli.repair.syntax import definitions, is_stub
 from fugu_cli.safety.paths import inside, locate, quoted_path, unquoted_path
 from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
-from fugu_cli.safety.policy.rule_matching import WRITING
 from fugu_cli.session import views
 from fugu_cli.session.recognized_tests import is_test
+from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.snapshots import repository_files
 from fugu_cli.tools.workspace import Workspace
 
@@ -63,7 +63,7 @@ def is_long(content: str) -> bool:
 def writes_test(workspace: Workspace, call: Call) -> bool:
     """Return whether the call would write a test, or what tests share."""
     arguments = arguments_of(call)
-    if isinstance(arguments, MalformedArguments) or call.tool not in WRITING:
+    if isinstance(arguments, MalformedArguments) or not facts_of(call.tool).writes_files:
         return False
     name = arguments.get("path")
     path = locate(name, workspace.root) if isinstance(name, str) else None

@@ -18,9 +18,8 @@ from fugu_cli.safety.paths import inside, locate, path_exists
 from fugu_cli.safety.policy import rule_matching
 from fugu_cli.safety.policy.call_arguments import (
     MalformedArguments,
-    access_of,
     arguments_of,
-    patched_paths,
+    named_paths,
 )
 from fugu_cli.safety.policy.dangers import (
     INTERPRETERS,
@@ -30,6 +29,7 @@ from fugu_cli.safety.policy.dangers import (
     commands_within,
 )
 from fugu_cli.safety.policy.shell_line import Command, Word, names_of, parse_line
+from fugu_cli.session.tool_facts import facts_of
 
 _PLAIN = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]*", re.ASCII)
@@ -53,13 +53,11 @@ def offered_rule(call: Call, judgement: policy.Judgement, rules: policy.Rules, r
     arguments = arguments_of(call)
     if isinstance(arguments, MalformedArguments):
         return ""
-    access = access_of(call.tool)
+    tool = facts_of(call.tool)
     if call.tool == "bash":
-        rule = _command_rule(str(arguments.get(access.command, "")), root)
-    elif access.effect == "writes" and access.writes_files:
-        names = access.named(arguments)
-        names += patched_paths(str(arguments.get(access.patch, ""))) if access.patch else ()
-        rule = _folder_rule(names, root)
+        rule = _command_rule(str(arguments.get(tool.command, "")), root)
+    elif tool.effect == "writes" and tool.names_files:
+        rule = _folder_rule(named_paths(tool, arguments), root)
     else:
         return ""
     if not rule or rule_matching.pattern_fault(rule):

@@ -14,8 +14,7 @@ from pathlib import Path, PurePosixPath
 from fugu_cli.messages import Call
 from fugu_cli.safety.paths import path_exists
 from fugu_cli.safety.policy import rule_matching
-from fugu_cli.safety.policy.call_arguments import access_of, arguments_of, names_in, patched_paths
-from fugu_cli.safety.policy.rule_matching import MCP
+from fugu_cli.safety.policy.call_arguments import arguments_of, names_in, patched_paths
 from fugu_cli.safety.policy.shell_line import Command, Word, names_of, parse_line
 from fugu_cli.session.events import (
     Assigned,
@@ -29,6 +28,7 @@ from fugu_cli.session.events import (
     ToolRan,
 )
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.tool_facts import MCP, facts_of
 from fugu_cli.system.bounded_json import parse_json
 
 EVERYBODY = "*"
@@ -288,10 +288,6 @@ def _is_folder(path: Path) -> bool:
 
 
 WITHHELD = "[withheld: it may hold what deny_agents keeps from you]"
-COMMANDS = frozenset({"bash", "job_output", "job_stop"})
-"""Tools that tell what a command printed."""
-NAMES_ONLY = frozenset({"glob", "list"})
-"""Tools that tell names of files and nothing of what is in them."""
 
 
 def visible_events(events: Sequence[Event], agent: str, denials: Denials | None) -> Sequence[Event]:
@@ -372,7 +368,8 @@ def call_refusal(
     if denials is None or not denials.of(agent):
         return ""
     foreign = call.tool.startswith(MCP)
-    if foreign or call.tool in COMMANDS or access_of(call.tool).command:
+    tool = facts_of(call.tool)
+    if foreign or tool.shows_command_output or tool.command:
         files, what = denials.files(agent), "an MCP server" if foreign else "a command"
         return (
             f"{what} could read {files[0]}, which deny_agents keeps from {agent}" if files else ""
@@ -396,10 +393,10 @@ def paths_in_call(call: Call) -> list[str]:
         return []
     if not isinstance(given, dict):
         return []
-    access = access_of(call.tool)
-    keys = dict.fromkeys(("path", "file", "file_path", *access.paths))
+    tool = facts_of(call.tool)
+    keys = dict.fromkeys(("path", "file", "file_path", *tool.paths))
     named = [name for key in keys if given.get(key) is not None for name in names_in(given[key])]
-    patch = given.get(access.patch or "patch")
+    patch = given.get(tool.patch or "patch")
     return [*named, *patched_paths(patch)] if isinstance(patch, str) else named
 
 
@@ -477,7 +474,7 @@ class _Reader:
 
     def _touches(self, event: ToolRan) -> bool:
         """Return whether the tool may have shown such a file, or a file made from one."""
-        if event.call.tool in NAMES_ONLY:
+        if facts_of(event.call.tool).shows_names_only:
             return False
         if self._disguised(event):
             return True
@@ -494,9 +491,8 @@ class _Reader:
         """Return whether a command of an agent that may read such files could have shown one in
         other words.
         """
-        if event.call.tool not in COMMANDS or self._denials.covers(
-            self._agents.get(event.turn, ""), self._agent
-        ):
+        may_read = self._denials.covers(self._agents.get(event.turn, ""), self._agent)
+        if may_read or not facts_of(event.call.tool).shows_command_output:
             return False
         given = arguments_of(event.call)
         command = given.get("command") if isinstance(given, dict) else None

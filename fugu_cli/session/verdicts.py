@@ -11,11 +11,11 @@ from fugu_cli.session.events import USERS, AcceptedBy, Finished, Role, ToolRan
 from fugu_cli.session.outcome import TestRun
 from fugu_cli.session.recognized_tests import passed_count
 from fugu_cli.session.request_state import RequestState
+from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.session.turns import Turn
 
 SMALL_CHANGE_FILES, SMALL_CHANGE_CHARACTERS = 3, 6_000
 """The most files of a small change, and the most characters of the calls that made it."""
-EDITING_TOOLS = frozenset({"edit", "write", "apply_patch"})
 
 
 def tests_prove_small_change(request: RequestState) -> bool:
@@ -32,7 +32,7 @@ def tests_prove_small_change(request: RequestState) -> bool:
     calls = [
         event.call for event in request.effective if isinstance(event, ToolRan) and event.changes
     ]
-    if any(call.tool not in EDITING_TOOLS for call in calls):
+    if not all(facts_of(call.tool).writes_files for call in calls):
         return False
     size = sum(len(call.arguments) for call in calls)
     return len(request.changes) <= SMALL_CHANGE_FILES and size <= SMALL_CHANGE_CHARACTERS

@@ -14,6 +14,7 @@ import re
 
 from pydantic import Field
 
+from fugu_cli.session import tool_facts
 from fugu_cli.testing.runner_discovery import output_format
 from fugu_cli.tools.bash import describe_exit
 from fugu_cli.tools.read_write import ToolArguments
@@ -123,13 +124,5 @@ def _describe_result(command: str, result: CommandResult, workspace: Workspace) 
     return f"{shown}\n{describe_exit(result, SECONDS)}"
 
 
-ACCEPTANCE_CHECK = Tool(
-    name="acceptance_check",
-    effect="runs",
-    arguments=AcceptanceCheckArguments,
-    run=acceptance_check,
-    body="script",
-    command="command",
-    native=True,
-)
-RUN_CHECK = Tool(name="run_check", effect="runs", arguments=AcceptanceCheckArguments, run=run_check)
+ACCEPTANCE_CHECK = Tool.of(tool_facts.ACCEPTANCE_CHECK, AcceptanceCheckArguments, acceptance_check)
+RUN_CHECK = Tool.of(tool_facts.RUN_CHECK, AcceptanceCheckArguments, run_check)

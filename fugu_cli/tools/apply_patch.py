@@ -16,6 +16,7 @@ from pydantic import Field
 from fugu_cli.errors import StorageError
 from fugu_cli.safety import paths
 from fugu_cli.safety.policy.call_arguments import patched_paths
+from fugu_cli.session import tool_facts
 from fugu_cli.snapshots import repository_files
 from fugu_cli.system.atomic_files import make_executable
 from fugu_cli.tools import text_edits
@@ -342,12 +343,4 @@ def _describe_outcome(outcome: _Outcome) -> str:
     return f"Changed {outcome.name}."
 
 
-APPLY_PATCH = Tool(
-    name="apply_patch",
-    effect="writes",
-    arguments=ApplyPatchArguments,
-    run=apply_patch,
-    body="patch",
-    patch="patch",
-    plan=_plan,
-)
+APPLY_PATCH = Tool.of(tool_facts.APPLY_PATCH, ApplyPatchArguments, apply_patch, _plan)

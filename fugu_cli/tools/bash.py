@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from fugu_cli.session import tool_facts
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import (
     COMMAND_LIMIT,
@@ -88,4 +89,4 @@ def describe_exit(result: CommandResult, limit: float) -> str:
     return f"[exit code {result.code}]{leftovers}"
 
 
-BASH = Tool(name="bash", effect="runs", arguments=BashArguments, run=bash, command="command")
+BASH = Tool.of(tool_facts.BASH, BashArguments, bash)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from fugu_cli.errors import StorageError
 from fugu_cli.safety.paths import unquoted_path
+from fugu_cli.session import tool_facts
 from fugu_cli.session.events import FileChange
 from fugu_cli.session.state import SessionState
 from fugu_cli.snapshots import git_repositories
@@ -157,4 +158,4 @@ def _small_files(workspace: Workspace, paths: Iterable[str]) -> list[str]:
     return small
 
 
-DIFF = Tool(name="diff", effect="reads", arguments=DiffArguments, run=diff)
+DIFF = Tool.of(tool_facts.DIFF, DiffArguments, diff)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from fugu_cli.session import tool_facts
 from fugu_cli.snapshots import repository_files
 from fugu_cli.tools import text_edits
 from fugu_cli.tools.read_write import PlannedFile, ToolArguments, not_a_file, write_planned
@@ -165,6 +166,4 @@ def _describe_miss(lines: list[str], old: str) -> str:
     )
 
 
-EDIT = Tool(
-    name="edit", effect="writes", arguments=EditArguments, run=edit, paths=("path",), plan=_plan
-)
+EDIT = Tool.of(tool_facts.EDIT, EditArguments, edit, _plan)

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fugu_cli.messages import Call
 from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
-from fugu_cli.session import views
+from fugu_cli.session import tool_facts, views
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import COMMAND_LIMIT, Say, ToolResult, truncate
 from fugu_cli.tools.shell_commands import BackgroundJob
@@ -18,7 +18,6 @@ from fugu_cli.tools.workspace import Tool, Workspace
 
 LONGEST = 120
 """Seconds one call may wait for an end."""
-JOB_TOOLS = frozenset({"job_output", "job_stop"})
 
 
 class JobStopArguments(ToolArguments):
@@ -53,7 +52,7 @@ async def job_stop(arguments: JobStopArguments, workspace: Workspace, say: Say) 
 
 def job_of_call(call: Call) -> str:
     """Return the job that a call of these tools names, "" for other calls."""
-    if call.tool not in JOB_TOOLS:
+    if call.tool not in {JOB_OUTPUT.name, JOB_STOP.name}:
         return ""
     arguments = arguments_of(call)
     if isinstance(arguments, MalformedArguments):
@@ -89,19 +88,5 @@ def _describe_job(job: BackgroundJob, workspace: Workspace) -> str:
     return f"{shown}\n[{state}, {job.seconds:.0f} s]"
 
 
-JOB_OUTPUT = Tool(
-    name="job_output",
-    effect="reads",
-    arguments=JobOutputArguments,
-    run=job_output,
-    native=True,
-    worker=True,
-)
-JOB_STOP = Tool(
-    name="job_stop",
-    effect="reads",
-    arguments=JobStopArguments,
-    run=job_stop,
-    native=True,
-    worker=True,
-)
+JOB_OUTPUT = Tool.of(tool_facts.JOB_OUTPUT, JobOutputArguments, job_output)
+JOB_STOP = Tool.of(tool_facts.JOB_STOP, JobStopArguments, job_stop)

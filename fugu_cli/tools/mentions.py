@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fugu_cli.messages import Call
 from fugu_cli.safety import paths
-from fugu_cli.safety.policy.rule_matching import MCP
+from fugu_cli.session.tool_facts import MCP
 
 PASTED = "pasted"
 """The folder of pictures from the clipboard, among the interface's data: they are mentioned by

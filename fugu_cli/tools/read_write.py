@@ -17,6 +17,7 @@ from typing import Annotated, BinaryIO
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
+from fugu_cli.session import tool_facts
 from fugu_cli.snapshots import repository_files
 from fugu_cli.tools.result import Say, ToolResult, truncate_line
 from fugu_cli.tools.workspace import Tool, Workspace, resolve_path
@@ -295,13 +296,5 @@ def _count_lines(text: str) -> str:
     return f"{count:,} line" if count == 1 else f"{count:,} lines"
 
 
-READ = Tool(name="read", effect="reads", arguments=ReadArguments, run=read, paths=("path",))
-WRITE = Tool(
-    name="write",
-    effect="writes",
-    arguments=WriteArguments,
-    run=write,
-    body="content",
-    paths=("path",),
-    plan=_plan,
-)
+READ = Tool.of(tool_facts.READ, ReadArguments, read)
+WRITE = Tool.of(tool_facts.WRITE, WriteArguments, write, _plan)

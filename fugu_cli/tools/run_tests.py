@@ -20,6 +20,7 @@ from pydantic import BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from fugu_cli.safety import paths
+from fugu_cli.session import tool_facts
 from fugu_cli.session.events import TestReport
 from fugu_cli.session.recognized_tests import is_test
 from fugu_cli.snapshots import repository_files
@@ -546,4 +547,4 @@ def _environment(workspace: Workspace) -> dict[str, str | None]:
     return variables
 
 
-RUN_TESTS = Tool(name="run_tests", effect="runs", arguments=RunTestsArguments, run=run_tests)
+RUN_TESTS = Tool.of(tool_facts.RUN_TESTS, RunTestsArguments, run_tests)

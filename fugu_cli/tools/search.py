@@ -21,6 +21,7 @@ from pydantic import Field
 
 from fugu_cli.safety.paths import SECRET_FOLDERS, is_secret, quoted_path, search_path_outside
 from fugu_cli.safety.policy import rule_matching
+from fugu_cli.session import tool_facts
 from fugu_cli.snapshots import repository_files
 from fugu_cli.system.processes import reap
 from fugu_cli.tools.read_write import ToolArguments
@@ -346,6 +347,6 @@ async def _read_output(process: asyncio.subprocess.Process) -> tuple[bytes, byte
     return output, await errors
 
 
-LIST = Tool(name="list", effect="reads", arguments=ListArguments, run=list_folder, paths=("path",))
-GLOB = Tool(name="glob", effect="reads", arguments=GlobArguments, run=glob, paths=("path",))
-GREP = Tool(name="grep", effect="reads", arguments=GrepArguments, run=grep, paths=("path",))
+LIST = Tool.of(tool_facts.LIST, ListArguments, list_folder)
+GLOB = Tool.of(tool_facts.GLOB, GlobArguments, glob)
+GREP = Tool.of(tool_facts.GREP, GrepArguments, grep)

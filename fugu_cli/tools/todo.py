@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
-from fugu_cli.session import views
-from fugu_cli.session.open_work import TODO, Status, status_word
+from fugu_cli.session import tool_facts, views
+from fugu_cli.session.open_work import Status, status_word
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.workspace import Tool, Workspace
@@ -45,6 +45,4 @@ async def todo(arguments: TodoArguments, workspace: Workspace, say: Say) -> Tool
     return ToolResult(text=f"The list stands: {views.todo_summary(items)}.")
 
 
-TODO_LIST = Tool(
-    name=TODO, effect="reads", arguments=TodoArguments, run=todo, native=True, worker=True
-)
+TODO_LIST = Tool.of(tool_facts.TODO, TodoArguments, todo)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any, Protocol
@@ -17,9 +18,9 @@ from pydantic import BaseModel, ValidationError
 
 from fugu_cli import prompts
 from fugu_cli.messages import Call, ToolSpec
-from fugu_cli.safety import policy
-from fugu_cli.safety.policy import call_arguments
 from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
+from fugu_cli.session import tool_facts
+from fugu_cli.session.tool_facts import ToolFacts
 from fugu_cli.system.bounded_json import parse_json
 from fugu_cli.tools.result import HIDDEN_FROM_SMALL_MODELS, Say, ToolResult
 from fugu_cli.tools.workspace import RawArguments, Tool, Workspace
@@ -60,8 +61,8 @@ class Toolbox:
     ) -> None:
         self._own = {tool.name: tool for tool in tools}
         for tool in self._own.values():
-            if tool.foreign is None and (tool.paths or tool.patch or tool.command):
-                call_arguments.declare(tool.name, tool.access)
+            if tool.foreign is None and (tool.names_files or tool.command):
+                tool_facts.declare(tool.facts)
         self._more = more
         self._describe = describe
         self._specs: dict[tuple[str, bool], ToolSpec] = {}
@@ -91,7 +92,7 @@ class Toolbox:
     @property
     def names(self) -> tuple[str, ...]:
         """The tools that agents may see."""
-        return _shown_names(self._tools)
+        return tuple(tool.name for tool in self._tools.values() if not tool.internal)
 
     def specs(
         self, is_offered: Callable[[AnyTool], bool], *, brief: bool = False
@@ -116,7 +117,7 @@ class Toolbox:
         tool = self._tools.get(call.tool)
         if tool is None:
             starting = self._more.starting() if self._more is not None else ()
-            text = _unknown_tool(call.tool, self._tools, starting)
+            text = _unknown_tool(call.tool, self.names, starting)
             return None, ToolResult(text=text, ok=False)
         arguments = arguments_of(call)
         if isinstance(arguments, MalformedArguments):
@@ -145,19 +146,20 @@ class Toolbox:
         return await tool.run(arguments, workspace, say)
 
 
-def _shown_names(tools: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name for name in tools if name not in policy.INTERNAL_TOOLS)
+def load_tool(facts: ToolFacts) -> AnyTool:
+    """Import one of fugu's own tools."""
+    tool: AnyTool = pkgutil.resolve_name(facts.implementation)
+    return tool
 
 
-def _unknown_tool(name: str, tools: Iterable[str], starting: Sequence[str]) -> str:
+def _unknown_tool(name: str, tools: Sequence[str], starting: Sequence[str]) -> str:
     """Say which tools there are. `starting`: MCP servers whose tools may come yet."""
-    shown = _shown_names(tools)
-    similar = difflib.get_close_matches(name, shown, n=1, cutoff=0.5)
+    similar = difflib.get_close_matches(name, tools, n=1, cutoff=0.5)
     hint = f" Did you mean {similar[0]}?" if similar else ""
     note = ""
     if starting:
         note = f" These MCP servers are still starting and may bring it: {', '.join(starting)}."
-    return f"There is no tool `{name}`.{hint} The tools are: {', '.join(shown)}.{note}"
+    return f"There is no tool `{name}`.{hint} The tools are: {', '.join(tools)}.{note}"
 
 
 def _closed_names(schema: Mapping[str, Any]) -> tuple[str, ...] | None:

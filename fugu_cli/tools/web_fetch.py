@@ -20,6 +20,7 @@ from pydantic import Field
 
 from fugu_cli import __version__
 from fugu_cli.safety.policy import rule_matching
+from fugu_cli.session import tool_facts
 from fugu_cli.tools import html_to_text
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult
@@ -99,9 +100,7 @@ def web_fetch(rules: Sequence[str], bounds: FetchLimits = FetchLimits()) -> Tool
             )
         return _show_part(page, text, arguments.offset)
 
-    return Tool(
-        name=rule_matching.FETCH, effect="reads", arguments=WebFetchArguments, run=run, native=True
-    )
+    return Tool.of(tool_facts.WEB_FETCH, WebFetchArguments, run)
 
 
 async def _page_text(page: WebPage) -> str | None:

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import PaidUse, Usage
-from fugu_cli.safety.policy import rule_matching
+from fugu_cli.session import tool_facts
 from fugu_cli.system.bounded_json import parse_json
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult, plain_text, truncate_line
@@ -118,13 +118,7 @@ def web_search(
             paid = PaidUse(agent=engine.agent, usage=result.usage)
         return ToolResult(text=_describe_result(engine, result), paid=paid)
 
-    return Tool(
-        name=rule_matching.SEARCH,
-        effect="reads",
-        arguments=WebSearchArguments,
-        run=run,
-        native=True,
-    )
+    return Tool.of(tool_facts.WEB_SEARCH, WebSearchArguments, run)
 
 
 def _describe_result(engine: SearchEngine, result: _SearchResult) -> str:

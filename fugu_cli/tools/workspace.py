@@ -13,7 +13,7 @@ import hashlib
 import os
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -23,12 +23,7 @@ from fugu_cli.errors import FuguError
 from fugu_cli.messages import Value
 from fugu_cli.safety import paths
 from fugu_cli.safety.paths import path_exists
-from fugu_cli.safety.policy.call_arguments import (
-    Effect,
-    MalformedArguments,
-    ToolAccess,
-    arguments_of,
-)
+from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
 from fugu_cli.safety.sandbox.command_sandbox import Sandbox
 from fugu_cli.session.events import (
     NO_EFFECTS,
@@ -39,6 +34,7 @@ from fugu_cli.session.events import (
     Undone,
     net_changes,
 )
+from fugu_cli.session.tool_facts import ToolFacts
 from fugu_cli.snapshots.file_history import FileHistory, Restored
 from fugu_cli.system.atomic_files import write_atomically
 from fugu_cli.tools import result as tools_result
@@ -64,46 +60,37 @@ class ForeignSpec:
     deferred: bool = False
 
 
-@dataclass(frozen=True)
-class Tool(Generic[Arguments]):
-    """A tool: its name, what it does to the world, the type of its arguments and the function that
-    does it.
+@dataclass(frozen=True, kw_only=True)
+class Tool(ToolFacts, Generic[Arguments]):
+    """A tool: the facts about it, the type of its arguments and the function that does its work.
 
     `run` returns a ToolResult for every failure of the world (no such file, a command that fails).
     It may raise StorageError, and is cancelled when the user interrupts: then it ends what it
-    started. Any other exception becomes a failed result (`run_tool`). `body` names the argument
-    that holds free text (a file's content, a patch), "" where there is none. A `foreign` tool takes
-    RawArguments. Small models do not see a `native` tool. Only Workers see a `worker` tool,
-    although it only reads. `paths`, `patch` and `command` name the arguments that policy judges
-    (`ToolAccess`). What a tool says that `instructs` is the user's own word to the agents, and is
-    not marked as data. `plan` works out what the call would do, and changes nothing; a ToolResult
-    is what it would answer where it cannot succeed.
+    started. Any other exception becomes a failed result (`run_tool`). A `foreign` tool takes
+    RawArguments. `plan` works out what the call would do, and changes nothing; a ToolResult is what
+    it would answer where it cannot succeed.
     """
 
-    name: str
-    effect: Effect
     arguments: type[Arguments]
     run: Callable[[Arguments, Workspace, Say], Awaitable[ToolResult]]
-    body: str = ""
-    paths: tuple[str, ...] = ()
-    patch: str = ""
-    command: str = ""
     foreign: ForeignSpec | None = None
-    instructs: bool = False
-    native: bool = False
-    worker: bool = False
     plan: Callable[[Arguments, Workspace], object] | None = None
 
-    def __post_init__(self) -> None:
-        if self.command and (self.paths or self.patch):
-            raise ValueError(f"{self.name}: policy judges a command line or paths, not both")
+    @classmethod
+    def of(
+        cls,
+        facts: ToolFacts,
+        arguments: type[Arguments],
+        run: Callable[[Arguments, Workspace, Say], Awaitable[ToolResult]],
+        plan: Callable[[Arguments, Workspace], object] | None = None,
+    ) -> Tool[Arguments]:
+        """Return the tool with these facts."""
+        return cls(**vars(facts), arguments=arguments, run=run, plan=plan)
 
     @property
-    def access(self) -> ToolAccess:
-        """The facts by which policy judges its calls."""
-        return ToolAccess(
-            effect=self.effect, paths=self.paths, patch=self.patch, command=self.command
-        )
+    def facts(self) -> ToolFacts:
+        """What is known of it without running it."""
+        return ToolFacts(**{field.name: getattr(self, field.name) for field in fields(ToolFacts)})
 
 
 CHANGED_SINCE_READ = "was changed since it was read"

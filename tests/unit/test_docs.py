@@ -16,7 +16,6 @@ from fugu_cli.config.known_models import price_of
 from fugu_cli.config.loader import parse_layer
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.messages import Call, Usage
-from fugu_cli.safety import policy
 from fugu_cli.session.events import (
     Assigned,
     Compacted,
@@ -32,6 +31,7 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.live_events import Retried, Waiting
+from fugu_cli.session.tool_facts import TOOLS
 from fugu_cli.training.evaluation import runner
 from fugu_cli.ui import json_output
 from fugu_cli.ui.json_output import SUBTYPES
@@ -217,9 +217,9 @@ def test_the_interfaces_page_lists_every_command_and_its_other_names() -> None:
 def test_the_tools_page_lists_every_tool_that_agents_are_told_of() -> None:
     page = help_topics()["tools"]
     listed = set(re.findall(r"\w+", page[page.index("    read,") : page.index("A Worker has")]))
-    assert {
-        path.stem for path in (ROOT / "prompts" / "tools").glob("*.md")
-    } - listed == policy.INTERNAL_TOOLS
+    assert {path.stem for path in (ROOT / "prompts" / "tools").glob("*.md")} - listed == {
+        tool.name for tool in TOOLS.values() if tool.internal
+    }
 
 
 def test_what_is_told_to_be_installed_is_what_the_package_asks_for() -> None:

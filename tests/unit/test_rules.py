@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from fugu_cli.extensions.skills import Skill
 from fugu_cli.messages import Call
-from fugu_cli.safety.policy import INTERNAL_TOOLS, Rules, judge, rule_matching
-from fugu_cli.tools.web_search import SearchEngine
-from fugu_cli.wiring import build_toolbox
+from fugu_cli.safety.policy import Rules, judge
 
 
 @pytest.fixture
@@ -116,11 +113,3 @@ def test_a_rule_that_can_fit_no_call_is_refused_with_what_is_meant(rule: str, me
     with pytest.raises(ValidationError, match=re.escape(rule)) as refused:
         Rules(deny=(rule,))
     assert meant in str(refused.value)
-
-
-def test_every_tool_is_known_to_rules_by_its_name() -> None:
-    skill = Skill("a", "", Path("a"), "a", own=True, digest="")
-    box = build_toolbox(
-        None, (skill,), ("web_fetch", "web_search"), (), SearchEngine("searxng", "http://localhost")
-    )
-    assert {*box.names} | INTERNAL_TOOLS == rule_matching.TOOLS

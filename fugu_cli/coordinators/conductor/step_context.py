@@ -35,6 +35,7 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.system.bounded_json import parse_json
 
 OUTPUT_LIMIT, OUTPUT_LIMIT_BRIEF = 12_000, 1_500
@@ -307,7 +308,6 @@ def step_manifest(state: SessionState, number: int) -> StepManifest:
 MEMORY_ENTRIES = 12
 """Entries offered to one step, the newest first, and their characters in all."""
 MEMORY_LIMIT = 12_000
-READING = frozenset({"read", "list", "glob", "grep", "run_tests", "bash"})
 ContentState = Callable[[Call], Awaitable[str]]
 """The content a call would depend on now; "" where nobody can tell."""
 
@@ -331,7 +331,8 @@ def known_results(events: Sequence[Event], plan: int) -> list[int]:
 
 
 def _usable(event: ToolRan) -> bool:
-    return bool(event.state) and event.ok and not event.changes and event.call.tool in READING
+    is_usable = bool(event.state) and event.ok and not event.changes
+    return is_usable and facts_of(event.call.tool).remembered
 
 
 def call_key(call: Call) -> tuple[str, str]:

@@ -30,33 +30,27 @@ from fugu_cli.safety.paths import (
 from fugu_cli.safety.policy import command_rules, git_commands, rule_matching
 from fugu_cli.safety.policy.call_arguments import (
     MalformedArguments,
-    ToolAccess,
-    access_of,
     arguments_of,
-    patched_paths,
+    named_paths,
 )
 from fugu_cli.safety.policy.dangers import dangers_of_line
 from fugu_cli.safety.policy.decisions import CallClass, Decision, Mode, decide
 from fugu_cli.safety.policy.readers import is_read, why_not_a_read
 from fugu_cli.safety.policy.shell_line import ShellLine, parse_line
 from fugu_cli.safety.self_running_files import RunBy, self_running_file
-from fugu_cli.session.turns import TASK
+from fugu_cli.session.tool_facts import (
+    ACCEPTANCE_CHECK,
+    EDIT,
+    RUN_TESTS,
+    TASK,
+    WEB_SEARCH,
+    ToolFacts,
+    facts_of,
+)
 
 __all__ = ["Judgement", "Mode", "Rules", "is_read", "judge"]
 
 Verdict = Literal["allow", "ask", "deny"]
-INTERNAL_TOOLS = frozenset({"diff", "run_check", "tests_before"})
-"""fugu's own, which no agent sees: what the session itself did, and its runs of checks and
-tests."""
-SESSION_TOOLS = frozenset({"todo", "job_output", "job_stop", "find_tools"}) | INTERNAL_TOOLS
-"""Tools that keep to what the session itself began and did: its list, its background jobs, its
-changes, its tools.
-"""
-ACCEPTANCE_CHECK = "acceptance_check"
-"""The tool that runs a script of an agent's; its command line calls it $SCRIPT."""
-RUN_TESTS = "run_tests"
-SKILL = "skill"
-"""The tool that reads one of the skills that count in a session."""
 GO_ON_WITHOUT = "Go on without it, or say in your answer that it is needed."
 """The way out for an agent where nothing that it can do makes the call run."""
 PLAN_WAY_OUT = "Go on with reading, and say in your answer what is to be done."
@@ -161,22 +155,19 @@ def judge(
     arguments = arguments_of(call)
     if isinstance(arguments, MalformedArguments):
         return Judgement(verdict="allow", reason=f"nothing will run: {arguments.text}")
-    access = access_of(call.tool)
+    tool = facts_of(call.tool)
     if call.tool == "bash":
-        case = _command_case(str(arguments.get(access.command, "")), rules, root, sandbox_holds)
-    elif access.command:
-        case = _program_case(call.tool, access, arguments, rules, root, sandbox_holds)
-    elif access.paths or access.patch:
-        case = _paths_case(call.tool, access, arguments, rules, root)
-    elif call.tool == SKILL:
-        case = _named_case(SKILL, str(arguments.get("name", "")), "it reads a skill", rules)
-    elif call.tool == TASK:  # the subtask's own calls are judged one by one
-        agent = str(arguments.get("agent", ""))
-        case = _named_case(TASK, agent, "what it does is judged call by call", rules)
-    elif call.tool == rule_matching.FETCH:
-        case = _fetch_case(str(arguments.get("url", "")), rules)
+        case = _command_case(str(arguments.get(tool.command, "")), rules, root, sandbox_holds)
+    elif tool.command:
+        case = _program_case(tool, arguments, rules, root, sandbox_holds)
+    elif tool.names_files:
+        case = _paths_case(tool, arguments, rules, root)
+    elif tool.about_session or tool.rules_by == "name":
+        case = _other_case(tool, rules)
+    elif tool.rules_by == "host":
+        case = _fetch_case(tool, str(arguments.get(tool.subject, "")), rules)
     else:
-        case = _other_case(call.tool, rules)
+        case = _named_case(tool, str(arguments.get(tool.subject, "")), rules)
     judgement = _apply_rules(case, rules, sandbox_holds, somebody_to_ask)
     only_reads = call.tool == "bash" and case.call_class is CallClass.READ
     return judgement.model_copy(update={"reads": True}) if only_reads else judgement
@@ -250,22 +241,20 @@ def _way_out(rule: str) -> str:
 
 
 def _paths_case(
-    tool: str, access: ToolAccess, arguments: dict[str, object], rules: Rules, root: Path
+    tool: ToolFacts, arguments: dict[str, object], rules: Rules, root: Path
 ) -> PolicyCase:
     """Judge a tool that names files by where each of them lies."""
-    reads = access.reads_files
-    names = access.named(arguments)
-    if access.patch:
-        names += patched_paths(str(arguments.get(access.patch, "")))
+    reads = tool.reads_files
+    names = named_paths(tool, arguments)
     located = [locate(name, root) for name in names]
     paths = [path for path in located if isinstance(path, Path)]
-    target = f"{tool}({', '.join(quoted_path(str(path)) for path in paths)})"
+    target = f"{tool.name}({', '.join(quoted_path(str(path)) for path in paths)})"
     reasons, builds = [], ""
     for path in paths:
         reason = _protected_reason(path, rules, root, reads)
         file = None if reads else self_running_file(path, root)
         if file is not None and file.run_by is RunBy.OTHERS:
-            reason = "" if _is_opened(path, tool, rules, root) else reason or file.reason
+            reason = "" if _is_opened(path, tool.name, rules, root) else reason or file.reason
         elif file is not None and not builds:
             builds = f"`{quoted_path(str(path))}`: {file.reason}"
         if reason:
@@ -277,16 +266,16 @@ def _paths_case(
         call_class, reason = CallClass.OUTSIDE, reasons[0]
     elif reads:
         call_class, reason = CallClass.READ, "it reads inside the repository"
-    elif access.effect == "runs":
+    elif tool.effect == "runs":
         call_class, reason = CallClass.FOREIGN_TOOL, "it runs inside the repository"
     elif builds:
         call_class, reason = CallClass.BUILD_FILE, builds
     else:
-        call_class, reason = CallClass.EDIT, f"it {access.effect} inside the repository"
+        call_class, reason = CallClass.EDIT, f"it {tool.effect} inside the repository"
 
     def matching(candidates: tuple[str, ...], *, forbids: bool) -> str:
         quantify = any if forbids else all
-        fits = partial(rule_matching.match_path, tool=tool, root=root, forbids=forbids)
+        fits = partial(rule_matching.match_path, tool=tool.name, root=root, forbids=forbids)
         return _first(
             candidates,
             lambda rule: bool(paths) and quantify(fits(rule, path=path) for path in paths),
@@ -299,9 +288,9 @@ def _paths_case(
         and all(rule_matching.means_path_exactly(allowed, path, root) for path in paths)
         and (reads or allowed not in rules.from_folder)
     )
-    name = rule_matching.escape_argument(tool, str(paths[0])) if paths else ""
+    name = rule_matching.escape_argument(tool.name, str(paths[0])) if paths else ""
     if paths and inside(paths[0], root):
-        name = rule_matching.escape_argument(tool, paths[0].relative_to(root).as_posix())
+        name = rule_matching.escape_argument(tool.name, paths[0].relative_to(root).as_posix())
     return PolicyCase(
         target=target,
         call_class=call_class,
@@ -337,22 +326,22 @@ def _is_opened(path: Path, tool: str, rules: Rules, root: Path) -> bool:
     return False
 
 
-def _named_case(tool: str, name: str, reason: str, rules: Rules) -> PolicyCase:
+def _named_case(tool: ToolFacts, name: str, rules: Rules) -> PolicyCase:
     """Return the case of a skill or subagent, which the user trusts. A rule `skill(NAME)` means
     this one.
     """
 
     def covers(rule: str) -> bool:
-        return rule_matching.match_command(rule, tool, name)
+        return rule_matching.match_command(rule, tool.name, name)
 
     return PolicyCase(
-        target=f"{tool}({quoted_path(name)})",
+        target=f"{tool.name}({quoted_path(name)})",
         call_class=CallClass.READ,
-        reason=reason,
+        reason="what it does is judged call by call" if tool == TASK else f"it reads a {tool.name}",
         denied=_forbids(_first(rules.deny, covers)),
         asked=_first(rules.ask, covers),
         allowed=_first(rules.allow, covers),
-        way_out=_way_out(f"{tool}({name})"),
+        way_out=_way_out(f"{tool.name}({name})"),
     )
 
 
@@ -391,9 +380,7 @@ def _class_of_line(
     if rules.test_command is not None and text.split() == rules.test_command.split():
         return CallClass.TESTS, "these are the tests", False
     if (restored := _restored_files(line)) is not None:
-        call = Call.make("", "edit", path=restored[0])
-        access = access_of("edit").model_copy(update={"paths": ("paths",)})
-        case = _paths_case(call.tool, access, {"paths": restored}, rules, root)
+        case = _paths_case(EDIT, {"path": restored}, rules, root)
         if case.call_class is not CallClass.OUTSIDE and not any(
             is_folder(root / name) for name in restored
         ):
@@ -431,8 +418,7 @@ def _command_way_out(text: str, call_class: CallClass, rules: Rules) -> str:
 
 
 def _program_case(
-    tool: str,
-    access: ToolAccess,
+    tool: ToolFacts,
     arguments: dict[str, object],
     rules: Rules,
     root: Path,
@@ -443,7 +429,7 @@ def _program_case(
     It is judged like any other, and by rules that name the tool. A yes holds for this very line and
     its script.
     """
-    command = str(arguments.get(access.command, ""))
+    command = str(arguments.get(tool.command, ""))
     name = str(arguments.get("file", "")) or "check.py"
     line = re.sub(r"\$SCRIPT\b|\$\{SCRIPT\}", lambda _: name, command)
     case = _command_case(line, rules, root, sandbox_holds)
@@ -452,7 +438,7 @@ def _program_case(
         call_class = CallClass.CHECK if tool == ACCEPTANCE_CHECK else CallClass.COMMAND
 
     def covers(rule: str) -> bool:
-        return rule_matching.covers_tool(rule_matching.split_pattern(rule)[0], tool)
+        return rule_matching.covers_tool(rule_matching.split_pattern(rule)[0], tool.name)
 
     return replace(
         case,
@@ -462,18 +448,18 @@ def _program_case(
         asked=case.asked or _first(rules.ask, covers),
         allowed=_first(rules.allow, covers) or case.allowed,
         exact=False,
-        way_out=f"Use run_tests with target=FILE_OR_ID for tests. {_way_out(tool)}",
+        way_out=f"Use run_tests with target=FILE_OR_ID for tests. {_way_out(tool.name)}",
     )
 
 
-def _fetch_case(url: str, rules: Rules) -> PolicyCase:
+def _fetch_case(tool: ToolFacts, url: str, rules: Rules) -> PolicyCase:
     """Return the case of web_fetch. Rules name the host. It reads, so a rule allows it in plan
     mode.
     """
     address = rule_matching.web_address(url)
     if isinstance(address, str):
         return PolicyCase(
-            target=rule_matching.FETCH,
+            target=tool.name,
             call_class=CallClass.READ,
             reason=f"nothing will be fetched: {address}",
         )
@@ -482,48 +468,48 @@ def _fetch_case(url: str, rules: Rules) -> PolicyCase:
         return rule_matching.matches_address(rule, address)
 
     return PolicyCase(
-        target=f"{rule_matching.FETCH}({address.shown})",
+        target=f"{tool.name}({address.shown})",
         call_class=CallClass.OUTSIDE,
         reason="it sends the address to another machine, and what comes back is anybody's words",
         denied=_forbids(_first(rules.deny, covers)),
         asked=_first(rules.ask, covers),
         allowed=_first(rules.allow, covers),
         only_reads=True,
-        way_out=_way_out(f"{rule_matching.FETCH}({address.shown})"),
+        way_out=_way_out(f"{tool.name}({address.shown})"),
     )
 
 
-def _other_case(tool: str, rules: Rules) -> PolicyCase:
+def _other_case(tool: ToolFacts, rules: Rules) -> PolicyCase:
     """Return the case of run_tests, the session's own tools, and tools that policy does not know
     (of MCP servers).
     """
 
     def covers(rule: str) -> bool:
-        return rule_matching.covers_tool(rule_matching.split_pattern(rule)[0], tool)
+        return rule_matching.covers_tool(rule_matching.split_pattern(rule)[0], tool.name)
 
     def covers_all(rule: str) -> bool:
         """Return whether a rule covers every call. A pattern for arguments, which are not read
         here, must not allow all of them.
         """
-        whole = rule_matching.split_pattern(rule)[1] in rule_matching.EVERYTHING | {tool}
+        whole = rule_matching.split_pattern(rule)[1] in rule_matching.EVERYTHING | {tool.name}
         return whole and covers(rule)
 
-    if tool in SESSION_TOOLS:
+    if tool.about_session:
         call_class, reason = CallClass.READ, "it is about what this session began"
     elif tool == RUN_TESTS:
         call_class, reason = CallClass.TESTS, "it runs the tests"
-    elif tool == rule_matching.SEARCH:
+    elif tool == WEB_SEARCH:
         call_class = CallClass.OUTSIDE
         reason = "it sends the query to a search engine, and what comes back is anybody's words"
     else:
-        call_class, reason = CallClass.FOREIGN_TOOL, f"policy does not know what `{tool}` does"
+        call_class, reason = CallClass.FOREIGN_TOOL, f"policy does not know what `{tool.name}` does"
     return PolicyCase(
-        target=tool,
+        target=tool.name,
         call_class=call_class,
         reason=reason,
         denied=_forbids(_first(rules.deny, covers)),
         asked=_first(rules.ask, covers),
         allowed=_first(rules.allow, covers_all),
-        only_reads=tool == rule_matching.SEARCH,
-        way_out=_way_out(tool),
+        only_reads=tool == WEB_SEARCH,
+        way_out=_way_out(tool.name),
     )

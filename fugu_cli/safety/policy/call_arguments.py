@@ -1,8 +1,6 @@
-"""The arguments of a call, as policy and the tools both read them; what tools declare about them;
-files of a patch.
+"""The arguments of a call, as policy and the tools both read them; files of a patch.
 
-A tool that declares nothing, and every tool of an MCP server, is one that policy does not know: it
-is asked about. One reader for both, so that nothing can be judged as one thing and done as another.
+One reader for both, so that nothing can be judged as one thing and done as another.
 What models say in other tools' words is taken for what it means, where it can mean but one thing.
 """
 
@@ -14,9 +12,9 @@ import re
 import shlex
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Literal
 
 from fugu_cli.messages import Call, Value
+from fugu_cli.session.tool_facts import ToolFacts, facts_of
 from fugu_cli.system.bounded_json import NestedTooDeeply, parse_json
 
 
@@ -24,39 +22,6 @@ class MalformedArguments(Value):
     """Arguments that are not a JSON object; the text says what is wrong, for the agent."""
 
     text: str
-
-
-_PATH = dict.fromkeys(("file_path", "filePath", "filepath", "filename", "file"), "path")
-_FOREIGN_NAMES: Mapping[str, Mapping[str, str]] = {
-    "read": _PATH,
-    "write": {**_PATH, "contents": "content", "file_text": "content", "text": "content"},
-    "edit": {
-        **_PATH,
-        **dict.fromkeys(("old_string", "oldString", "old_str"), "old"),
-        **dict.fromkeys(("new_string", "newString", "new_str"), "new"),
-        "replaceAll": "replace_all",
-    },
-    "list": dict.fromkeys(("dir_path", "directory", "dir"), "path"),
-    "glob": {"dir_path": "path"},
-    "grep": {
-        "dir_path": "path",
-        "regex": "pattern",
-        "-i": "ignore_case",
-        "-C": "context",
-        "include": "glob",
-    },
-    "bash": {"cmd": "command", "run_in_background": "background"},
-    "apply_patch": {"input": "patch", "diff": "patch"},
-    "todo": {"todos": "items"},
-    "task": {"subagent_type": "agent"},
-}
-"""By tool of fugu's, the names that other agents have for its arguments."""
-
-
-_REMARKS: Mapping[str, frozenset[str]] = {
-    "bash": frozenset({"description", "justification", "explanation"})
-}
-"""Arguments of other agents' tools that say why a call is made and change nothing."""
 
 
 def arguments_of(call: Call) -> dict[str, object] | MalformedArguments:
@@ -125,9 +90,9 @@ def _by_own_names(tool: str, arguments: dict[str, object]) -> dict[str, object]:
     """Rename arguments that have a foreign name, unless the right one is there. A command that is a
     list of words becomes a line.
     """
-    remarks = _REMARKS.get(tool, frozenset())
-    arguments = {name: value for name, value in arguments.items() if name not in remarks}
-    for foreign, own in _FOREIGN_NAMES.get(tool, {}).items():
+    facts = facts_of(tool)
+    arguments = {name: value for name, value in arguments.items() if name not in facts.remarks}
+    for foreign, own in facts.argument_aliases.items():
         if foreign in arguments and own not in arguments:
             arguments[own] = arguments.pop(foreign)
     command = arguments.get("command")
@@ -188,32 +153,15 @@ def patched_paths(patch: str) -> tuple[str, ...]:
     return tuple(paths)
 
 
-Effect = Literal["reads", "writes", "runs"]
-
-
-class ToolAccess(Value):
-    """A declaration. `paths` are the arguments that name files and folders; `patch` and `command`
-    the one that holds a patch or a command line. What only reads may leave its path out and means
-    the repository."""
-
-    effect: Effect = "runs"
-    paths: tuple[str, ...] = ()
-    patch: str = ""
-    command: str = ""
-
-    @property
-    def reads_files(self) -> bool:
-        return self.effect == "reads" and bool(self.paths or self.patch)
-
-    @property
-    def writes_files(self) -> bool:
-        """Return whether it may write the files it names, as a program that is given files may."""
-        return self.effect != "reads" and bool(self.paths or self.patch)
-
-    def named(self, arguments: dict[str, object]) -> list[str]:
-        """Return the names in the arguments of `paths`, be it several in a list."""
-        default = "." if self.effect == "reads" else ""
-        return [name for field in self.paths for name in names_in(arguments.get(field, default))]
+def named_paths(facts: ToolFacts, arguments: Mapping[str, object]) -> list[str]:
+    """Return the files and folders that the arguments of a call name, those of its patch too. A tool
+    that reads may leave its path out, and means the repository then.
+    """
+    default = "." if facts.effect == "reads" else ""
+    names = [name for field in facts.paths for name in names_in(arguments.get(field, default))]
+    if facts.patch:
+        names += patched_paths(str(arguments.get(facts.patch, "")))
+    return names
 
 
 def names_in(argument: object) -> list[str]:
@@ -228,35 +176,3 @@ def names_in(argument: object) -> list[str]:
         with contextlib.suppress(ValueError):
             names = parse_json(text)
     return [text, *map(str, names)] if isinstance(names, list) else [text]
-
-
-_READS = ToolAccess(effect="reads", paths=("path",))
-_WRITES = ToolAccess(effect="writes", paths=("path",))
-UNKNOWN = ToolAccess()
-BUILT_IN: dict[str, ToolAccess] = {
-    **dict.fromkeys(("read", "list", "glob", "grep"), _READS),
-    **dict.fromkeys(("edit", "write"), _WRITES),
-    "apply_patch": ToolAccess(effect="writes", patch="patch"),
-    "bash": ToolAccess(command="command"),
-    "acceptance_check": ToolAccess(command="command"),
-}
-"""The declarations of the tools that every session has: for readers of a log, which have no
-toolbox. No toolbox can change one."""
-_declared: dict[str, ToolAccess] = {}
-
-
-def declare(name: str, access: ToolAccess) -> None:
-    """Declare a tool of a toolbox. Raises ValueError if the name is already used for another one."""
-    if access_of(name) not in (access, UNKNOWN):
-        raise ValueError(f"two tools are called {name}")
-    _declared[name] = access
-
-
-def access_of(name: str) -> ToolAccess:
-    """Return the declaration of a tool; UNKNOWN for one that has declared nothing."""
-    return BUILT_IN.get(name) or _declared.get(name) or UNKNOWN
-
-
-def declared_names() -> frozenset[str]:
-    """Return the tools that policy knows by their declarations."""
-    return frozenset({*BUILT_IN, *_declared})

@@ -14,38 +14,9 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from fugu_cli import prompts
 from fugu_cli.safety.paths import inside, real_path
-from fugu_cli.safety.policy.call_arguments import BUILT_IN, access_of, declared_names
+from fugu_cli.session.tool_facts import MCP, WEB_FETCH, facts_of, tool_names
 
-READING = frozenset(name for name, access in BUILT_IN.items() if access.reads_files)
-WRITING = frozenset(name for name, access in BUILT_IN.items() if access.writes_files)
-MCP = "mcp__"
-"""The beginning of the names of MCP servers' tools: `mcp__SERVER__TOOL`."""
-
-FETCH = "web_fetch"
-"""The tool whose rules go by hosts."""
-
-SEARCH = "web_search"
-LEAVING = frozenset({FETCH, SEARCH})
-"""Tools that send words of an agent's to other machines; rules offer them."""
-
-NAMED_ALONE = frozenset(
-    {
-        "run_tests",
-        "todo",
-        "job_output",
-        "job_stop",
-        "diff",
-        "acceptance_check",
-        "run_check",
-        "tests_before",
-        SEARCH,
-    }
-)
-"""Tools whose arguments no rule looks at, as those of MCP servers."""
-TOOLS = READING | WRITING | NAMED_ALONE | {"bash", "skill", "task", *LEAVING}
-"""fugu's own tools, by the names that rules and hooks know them by."""
 EVERYTHING = frozenset({"", "*", "**"})
 
 _FORM = re.compile(r"\s*([\w*.-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
@@ -61,13 +32,13 @@ def pattern_fault(pattern: str) -> str:
     name, argument = _canonical(form.group(1)), (form.group(2) or "").strip()
     if not _is_known(name):
         return f"`{pattern}` fits no tool: {unknown_tool(name)}"
-    if name == FETCH and _NO_HOST.search(argument):
+    subject = facts_of(name).rules_by
+    if subject == "host" and _NO_HOST.search(argument):
         return (
             f"`{pattern}` names no host; write it like web_fetch(docs.python.org) or "
             f"web_fetch(*.python.org)"
         )
-    alone = name in NAMED_ALONE or (name.startswith(MCP) and "*" not in name)
-    if alone and argument not in EVERYTHING | {name}:
+    if subject == "name" and "*" not in name and argument not in EVERYTHING | {name}:
         return (
             f"`{pattern}`: rules for {name} go by its name, not by what it is called with; write "
             f"{name}"
@@ -77,37 +48,27 @@ def pattern_fault(pattern: str) -> str:
 
 def unknown_tool(name: str) -> str:
     """Say that there is no such tool, and which one may be meant."""
-    near = difflib.get_close_matches(name.lower(), known_tools(), n=1, cutoff=0.7)
-    advice = f"there are {', '.join(sorted(known_tools()))} and mcp__SERVER__TOOL"
+    near = difflib.get_close_matches(name.lower(), tool_names(), n=1, cutoff=0.7)
+    advice = f"there are {', '.join(sorted(tool_names()))} and mcp__SERVER__TOOL"
     if near:
         advice = f"did you mean {near[0]}?"
     return f"there is none called `{name}`; {advice}"
 
 
-def known_tools() -> frozenset[str]:
-    """Return the tools that a rule may name."""
-    return TOOLS | declared_names() | _tools_with_a_prompt()
-
-
-@cache
-def _tools_with_a_prompt() -> frozenset[str]:
-    return frozenset(file.stem for file in (prompts.folder() / "tools").glob("*.md"))
-
-
 def _canonical(name: str) -> str:
     """Return the tool that a rule names: other agents write "Bash" for bash. A name of a server's tool stays."""
-    return name.lower() if name.lower() in known_tools() else name
+    return name.lower() if name.lower() in tool_names() else name
 
 
 def _is_known(name: str) -> bool:
     """Return whether some tool can have this name, be it one that a server may offer."""
     head, star, _ = name.partition("*")
     if not star:
-        return name in known_tools() or name.startswith(MCP)
+        return name in tool_names() or name.startswith(MCP)
     return (
         head.startswith(MCP)
         or MCP.startswith(head)
-        or any(fnmatchcase(tool, name) for tool in known_tools())
+        or any(fnmatchcase(tool, name) for tool in tool_names())
     )
 
 
@@ -126,9 +87,13 @@ def escape_argument(tool: str, argument: str) -> str:
     """Return `argument` as a pattern that means these very characters: those that would stand for
     others are put into a set of their own.
     """
-    if tool == FETCH:
-        return argument  # a host: nothing in it stands for others
-    return re.sub(r"[*?\[]", r"[\g<0>]", argument) if tool == "bash" else _literal_path(argument)
+    match facts_of(tool).rules_by:
+        case "host":
+            return argument  # nothing in it stands for others
+        case "command":
+            return re.sub(r"[*?\[]", r"[\g<0>]", argument)
+        case _:
+            return _literal_path(argument)
 
 
 def _literal_path(path: str) -> str:
@@ -154,9 +119,9 @@ def means_path_exactly(pattern: str, path: Path, root: Path) -> bool:
 def covers_tool(name: str, tool: str) -> bool:
     """Return whether the name in a rule covers this tool."""
     if name == "read":
-        return access_of(tool).reads_files
+        return facts_of(tool).reads_files
     if name in {"edit", "write"}:
-        return access_of(tool).writes_files
+        return facts_of(tool).writes_files
     server = name.startswith(MCP) and name.count("__") == 1
     return fnmatchcase(tool, name) or (server and tool.startswith(f"{name}__"))
 
@@ -307,7 +272,7 @@ def web_address(url: str) -> WebAddress | str:
 def matches_address(pattern: str, address: WebAddress) -> bool:
     """Return whether the rule covers fetching from this address."""
     name, argument = split_pattern(pattern)
-    if not covers_tool(name, FETCH):
+    if not covers_tool(name, WEB_FETCH.name):
         return False
     return argument in EVERYTHING or _host_matches(argument, address)
 
@@ -335,6 +300,6 @@ def any_names_host(rules: Iterable[str], address: WebAddress) -> bool:
     for rule in rules:
         name, pattern = split_pattern(rule)
         is_exact = bool(pattern) and not {"*", "?"} & set(pattern)
-        if name == FETCH and is_exact and _host_matches(pattern, address):
+        if name == WEB_FETCH.name and is_exact and _host_matches(pattern, address):
             return True
     return False

@@ -11,7 +11,6 @@ import pytest
 from fugu_cli.messages import Call
 from fugu_cli.safety.path_rules import Denials, call_refusal
 from fugu_cli.safety.policy import Rules, judge
-from fugu_cli.safety.policy.call_arguments import BUILT_IN, UNKNOWN, access_of
 from fugu_cli.safety.saved_permissions import rule_for
 from fugu_cli.session.events import Asked
 from fugu_cli.tools.toolbox import Toolbox
@@ -144,11 +143,3 @@ def test_no_tool_can_take_the_name_of_another(root: Path) -> None:
     taken = dataclasses.replace(build_toolbox()["write"], effect="reads")
     with pytest.raises(ValueError, match="two tools are called write"):
         Toolbox((taken,))
-
-
-def test_the_tools_of_every_session_declare_what_readers_of_a_log_know_of_them() -> None:
-    box = build_toolbox()
-    declared = {name: box[name].access for name in (*box.names, "run_check", "tests_before")}
-    named = {name: one for name, one in declared.items() if one.paths or one.patch or one.command}
-    assert named == BUILT_IN
-    assert all(access_of(name) == UNKNOWN for name in declared if name not in named)
