@@ -311,7 +311,8 @@ def started(client: Client, place: Place, url: str) -> Iterator[subprocess.Popen
         port = url.rpartition(":")[2]
         place.fugu("serve", "--write-client", client.written, "--port", port)
     variables = {name: value.replace("ADDRESS", url) for name, value in client.variables.items()}
-    environ = {"PATH": os.environ["PATH"], "HOME": str(place.home), **variables}
+    folders = {name: value for name, value in place.environ().items() if name.startswith("XDG_")}
+    environ = {"PATH": os.environ["PATH"], "HOME": str(place.home), **folders, **variables}
     with subprocess.Popen(
         client.command, cwd=place.repo, env=environ, text=True, start_new_session=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
