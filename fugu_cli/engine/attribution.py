@@ -19,15 +19,12 @@ from fugu_cli.safety.policy.call_arguments import (
     arguments_of,
     patched_paths,
 )
-from fugu_cli.safety.policy.dangers import WRITERS, commands_within, possible_folders
+from fugu_cli.safety.policy.dangers import commands_within, possible_folders, writes_arguments
 from fugu_cli.safety.policy.shell_line import Command, Word, parse_line
 from fugu_cli.session import views
 from fugu_cli.session.events import FileAttribute, FileChange, FileEffects
 from fugu_cli.session.tool_facts import facts_of
 
-IN_PLACE = frozenset({"sed", "gsed", "perl", "ruby"})
-"""Programs that write the files they are given where an option begins with `-i`."""
-GIT_WRITERS = frozenset({"checkout", "restore", "rm", "mv"})
 _EXPANDED = re.compile(r"\$\([^)]*\)|`[^`]*`|\$\{[^}]*\}|\$\w+|\{[^{}]*\}")
 LABEL_LIMIT = 60
 """Characters of a command line that name it."""
@@ -167,14 +164,8 @@ class _WrittenByCall:
 
 
 def _written_words(command: Command) -> Iterator[Word]:
-    program, words = command.name, command.words[1:]
-    arguments = command.arguments
-    if program in IN_PLACE and not any(option.startswith("-i") for option in arguments):
-        return
-    if program == "git" and not GIT_WRITERS & {*arguments[:1]}:
-        return
-    if program in WRITERS | IN_PLACE | {"git"}:
-        yield from (word for word in words if not word.text.startswith("-"))
+    if writes_arguments(command):
+        yield from (word for word in command.words[1:] if not word.text.startswith("-"))
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -7,13 +7,14 @@ commands. Stands above dangers.py and readers.py.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from fugu_cli.safety.git_configuration import UnreadableConfiguration
+from fugu_cli.formatting import shorten
 from fugu_cli.safety.paths import expand_home, real_path
 from fugu_cli.safety.policy import git_commands
 from fugu_cli.safety.policy.dangers import (
@@ -21,8 +22,11 @@ from fugu_cli.safety.policy.dangers import (
     SHELLS,
     WRAPPERS,
     WRITERS,
+    TooManyCommands,
+    all_commands,
     commands_within,
     possible_folders,
+    writes_arguments,
 )
 from fugu_cli.safety.policy.readers import READERS, read_fault
 from fugu_cli.safety.policy.rule_matching import (
@@ -38,7 +42,6 @@ TOOL = "bash"
 PLAINLY = (
     "write simple commands, with their names and arguments in plain words, and one call for each"
 )
-_PRINTING = frozenset({"echo", "printf"})
 COPIERS = frozenset({"cp", "mv", "ln", "install", "rsync", "scp"})
 HARMLESS_VARIABLE = re.compile(r"LANG|LC_\w+|CI|NO_COLOR|FORCE_COLOR|TERM|COLUMNS|LINES|TZ")
 _SHELL_VARIABLE = re.compile(
@@ -69,81 +72,33 @@ def forbidding_rule(rules: Sequence[str], text: str, root: Path) -> RuleMatch | 
         return None
     line = parse_line(text)
     try:
-        commands, unclear = list(_all_commands(line, root)), _why_unclear(line)
-    except (UnreadableConfiguration, ValueError) as fault:
+        commands = all_commands(line, any_word=True)
+        unclear = _why_unclear(line)
+    except TooManyCommands as fault:
         commands, unclear = list(line.commands), str(fault)
     forms = [text, *(form for command in commands for form in _forms(command))]
     for rule in rules:
         about_commands = covers_tool(split_pattern(rule)[0], TOOL)
+        about_files = split_pattern(rule)[0] in {"read", "edit", "write"}
         if any(match_command(rule, TOOL, form) for form in forms):
             return RuleMatch(rule)
-        if any(forbids_path(rule, path, root, is_written) for path, is_written in
-               (_named_files(commands, root) if _is_about_files(rule) else ())):  # fmt: skip
-            return RuleMatch(rule)
-        if (about_commands and unclear) or (line.unreadable and _is_about_files(rule)):
+        if about_files:
+            for path, is_written in _named_files(commands, root):
+                if forbids_path(rule, path, root, is_written):
+                    return RuleMatch(rule)
+        if (about_commands and unclear) or (about_files and line.unreadable):
             return RuleMatch(rule, unclear or line.fault)
-        if about_commands:
-            for command in commands:
-                if _could_match(rule, command):
-                    return RuleMatch(rule, f"`{command.text}` is known only when it runs")
+        for command in commands if about_commands else ():
+            if _could_match(rule, command):
+                return RuleMatch(rule, f"`{command.text}` is known only when it runs")
     return None
-
-
-def _all_commands(line: ShellLine, root: Path) -> Iterator[Command]:
-    """Yield the commands of a line with all that could be one: what stands behind the name of any
-    program that is no reader, quoted lines, and what aliases of git stand for.
-    """
-    folders = possible_folders(line, root)
-    waiting, count = list(line.commands), 0
-    seen: set[tuple[str, ...]] = set()
-    while waiting:
-        command = waiting.pop(0)
-        key = tuple(word.text for word in command.words)
-        if key in seen:
-            continue
-        seen.add(key)
-        count += 1
-        if count > COMMANDS_AT_MOST:
-            raise ValueError("more commands than can be checked")
-        yield command
-        waiting += _commands_behind(command)
-        if command.name.lower() == "git":
-            waiting += git_commands.aliased_commands(command, folders)
-
-
-def _commands_behind(command: Command) -> Iterator[Command]:
-    name, words = command.name, command.words
-    if name in READERS or not words:
-        return
-    if name.startswith("git-"):
-        yield Command((Word("git"), Word(name.removeprefix("git-")), *words[1:]))
-    if name == "git" and not git_commands.runs_a_command(command.arguments):
-        return
-    yield from commands_within(command)
-    runs_words = (
-        name in WRAPPERS or name in SHELLS or name in {"find", "git"} or "/ld" in words[0].text
-    )
-    for index, word in enumerate(words[1:], start=1):
-        value = word.text.partition("=")[2] if word.text.startswith("-") else word.text
-        if name != "git" and not runs_words and " " not in value:
-            continue
-        if " " in value.strip():
-            yield from parse_line(value).commands
-        elif runs_words:
-            yield Command(words[index:])
-        for option in ("-x", "-O"):
-            if name == "git" and word.text.startswith(option) and word.text != option:
-                yield from parse_line(word.text.removeprefix(option)).commands
 
 
 def _why_unclear(line: ShellLine) -> str:
     """Return why the shell itself could make up a command in a line, "" where it could not."""
     if line.fault:
         return f"policy cannot read it: {line.fault}"
-    for command in line.commands:
-        if reason := _why_command_unclear(command):
-            return reason
-    return ""
+    return next(filter(None, map(_why_command_unclear, all_commands(line))), "")
 
 
 def _why_command_unclear(command: Command) -> str:
@@ -153,37 +108,38 @@ def _why_command_unclear(command: Command) -> str:
     if not command.words:
         return ""
     name, arguments = command.name, command.arguments
-    inner_commands = list(commands_within(command))
-    hands_over_a_name = name == "find" and "{}" in arguments and bool(inner_commands)
-    hands_over_a_name = hands_over_a_name and any(
-        inner.name not in READERS for inner in inner_commands
-    )
-    if not command.words[0].plain or hands_over_a_name:
-        return f"`{command.text}` is known only when it runs"
-    if name in {"xargs", "parallel"}:
-        return f"what `{name}` runs is known only when it runs"
+    only_when_run = f"`{shorten(command.text, 80)}` is known only when it runs"
+    if not command.words[0].plain or name in {"xargs", "parallel"}:
+        return only_when_run
+    if name in SHELLS | WRAPPERS and not all(word.plain for word in command.words):
+        return only_when_run
+    if name == "find" and any(inner.name not in READERS for inner in commands_within(command)):
+        return only_when_run
     if name in {"printf", "wait"} and any(a[:2] in {"-v", "-p", "-n"} for a in arguments):
         return f"`{name}` may set a variable"
-    if name in SHELLS | WRAPPERS and any(not word.plain for word in command.words[1:]):
-        return f"`{name}` runs text that is known only when it runs"
     if name in SHELLS:
-        return _why_shell_unclear(command)
-    if name in WRAPPERS:
-        return next(filter(None, map(_why_command_unclear, inner_commands)), "")
-    options = git_commands.split_options(arguments)[0] if name == "git" else []
-    return git_commands.OTHER_SETTINGS if git_commands.gives_other_settings(options) else ""
+        scripts = [argument for argument in arguments if not argument.startswith("-")]
+        is_fed = command.operator == "|" or any("<" in r.operator for r in command.redirects)
+        is_plain = scripts and not any(parse_line(script).fault for script in scripts)
+        if is_fed or not is_plain or name not in {"sh", "bash", "dash", "ash"}:
+            return only_when_run
+    return _why_git_unclear(command) if name.lower() == "git" else ""
 
 
-def _why_shell_unclear(command: Command) -> str:
-    """Return why nobody can tell what a shell runs: it is fed, or its script is not plain."""
-    scripts = [argument for argument in command.arguments if not argument.startswith("-")]
-    is_fed = command.operator == "|" or any("<" in r.operator for r in command.redirects)
-    if not scripts or is_fed or command.name not in {"sh", "bash", "dash", "ash"}:
-        return f"`{command.name}` runs text that is known only when it runs"
-    for script in scripts:
-        if " " in script and (reason := _why_unclear(parse_line(script))):
-            return reason
-    return ""
+def _why_git_unclear(command: Command) -> str:
+    options, rest = git_commands.split_options(command.arguments)
+    if git_commands.gives_other_settings(options):
+        return git_commands.OTHER_SETTINGS
+    if not rest:
+        return ""
+    if git_commands.matches_row(git_commands.RUNNING, rest[0], rest[1:]):
+        return "git runs a command that stands in its arguments"
+    is_own = rest[0] in git_commands.KNOWN | git_commands.PUBLISHING | git_commands.REACHING
+    if is_own:
+        return ""
+    if not command.words[1 + len(options)].plain:
+        return f"`{shorten(command.text, 80)}` is known only when it runs"
+    return f"`git {rest[0]}` may be an alias"
 
 
 def _forms(command: Command) -> Iterator[str]:
@@ -255,44 +211,25 @@ def _may_write(rules: Sequence[str], word: Word, root: Path) -> bool:
     return word.plain and any(match_path(r, "edit", path, root, forbids=False) for r in rules)
 
 
-def _is_about_files(rule: str) -> bool:
-    return split_pattern(rule)[0] in {"read", "edit", "write"}
-
-
 def _named_files(commands: Sequence[Command], root: Path) -> Iterator[tuple[Path, bool]]:
     """Yield the files that commands plainly name, with whether they are written."""
-    folders = [root]
+    folders = possible_folders(ShellLine(tuple(commands)), root)
     receivers = [command for command in commands if command.name in {"xargs", "parallel"}]
     receivers_write = any(WRITERS & set(command.arguments) for command in receivers)
     for command in commands:
-        if command.name in {"cd", "pushd"} or "-C" in command.arguments[:1]:
-            named = command.words[-1 if command.name != "git" else 2 :][:1]
-            folders += [real_path(root / expand_home(word.text)) for word in named]
-    for command in commands:
-        arguments = command.arguments
-        is_written = command.name in WRITERS | {"dd"} or "-delete" in arguments or (
-            command.name in {"sed", "perl", "ruby"}
-            and git_commands.has_option(arguments, "i", "--in-place")
-        )  # fmt: skip
-        if command.name == "git":
-            subcommand = git_commands.split_options(arguments)[1][:1]
-            is_written = bool({"rm", "mv", "restore", "checkout", "apply", "clean"} & {*subcommand})
-        is_copied = command.name in COPIERS
-        if command.name == "git":
-            is_copied = subcommand == ["mv"]
-        words = command.words
-        if command.name in _PRINTING:
-            words, is_written = command.words if receivers else (), receivers_write
-        named_words = [(word, is_written) for word in words]
-        named_words += [(redirect.target, redirect.writes) for redirect in command.redirects]
-        for word, written in named_words:
+        prints = command.name in {"echo", "printf"}
+        writes = receivers_write if prints else writes_arguments(command)
+        copies = command.name in COPIERS or command.arguments[:1] == ["mv"]
+        named = [(word, writes) for word in command.words if receivers or not prints]
+        named += [(redirect.target, redirect.writes) for redirect in command.redirects]
+        for word, is_written in named:
             excludes = command.name == "git" and re.match(r":(?:\([^)]*exclude|[!^])", word.text)
-            for text in () if excludes else _path_texts(word.text):
-                for folder in folders:
-                    for path in _paths_meant(text, word.globbed, folder):
-                        yield path, written
-                        if is_copied or receivers:
-                            yield path, False
+            texts = () if excludes else _path_texts(word.text)
+            for text, folder in itertools.product(texts, folders):
+                for path in _paths_meant(text, word.globbed, folder):
+                    yield path, is_written
+                    if copies or receivers:
+                        yield path, False
 
 
 def _path_texts(text: str) -> Iterator[str]:
@@ -301,11 +238,8 @@ def _path_texts(text: str) -> Iterator[str]:
     for separator in ("=", ":", ")"):
         index = text.find(separator)
         while index >= 0:
-            yield (
-                re.sub(r"^[/!^]+(?=\w)", "", text[index + 1 :])
-                if separator == ":"
-                else text[index + 1 :]
-            )
+            part = text[index + 1 :]
+            yield re.sub(r"^[/!^]+(?=\w)", "", part) if separator == ":" else part
             index = text.find(separator, index + 1)
     if text.startswith("-") and len(text) > 2:
         yield text[2:]

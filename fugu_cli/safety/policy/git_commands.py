@@ -1,21 +1,19 @@
 """git commands by their effect: they read, write history, lose work, publish or destroy.
 
-Stands above shell_line.py. A word that is no git command is looked up as an alias in the files
-that git would read; git itself is never asked. Other settings or another repository can run
-anything.
+Stands above shell_line.py. Other settings, another repository and an alias can stand for anything:
+no alias is followed.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
-import shutil
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fugu_cli.safety.git_configuration import git_folder_at, git_settings
-from fugu_cli.safety.policy.shell_line import Command, Word, names_of, parse_line
+from fugu_cli.safety.policy.shell_line import names_of, rows_of
 
 READING = names_of(
     "status diff log show blame annotate ls-files ls-tree rev-parse rev-list describe shortlog "
@@ -56,7 +54,7 @@ KNOWN = READING | names_of(
     "send-email send-pack show-branch sparse-checkout stash submodule switch symbolic-ref tag "
     "update-index update-ref worktree write-tree commit-tree"
 )
-"""Commands of git itself, which no alias can take the place of."""
+"""Commands of git itself. Any other word may be an alias, which can stand for anything."""
 VALUED_OPTIONS = names_of(
     "-C -c --git-dir --work-tree --namespace --config-env --super-prefix --attr-source"
 )
@@ -73,14 +71,52 @@ _RUNNING_SETTING = re.compile(
     r"|askpass|promisor|partialclone)"
 )
 """Settings of a repository itself that run a program, or lead to another file."""
-_RUNNING_OPTIONS = names_of(
-    "--exec -x --extcmd --open-files-in-pager -O --upload-pack -u --receive-pack run foreach "
-    "--index-filter --tree-filter --msg-filter --env-filter"
-)
-"""Options and words of git commands behind which a command stands."""
 _GITLINK = b"\x00\x00\xe0\x00"
 """The mode of a nested repository in git's index."""
 OTHER_SETTINGS = "it gives git other settings or another repository, which can run anything"
+
+PUBLISHING = names_of("push send-pack http-push send-email request-pull svn p4")
+REACHING = names_of("fetch pull clone ls-remote submodule lfs subtree")
+CONFIGURING = names_of("config remote")
+DESTROYING = rows_of("""
+prune filter-branch filter-repo: *
+stash: drop clear
+reflog: expire delete drop
+branch: -D -df
+clean: -x -X -ff
+gc: --prune=
+worktree: remove+-f
+update-ref: -d --stdin
+""")
+"""By subcommand, arguments with which it takes away what undo does not bring back. `-ab` stands
+for these letters in any options, `a+b` for both, another word for the first, `*` for any.
+"""
+LOSING = rows_of("""
+rebase update-ref gc replace symbolic-ref restore clean: *
+branch: -d -D -M -C -f
+tag: -d -f
+reset: --hard --merge --keep
+checkout: -f -p -B --ours --theirs --patch
+switch: -f -C --discard-changes --force-create
+commit: --amend
+worktree: remove prune
+""")
+"""Likewise, with which it throws away work or history."""
+RUNNING = rows_of("""
+rebase: --exec -x
+difftool: --extcmd -x
+grep: --open-files-in-pager -O
+fetch pull clone ls-remote: --upload-pack -u
+push send-pack: --receive-pack --exec
+bisect: run view visualize
+submodule: foreach
+filter-branch mergetool: *
+""")
+"""Likewise, with which it starts a program that stands in its arguments."""
+_LETTERS = {"--force": "f", "--delete": "d", "--dry-run": "n"}
+_FILTERS = names_of("-l --list --contains --no-contains --merged --no-merged --points-at")
+_COMPARING = names_of("status diff diff-files diff-index describe")
+"""Subcommands that look at the files of the working tree."""
 
 
 @dataclass(frozen=True)
@@ -106,70 +142,47 @@ def reading_fault(subcommand: str, arguments: Sequence[str]) -> tuple[str, str] 
     """Return why a subcommand with these arguments may do more than read, with the option to
     blame; None where it only reads.
     """
-    if subcommand in _LISTING:
-        fault = _LISTING[subcommand](arguments)
-        return (
-            (f"`git {subcommand}` with these arguments does more than read", "")
-            if fault
-            else (_option_fault(subcommand, arguments))
-        )
-    if subcommand not in READING:
+    if not _only_lists(subcommand, arguments):
         return f"`git {subcommand}` is not known to be read-only", ""
-    return _option_fault(subcommand, arguments)
-
-
-def _option_fault(subcommand: str, arguments: Sequence[str]) -> tuple[str, str] | None:
     for argument in arguments:
         if argument == "--":
-            return None
-        name = argument[2:].partition("=")[0] if argument.startswith("--") else ""
-        is_known = not argument.startswith("-") or name in READING_OPTIONS
-        if argument.startswith("-") and not name:
-            has_value = subcommand != "grep" and _VALUE_IN_WORD.fullmatch(argument)
-            is_known = bool(_SHORT_OPTIONS.fullmatch(argument) or has_value)
-        if not is_known:
-            option = f"--{name}" if name else argument
+            break
+        option = argument.partition("=")[0] if argument.startswith("--") else argument
+        if not argument.startswith("-"):
+            continue
+        if argument.startswith("--"):
+            is_harmless = option[2:] in READING_OPTIONS
+        else:
+            is_harmless = _SHORT_OPTIONS.fullmatch(argument) is not None
+            if subcommand != "grep" and _VALUE_IN_WORD.fullmatch(argument):
+                is_harmless = True
+        if not is_harmless:
             return f"with `{option}` `git {subcommand}` may do more than read", option
     return None
 
 
-def _plain_words(arguments: Sequence[str]) -> list[str]:
-    return [argument for argument in arguments if not argument.startswith("-")]
-
-
-_FILTERS = ("--list", "--contains", "--no-contains", "--merged", "--no-merged", "--points-at")
-
-
-def _lists_only(letters: str) -> Callable[[Sequence[str]], bool]:
-    """Return whether a subcommand does more than list: words need an option that filters, short
-    options must be of `letters`.
-    """
-
-    def does_more(arguments: Sequence[str]) -> bool:
-        short = [a[1:] for a in arguments if re.fullmatch(r"-[A-Za-z]\w*", a)]
-        filters = any(a.partition("=")[0] in _FILTERS or a == "-l" for a in arguments)
-        if any(set(word) - set(letters + "0123456789") for word in short):
-            return True
-        return bool(_plain_words(arguments)) and not filters
-
-    return does_more
-
-
-def _config_does_more(arguments: Sequence[str]) -> bool:
-    words = [a for a in arguments if a not in {"--get", "--get-all", "get", "--local", "--global"}]
-    return len(words) != 1 or re.fullmatch(r"\w[\w-]*\.[\w.-]+", words[0]) is None
-
-
-_LISTING: dict[str, Callable[[Sequence[str]], bool]] = {
-    "branch": _lists_only("arvl"),
-    "tag": _lists_only("ln"),
-    "stash": lambda arguments: arguments[:1] not in (["list"], ["show"]),
-    "remote": lambda arguments: bool(_plain_words(arguments)) and arguments[:1] != ["get-url"],
-    "reflog": lambda arguments: _plain_words(arguments)[:1] not in ([], ["show"], ["HEAD"]),
-    "worktree": lambda arguments: arguments[:1] != ["list"],
-    "config": _config_does_more,
-}
-"""Subcommands that only read in some forms."""
+def _only_lists(subcommand: str, arguments: Sequence[str]) -> bool:
+    """Return whether the subcommand reads, in this form where it has others that write."""
+    words = [argument for argument in arguments if not argument.startswith("-")]
+    match subcommand:
+        case "branch" | "tag":
+            short = [a[1:] for a in arguments if re.fullmatch(r"-[A-Za-z]\w*", a)]
+            filters = any(argument.partition("=")[0] in _FILTERS for argument in arguments)
+            letters = "arvl0123456789" if subcommand == "branch" else "ln0123456789"
+            return not set("".join(short)) - set(letters) and (filters or not words)
+        case "stash":
+            return arguments[:1] in (["list"], ["show"])
+        case "remote":
+            return not words or arguments[:1] == ["get-url"]
+        case "reflog":
+            return words[:1] in ([], ["show"], ["HEAD"])
+        case "worktree":
+            return arguments[:1] == ["list"]
+        case "config":
+            form = r"(?:(?:get|--get|--get-all|--local|--global)\0)*\w[\w-]*\.[\w.-]+"
+            return re.fullmatch(form, "\0".join(arguments)) is not None
+        case _:
+            return subcommand in READING
 
 
 def settings_fault(root: Path, subcommand: str) -> str:
@@ -180,10 +193,6 @@ def settings_fault(root: Path, subcommand: str) -> str:
     if subcommand in _COMPARING and _has_nested_repositories(root):
         return "it looks into nested repositories, which have settings of their own"
     return ""
-
-
-_COMPARING = frozenset({"status", "diff", "diff-files", "diff-index", "describe"})
-"""Subcommands that look at the files of the working tree."""
 
 
 def _has_nested_repositories(root: Path) -> bool:
@@ -204,24 +213,60 @@ def git_danger(arguments: Sequence[str]) -> Danger | None:
     options, rest = split_options(arguments)
     if gives_other_settings(options):
         return Danger(OTHER_SETTINGS)
-    if not rest or rest[0] in READING:
+    if not rest:
         return None
     subcommand, arguments = rest[0], rest[1:]
-    if subcommand in _LISTING and not _LISTING[subcommand](arguments):
+    if subcommand in READING or _only_lists(subcommand, arguments):
         return None
-    if subcommand in _DESTROYING and _DESTROYING[subcommand](arguments):
+    is_rehearsed = subcommand == "clean" and has_option(arguments, "n", "--dry-run")
+    if matches_row(DESTROYING, subcommand, arguments) and not is_rehearsed:
         return Danger("it destroys what undo cannot restore", lost=True)
-    if subcommand in {"push", "send-pack", "http-push", "send-email", "request-pull", "svn", "p4"}:
+    if subcommand in PUBLISHING:
         return Danger("it publishes")
-    if subcommand in {"fetch", "pull", "clone", "ls-remote", "submodule", "lfs", "subtree"}:
+    if subcommand in REACHING:
         return Danger("it reaches another repository", every_time=False)
-    if subcommand not in KNOWN:
-        return None
-    if subcommand in {"config", "remote"}:
+    if subcommand in CONFIGURING:
         return Danger("it changes what git does here")
-    if subcommand in _LOSING and _LOSING[subcommand](arguments):
+    if subcommand not in KNOWN:
+        return Danger("an alias of git can stand for anything")
+    loses = matches_row(LOSING, subcommand, arguments) and not is_rehearsed
+    if loses or (subcommand == "checkout" and _puts_files_back(arguments)):
         return Danger("it throws away work or history")
     return Danger("it writes git history", every_time=False)
+
+
+def matches_row(rows: Mapping[str, str], subcommand: str, arguments: Sequence[str]) -> bool:
+    """Return whether the arguments have one of those that the subcommand's row names."""
+    words = [argument for argument in arguments if not argument.startswith("-")]
+    letters = "".join(
+        "".join(letter for name, letter in _LETTERS.items() if _abbreviates(argument, name))
+        if argument.startswith("--")
+        else argument[1:]
+        for argument in arguments
+        if argument.startswith("-")
+    )
+
+    def is_there(name: str) -> bool:
+        if name.startswith("--"):
+            return any(_abbreviates(argument, name) for argument in arguments)
+        if name.startswith("-"):
+            return Counter(letters) >= Counter(name[1:])
+        return name == "*" or words[:1] == [name]
+
+    return any(all(map(is_there, name.split("+"))) for name in rows.get(subcommand, "").split())
+
+
+def _abbreviates(argument: str, option: str) -> bool:
+    name = argument.partition("=")[0]
+    return len(name) > 2 and name.startswith("--") and option.startswith(name)
+
+
+def _puts_files_back(arguments: Sequence[str]) -> bool:
+    """Return whether `git checkout` may write over files instead of changing branches."""
+    words = [argument for argument in arguments if not argument.startswith("-")]
+    if "--" in arguments or any("." in word or word.endswith("/") for word in words):
+        return True
+    return len(words) > 1 and not has_option(arguments, "bt", "--orphan", "--track")
 
 
 def gives_other_settings(options: Sequence[str]) -> bool:
@@ -241,57 +286,12 @@ def gives_other_settings(options: Sequence[str]) -> bool:
 
 def has_option(arguments: Sequence[str], letters: str, *longs: str) -> bool:
     """Return whether one of these short or long options, shortened too, is among the arguments."""
-    for argument in arguments:
-        if argument.startswith("--"):
-            name = argument.partition("=")[0]
-            if len(name) > 2 and any(long.startswith(name) for long in longs):
-                return True
-        elif argument.startswith("-") and set(argument[1:]) & set(letters):
-            return True
-    return False
-
-
-def _always(arguments: Sequence[str]) -> bool:
-    del arguments
-    return True
-
-
-def _clean_destroys(arguments: Sequence[str]) -> bool:
-    forced = sum(a.count("f") for a in arguments if re.fullmatch(r"-\w+", a))
-    dry = has_option(arguments, "n", "--dry-run")
-    return not dry and (has_option(arguments, "xX") or forced > 1)
-
-
-_DESTROYING: dict[str, Callable[[Sequence[str]], bool]] = {
-    "prune": _always,
-    "filter-branch": _always,
-    "filter-repo": _always,
-    "stash": lambda a: bool({"drop", "clear"} & set(a[:1])),
-    "reflog": lambda a: bool({"expire", "delete", "drop"} & set(a[:1])),
-    "branch": lambda a: (
-        has_option(a, "D") or (has_option(a, "d", "--delete") and has_option(a, "f", "--force"))
-    ),
-    "clean": _clean_destroys,
-    "gc": lambda a: any(word.startswith("--prune=") for word in a),
-    "worktree": lambda a: a[:1] == ["remove"] and has_option(a, "f", "--force"),
-    "update-ref": lambda a: has_option(a, "d", "--stdin"),
-}
-_LOSING: dict[str, Callable[[Sequence[str]], bool]] = {
-    **dict.fromkeys(("rebase", "update-ref", "gc", "replace", "symbolic-ref", "restore"), _always),
-    "branch": lambda a: has_option(a, "dDMCf", "--delete", "--force"),
-    "tag": lambda a: has_option(a, "df", "--delete", "--force"),
-    "reset": lambda a: has_option(a, "", "--hard", "--merge", "--keep"),
-    "clean": lambda a: not has_option(a, "n", "--dry-run"),
-    "checkout": lambda a: (
-        has_option(a, "fpB", "--force", "--patch", "--ours", "--theirs")
-        or "--" in a
-        or any("." in word or word.endswith("/") for word in a)
-        or (len(_plain_words(a)) > 1 and not has_option(a, "bt", "--orphan", "--track"))
-    ),
-    "switch": lambda a: has_option(a, "fC", "--force", "--discard-changes", "--force-create"),
-    "commit": lambda a: has_option(a, "", "--amend"),
-    "worktree": lambda a: bool({"remove", "prune"} & set(a[:1])),
-}
+    return any(
+        any(_abbreviates(argument, long) for long in longs)
+        if argument.startswith("--")
+        else argument.startswith("-") and not set(argument[1:]).isdisjoint(letters)
+        for argument in arguments
+    )
 
 
 def restored_files(arguments: Sequence[str]) -> list[str]:
@@ -305,53 +305,6 @@ def restored_files(arguments: Sequence[str]) -> list[str]:
             names = names[1:] if names[:1] == ["--"] else names
             return [] if any(name.startswith(("-", ":")) for name in names) else names
     return []
-
-
-def runs_a_command(arguments: Sequence[str]) -> bool:
-    """Return whether a git command starts a program that stands in its arguments."""
-    words = {argument.partition("=")[0] for argument in arguments}
-    return bool(words & _RUNNING_OPTIONS) or any(a.startswith(("-O", "-x")) for a in arguments)
-
-
-def aliased_commands(command: Command, folders: Sequence[Path]) -> list[Command]:
-    """Return the commands that aliases make of a git command. Raises as `alias_expansions`."""
-    options, rest = split_options(command.arguments)
-    if not rest:
-        return []
-    before, behind = command.words[: 1 + len(options)], command.words[2 + len(options) :]
-    commands: list[Command] = []
-    for expansion in alias_expansions(rest[0], folders):
-        if isinstance(expansion, str):
-            arguments = " ".join(word.text for word in behind)
-            commands += parse_line(f"{expansion} {arguments}").commands
-        else:
-            commands.append(Command((*before, *expansion, *behind)))
-    return commands
-
-
-def alias_expansions(subcommand: str, folders: Sequence[Path]) -> list[list[Word] | str]:
-    """Return what aliases make of a word that is no command of git: words, or a line of shell.
-
-    Raise UnreadableConfiguration, and ValueError for an alias that cannot be read or a word that
-    git may take for another one.
-    """
-    if subcommand in KNOWN:
-        return []
-    key, expansions, guesses = subcommand.lower(), [], False
-    for setting in git_settings(folders):
-        if setting.name in {f"alias.{key}", f"alias.{key}.command"} and setting.value:
-            expansions.append(setting.value)
-        elif setting.name == "help.autocorrect":
-            guesses = setting.value.lower() not in {"", "0", "false", "no", "off", "never", "show"}
-    if not expansions and guesses and shutil.which(f"git-{subcommand}") is None:
-        raise ValueError(f"git may take `{subcommand}` for another command (help.autocorrect)")
-    made: list[list[Word] | str] = []
-    for expansion in expansions:
-        if expansion.lstrip().startswith("!"):
-            made.append(expansion.lstrip()[1:])
-        else:
-            made.append([Word(word) for word in shlex.split(expansion)])
-    return made
 
 
 _ORDINARY_VARIABLE = re.compile(

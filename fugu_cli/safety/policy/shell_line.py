@@ -18,10 +18,15 @@ def names_of(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-OPERATORS = (
-    "&>>", "<<<", "<<-", ";;&", "&&", "||", ";;", ";&", "|&", "&>", "<<", "<(", ">(", "<>", "<&",
-    ">>", ">&", ">|", "|", ";", "&", "(", ")", "<", ">",
-)  # fmt: skip
+def rows_of(text: str) -> dict[str, str]:
+    """Return by name what each row `NAMES: TEXT` says of it."""
+    rows: dict[str, str] = {}
+    for row in text.strip().split("\n"):
+        names, _, words = row.partition(": ")
+        rows |= dict.fromkeys(names.split(), words)
+    return rows
+
+
 FAULTY_OPERATORS = {
     "&": "it runs something in the background",
     "|&": "`|&`",
@@ -43,11 +48,24 @@ REDEFINING = names_of(
 """Builtins after which words may mean something else, or which set variables."""
 NESTED_DEEPEST = 5
 
-_NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]", re.ASCII)
+RUNNING_TEXT = names_of("eval source . trap alias")
+"""Those of them that run a text."""
+
+_BLANK = re.compile(r"[ \t]+|\\\n|#[^\n]*")
+_OPERATOR = re.compile(r"&>>|<<<|<<-|;;&|&&|\|\||;;|;&|\|&|&>|<<|<\(|>\(|<>|<&|>>|>&|>\||[|;&()<>]")
+_HEREDOC = re.compile(r"""[ \t]*(?P<quote>['"]?)(?P<end>[\w.-]+)(?P=quote)(?=[\s;&|<>)]|$)""")
+_VARIABLE = r"(?P<expansion>\$(?:\{[A-Za-z_][A-Za-z0-9_]*\}|[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]))"
+_PIECE = re.compile(
+    rf"""'(?P<single>[^']*)'|\\(?P<escaped>[^\n])|{_VARIABLE}"""
+    r"""|(?P<bare>[^\s'"\\$`;&|<>()]+|\$(?![A-Za-z0-9_@*#?$!({\['"\\-]))"""
+)
+_QUOTED_PIECE = re.compile(
+    rf"""\\(?P<escaped>["\\$`])|{_VARIABLE}"""
+    r"""|(?P<quoted>[^"\\$`]+|\\(?!\n)|\$(?![A-Za-z0-9_@*#?$!({\[\\-]))"""
+)
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)\+?=", re.ASCII)
-_HEREDOC_END = re.compile(r"""[ \t]*(?:'([\w.-]+)'|"([\w.-]+)"|([\w.-]+))(?=[\s;&|<>)]|$)""")
-_BRACES = re.compile(r"\{.*(?:,|\.\.)", re.DOTALL)
-_ENDS_WORD = frozenset(" \t\n;&|<>()")
+_EXPANDED = re.compile(r"\{.*(?:,|\.\.)|(?:^|[=:])~", re.DOTALL)
+"""Braces, or the home."""
 
 
 @dataclass(frozen=True)
@@ -139,36 +157,31 @@ class _Scanner:
     assignments: list[tuple[str, Word]] = field(default_factory=list)
     redirects: list[Redirect] = field(default_factory=list)
     operator: str = ""
-    heredoc_ends: list[tuple[str, bool, bool]] = field(default_factory=list)
-    """Word, whether it was quoted, and whether tabs before it are ignored."""
+    heredocs: list[re.Match[str]] = field(default_factory=list)
+    """The beginnings of heredocs whose text has not come yet."""
 
     def scan(self) -> ShellLine:
         if re.search(r"[\x00-\x08\x0b-\x1f\x7f]", self.text):
             return ShellLine((), "a control character", unreadable=True)
         while self.position < len(self.text):
-            char = self.text[self.position]
-            if char in " \t":
-                self.position += 1
-            elif self.text.startswith("\\\n", self.position):
-                self.position += 2
-            elif char == "#":
-                end = self.text.find("\n", self.position)
-                self.position = len(self.text) if end < 0 else end
-            elif char == "\n":
+            if blank := _BLANK.match(self.text, self.position):
+                self.position = blank.end()
+            elif self.text[self.position] == "\n":
                 self.position += 1
                 self._end_command(";")
                 self._skip_heredocs()
-            elif char in _ENDS_WORD:
-                self._read_operator()
+            elif operator := _OPERATOR.match(self.text, self.position):
+                self._read_operator(operator.group())
             else:
-                word, written = self._read_word()
-                redirects = self.text.startswith(("<", ">"), self.position)
-                if not (written.isdigit() and redirects):
+                start = self.position
+                word = self._read_word()
+                written = self.text[start : self.position]
+                if not (written.isdigit() and self.text.startswith(("<", ">"), self.position)):
                     self._add_word(word)
                 elif len(written) > 1:
                     self._blame("the descriptor of a redirection")
         self._end_command("")
-        if self.heredoc_ends:
+        if self.heredocs:
             self._blame("a heredoc without its end", unreadable=True)
         return ShellLine(tuple(self.commands), self.fault, self.unreadable)
 
@@ -194,187 +207,128 @@ class _Scanner:
             command = Command(
                 tuple(self.words), tuple(self.assignments), tuple(self.redirects), self.operator
             )
+            self.commands.append(command)
             sets_options = command.name == "set" and all(
                 re.fullmatch(r"[-+][euxo]+|pipefail", argument) for argument in command.arguments
             )
             if command.name in REDEFINING and not sets_options:
-                self._blame(
-                    f"`{command.name}`, after which words may mean something else",
-                    unreadable=command.name in {"eval", "source", ".", "trap", "alias"},
-                )
-            self.commands.append(command)
+                fault = f"`{command.name}`, after which words may mean something else"
+                self._blame(fault, unreadable=command.name in RUNNING_TEXT)
         self.words, self.assignments, self.redirects = [], [], []
         self.operator = operator
 
-    def _read_operator(self) -> None:
-        operator = next(op for op in OPERATORS if self.text.startswith(op, self.position))
+    def _read_operator(self, operator: str) -> None:
         self.position += len(operator)
         if operator in FAULTY_OPERATORS:
             self._blame(FAULTY_OPERATORS[operator])
-            self._end_command(operator)
-        elif operator in {"&&", "||", ";", "|"}:
+        if operator in FAULTY_OPERATORS or operator in {"&&", "||", ";", "|"}:
             self._end_command(operator)
         elif operator in {"<<", "<<-"}:
-            self._begin_heredoc(operator)
+            if heredoc := _HEREDOC.match(self.text, self.position):
+                self.position = heredoc.end()
+                self.heredocs.append(heredoc)
+                self.redirects.append(Redirect("<<", Word("")))
+            else:
+                self._blame("a heredoc whose end is not a plain word", unreadable=True)
         else:
             while self.text[self.position : self.position + 1] in {" ", "\t"}:
                 self.position += 1
-            target, _ = self._read_word()
+            target = self._read_word()
             self.redirects.append(Redirect(operator, target))
             if not target.text:
                 self._blame("a redirection without a target", unreadable=True)
             if operator in {">&", "<&"} and target.text.startswith("-") and target.text != "-":
                 self._blame("`>&-` and a word without a space between them", unreadable=True)
 
-    def _begin_heredoc(self, operator: str) -> None:
-        end = _HEREDOC_END.match(self.text, self.position)
-        if end is None:
-            self._blame("a heredoc whose end is not a plain word", unreadable=True)
-            return
-        self.position = end.end()
-        word = end.group(1) or end.group(2) or end.group(3)
-        self.heredoc_ends.append((word, end.group(3) is None, operator == "<<-"))
-        self.redirects.append(Redirect("<<", Word("")))
-
     def _skip_heredocs(self) -> None:
-        while self.heredoc_ends:
-            word, quoted, ignores_tabs = self.heredoc_ends[0]
+        while self.heredocs and self.position < len(self.text):
+            heredoc = self.heredocs[0]
             end = self.text.find("\n", self.position)
             end = len(self.text) if end < 0 else end
             row = self.text[self.position : end]
-            if self.position >= len(self.text):
-                return
             self.position = end + 1
-            if (row.lstrip("\t") if ignores_tabs else row) == word:
-                self.heredoc_ends.pop(0)
-            elif not quoted and re.search(r"[`\\]|\$[({]", row):
+            ignores_tabs = heredoc.string[heredoc.start() - 1] == "-"
+            if (row.lstrip("\t") if ignores_tabs else row) == heredoc["end"]:
+                self.heredocs.pop(0)
+            elif not heredoc["quote"] and re.search(r"[`\\]|\$[({]", row):
                 self._blame("a substitution in a heredoc (quote its end, as in <<'END')")
-                self._read_commands_within(row)
+                self._read_nested(row)
 
-    def _read_commands_within(self, text: str) -> None:
-        """Add the commands of the substitutions that a text may hold."""
-        for inner in re.findall(r"\$\(([^()]*)\)|`([^`]*)`", text):
-            self._add_nested("".join(inner))
-
-    def _add_nested(self, text: str) -> None:
+    def _read_nested(self, text: str) -> None:
+        """Add the commands of a text that the shell runs within the line."""
         if self.depth >= NESTED_DEEPEST:
             self._blame("substitutions nested too deeply", unreadable=True)
             return
-        inner = _Scanner(text, self.depth + 1).scan()
-        self.commands += inner.commands
-        self.unreadable = self.unreadable or inner.unreadable
+        nested = _Scanner(text, self.depth + 1).scan()
+        self.commands += nested.commands
+        self.unreadable = self.unreadable or nested.unreadable
 
-    def _read_word(self) -> tuple[Word, str]:
-        """Return the word that begins here, and how it is written."""
-        start = self.position
-        chars: list[str] = []
-        bare: list[str] = []
-        expands = globbed = False
-        while self.position < len(self.text) and self.text[self.position] not in _ENDS_WORD:
-            char = self.text[self.position]
-            self.position += 1
-            if char == "'":
-                chars.append(self._until("'"))
-                bare.append("'")
-            elif char == '"':
-                text, inner_expands = self._double_quoted()
-                chars.append(text)
-                bare.append('"')
-                expands = expands or inner_expands
-            elif char == "\\":
-                escaped = self.text[self.position : self.position + 1]
-                if escaped in {"", "\n"}:
-                    self._blame("a word that is broken over two lines", unreadable=True)
-                self.position += 1
-                chars.append(escaped)
-                bare.append("\\")
-            elif char in "$`":
-                text, made_by_shell = self._expansion(char, quoted=False)
-                chars.append(text)
-                bare.append("$")
-                expands = expands or made_by_shell
-            else:
-                if char.isspace():
-                    self._blame("a space that is no ordinary one", unreadable=True)
-                globbed = globbed or char in "*?["
-                expands = expands or (char == "~" and (not bare or bare[-1] in {"=", ":"}))
-                chars.append(char)
-                bare.append(char)
-        unquoted = "".join(bare)
-        globbed = globbed and unquoted != "["
-        assigned = _ASSIGNED.match(unquoted)
-        expands = expands or _BRACES.search(unquoted) is not None
-        variable = assigned.group(1) if assigned is not None else ""
-        written = self.text[start : self.position]
-        return Word("".join(chars), expands, globbed, variable), written
-
-    def _until(self, quote: str) -> str:
-        end = self.text.find(quote, self.position)
-        if end < 0:
-            self._blame(f"a {quote} that is never closed", unreadable=True)
-            end = len(self.text)
-        text = self.text[self.position : end]
-        self.position = end + 1
-        return text
-
-    def _double_quoted(self) -> tuple[str, bool]:
-        chars: list[str] = []
-        expands = False
+    def _read_word(self) -> Word:
+        text = ""
+        unquoted = ""
+        """The word as it is written, with one mark for each quoted or expanded part."""
+        quoted = expands = False
         while self.position < len(self.text):
             char = self.text[self.position]
-            self.position += 1
-            following = self.text[self.position : self.position + 1]
+            if not quoted and char in " \t\n;&|<>()":
+                break
+            piece = (_QUOTED_PIECE if quoted else _PIECE).match(self.text, self.position)
             if char == '"':
-                return "".join(chars), expands
-            if char == "\\" and following in {'"', "\\", "$", "`", "\n"}:
-                if following == "\n":
-                    self._blame("a quoted word that is broken over two lines", unreadable=True)
-                chars.append(following.strip("\n"))
+                quoted = not quoted
                 self.position += 1
-            elif char in "$`":
-                text, made_by_shell = self._expansion(char, quoted=True)
-                chars.append(text)
-                expands = expands or made_by_shell
+                unquoted += '"'
+            elif piece is None:
+                start = self.position
+                self._read_faulty_piece(char)
+                text += self.text[start : self.position]
+                expands, unquoted = True, unquoted + "$"
             else:
-                chars.append(char)
-        self._blame('a " that is never closed', unreadable=True)
-        return "".join(chars), expands
+                self.position = piece.end()
+                part = piece.lastgroup or ""
+                text += piece[part]
+                expands = expands or part == "expansion"
+                unquoted += piece[part] if part == "bare" else "$"
+        if quoted:
+            self._blame('a " that is never closed', unreadable=True)
+        assigned = _ASSIGNED.match(unquoted)
+        expands = expands or _EXPANDED.search(unquoted) is not None
+        globbed = unquoted != "[" and re.search(r"[*?\[]", unquoted) is not None
+        return Word(text, expands, globbed, assigned.group(1) if assigned is not None else "")
 
-    def _expansion(self, char: str, *, quoted: bool) -> tuple[str, bool]:
-        """Return what `$` or a backtick begins, as it is written, and whether it expands."""
-        start = self.position - 1
-        following = self.text[self.position : self.position + 1]
-        if following == "\\":
-            self._blame(f"`{char}\\`", unreadable=True)
-        if char == "`":
+    def _read_faulty_piece(self, char: str) -> None:
+        """Go past a part of a word that makes the line more than simple commands."""
+        following = self.text[self.position + 1 : self.position + 2]
+        if char + following == "$(":
             self._blame("a substitution")
-            self._add_nested(self._until("`"))
-        elif following == "(":
-            self._blame("a substitution")
-            self._add_nested(self._until_closed("(", ")"))
-        elif following == "{":
-            inner = self._until_closed("{", "}")
-            if re.fullmatch(r"[A-Za-z_]\w*", inner, re.ASCII) is None:
-                self._blame("more than a name in ${...}")
-                self._read_commands_within(inner)
-        elif following in {"'", '"'} and not quoted:
-            self._blame(f"`${following}`", unreadable=True)
-        elif (name := _NAME.match(self.text, self.position)) is not None:
-            self.position = name.end()
-        elif following == "[":
-            self._blame("`$[`", unreadable=True)
+            self._read_nested(self._until_closed("(", ")"))
+        elif char + following == "${":
+            self._blame("more than a name in ${...}")
+            self._read_nested(self._until_closed("{", "}"))
+        elif char == "`":
+            self._blame("a substitution", unreadable=following == "\\")
+            end = self.text.find("`", self.position + 1)
+            end = len(self.text) if end < 0 else end
+            self._read_nested(self.text[self.position + 1 : end])
+            self.position = end + 1
+        elif char == "'":
+            self._blame("a ' that is never closed", unreadable=True)
+            self.position = len(self.text)
+        elif char.isspace():
+            self._blame("a space that is no ordinary one", unreadable=True)
+            self.position += 1
         else:
-            return char, False
-        return self.text[start : self.position], True
+            self._blame(f"`{char}{following.strip()}`", unreadable=True)
+            self.position += 2 if following == "\n" else 1
 
     def _until_closed(self, opening: str, closing: str) -> str:
-        """Return what stands up to the bracket that closes the one here, quotes not minded."""
-        start, open_brackets = self.position + 1, 0
+        """Return what stands up to the bracket that closes the next one, quotes not minded."""
+        self.position += 1
+        start, depth = self.position + 1, 0
         while self.position < len(self.text):
             char = self.text[self.position]
-            open_brackets += (char == opening) - (char == closing)
+            depth += (char == opening) - (char == closing)
             self.position += 1
-            if not open_brackets:
+            if not depth:
                 return self.text[start : self.position - 1]
         self._blame(f"a {opening} that is never closed", unreadable=True)
         return self.text[start:]

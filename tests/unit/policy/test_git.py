@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from fugu_cli.messages import Call
-from fugu_cli.safety.git_configuration import UnreadableConfiguration
 from fugu_cli.safety.policy import Judgement, Mode, Rules, judge
-from fugu_cli.safety.policy.git_commands import alias_expansions
 
 PUSH = ("bash(git push *)",)
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A repository, and aliases in the user's own configuration."""
+    """A repository."""
     root = tmp_path.resolve() / "repo"
     root.mkdir()
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
-    lines = [
-        "[alias]",
-        "up = push",
-        "sup = !git push",
-        "deep = \"!sh -c 'git up'\"",
-        "st = status",
-        "odd = 'unclosed",
-    ]
-    (Path.home() / ".gitconfig").write_text("\n".join(lines) + "\n")
     return root
 
 
@@ -115,6 +100,7 @@ def bash(command: str, root: Path, mode: Mode = "yolo", **rules: tuple[str, ...]
             'bash -c "$x"',
             "trap 'git push' EXIT",
             "git odd",
+            "git psuh",
         ),
         *(
             "setarch -R git push",
@@ -150,7 +136,7 @@ def test_a_rule_against_pushing_is_got_round_by_no_way_to_write_it(
     "command",
     [
         *(
-            "git st",
+            "git status",
             "git log $x",
             "ls $x",
             'cat "$file"',
@@ -166,7 +152,6 @@ def test_a_rule_against_pushing_is_got_round_by_no_way_to_write_it(
             "sed -n 1p *.py",
             "git log -- *.py",
             "sh -c 'make all'",
-            "git pushy",
         ),
     ],
 )
@@ -263,96 +248,7 @@ def test_a_file_that_is_called_like_an_option_may_be_one(root: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '[alias]\nx = "\\q\n[[',
-        "[alias\nx = push",
-        "alias.x = push",
-        "[include]\npath = .gitconfig\n",
-    ],
-)
-def test_configuration_that_cannot_be_read_is_asked_about(text: str, root: Path) -> None:
-    (Path.home() / ".gitconfig").write_text(text)
-    assert bash("git x", root, "edit").verdict == "ask"
-
-
-def test_a_word_that_git_may_take_for_another_is_asked_about(root: Path) -> None:
-    (Path.home() / ".gitconfig").write_text("[help]\nautocorrect = 1\n")
-    assert bash("git psuh", root, deny=PUSH).verdict == "deny"
-    assert bash("git psuh", root, "edit").verdict == "ask"
-
-
-PARTS = [
-    *(
-        "[alias]",
-        '[alias "a b"]',
-        "[include]",
-        "[Alias]",
-        "x = push",
-        "x=!git push",
-        "y",
-        'x = "a # b"',
-        "x = a # b",
-        "\\\n",
-        "\t",
-    ),
-    *(
-        "x = a \\\n b",
-        'z = "a\\"b\\n"',
-        "; c",
-        "# c",
-        "[a.b]",
-        "[x]y = 1",
-        "=",
-        '"',
-        " ",
-        "\n",
-        "\n",
-        "X-y = 'q'",
-        "ü",
-        "\\",
-        "]",
-    ),
-]
-
-
-@given(
-    st.lists(st.sampled_from(PARTS), max_size=10).map("\n".join)
-    | st.lists(st.sampled_from(PARTS), max_size=10).map("".join)
-)
-@settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-def test_aliases_are_read_as_git_reads_them_or_not_at_all(root: Path, text: str) -> None:
-    file = Path(os.environ["HOME"]) / ".gitconfig"
-    file.write_text(text)
-    listed = subprocess.run(
-        ["git", "config", "--file", file, "--null", "--list"], capture_output=True, check=False
-    )
-    if listed.returncode:
-        return  # git itself would not run
-    for setting in filter(None, listed.stdout.decode().split("\0")):
-        name, _, value = setting.partition("\n")
-        if name.startswith("alias.") and value.strip():
-            try:
-                expansions = alias_expansions(name.removeprefix("alias."), [root])
-            except (UnreadableConfiguration, ValueError):
-                continue
-            lines = [
-                f"!{expansion}"
-                if isinstance(expansion, str)
-                else " ".join(w.text for w in expansion)
-                for expansion in expansions
-            ]
-            meant = value if value.lstrip().startswith("!") else " ".join(shlex.split(value))
-            assert [line.split() for line in lines].count(meant.split()), (text, name, value)
-
-
-@pytest.mark.parametrize("rules", [Rules(), Rules(deny=PUSH)])
-def test_aliases_that_lead_to_one_another_are_judged_all_the_same(root: Path, rules: Rules) -> None:
-    file = Path.home() / ".gitconfig"
-    file.write_text('[alias]\n\tone = !git two\n\ttwo = "!git one; git three"\n\tthree = push\n')
-    judgement = judge(Call.make("", "bash", command="git one"), rules, root, sandbox_holds=True)
-    assert judgement.verdict == ("deny" if rules.deny else "ask")
-    assert rules.deny or "it publishes" in judgement.reason
+def test_an_alias_can_stand_for_anything(root: Path) -> None:
+    judgement = bash("git one", root, "edit")
+    assert (judgement.verdict, judgement.every_time) == ("ask", True)
+    assert "an alias of git can stand for anything" in judgement.reason
