@@ -13,7 +13,6 @@ from fugu_cli.app.open_session import SessionExtras
 from fugu_cli.config import Config, kept_keys
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
-from fugu_cli.errors import installing
 from fugu_cli.extensions.hook_settings import DeclaredHooks
 from fugu_cli.extensions.mcp_settings import DeclaredServers
 from fugu_cli.safety.policy import rule_matching
@@ -193,11 +192,6 @@ def build_collector(
         from fugu_cli.extensions import telemetry
 
         return telemetry.CollectorLink(environ, tell) if telemetry.is_wanted(environ) else None
-    except ModuleNotFoundError:
-        packages = installing(
-            "opentelemetry-sdk>=1.30,<2", "opentelemetry-exporter-otlp-proto-http>=1.30,<2"
-        )
-        return f"telemetry is not sent: its packages are not installed; {packages} adds them"
     except ValueError as error:
         return f"telemetry is not sent: {error} (`fugu help telemetry`)"
 

@@ -19,6 +19,8 @@ from acp.exceptions import RequestError
 from acp.meta import PROTOCOL_VERSION
 from acp.schema import (
     AgentCapabilities,
+    AuthenticateResponse,
+    AuthMethodAgent,
     AvailableCommandsUpdate,
     ClientCapabilities,
     CloseSessionResponse,
@@ -41,6 +43,7 @@ from acp.schema import (
     SessionResumeCapabilities,
     SetSessionConfigOptionResponse,
     SetSessionModeResponse,
+    TerminalAuthMethod,
 )
 
 from fugu_cli import __version__
@@ -59,6 +62,8 @@ if TYPE_CHECKING:
     from fugu_cli.app.session_protocol import SessionOpener
     from fugu_cli.session.store import SessionSummary
 
+LOGIN = "fugu-login"
+"""The id of the one way to log in."""
 INVALID_PARAMS, INTERNAL_ERROR = -32602, -32603
 PAGE = 50
 """Sessions on one page of a list."""
@@ -76,6 +81,9 @@ class SessionFolders(Protocol):
 
     def listed(self, path: Path | None, first: int, count: int) -> Sequence[SessionSummary]:
         """Return `count` sessions of a folder, or of all, newest first, from number `first` on."""
+
+    def check_pool(self) -> None:
+        """Raise ConfigError, with what to do, if no agent can be asked."""
 
 
 @contextmanager
@@ -141,6 +149,8 @@ class OpenSessions:
                 await session.open(lambda ask: opener.resume(id, ask))
             if id is not None and session.id != id:  # `id` was a part of an id, or a path
                 raise UsageError(f"there is no session {id!r}", hint="session/list names them")
+            if id is not None:
+                session_settings.restore_mode(session.work)
         except BaseException:
             await session.close()
             raise
@@ -193,8 +203,16 @@ class EditorAgent:
                     close=SessionCloseCapabilities(),
                 ),
             ),
-            auth_methods=[],
+            auth_methods=[_login_method(self._sessions.capabilities)],
         )
+
+    async def authenticate(self, method_id: str, **_: Any) -> AuthenticateResponse:
+        """Look whether an agent can be asked, after the user has run `fugu login`."""
+        with _answering_errors():
+            if method_id != LOGIN:
+                raise UsageError(f"there is no way to log in {method_id!r}", hint=f"use {LOGIN!r}")
+            await asyncio.to_thread(self._sessions.folders.check_pool)
+            return AuthenticateResponse()
 
     async def new_session(
         self, cwd: str, mcp_servers: list[GivenServer] | None = None, **more: Any
@@ -269,6 +287,23 @@ class EditorAgent:
         """Cancel everything that a session is doing."""
         with suppress(UsageError):
             self._sessions.find(session_id).cancel()
+
+
+def _login_method(capabilities: ClientCapabilities) -> TerminalAuthMethod | AuthMethodAgent:
+    """Return how the user keeps a key: in a terminal that the editor opens, where it can."""
+    if capabilities.auth is not None and capabilities.auth.terminal:
+        return TerminalAuthMethod(
+            type="terminal",
+            id=LOGIN,
+            name="fugu login",
+            description="Asks for a provider and its key.",
+            args=["--login"],
+        )
+    return AuthMethodAgent(
+        id=LOGIN,
+        name="fugu login",
+        description="Run `fugu login PROVIDER` in a terminal. Local models need no key.",
+    )
 
 
 def _settings(session: ClientSession) -> dict[str, Any]:

@@ -93,6 +93,16 @@ def set_option(queue: RequestQueue, name: str, value: str) -> None:
         )
 
 
+def restore_mode(queue: RequestQueue) -> None:
+    """Set the mode of the session's newest request, where it allows less than the present one."""
+    session = queue.session
+    assert session is not None
+    asked = session.log.state.request.asked
+    modes = all_modes()
+    if asked is not None and asked.mode in modes[: modes.index(session.environment.rules.mode)]:
+        set_option(queue, "mode", asked.mode)
+
+
 _CATEGORIES: dict[str, Literal["mode", "model"]] = {"mode": "mode", "agent": "model"}
 
 

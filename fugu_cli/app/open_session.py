@@ -352,6 +352,7 @@ async def _record(session: Session, asked: Asked) -> None:
         "tier": session.tier,
         "effort": session.effort,
         "answer_schema": session.answer_schema,
+        "mode": session.environment.rules.mode,
     }
     session.log.append(asked.model_copy(update=known))
     await _record_outcomes(session)

@@ -7,7 +7,6 @@ The sessions are opened as the terminal interface opens them (session_opening.py
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -17,25 +16,21 @@ from typing import TYPE_CHECKING
 
 from fugu_cli.cli.command_flags import AcpFlags
 from fugu_cli.cli.flags import check_empty, settings_of
-from fugu_cli.errors import UsageError, installing
+from fugu_cli.errors import UsageError
 from fugu_cli.extensions.mcp_settings import DeclaredServers, McpServer
 
 if TYPE_CHECKING:
     from fugu_cli.app.session_protocol import SessionOpener
     from fugu_cli.session.store import SessionSummary
 
-PACKAGE = "agent-client-protocol>=0.12,<1"
 ABORTED = 4
 
 
 def work_for_editor(flags: AcpFlags) -> int:
-    """Serve an editor until it closes. Raises UsageError if the SDK is not installed."""
+    """Serve an editor until it closes. With --login ask for a key instead."""
     check_empty(agent=flags.agent, append_system_prompt=flags.append_system_prompt)
-    if importlib.util.find_spec("acp") is None:
-        raise UsageError(
-            "`fugu acp` needs the Python package `agent-client-protocol`",
-            hint=f"install it: {installing(PACKAGE)}",
-        )
+    if flags.login:
+        return _log_in()
     from fugu_cli.cli.current_folder import say
     from fugu_cli.cli.output import take_standard_streams
 
@@ -45,6 +40,19 @@ def work_for_editor(flags: AcpFlags) -> int:
             "(`fugu help acp`)"
         )
     return asyncio.run(_answer(flags, *take_standard_streams()))
+
+
+def _log_in() -> int:
+    """Ask for a provider and its key; an editor runs this in a terminal."""
+    from fugu_cli.cli.login import login
+    from fugu_cli.config.agent_pool import SERVICES
+
+    print(f"providers: {', '.join(service.name for service in SERVICES)}")
+    print("provider: ", end="", flush=True)
+    provider = sys.stdin.buffer.readline().decode("utf-8", "replace").strip()  # the key follows it
+    if not provider:
+        raise UsageError("no provider was named", hint="`fugu login PROVIDER` keeps its key, too")
+    return login(provider, remove=False)
 
 
 async def _answer(flags: AcpFlags, source: int, sink: int) -> int:
@@ -101,6 +109,12 @@ class _Folders:
             store.session_paths(loaded.config.data, loaded.root if path else None)
         )
         return found[first : first + count]
+
+    def check_pool(self) -> None:
+        from fugu_cli.cli.current_folder import current_config
+        from fugu_cli.config.agent_pool import usable_pool
+
+        usable_pool(current_config(settings_of(self.flags)).config, os.environ)
 
 
 if TYPE_CHECKING:

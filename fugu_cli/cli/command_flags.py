@@ -260,6 +260,9 @@ class AcpFlags:
     add_dirs: AddDirFlag = None
     bare: BareFlag = False
     trust: TrustFlag = False
+    login: Annotated[
+        bool, option("--login", help="ask for a provider's key in this terminal, and end")
+    ] = False
 
 
 @dataclass(frozen=True)

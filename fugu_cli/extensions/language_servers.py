@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import os
 import shutil
 import threading
@@ -25,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fugu_cli import __version__
-from fugu_cli.errors import installing
 from fugu_cli.extensions.mcp_stdio import server_environment
 from fugu_cli.safety import process_cleanup
 from fugu_cli.safety.paths import inside, real_path, search_path_outside
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
     from fugu_cli.tools.toolbox import AnyTool, Toolbox
     from fugu_cli.tools.workspace import Workspace
 
-PACKAGE = "pygls>=2,<3"
 """What the extra `lsp` installs."""
 WAIT_SECONDS = 2.0
 """Seconds that an edit waits for what is new."""
@@ -136,8 +133,6 @@ def usable_servers(root: Path, sandbox: Sandbox | None, *, trusted: bool) -> Lan
     """Return those that may run, or why none does. `sandbox` is that of the folder's commands."""
     if not trusted:
         return "diagnostics: no language server runs before you run `fugu trust` here"
-    if importlib.util.find_spec("pygls") is None:
-        return f"diagnostics: the package 'pygls' is not installed; {installing(PACKAGE)} adds it"
     if not installed_servers(root, confined=sandbox is not None):
         return "diagnostics: no language server is on PATH"
     return LanguageServers(root, sandbox.for_servers() if sandbox is not None else None)

@@ -320,7 +320,8 @@ class Asked(Value):
     request is accepted. `effort`: how much agents may reason; "" leaves it to their entries.
     `answer_schema`: the JSON schema, as text, that the answer must follow; "" where none was given.
     `rules`: where the session works and what it allows, as pairs of a name and a text, as of the
-    moment the request came (engine/session_rules.py).
+    moment the request came (engine/session_rules.py). `mode`: the permission mode then, "" in older
+    logs.
     `judged`, `assertions`: read from the logs of version 0.1.0 and no longer written.
     """
 
@@ -339,6 +340,7 @@ class Asked(Value):
     effort: Effort = ""
     answer_schema: str = ""
     rules: tuple[tuple[str, str], ...] = ()
+    mode: Literal["plan", "ask", "edit", "auto", "yolo", ""] = ""
     judged: bool = Field(default=False, exclude=True)
     assertions: tuple[str, ...] = Field(default=(), exclude=True)
 

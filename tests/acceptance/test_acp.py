@@ -5,9 +5,9 @@ and again.
 import asyncio
 import base64
 import json
-import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +15,7 @@ pytest.importorskip("acp")
 
 from acp.exceptions import RequestError
 from acp.schema import (
+    AuthCapabilities,
     ClientCapabilities,
     ElicitationCapabilities,
     ElicitationFormCapabilities,
@@ -310,6 +311,45 @@ def test_a_session_is_loaded_with_its_conversation_and_resumed_without(
     ]
 
 
+def test_a_loaded_session_keeps_a_mode_that_allows_less(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker"))
+    server.play("worker", Says("I would change calc.txt."))
+
+    async def edit() -> list[str]:
+        modes: list[str] = []
+        async with editing(place, Editor()) as agent:
+            id = (await agent.new_session(cwd=str(place.repo))).session_id
+            for mode in ("plan", "yolo"):
+                await agent.set_session_mode(session_id=id, mode_id=mode)
+                await agent.prompt(session_id=id, prompt=words("plan it"))
+                await agent.close_session(session_id=id)
+                loaded = await agent.load_session(cwd=str(place.repo), session_id=id)
+                assert loaded is not None and loaded.modes is not None
+                modes.append(loaded.modes.current_mode_id)
+        return modes
+
+    assert asyncio.run(edit()) == ["plan", "edit"]
+
+
+def test_an_editor_is_told_how_a_key_is_kept(place: Place) -> None:
+    place.configure(Agent("worker"))
+
+    async def edit(terminal: bool) -> Any:
+        async with editing(place, Editor()) as agent:
+            capabilities = ClientCapabilities(auth=AuthCapabilities(terminal=terminal))
+            greeting = await agent.initialize(protocol_version=1, client_capabilities=capabilities)
+            assert "no way to log in" in await refused(agent.authenticate(method_id="x"))
+            (method,) = greeting.auth_methods or []
+            await agent.authenticate(method_id=method.id)
+            return method
+
+    in_terminal, by_hand = asyncio.run(edit(True)), asyncio.run(edit(False))
+    assert (in_terminal.type, in_terminal.args) == ("terminal", ["--login"])
+    assert "fugu login" in by_hand.description
+    kept = place.fugu("acp", "--login", stdin=b"openai\nsk-loopback-0123456789-abcdefghijk\n")
+    assert (kept.code, "the key of openai is kept" in kept.out) == (0, True), kept.err
+
+
 def test_mode_agent_tier_and_effort_are_set_from_the_editor(place: Place, server: Loopback) -> None:
     fixing(place, server)
     server.play("judge", READ, WRITE, DONE)
@@ -599,17 +639,3 @@ def test_what_an_mcp_server_asks_is_a_form_of_the_editors(
         if isinstance(one, ToolRan) and one.call.tool == "mcp__sdk__book"
     ]
     assert said == ([accepted, "decline: -"] if shown else ["cancel: -", "cancel: -"])
-
-
-def test_without_the_sdk_one_line_says_what_to_install() -> None:
-    code = (
-        "import sys; sys.modules['acp'] = None; from fugu_cli.__main__ import called; "
-        "sys.exit(called(['acp']))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
-    first, hint = done.stderr.splitlines()
-    assert (done.returncode, done.stdout) == (1, "")
-    assert first == "fugu: `fugu acp` needs the Python package `agent-client-protocol`"
-    assert "pip install" in hint and "agent-client-protocol" in hint

@@ -4,7 +4,6 @@ costs.
 
 import gzip
 import http.server
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -299,20 +298,6 @@ def test_a_request_that_is_gone_on_with_is_a_span_again(
         about["fugu.end"] for name, _, about in collector.spans() if name == "invoke_agent fugu"
     ]
     assert ends == ["accepted", "answered"]
-
-
-def test_without_the_sdk_one_line_says_what_to_install(place: Place, server: Loopback) -> None:
-    place.files(
-        {"blocked/sitecustomize.py": "import sys\nsys.modules['opentelemetry.sdk'] = None\n"}
-    )
-    paths = f"{place.repo / 'blocked'}{os.pathsep}{place.environ()['PYTHONPATH']}"
-    done = worked(place, server, "http://127.0.0.1:9", PYTHONPATH=paths)
-    said = [line for line in done.err.splitlines() if "telemetry" in line]
-    assert (done.code, len(said)) == (0, 1), done.err
-    assert (
-        "its packages are not installed; `" in said[0]
-        and "pip install 'opentelemetry-sdk" in said[0]
-    )
 
 
 def test_two_subtasks_at_a_time_lie_below_the_turn_that_began_them(
