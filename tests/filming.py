@@ -5,6 +5,7 @@ gone on from.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -12,7 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.session.events import Event, Finished, Merged, Recorded, ToolRan, Undone
+from fugu_cli.session.events import (
+    RECORDED,
+    Assigned,
+    Event,
+    Finished,
+    Merged,
+    Permitted,
+    Recorded,
+    Replied,
+    ToolRan,
+    Undone,
+)
 from fugu_cli.session.log import Log
 
 Begin = Callable[[Path, Log], Awaitable[Callable[[], Awaitable[Finished]]]]
@@ -38,6 +50,29 @@ class Film:
     frames: tuple[Frame, ...]
     lines: tuple[bytes, ...]
     end: Finished
+
+    def chosen(self) -> list[int]:
+        """Return the numbers of the frames to go on from: the last of each kind of moment, and all
+        of them with `FUGU_KILLS` in the environment.
+        """
+        if "FUGU_KILLS" in os.environ:
+            return list(range(len(self.frames)))
+        last: dict[tuple[str, ...], int] = {}
+        for number, frame in enumerate(self.frames):
+            event = RECORDED.validate_json(self.lines[frame.lines - 1]).event
+            match event:
+                case Permitted():
+                    detail = event.call.tool
+                case ToolRan():
+                    detail = f"{event.call.tool} {event.ok}"
+                case Assigned():
+                    detail = event.role
+                case Replied():
+                    detail = str(bool(event.calls))
+                case _:
+                    detail = ""
+            last[(frame.what, detail)] = number
+        return sorted(last.values())
 
 
 class Filmed(Log):

@@ -14,6 +14,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import httpx
@@ -38,6 +39,9 @@ KINDS: dict[str, Answer] = {
     "page": Breaks("html"),
 }
 REFUSED = ("401", "403 (key)")
+WAYS = ("401", "403 (content)", "too long", "402", "429", "cut stream")
+"""One kind of each way in which an agent fails for the engine, which runs, editors and the
+interface share."""
 NO_SERVER = "refused connection"
 TRIES = 5
 """Calls of one turn at most, as `retry.Backoff` has it."""
@@ -91,11 +95,11 @@ def tour(kinds: list[str]) -> list[str]:
     return order[::-1]
 
 
-def orders() -> list[list[str]]:
+def orders(kinds: Sequence[str]) -> list[list[str]]:
     """Return what is asked for one after the other: one order of all kinds that do not refuse the
     key, and a short one, of an agent or session of its own, for each pair with one that does."""
-    others = [kind for kind in KINDS if kind not in REFUSED]
-    short = [[first, second] for first in KINDS for second in KINDS if first != second]
+    others = [kind for kind in kinds if kind not in REFUSED]
+    short = [[first, second] for first in kinds for second in kinds if first != second]
     return [tour(others), *(pair for pair in short if {*pair} & {*REFUSED})]
 
 
@@ -125,17 +129,17 @@ def in_runs(place: Place, server: Loopback) -> list[Pair]:
 
 def in_serve(place: Place, server: Loopback) -> list[Pair]:
     """Each pair as two requests to one `fugu serve`, which its whole loop answers."""
-    return _in_serve(place, server, tools=False)
+    return _in_serve(place, server, list(KINDS), tools=False)
 
 
 def in_serve_with_tools(place: Place, server: Loopback) -> list[Pair]:
-    """Each pair as two requests to one `fugu serve` with a tool, which one agent answers."""
-    return _in_serve(place, server, tools=True)
+    """Each pair of ways as two requests to one `fugu serve` with a tool, which one agent answers."""
+    return _in_serve(place, server, WAYS, tools=True)
 
 
-def _in_serve(place: Place, server: Loopback, *, tools: bool) -> list[Pair]:
+def _in_serve(place: Place, server: Loopback, kinds: Sequence[str], *, tools: bool) -> list[Pair]:
     pairs = list[Pair]()
-    agents = [f"m{number}" for number in range(len(orders()))]
+    agents = [f"m{number}" for number in range(len(orders(kinds)))]
     place.configure(*map(Agent, agents))
     process = place.start("serve", "--port", "0")
     try:
@@ -143,7 +147,7 @@ def _in_serve(place: Place, server: Loopback, *, tools: bool) -> list[Pair]:
         url = ""
         while not url:
             url = process.stderr.readline().decode().partition("listening on ")[2].strip()
-        for agent, order in zip(agents, orders(), strict=True):
+        for agent, order in zip(agents, orders(kinds), strict=True):
             failing(server, agent)
             before, made = "", 0
             for kind in order:
@@ -170,7 +174,7 @@ def _in_serve(place: Place, server: Loopback, *, tools: bool) -> list[Pair]:
 
 
 def in_acp(place: Place, server: Loopback) -> list[Pair]:
-    """Each pair as two prompts of one session in an editor. Each session has an agent of its own,
+    """Each pair of ways as two prompts of one session in an editor. Each session has an agent of its own,
     since a key that was refused in one is not asked in the others."""
     from acp.exceptions import RequestError
 
@@ -180,7 +184,7 @@ def in_acp(place: Place, server: Loopback) -> list[Pair]:
 
     async def prompts() -> None:
         async with editing(place, Editor()) as agent:
-            for number, order in enumerate(orders()):
+            for number, order in enumerate(orders(WAYS)):
                 name = f"m{number}"
                 failing(server, name)
                 place.configure(Agent(name))
@@ -203,16 +207,16 @@ def in_acp(place: Place, server: Loopback) -> list[Pair]:
 
 
 def in_interface(place: Place, server: Loopback) -> list[Pair]:
-    """Each pair as two requests of one session in the interface; the second is asked again of the
+    """Each pair of ways as two requests of one session in the interface; the second is asked again of the
     agent by name where the first refused its key. Each session has an agent of its own."""
     pairs = list[Pair]()
-    agents = [f"m{number}" for number in range(len(orders()))]
+    agents = [f"m{number}" for number in range(len(orders(WAYS)))]
     place.configure(*map(Agent, agents))
     terminal = Terminal([sys.executable, "-m", "fugu_cli"], place.repo, place.environ(), (100, 34))
     try:
         terminal.sees("router: cascade · models: m0")
         ends = 0
-        for agent, order in zip(agents, orders(), strict=True):
+        for agent, order in zip(agents, orders(WAYS), strict=True):
             failing(server, agent)
             if ends:
                 terminal.keys("/new\r")

@@ -158,7 +158,7 @@ async def resumed(played: Played, number: int, folder: Path, turn: asyncio.Semap
 async def all_resumed(played: Played, folder: Path) -> list[Resumed]:
     turn = asyncio.Semaphore(3)
     return await asyncio.gather(
-        *(resumed(played, number, folder, turn) for number in range(len(played.film.frames)))
+        *(resumed(played, number, folder, turn) for number in played.film.chosen())
     )
 
 

@@ -26,7 +26,7 @@ from tests.acceptance.driving import Place
 from tests.acceptance.test_jobs import script, step
 from tests.acceptance.test_undo import DONE, bash, files
 
-MOMENTS = int(os.environ.get("FUGU_KILLS", "10"))
+MOMENTS = int(os.environ.get("FUGU_KILLS", "6"))
 COUNTING = """
 import os, signal, sys
 last, seen, lock = int(sys.argv.pop(1)), 0, False

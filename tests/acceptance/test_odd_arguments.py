@@ -7,13 +7,13 @@ from __future__ import annotations
 from tests.acceptance.driving import Agent, Place
 from tests.acceptance.loopback import Loopback, Says, Use
 
-DEEP_LIST = "[" * 5000
-DEEP_OBJECT = '{"a":' * 5000 + "1" + "}" * 5000
-DEEP_VALUE = '{"path":' + "[" * 300 + "]" * 300 + "}"
+DEEP = (
+    "[" * 5000,
+    '{"a":' * 5000 + "1" + "}" * 5000,
+    '{"path":' + "[" * 300 + "]" * 300 + "}",
+)
+"""Arguments are read the same way for each tool, so three tools are enough for deep ones."""
 ODD = (
-    DEEP_LIST,
-    DEEP_OBJECT,
-    DEEP_VALUE,
     '{"path": "calc.txt", "items": {"a": 1}, "ids": 5, "command": 7, "seconds": "x"}',
     '{"items": [[1], null, {"text": [], "status": {}}], "ids": {"a": 1}, "path": [null, 1e999]}',
     '{"path": {"path": "calc.txt"}, "offset": -99999999999999999999, "limit": 1e400}',
@@ -40,8 +40,11 @@ READERS = (
 
 def test_a_session_survives_whatever_calls_hold(place: Place, server: Loopback) -> None:
     place.configure(Agent("odd"), *READERS, more="")
+    deep = [
+        Says("", tuple(Use(tool, odd) for tool in ("read", "bash", "no such tool"))) for odd in DEEP
+    ]
     calls = [Says("", tuple(Use(tool, odd) for tool in TOOLS)) for odd in ODD]
-    server.play("odd", *calls, Says("I could do nothing."))
+    server.play("odd", *deep, *calls, Says("I could do nothing."))
     done = place.fugu("run", "--agent", "odd", "--permission-mode", "yolo", "try it")
     assert "I could do nothing." in done.out, done.err
     assert "Traceback" not in done.err, done.err

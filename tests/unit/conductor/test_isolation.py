@@ -73,7 +73,7 @@ def workflows(draw: st.DrawFn) -> str:
     st.lists(workflows(), min_size=1, max_size=3),
     st.lists(st.integers(0, 3), min_size=1, max_size=7),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_nothing_else_ever_reaches_an_agent(scripts: list[str], reads: list[int]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         log, marking = played(Path(folder), scripts, reads)

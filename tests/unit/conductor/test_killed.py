@@ -128,9 +128,7 @@ async def resumed(film: Film, staged: Staged, number: int, turn: asyncio.Semapho
 
 async def all_resumed(film: Film, staged: Staged) -> list[Resumed]:
     turn = asyncio.Semaphore(3)
-    return await asyncio.gather(
-        *(resumed(film, staged, number, turn) for number in range(len(film.frames)))
-    )
+    return await asyncio.gather(*(resumed(film, staged, number, turn) for number in film.chosen()))
 
 
 def test_the_filmed_session_holds_what_a_workflow_can(film: Film) -> None:
@@ -146,7 +144,7 @@ def test_the_filmed_session_holds_what_a_workflow_can(film: Film) -> None:
 
 def test_a_workflow_killed_anywhere_ends_the_same_and_does_nothing_twice(film: Film) -> None:
     found = asyncio.run(all_resumed(film, session))
-    assert len(found) > 40
+    assert len(found) > 20
     assert [fault for one in found for fault in faults_of(one)] == []
 
 
@@ -158,7 +156,7 @@ def test_so_does_one_with_a_workflow_inside_and_a_second_round(tmp_path: Path) -
         accepted_by="tests",
     )
     found = asyncio.run(all_resumed(film, rounds))
-    assert len(found) > 30
+    assert len(found) > 15
     assert [fault for one in found for fault in faults_inside(one)] == []
 
 

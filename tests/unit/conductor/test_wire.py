@@ -217,7 +217,7 @@ def leaks(script: Script) -> list[str]:
 
 
 @given(SCRIPTS, st.integers(1, 3))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_nothing_else_leaves_for_an_agents_server(script: Script, requests: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         carried_out(Path(folder), script, requests)

@@ -1,4 +1,4 @@
-"""Two hundred requests in one process: nothing but the log grows."""
+"""A hundred requests in one process: nothing but the log grows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STATE = {
     )
 }
 """What a log knows of each of its requests."""
-WARM, ALL = 40, 200
+WARM, ALL = 25, 105
 """Requests after which everything that is kept on purpose is there; and all."""
 
 

@@ -23,7 +23,7 @@ from fugu_cli.ui import trace
 from tests.acceptance.test_crash import appends, stage_of
 from tests.reacting import Stage, repository
 
-LIMITS = (1, 90, 150, 230, 400, 700, 1100, 1700, 2600, 3900, 5800)
+LIMITS = (1, 150, 400, 1100, 2600, 5800)
 
 
 async def whole(stage: Stage, path: Path) -> str:

@@ -10,6 +10,7 @@ done, in a word, or nothing.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from fugu_cli.messages import Call
 from fugu_cli.safety import policy
 from fugu_cli.safety.sandbox.command_sandbox import SandboxSettings
+from fugu_cli.safety.sandbox.git_access import git_folder_written_by
 from fugu_cli.safety.sandbox.mechanisms import Mechanism
 from tests.unit.sandbox import worlds
 from tests.unit.sandbox.worlds import SECRET, Contents, World
@@ -332,6 +334,58 @@ def made(
                 if did or after != before:
                     break
                 worlds.clear(world)
+
+
+LOOK = r"find .git kept/.git -printf '%p %y %m %s %T@ %C@\n' 2>&1 | cksum"
+"""The state of the git folders in a number."""
+CLEAR = """
+find . kept -mindepth 1 -maxdepth 1 ! -name .git ! -name .github ! -name kept ! -name tracked.txt \
+    ! -name dev.sock -exec rm -rf {} +
+echo tracked > tracked.txt"""
+"""As `worlds.clear`."""
+
+
+def suspicious(
+    rows: Iterable[Attempt], found: Mechanism, rules: SandboxSettings, user: int | None = None
+) -> list[Attempt]:
+    """Make the rows that can share one command, and return those that have to be made one by one.
+
+    Each line runs in its own bash; in between the git folders are compared and the repository is
+    cleared. Where anything looks different at the end, all rows are returned.
+    """
+    rows = list(rows)
+    with worlds.world(found, rules, user) as bare, worlds.listening(bare) as world:
+        shared = [row for row in rows if _can_share(row, world)]
+        if not shared:
+            return rows
+        world.run("true")  # fugu's own folders are there now
+        before = world.untouched(), world.history()
+        script = ["{", f"first=$({LOOK})"]
+        for row in shared:
+            line = row.lines[0].replace("PORT", str(world.port))
+            script.append(f"bash -c {shlex.quote(line)} < /dev/null")
+            script.append(f'[ "$({LOOK})" = "$first" ] || echo CHANGED{CLEAR}')
+        script.append("echo all made")
+        script.append(f"}} 2>&1 | grep -ae {SECRET} -e CHANGED -e REACHED -e 'all made'")
+        output = world.run("\n".join(script), seconds=20.0 * len(shared)).output
+        unchanged = (world.untouched(), world.history()) == before
+    if output.strip() != "all made" or not unchanged:
+        return rows
+    return [row for row in rows if row not in shared]
+
+
+def _can_share(row: Attempt, world: World) -> bool:
+    """Return whether the row's command is confined like any other and does not read its parent.
+
+    What changes hooks or settings of git is put back when the command ends, so it is made alone.
+    """
+    line = row.lines[0]
+    return (
+        len(row.lines) == 1
+        and "$PPID" not in line
+        and (row.area == "history" or "git" not in line)
+        and git_folder_written_by(line, world.root) is None
+    )
 
 
 def free(world: World, line: str) -> bool:

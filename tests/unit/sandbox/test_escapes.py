@@ -18,7 +18,7 @@ import pytest
 from fugu_cli.safety.sandbox.access_rules import CONFIGURATION_FILES
 from fugu_cli.safety.sandbox.command_sandbox import ASKED, SandboxSettings
 from fugu_cli.safety.sandbox.git_access import GitFolderAccess, git_folder_access
-from tests.unit.sandbox.attempts import Attempt, attempts, made
+from tests.unit.sandbox.attempts import Attempt, attempts, made, suspicious
 from tests.unit.sandbox.conftest import Make
 from tests.unit.sandbox.worlds import OTHER, SECRET, Unavailable, World, working
 
@@ -86,7 +86,8 @@ def harmful(
         pytest.skip(str(why))
     open_to = attempts("history") if area == "history" else attempts("writes")[-1:]
     asked = [row for row in rows if kind == "bare landlock" and row in open_to]
-    done = [*made((row for row in rows if row not in asked), found, rules, user)]
+    alone = suspicious([row for row in rows if row not in asked], found, rules, user)
+    done = [*made(alone, found, rules, user)]
     done += made(asked, found, rules, user, unasked=True)
     return [attempt for attempt, did in done if did]
 

@@ -210,7 +210,14 @@ def test_code_that_passes_without_being_right_does_not_count(
     assert not result.ok, result.output
 
 
-@pytest.mark.parametrize("how", sorted(FROM_THE_CODE.keys() - {"joins the run as a plugin"}))
+@pytest.mark.parametrize(
+    "how",
+    [
+        how
+        for how, code in FROM_THE_CODE.items()
+        if how != "joins the run as a plugin" and not code.startswith("import pytest\ndef ")
+    ],
+)
 def test_it_does_not_count_either_where_a_conftest_imports_it_first(
     task: Task, tmp_path: Path, how: str
 ) -> None:
@@ -275,12 +282,12 @@ def test_tests_of_an_agents_own_are_not_run_beside_the_tasks(task: Task, tmp_pat
     assert (mine.ok, mine.passed) == (True, 2), mine.output
 
 
-@pytest.mark.parametrize("name", BESIDE)
-def test_a_planted_file_neither_passes_wrong_code_nor_fails_right_code(
-    task: Task, tmp_path: Path, name: str
+def test_planted_files_neither_pass_wrong_code_nor_fail_right_code(
+    task: Task, tmp_path: Path
 ) -> None:
-    assert not graded(task, tmp_path / "wrong", {name: BESIDE[name]}).ok
-    right = graded(task, tmp_path / "right", {name: BESIDE[name], **task.solution})
+    """All are planted together: whichever is read fails right code or passes wrong code."""
+    assert not graded(task, tmp_path / "wrong", BESIDE).ok
+    right = graded(task, tmp_path / "right", {**BESIDE, **task.solution})
     assert (right.ok, right.passed) == (True, 2), right.output
 
 
