@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fugu_cli.errors import FuguError
     from fugu_cli.python_api import RunOptions, run, run_sync
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["FuguError", "RunOptions", "__version__", "run", "run_sync"]
 
 

@@ -300,7 +300,7 @@ def _was_shown_failures(turn: views.Turn) -> bool:
     ran = False
     for fact in turn.facts:
         if isinstance(fact, Permitted) and fact.by_fugu:
-            ran = ran or fact.call.tool in (views.RUN_TESTS, *views.CHECK_RUNNERS)
+            ran = ran or fact.call.tool in (views.RUN_TESTS, views.RUN_CHECK)
         elif isinstance(fact, Replied) and ran:
             return True
     return False

@@ -213,12 +213,9 @@ def _is_new_draft(change: FileChange) -> bool:
 def _was_killed(facts: Sequence[Event], index: int) -> bool:
     """A call in the repository that may have changed something began here and has no result."""
     permitted = facts[index]
-    first = facts[0]
-    # in an older log calls have no snapshot of their own
-    older = isinstance(first, Asked) and bool(first.snapshot)
     if not isinstance(permitted, Permitted) or not permitted.allowed:
         return False
-    if not permitted.snapshot and not older:
+    if not permitted.snapshot:
         return False
     assigned = next(
         (

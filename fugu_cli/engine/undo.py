@@ -83,8 +83,6 @@ class UndoableRequest:
 
     asked: Asked
     made: FileEffects
-    extras: bool = False
-    """An older log: what it did to modes and empty folders is to be read from its snapshot."""
 
 
 def undoable_requests(state: SessionState) -> tuple[list[UndoableRequest], list[Undone]]:
@@ -98,10 +96,7 @@ def undoable_requests(state: SessionState) -> tuple[list[UndoableRequest], list[
 
 def _undoable_request(request: RequestState) -> UndoableRequest:
     assert request.asked is not None
-    extras = any(isinstance(event, ToolRan) and event.extras for event in request.events)
-    return UndoableRequest(
-        request.asked, request.file_effects, extras and bool(request.asked.snapshot)
-    )
+    return UndoableRequest(request.asked, request.file_effects)
 
 
 async def undo_preview(log: Log, workspace: Workspace) -> str:
@@ -289,9 +284,6 @@ async def _undoable(log: Log, workspace: Workspace) -> RestorePlan:
     step = done[-1]
     _refuse_elsewhere(log.events, step.asked, workspace)
     made = step.made
-    if step.extras and step.asked.snapshot and (tree := await workspace.history.snapshot()):
-        of_older_log = await workspace.history.made(step.asked.snapshot, tree)
-        made = FileEffects(made.changes, of_older_log.attributes)
     if not any(made):
         raise NothingToUndo("there is nothing to undo", hint="the newest request changed no file")
     plan = workspace.history.standing(made)
@@ -318,9 +310,6 @@ async def _redoable(log: Log, workspace: Workspace) -> RestorePlan:
     undone = taken[-1]
     _refuse_elsewhere(log.events, undone, workspace)
     made = undone.made
-    if undone.snapshot and undone.tree:  # an older version's
-        of_older_log = await workspace.history.made(undone.tree, undone.snapshot)
-        made = FileEffects((*of_older_log.changes, *made.changes), of_older_log.attributes)
     plan = workspace.history.standing(made)
     _refuse_where_all_were_edited(plan, "redo")
     return plan

@@ -20,11 +20,10 @@ from fugu_cli.errors import StorageError
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Thinking, Usage
 from fugu_cli.server.client_requests import ServedAnswer
 from fugu_cli.session import log as logs
-from fugu_cli.session import views
+from fugu_cli.session import log_format, views
 from fugu_cli.session.events import (
     ANSWERED,
     CLIENT,
-    RECORDED,
     Asked,
     Assigned,
     Event,
@@ -342,7 +341,7 @@ class Traces:
             self._authors.popitem(last=False)
 
     def _write(self, path: Path, records: Sequence[Recorded]) -> None:
-        lines = b"".join(RECORDED.dump_json(record) + b"\n" for record in records)
+        lines = log_format.encode_lines(records)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -14,9 +14,6 @@ from fugu_cli.system.bounded_json import parse_json
 ACCEPTANCE_CHECK, RUN_CHECK = "acceptance_check", "run_check"
 """An agent's call that sets a check, which is ok where the check fails before the work; and fugu's
 runs of it after that, which are ok where it passes."""
-CHECK_SETTERS = frozenset({ACCEPTANCE_CHECK, "reproduce"})
-CHECK_RUNNERS = frozenset({RUN_CHECK, "run_reproduction"})
-"""With the names that logs of version 0.1.0 have."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ class CheckFold:
         match event:
             case Permitted() if event.allowed and event.call.tool != TASK:
                 (self._evidence if event.by == EVIDENCE else self._open_calls).add(event.call.id)
-            case ToolRan() if event.call.tool in CHECK_RUNNERS:
+            case ToolRan() if event.call.tool == RUN_CHECK:
                 check = self._checks.get(event.call.arguments)
                 if check is not None:
                     self._checks[event.call.arguments] = replace(
@@ -87,7 +84,7 @@ class CheckFold:
 
     def _set_check(self, event: ToolRan) -> None:
         arguments = event.call.arguments
-        if event.call.tool in CHECK_SETTERS and event.ok and arguments not in self._checks:
+        if event.call.tool == ACCEPTANCE_CHECK and event.ok and arguments not in self._checks:
             self._checks[arguments] = CheckStatus(
                 arguments, "agent", event.output, stale=self._files_changed
             )

@@ -1,10 +1,9 @@
 """Every event that can happen in a session, and is written to its log."""
 
 # without `from __future__ import annotations`: strings would be compiled at every start
-import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from fugu_cli.messages import Call, Effort, Media, PaidValue, Thinking, Usage, Value
 from fugu_cli.session.file_effects import NO_EFFECTS as NO_EFFECTS
@@ -213,10 +212,8 @@ class Member(Value):
     """Is chosen only where tests judge the request, or nobody else can act."""
     max_tokens: int | None = None
     """Tokens of every reply at most; None: each prompt says it."""
-    thinking: int = 0
-    """In older logs: tokens it may think beside them."""
-    reasoning: Literal["", "within", "beside"] = ""
-    """"" where it can be told nothing of how much to reason. `beside` stands in older logs."""
+    reasoning: Literal["", "within"] = ""
+    """"" where it can be told nothing of how much to reason."""
     effort: Effort = ""
     """Its reasoning effort if the request sets none."""
     description: str = ""
@@ -290,13 +287,20 @@ class KindRead(Value):
     kinds: tuple[tuple[str, float], ...]
 
 
+FORMAT = 1
+"""The format of the lines that this version writes."""
+
+
 class Opened(Value):
-    """First line of every session. `served`: agents are shown what a client of `fugu serve`
-    sent.
+    """First line of every session, and of each part that was written with other settings.
+
+    `format` is that of the lines from here on (log_format.py). `served`: agents are shown what a
+    client of `fugu serve` sent.
     """
 
     type: Literal["opened"] = "opened"
     version: str
+    format: int = FORMAT
     repo: str
     commit: str | None = None
     pool: tuple[Member, ...] = ()
@@ -307,8 +311,7 @@ class Opened(Value):
 
 class Asked(Value):
     """A request. `snapshot`: "" in a git repository, where one is taken before the first call that
-    may change something (`Permitted.snapshot`); None outside of one. In older logs it is the
-    working tree before the request.
+    may change something (`Permitted.snapshot`); None outside of one.
 
     `typed`: what the user wrote, where `text` was made of it (a custom command, a named skill); ""
     where it is `text`. `skill`: what a skill says that the user named; `hooks`: what hooks add;
@@ -320,9 +323,13 @@ class Asked(Value):
     request is accepted. `effort`: how much agents may reason; "" leaves it to their entries.
     `answer_schema`: the JSON schema, as text, that the answer must follow; "" where none was given.
     `rules`: where the session works and what it allows, as pairs of a name and a text, as of the
+<<<<<<< HEAD
     moment the request came (engine/session_rules.py). `mode`: the permission mode then, "" in older
     logs.
     `judged`, `assertions`: read from the logs of version 0.1.0 and no longer written.
+=======
+    moment the request came (engine/session_rules.py).
+>>>>>>> 60ef4813 (sessions: a format number; those of 0.1.0 stay readable, earlier ones not)
     """
 
     type: Literal["asked"] = "asked"
@@ -341,8 +348,6 @@ class Asked(Value):
     answer_schema: str = ""
     rules: tuple[tuple[str, str], ...] = ()
     mode: Literal["plan", "ask", "edit", "auto", "yolo", ""] = ""
-    judged: bool = Field(default=False, exclude=True)
-    assertions: tuple[str, ...] = Field(default=(), exclude=True)
 
     @property
     def said(self) -> str:
@@ -431,24 +436,12 @@ class Assigned(Value):
     the repository.
     """
     snapshot: str | None = None
-    """The working tree when a step of a workflow began; in older logs when any turn did."""
+    """The working tree when a step of a workflow began."""
     milliseconds: DecisionTimings = DecisionTimings()
     subtask: Subtask | None = None
     """The turn is a subtask of another one: `instruction` is all that it is asked, and it sees
     nothing else.
     """
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_older_logs(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Older logs say `chooses` and `fallback` in the words of `reason`."""
-        reason, mark, why = str(given.get("reason", "")).partition(_OLD_FALLBACK)
-        given = (
-            {**given, "reason": reason.rstrip(), "fallback": why.removesuffix("]")}
-            if mark
-            else given
-        )
-        return {**given, "chooses": True} if reason == "whom to ask" else given
 
     @property
     def why(self) -> str:
@@ -458,9 +451,6 @@ class Assigned(Value):
             if self.fallback
             else self.reason
         )
-
-
-_OLD_FALLBACK = "[no learned coordinator: "
 
 
 class Replied(Value):
@@ -517,19 +507,10 @@ class Permitted(Value):
     plan_mode: bool = False
     """It was refused because plan mode only reads."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_older_logs(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Older logs say `plan_mode` in the words of `reason`."""
-        return {**given, "plan_mode": True} if given.get("reason") == _OLD_PLAN_MODE else given
-
     @property
     def by_fugu(self) -> bool:
         """No agent made the call: it is evidence, or shows what a request attaches."""
         return self.by == EVIDENCE or not self.turn
-
-
-_OLD_PLAN_MODE = "plan mode only reads: nothing is written and nothing is run"
 
 
 class TestReport(Value):
@@ -577,8 +558,6 @@ class ToolRan(PaidValue):
     """The background job that the call started; "" where it started none."""
     attributes: tuple[FileAttribute, ...] = ()
     """Other changes of files and folders, besides FileChange."""
-    extras: bool = False
-    """In older logs: permission bits or empty folders are others now."""
     tests: TestReport | None = None
     """The result of a test run; None for other tools and without a report."""
     skipped: bool = False
@@ -592,15 +571,6 @@ class ToolRan(PaidValue):
     restored: tuple[str, ...] = ()
     """Sentences on files that the sandbox put back or moved away."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_older_logs(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Older logs say `found` in the output alone."""
-        call = given.get("call")
-        if "found" in given or not isinstance(call, dict) or call.get("tool") != FIND_TOOLS:
-            return given
-        return {**given, "found": tuple(_OLD_FOUND.findall(str(given.get("output", ""))))}
-
     @property
     def made(self) -> FileEffects:
         """Its changes to files."""
@@ -609,7 +579,6 @@ class ToolRan(PaidValue):
 
 FIND_TOOLS = "find_tools"
 """The tool that shows agents other tools."""
-_OLD_FOUND = re.compile(r"^(mcp__[A-Za-z0-9_-]+):", re.MULTILINE)
 BUDGET = "budget"
 """The kind of a failure that is none of the agent's: no budget carries its next call."""
 
@@ -621,17 +590,6 @@ class Exclusion(Value):
     kind: str = ""
     message: str
     unreachable: str = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_older_logs(cls, given: object) -> object:
-        """Older logs have `kind: message`."""
-        if not isinstance(given, str):
-            return given
-        kind, joint, message = given.partition(": ")
-        return (
-            {"kind": kind, "message": message} if joint and kind.isalpha() else {"message": given}
-        )
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}" if self.kind else self.message
@@ -676,7 +634,7 @@ class Finished(Value):
     reached at all. `tests_not_run`: command lines of tests beside the changed files which the test
     command of the repository does not run. `accepted_by`: who accepted the work: an agent that
     wrote none of it, one that wrote a part of it, a workflow's planner, or the tests alone; "" in
-    older logs and for other ends. `judge` is that agent.
+    sessions of version 0.1.0 and for other ends. `judge` is that agent.
     """
 
     type: Literal["finished"] = "finished"

@@ -4,11 +4,8 @@ and work taken back. Pure values.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
-from typing import Any, Literal, NamedTuple
-
-from pydantic import model_validator
+from typing import Literal, NamedTuple
 
 from fugu_cli.messages import Value
 
@@ -178,9 +175,7 @@ class Undone(Value):
 
     type: Literal["undone"] = "undone"
     snapshot: str | None
-    """The files were put back to it, where an attempt was rolled back; in older logs by an undo,
-    too.
-    """
+    """The files were put back to it, where an attempt was rolled back."""
     kind: Literal["undo", "redo", "rollback"] = "undo"
     turn: int = 0
     """The turn whose attempt was rolled back; 0 for an undo or redo."""
@@ -188,7 +183,6 @@ class Undone(Value):
     """Why an attempt was rolled back."""
     paths: tuple[str, ...] = ()
     changes: tuple[FileChange, ...] = ()
-    """The changes to files. In older logs only to files that no snapshot holds."""
     attributes: tuple[FileAttribute, ...] = ()
     left: tuple[str, ...] = ()
     """Files of the request that were left alone: changed since."""
@@ -200,28 +194,6 @@ class Undone(Value):
     """Files that changed while a command ran, and that the user kept as they are."""
     moved: tuple[str, ...] = ()
     """Sentences on files that the sandbox moved away while the request ran, perhaps the user's."""
-    tree: str = ""
-    """In older logs: the snapshot of the files as they were before they were put back."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_older_logs(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Older logs tell kind, tree and too large files in the words of `reason`."""
-        if "kind" in given or not (given.get("reason") or given.get("turn")):
-            return given
-        if given.get("turn"):
-            return {**given, "kind": "rollback"}
-        words, _, large = given["reason"].partition(_OLD_UNKEPT)
-        unkept, tree = large.split(", "), _OLD_TREE.search(words)
-        left = tuple(given.get("left", ()))
-        return {
-            **given,
-            "kind": "redo" if words.startswith("redone") else "undo",
-            "reason": "",
-            "tree": tree[1] if tree else "",
-            "left": tuple(path for path in left if path not in unkept),
-            "unkept": tuple(path for path in left if path in unkept),
-        }
 
     @property
     def made(self) -> FileEffects:
@@ -275,7 +247,3 @@ class UndoStarted(Value):
     type: Literal["undo_started"] = "undo_started"
     planned: Undone
     snapshot: str | None = None
-
-
-_OLD_UNKEPT = "; left alone, because files so large are not copied before a command: "
-_OLD_TREE = re.compile(r"by the user, from tree ([0-9a-f]+)")

@@ -28,8 +28,9 @@ from pydantic_core import PydanticSerializationError
 from fugu_cli import __version__
 from fugu_cli.errors import SessionBusy, StorageError
 from fugu_cli.messages import Call, Media
-from fugu_cli.session.events import RECORDED, Event, Opened, Recorded
+from fugu_cli.session.events import FORMAT, RECORDED, Event, Opened, Recorded
 from fugu_cli.session.live_events import Live
+from fugu_cli.session.log_format import LineReader, UnreadableFormat
 from fugu_cli.session.state import SessionState
 from fugu_cli.system import atomic_files, processes
 
@@ -198,6 +199,9 @@ class Log:
     def append(self, event: Event) -> Recorded:
         """Write one fact, then tell every reader. Raises StorageError; then the file ends with the
         last whole line, and the next fact is written if it can be."""
+        opened = self.state.opened
+        if opened is not None and opened.format != FORMAT and not isinstance(event, Opened):
+            self.append(opened.model_copy(update={"format": FORMAT, "version": __version__}))
         event = event if self.path is None else _without_media(event, media_folder(self.path))
         waited: Sequence[Live] = () if self.mask is None else self.mask.rest(event)
         event = event if self.mask is None else self.mask.fact(event)
@@ -352,11 +356,13 @@ def as_written(text: str) -> str:
 @dataclass(frozen=True)
 class LogFault:
     """Why a session can be read no further. `line` counts from 1; `newer` is the version of fugu
-    that wrote the session where it is newer than this one, "" for damage."""
+    that wrote the session where it is newer than this one, "" for damage. `earlier`: it has a form
+    that is no longer read."""
 
     line: int
     why: str
     newer: str = ""
+    earlier: bool = False
 
     def error(self, path: Path) -> StorageError:
         """Return the error for a caller that needs the rest of the session."""
@@ -364,6 +370,11 @@ class LogFault:
             return StorageError(
                 f"{path} was written by fugu {self.newer}; this is fugu {__version__}",
                 hint="update fugu to open it; the file was not changed",
+            )
+        if self.earlier:
+            return StorageError(
+                f"{path} was written by an early fugu, whose sessions are no longer read",
+                hint="the file was not changed",
             )
         if self.line == 1:
             return StorageError(
@@ -414,10 +425,10 @@ def read_lenient(path: Path) -> list[Recorded]:
         data = path.read_bytes()
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error.strerror}") from error
-    records = []
+    records, reader = [], LineReader()
     for line in data.split(b"\n"):
-        with suppress(ValidationError):
-            records.append(RECORDED.validate_json(line))
+        with suppress(ValidationError, UnreadableFormat):
+            records.append(reader.parse(line))
     return records
 
 
@@ -426,11 +437,13 @@ def _examined(data: bytes) -> LogContents:
     before it.
     """
     records: list[Recorded] = []
-    size = 0
+    reader, size = LineReader(), 0
     *lines, last = data.split(b"\n")
     for number, line in enumerate(lines, start=1):
         try:
-            record = RECORDED.validate_json(line)
+            record = reader.parse(line)
+        except UnreadableFormat:
+            return LogContents([], 0, LogFault(number, "", earlier=True))
         except ValidationError as error:
             return LogContents(records, size, LogFault(number, _why(error), _newer(records, line)))
         if record.seq != len(records):

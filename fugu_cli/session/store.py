@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.session import log, views
-from fugu_cli.session.events import RECORDED, Asked, Event, Interrupted, Recorded, Replied
+from fugu_cli.session import log, log_format, views
+from fugu_cli.session.events import Asked, Event, Interrupted, Recorded, Replied
 from fugu_cli.system import atomic_files
 from fugu_cli.system.bounded_json import parse_json
 
@@ -34,7 +34,7 @@ OUTPUT_FILES = (
 """The files of an `--output-dir`."""
 OWNER = "session"
 """In the folder of a session's worktrees: where its log is."""
-DAMAGED, NEWER = "damaged", "newer fugu"
+DAMAGED, NEWER, EARLIER = "damaged", "newer fugu", "early fugu"
 """States of a session that cannot be gone on with: a line of it is none, or another version of fugu
 wrote it.
 """
@@ -205,7 +205,11 @@ def session_summary(path: Path) -> SessionSummary | None:
     end = views.finished(events)
     state: str = end.reason if end else "unfinished"
     if found.fault is not None:
-        state = NEWER if found.fault.newer else DAMAGED
+        state = DAMAGED
+        if found.fault.newer:
+            state = NEWER
+        elif found.fault.earlier:
+            state = EARLIER
     return SessionSummary(
         id=path.stem,
         path=path,
@@ -230,7 +234,7 @@ def session_summaries(files: Iterable[Path], *, archived: bool = False) -> list[
         if (path.stem in away.setdefault(path.parent, _archived(path.parent))) != archived:
             continue
         one = session_summary(path)
-        if one is not None and (one.requests or one.state in (DAMAGED, NEWER)):
+        if one is not None and (one.requests or one.state in (DAMAGED, NEWER, EARLIER)):
             titles = given.setdefault(path.parent, _titles(path.parent))
             found.append(replace(one, title=titles.get(one.id, one.title)))
     return found
@@ -396,7 +400,7 @@ def _cut_off(records: Sequence[Recorded], why: str) -> bytes:
         )
         for place, number in enumerate(open_turns if views.finished(events) is None else ())
     ]
-    return b"".join(RECORDED.dump_json(line) + b"\n" for line in lines)
+    return log_format.encode_lines(lines)
 
 
 def _copied(data: Path, target: Path, path: Path, size: int, more: bytes = b"") -> Path:

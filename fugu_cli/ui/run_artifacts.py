@@ -15,9 +15,8 @@ from fugu_cli.app.event_text import describe_call, job_end_text
 from fugu_cli.errors import UsageError
 from fugu_cli.messages import Usage
 from fugu_cli.safety.paths import path_exists
-from fugu_cli.session import views
+from fugu_cli.session import log_format, views
 from fugu_cli.session.events import (
-    RECORDED,
     Asked,
     Assigned,
     Event,
@@ -218,7 +217,7 @@ def write_artifacts(
 ) -> list[str]:
     """Write all files. Return a sentence for each that could not be written."""
     contents = {
-        SESSION: b"".join(RECORDED.dump_json(record) + b"\n" for record in records),
+        SESSION: log_format.encode_lines(records),
         PATCH: patch,
         TRAJECTORY: json.dumps(atif_trajectory(records, session), indent=1).encode() + b"\n",
         SUMMARY: json.dumps(summary, indent=2).encode() + b"\n",

@@ -235,11 +235,11 @@ def _checked(event: Event) -> bool | None:
     """Return whether an acceptance check passed, None for other events. Setting one counts as a
     failed run.
     """
-    if isinstance(event, ToolRan) and event.call.tool in views.CHECK_RUNNERS:
+    if isinstance(event, ToolRan) and event.call.tool == views.RUN_CHECK:
         return event.ok
     return (
         False
-        if isinstance(event, ToolRan) and event.call.tool in views.CHECK_SETTERS and event.ok
+        if isinstance(event, ToolRan) and event.call.tool == views.ACCEPTANCE_CHECK and event.ok
         else None
     )
 

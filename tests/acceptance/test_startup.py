@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from fugu_cli import __version__
+
 HEAVY = (
     "torch",
     "transformers",
@@ -55,7 +57,7 @@ def test_the_version_is_answered_before_anything_is_imported() -> None:
         timeout=60,
     )
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert done.stdout == "fugu 0.1.0\n"
+    assert done.stdout == f"fugu {__version__}\n"
     assert [name for name in (*HEAVY, "typer", "click") if name in loaded] == []
 
 

@@ -57,9 +57,11 @@ def installed(place: Place) -> Callable[..., Place]:
     def make(*marks: str) -> Place:
         prefix = place.folder / "environment"
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(prefix)], check=True)
-        info = place.folder / "packages" / "fugu_cli-0.1.0.dist-info"
+        info = place.folder / "packages" / f"fugu_cli-{fugu_cli.__version__}.dist-info"
         info.mkdir(parents=True)
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fugu-cli\nVersion: 0.1.0\n")
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: fugu-cli\nVersion: {fugu_cli.__version__}\n"
+        )
         for name in marks:
             (prefix / name).write_text("")
         place.python = str(prefix / "bin" / "python")
@@ -98,7 +100,7 @@ def test_pip_says_the_newest_and_nothing_is_run_without_a_yes(
     assert (done.code, done.out.splitlines()) == (
         1,
         [
-            f"fugu 0.1.0, installed by pip in {prefix}",
+            f"fugu {fugu_cli.__version__}, installed by pip in {prefix}",
             f"the newest is 9.9.0: `{place.python} -I -m pip install --upgrade fugu-cli`",
         ],
     ), done.err

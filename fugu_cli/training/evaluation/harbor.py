@@ -2,7 +2,7 @@
 Verified).
 
     harbor run -d terminal-bench@2.0 -a fugu_cli.training.evaluation.harbor:FuguAgent --ak
-    wheel=fugu_cli-0.1.0-py3-none-any.whl
+    wheel=fugu_cli-0.2.0-py3-none-any.whl
 
 Imported by Harbor alone, in its own Python: it needs Harbor and nothing of fugu's libraries. A
 task's container gets the wheel, without torch (the cascade decides) unless `learned` is set, the
@@ -89,7 +89,7 @@ class FuguAgent(BaseInstalledAgent):  # type: ignore[misc, unused-ignore]
             return
         wheel = self.options.wheel or ""
         if not wheel:
-            raise RuntimeError("name the wheel of fugu: --ak wheel=fugu_cli-0.1.0-py3-none-any.whl")
+            raise RuntimeError("name the wheel of fugu: --ak wheel=fugu_cli-0.2.0-py3-none-any.whl")
         await self.ensure_system_dependencies(environment, ("curl", "git"))
         if Path(wheel).is_file():
             await environment.upload_file(wheel, f"{FOLDER}/{Path(wheel).name}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,7 +37,7 @@ from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.state import SessionState
 from tests.facts import POOL, opened
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "session-0.1.0.jsonl"
+RECORDED = Path(__file__).parents[2] / "recorded" / "sessions-0.1.0"
 AGENTS = st.sampled_from([member.name for member in POOL])
 TURNS = st.integers(min_value=1, max_value=4)
 TESTS = st.builds(
@@ -221,8 +222,9 @@ def test_events_that_come_one_by_one_give_the_state_that_they_give_at_once(
     assert everything(growing) == everything(SessionState(events))
 
 
-def test_every_prefix_of_a_recorded_session_gives_the_state_that_it_had_then() -> None:
-    events = [record.event for record in log.read(RECORDED)]
+@pytest.mark.parametrize("name", ["accepted", "workflow"])
+def test_every_prefix_of_a_recorded_session_gives_the_state_that_it_had_then(name: str) -> None:
+    events = [record.event for record in log.read(RECORDED / f"{name}.jsonl")]
     growing = SessionState()
     for count, event in enumerate(events, start=1):
         growing.add(event)

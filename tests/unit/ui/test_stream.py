@@ -2,6 +2,7 @@
 
 import json
 
+from fugu_cli import __version__
 from fugu_cli.session.events import Compacted, Event, Interrupted, JobEnded, Planned, WorkflowStep
 from fugu_cli.session.live_events import OutputStreamed, Retried, TextStreamed, Waiting
 from fugu_cli.ui import json_output
@@ -157,7 +158,7 @@ def test_the_first_line_says_who_and_where() -> None:
         "skills": [],
         "plugins": [],
         "apiKeySource": "environment",
-        "fugu_version": "0.1.0",
+        "fugu_version": __version__,
         "coordinator": "cascade",
     }
 
