@@ -311,25 +311,25 @@ class Opened(Value):
 
 class Asked(Value):
     """A request. `snapshot`: "" in a git repository, where one is taken before the first call that
-    may change something (`Permitted.snapshot`); None outside of one.
+        may change something (`Permitted.snapshot`); None outside of one.
 
-    `typed`: what the user wrote, where `text` was made of it (a custom command, a named skill); ""
-    where it is `text`. `skill`: what a skill says that the user named; `hooks`: what hooks add;
-    `piped`: what came from standard input beside the request. Agents read them below the text; they
-    are not the user's words, so nothing is concluded from them. `tier`: the one it was asked in,
-    and is gone on with in; "" where that is not known. `attachments`: what `@` names in the text.
-    Each is read before the first turn, as a call of turn 0. `media`: pictures and PDFs that came
-    with the text and lie in no file. `until`: commands of the user's that must pass before the
-    request is accepted. `effort`: how much agents may reason; "" leaves it to their entries.
-    `answer_schema`: the JSON schema, as text, that the answer must follow; "" where none was given.
-    `rules`: where the session works and what it allows, as pairs of a name and a text, as of the
-<<<<<<< HEAD
-    moment the request came (engine/session_rules.py). `mode`: the permission mode then, "" in older
-    logs.
-    `judged`, `assertions`: read from the logs of version 0.1.0 and no longer written.
-=======
-    moment the request came (engine/session_rules.py).
->>>>>>> 60ef4813 (sessions: a format number; those of 0.1.0 stay readable, earlier ones not)
+        `typed`: what the user wrote, where `text` was made of it (a custom command, a named skill); ""
+        where it is `text`. `skill`: what a skill says that the user named; `hooks`: what hooks add;
+        `piped`: what came from standard input beside the request. Agents read them below the text; they
+        are not the user's words, so nothing is concluded from them. `tier`: the one it was asked in,
+        and is gone on with in; "" where that is not known. `attachments`: what `@` names in the text.
+        Each is read before the first turn, as a call of turn 0. `media`: pictures and PDFs that came
+        with the text and lie in no file. `until`: commands of the user's that must pass before the
+        request is accepted. `effort`: how much agents may reason; "" leaves it to their entries.
+        `answer_schema`: the JSON schema, as text, that the answer must follow; "" where none was given.
+        `rules`: where the session works and what it allows, as pairs of a name and a text, as of the
+    <<<<<<< HEAD
+        moment the request came (engine/session_rules.py). `mode`: the permission mode then, "" in older
+        logs.
+        `judged`, `assertions`: read from the logs of version 0.1.0 and no longer written.
+    =======
+        moment the request came (engine/session_rules.py).
+    >>>>>>> 60ef4813 (sessions: a format number; those of 0.1.0 stay readable, earlier ones not)
     """
 
     type: Literal["asked"] = "asked"
