@@ -149,15 +149,15 @@ def _provider(
 
     match entry.provider:
         case "openai" if entry.api == "responses":
-            from fugu_cli.providers.responses import Responses
+            from fugu_cli.wires.responses import Responses
 
             return Retrying(Responses(build_endpoint(entry, environ)), breaker=places.breaker)
         case "openai":
-            from fugu_cli.providers.chat_completions import OpenAI
+            from fugu_cli.wires.chat_completions import OpenAI
 
             return Retrying(OpenAI(build_endpoint(entry, environ)), breaker=places.breaker)
         case "anthropic":
-            from fugu_cli.providers.messages import Anthropic
+            from fugu_cli.wires.messages import Anthropic
 
             return Retrying(Anthropic(build_endpoint(entry, environ)), breaker=places.breaker)
         case "local":

@@ -21,8 +21,8 @@ from tomlkit.exceptions import ParseError
 
 from fugu_cli.cli.command_flags import ClientName
 from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.server.client_requests import Json
 from fugu_cli.system.atomic_files import write_atomically
+from fugu_cli.wires.client_requests import Json
 
 Document = MutableMapping[str, object]
 """A parsed configuration file. Tables are documents, too."""

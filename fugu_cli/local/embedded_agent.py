@@ -1,7 +1,7 @@
 """An agent that is an embedded model: its llama.cpp server starts when first needed, then is called
 like any other.
 
-Built on providers/chat_completions.py. It does not know how a server is started: wiring gives it
+Built on wires/chat_completions.py. It does not know how a server is started: wiring gives it
 the function that leases one (server_lease.py, `lease_server`).
 """
 
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Protocol
 from fugu_cli.errors import AgentError, InfrastructureError, ModelFileError
 from fugu_cli.messages import InfillHole, Prompt, Reply
 from fugu_cli.providers import Pause, Say, Wait
-from fugu_cli.providers.chat_completions import IsComplete, OpenAI
 from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
 from fugu_cli.providers.http_client import HttpConnection
+from fugu_cli.wires.chat_completions import IsComplete, OpenAI
 
 EMBEDDED_TIMEOUTS = Timeouts(first_token=900.0, between=300.0)
 """A long prompt is read at 60 tokens a second here, slower while tests run."""

@@ -1,7 +1,7 @@
-"""Providers: one protocol, `Agent`, and one file for each wire format.
+"""Providers: one protocol, `Agent`, and what every agent behind a server needs: HTTP, retries,
+errors, the circuit breaker and what servers differ in.
 
-`chat_completions.py` is the default (any compatible server). An agent knows its wire, but no logs,
-roles, tools or policy.
+The wire formats stand in wires/. An agent knows its wire, but no logs, roles, tools or policy.
 """
 
 from __future__ import annotations

@@ -21,8 +21,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fugu_cli.errors import StorageError
 from fugu_cli.server import is_loopback, parse_authority, parse_origin
-from fugu_cli.server.chat_api import CHAT, openai_error
-from fugu_cli.server.client_requests import (
+from fugu_cli.server.service import CLIENT_LEFT, STOPPED, EndpointService, Exchange
+from fugu_cli.wires import chat_completions, messages, responses
+from fugu_cli.wires.client_requests import (
     AnswerHead,
     ClientRequest,
     RequestRefused,
@@ -30,10 +31,8 @@ from fugu_cli.server.client_requests import (
     Stream,
     Wire,
     check_messages,
+    openai_error,
 )
-from fugu_cli.server.messages_api import MESSAGES, estimated_tokens
-from fugu_cli.server.responses_api import RESPONSES
-from fugu_cli.server.service import CLIENT_LEFT, STOPPED, EndpointService, Exchange
 
 SILENCE = 10.0
 """Seconds of silence after which a stream gets a keep-alive event."""
@@ -69,7 +68,7 @@ async def count_tokens(
     """Answer `POST /v1/messages/count_tokens` with an estimate. Raises RequestRefused."""
     with service.exchange() as exchange:
         body = await read_body(service, exchange, receive)
-        tokens = await asyncio.to_thread(estimated_tokens, body)
+        tokens = await asyncio.to_thread(messages.estimated_tokens, body)
         await send_json(200, {"input_tokens": tokens}, send)
 
 
@@ -424,8 +423,12 @@ def build_app(service: EndpointService, token: str | None, origins: Sequence[str
     the token.
     """
     info = _InfoEndpoints(service)
-    wires = {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": MESSAGES}
-    token_count = WireEndpoint(MESSAGES, partial(count_tokens, service))
+    wires = {
+        "/v1/chat/completions": chat_completions.WIRE,
+        "/v1/responses": responses.WIRE,
+        "/v1/messages": messages.WIRE,
+    }
+    token_count = WireEndpoint(messages.WIRE, partial(count_tokens, service))
     routes = [
         Route("/v1/messages/count_tokens", token_count, methods=["POST"]),
         Route("/v1/models", info.models, methods=["GET"]),
@@ -527,4 +530,4 @@ async def _not_offered(request: HttpRequest, error: Exception) -> Response:
 
 
 def _wire_of(path: str) -> Wire:
-    return MESSAGES if path.startswith("/v1/messages") else CHAT
+    return messages.WIRE if path.startswith("/v1/messages") else chat_completions.WIRE

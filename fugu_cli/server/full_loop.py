@@ -19,7 +19,6 @@ from fugu_cli.engine import orchestrator
 from fugu_cli.engine.environment import ClientChannel, RequestLimits
 from fugu_cli.messages import FromUser, Message, Prompt
 from fugu_cli.server import single_agent, traces
-from fugu_cli.server.client_requests import DEFAULT_MAX_TOKENS, ServedAnswer
 from fugu_cli.server.single_agent import ActiveRequest
 from fugu_cli.server.traces import conversation_events, follow_up_request, with_authors
 from fugu_cli.session import views
@@ -32,6 +31,7 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.live_events import Live, TextStreamed, ThoughtStreamed
 from fugu_cli.session.state import SessionState, state_of
+from fugu_cli.wires.client_requests import DEFAULT_MAX_TOKENS, ServedAnswer
 
 
 async def answer_with_full_loop(

@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from fugu_cli.server.client_requests import Json
 from fugu_cli.server.single_agent import FUGU, ULTRA
 from fugu_cli.session.events import Member
+from fugu_cli.wires.client_requests import Json
 
 
 def served_models(

@@ -20,18 +20,18 @@ from fugu_cli.coordinators import Coordinator
 from fugu_cli.messages import FromUser
 from fugu_cli.providers import Say
 from fugu_cli.server import EndpointLimits, full_loop, single_agent
-from fugu_cli.server.client_requests import (
+from fugu_cli.server.model_list import served_models
+from fugu_cli.server.single_agent import FUGU, ULTRA, ActiveRequest, EndpointSettings
+from fugu_cli.server.traces import Traces, new_id
+from fugu_cli.session.events import Finished, Interrupted
+from fugu_cli.ui import trace as trace_view
+from fugu_cli.wires.client_requests import (
     AnswerHead,
     ClientRequest,
     Json,
     RequestRefused,
     ServedAnswer,
 )
-from fugu_cli.server.model_list import served_models
-from fugu_cli.server.single_agent import FUGU, ULTRA, ActiveRequest, EndpointSettings
-from fugu_cli.server.traces import Traces, new_id
-from fugu_cli.session.events import Finished, Interrupted
-from fugu_cli.ui import trace as trace_view
 
 SILENCE_LIMIT = 2.0
 """Seconds without a new portion after which an unfinished request may be dropped for another."""

@@ -30,13 +30,6 @@ from fugu_cli.messages import (
 )
 from fugu_cli.providers import Agent, Pause, Say, ThoughtListener, error_mapping, shown_media
 from fugu_cli.server import traces
-from fugu_cli.server.client_requests import (
-    TOO_LONG,
-    ClientRequest,
-    RequestRefused,
-    RequestSampling,
-    ServedAnswer,
-)
 from fugu_cli.server.traces import (
     AuthorLookup,
     CallAuthor,
@@ -63,6 +56,13 @@ from fugu_cli.session.events import (
 from fugu_cli.session.live_events import TextStreamed, ThoughtStreamed
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Budgets, SharedAccount
+from fugu_cli.wires.client_requests import (
+    TOO_LONG,
+    ClientRequest,
+    RequestRefused,
+    RequestSampling,
+    ServedAnswer,
+)
 
 FUGU, ULTRA = "fugu", "fugu-ultra"
 """The two names of the pool as a whole, as in the Fugu report."""

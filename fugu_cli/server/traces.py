@@ -18,7 +18,6 @@ from pathlib import Path
 from fugu_cli import prompts
 from fugu_cli.errors import StorageError
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Thinking, Usage
-from fugu_cli.server.client_requests import ServedAnswer
 from fugu_cli.session import log as logs
 from fugu_cli.session import log_format, views
 from fugu_cli.session.events import (
@@ -34,6 +33,7 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.log import Log, Redaction
 from fugu_cli.session.state import SessionState
+from fugu_cli.wires.client_requests import ServedAnswer
 
 UNKNOWN = "earlier"
 """The author of a reply that did not come from this endpoint."""

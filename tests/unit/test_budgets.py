@@ -24,7 +24,6 @@ from fugu_cli.errors import AgentError, ConfigError
 from fugu_cli.messages import BYTES_PER_TOKEN, FromUser, Prompt, Reply, ToolSpec, Usage
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.http_client import SseDecoder
-from fugu_cli.providers.messages import MessagesDecoder, encode
 from fugu_cli.providers.server_quirks import ServerQuirks
 from fugu_cli.providers.wrappers import Sampling
 from fugu_cli.session import log, spending, store, views
@@ -33,6 +32,7 @@ from fugu_cli.session.events import Asked, Event, Failed, Member, Opened, Price,
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Budgets, Ledger, all_payments, session_payments
 from fugu_cli.training.evaluation.paid_calls import Spending, SpendingLimits
+from fugu_cli.wires.messages import MessagesDecoder, encode
 from tests.reacting import Reacting
 
 PAID = Member(

@@ -14,7 +14,6 @@ from fugu_cli.engine.environment import Permission, Refusal, RequestLimits
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromUser, Prompt, Reply
 from fugu_cli.providers import Say, Wait
-from fugu_cli.providers.chat_completions import OpenAI
 from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
 from fugu_cli.providers.retry import Backoff, Retrying
 from fugu_cli.safety import policy
@@ -36,6 +35,7 @@ from fugu_cli.session.events import (
 from fugu_cli.session.live_events import Live, TextStreamed
 from fugu_cli.session.log import Log
 from fugu_cli.session.state import SessionState
+from fugu_cli.wires.chat_completions import OpenAI
 from tests.acceptance.loopback import KEY, Breaks, running
 from tests.reacting import (
     CHECK,

@@ -14,9 +14,9 @@ import openai
 import pytest
 
 from fugu_cli.messages import Effort, Prompt, Reply, Thinking
-from fugu_cli.server.client_requests import RequestSampling
 from fugu_cli.server.single_agent import effort_of
 from fugu_cli.session.events import Member
+from fugu_cli.wires.client_requests import RequestSampling
 from tests.acceptance.serve.endpoint import SMALL, STRONG, Endpoint, endpoint, fails, judges, says
 
 ASK: Any = [{"role": "user", "content": "what is it?"}]

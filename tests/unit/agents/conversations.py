@@ -15,11 +15,11 @@ from servers import Server, quiet, unhurried
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Thinking
 from fugu_cli.prompts import load
 from fugu_cli.providers import Agent
-from fugu_cli.providers.chat_completions import OpenAI
 from fugu_cli.providers.endpoint import ModelEndpoint
-from fugu_cli.providers.messages import Anthropic
-from fugu_cli.providers.responses import Responses
 from fugu_cli.repair.protocols import SchemaProtocol, TextProtocol
+from fugu_cli.wires.chat_completions import OpenAI
+from fugu_cli.wires.messages import Anthropic
+from fugu_cli.wires.responses import Responses
 
 PINNED = Path(__file__).parent / "requests"
 SYSTEM = "You are a coding agent."

@@ -11,10 +11,10 @@ from servers import Portions, Server, quiet, unhurried
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromUser, Prompt
-from fugu_cli.providers.chat_completions import OpenAI
 from fugu_cli.providers.endpoint import ModelEndpoint
-from fugu_cli.providers.messages import Anthropic
-from fugu_cli.providers.responses import Responses
+from fugu_cli.wires.chat_completions import OpenAI
+from fugu_cli.wires.messages import Anthropic
+from fugu_cli.wires.responses import Responses
 
 ACCESS = ModelEndpoint(
     name="endless", model="m", base_url="https://api.example.org/v1", key="sk-secret"

@@ -8,10 +8,10 @@ from servers import ACCESS, RECORDED, Server, quiet, recorded, stream, unhurried
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Thinking, ToolSpec
-from fugu_cli.providers.chat_completions import OpenAI
 from fugu_cli.providers.endpoint import Effort
-from fugu_cli.providers.messages import Anthropic
 from fugu_cli.providers.server_quirks import ServerQuirks, adapted
+from fugu_cli.wires.chat_completions import OpenAI
+from fugu_cli.wires.messages import Anthropic
 
 PROMPT = Prompt(
     system="s",

@@ -13,12 +13,13 @@ from servers import ACCESS, Server, quiet, unhurried
 
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Media, Message, Prompt, Thinking
 from fugu_cli.prompts import load
-from fugu_cli.providers import Agent, chat_completions, messages, responses
-from fugu_cli.providers.chat_completions import OpenAI
+from fugu_cli.providers import Agent
 from fugu_cli.providers.endpoint import Effort, ModelEndpoint
 from fugu_cli.providers.history import as_plain_text, call_id, normalized, with_media_behind_results
 from fugu_cli.providers.server_quirks import ServerQuirks
 from fugu_cli.repair.protocols import SchemaProtocol, TextProtocol
+from fugu_cli.wires import chat_completions, messages, responses
+from fugu_cli.wires.chat_completions import OpenAI
 
 DONE = json.dumps(
     {

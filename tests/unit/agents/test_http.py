@@ -7,9 +7,9 @@ from servers import ACCESS, RECORDED, Portions, Server, quiet, recorded, stream,
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromUser, Prompt
-from fugu_cli.providers.chat_completions import OpenAI
 from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
-from fugu_cli.providers.messages import Anthropic
+from fugu_cli.wires.chat_completions import OpenAI
+from fugu_cli.wires.messages import Anthropic
 
 PROMPT = Prompt(system="s", messages=(FromUser(text="u"),))
 STREAM = (RECORDED / "openai/text.sse").read_bytes()

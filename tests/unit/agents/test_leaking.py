@@ -9,7 +9,7 @@ from servers import ACCESS, Server, quiet, unhurried
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromUser, Prompt, Reply, ToolSpec, Usage
-from fugu_cli.providers.chat_completions import OpenAI
+from fugu_cli.wires.chat_completions import OpenAI
 
 READ = ToolSpec(name="read", description="reads", parameters='{"type": "object", "properties": {}}')
 PROMPT = Prompt(system="s", messages=(FromUser(text="u"),), tools=(READ,))

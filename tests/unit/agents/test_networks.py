@@ -16,8 +16,8 @@ from servers import RECORDED, quiet, unhurried
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromUser, Prompt, Reply
-from fugu_cli.providers.chat_completions import OpenAI
 from fugu_cli.providers.endpoint import ModelEndpoint
+from fugu_cli.wires.chat_completions import OpenAI
 
 PROMPT = Prompt(system="", messages=(FromUser(text="x"),))
 BODY = (RECORDED / "llamacpp" / "text.sse").read_bytes()

@@ -13,7 +13,7 @@ from servers import ACCESS, Server, quiet, recorded
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromAgent, FromUser, Media, Prompt, Reply
 from fugu_cli.providers import Pause, shown_media
-from fugu_cli.providers.chat_completions import OpenAI
+from fugu_cli.wires.chat_completions import OpenAI
 
 NEW = SHOT.model_copy(update={"name": "new.png", "sha": "c" * 64})
 PROMPT = Prompt(

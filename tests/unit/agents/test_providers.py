@@ -29,10 +29,10 @@ from fugu_cli.messages import (
     ToolSpec,
     Usage,
 )
-from fugu_cli.providers.chat_completions import OpenAI, encode
 from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
-from fugu_cli.providers.messages import Anthropic
 from fugu_cli.providers.server_quirks import ServerQuirks
+from fugu_cli.wires.chat_completions import OpenAI, encode
+from fugu_cli.wires.messages import Anthropic
 
 HELP = files("fugu_cli").joinpath("help")
 SHARED = HELP.joinpath("providers.md").read_text(encoding="utf-8")

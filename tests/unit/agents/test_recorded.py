@@ -13,11 +13,11 @@ from servers import ACCESS, RECORDED, Server, quiet, recorded, stream, unhurried
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromUser, Prompt, Reply, Thinking, Usage
-from fugu_cli.providers import chat_completions, messages
-from fugu_cli.providers.chat_completions import OpenAI
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.http_client import SseDecoder
-from fugu_cli.providers.messages import Anthropic
+from fugu_cli.wires import chat_completions, messages
+from fugu_cli.wires.chat_completions import OpenAI
+from fugu_cli.wires.messages import Anthropic
 
 PROMPT = Prompt(system="s", messages=(FromUser(text="u"),))
 GPT, CLAUDE, QWEN = "gpt-5-2025-08-07", "claude-sonnet-4-5-20250929", "qwen2.5-coder-0.5b"

@@ -24,8 +24,8 @@ from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply, Thinking, Usage
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.http_client import ReplyProgress, SseDecoder
-from fugu_cli.providers.responses import Responses, ResponsesDecoder
 from fugu_cli.providers.server_quirks import StopSequences
+from fugu_cli.wires.responses import Responses, ResponsesDecoder
 from fugu_cli.wiring import AgentResources, build_agents
 from tests.acceptance.serve.endpoint import endpoint, says, uses
 

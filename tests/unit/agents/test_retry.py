@@ -10,10 +10,10 @@ from servers import ACCESS, Server, quiet, recorded, stream, unhurried
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromUser, Prompt, Usage
 from fugu_cli.providers import Pause
-from fugu_cli.providers.chat_completions import OpenAI
 from fugu_cli.providers.error_mapping import limit_reset, retry_after, retry_delay
-from fugu_cli.providers.messages import Anthropic
 from fugu_cli.providers.retry import Backoff, RetryClock, Retrying
+from fugu_cli.wires.chat_completions import OpenAI
+from fugu_cli.wires.messages import Anthropic
 
 PROMPT = Prompt(system="s", messages=(FromUser(text="u"),))
 WHOLE = "Der Fehler ist in Zeile 7 – behoben ✓"

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from servers import ACCESS, Server, stream, unhurried
 
 from fugu_cli.messages import FromUser, Prompt, Reply, Thinking
-from fugu_cli.providers.chat_completions import OpenAI
 from fugu_cli.providers.reasoning import ThinkTagParser
 from fugu_cli.session import views
+from fugu_cli.wires.chat_completions import OpenAI
 
 PROMPT = Prompt(system="s", messages=(FromUser(text="u"),))
 SPLIT = {

@@ -21,12 +21,12 @@ from fugu_cli import prompts
 from fugu_cli.coordinators import CoordinatorSettings
 from fugu_cli.coordinators.conductor.conductor import ConductorSettings
 from fugu_cli.providers import Agent
-from fugu_cli.providers.chat_completions import OpenAI
 from fugu_cli.providers.endpoint import ModelEndpoint
-from fugu_cli.providers.messages import Anthropic
 from fugu_cli.repair.protocols import SchemaProtocol
 from fugu_cli.session.events import Assigned, Planned
 from fugu_cli.session.log import Log
+from fugu_cli.wires.chat_completions import OpenAI
+from fugu_cli.wires.messages import Anthropic
 from tests.reacting import repository
 from tests.unit.conductor.staging import POOL, Play, lists
 from tests.unit.conductor.test_isolation import FILES, MARK, may_see

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Reply
-from fugu_cli.providers import chat_completions, messages, responses
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.http_client import SseDecoder
 from fugu_cli.session.events import RECORDED, Recorded, Replied
 from fugu_cli.session.log import Log
+from fugu_cli.wires import chat_completions, messages, responses
 
 STREAMS = sorted((Path(__file__).parents[2] / "recorded").rglob("*.sse"))
 ACCESS = ModelEndpoint(

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from fugu_cli import prompts
 from fugu_cli.engine import message_history
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Thinking
-from fugu_cli.providers import chat_completions
-from fugu_cli.providers import messages as providers_messages
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.server_quirks import ServerQuirks
 from fugu_cli.session import views
@@ -33,6 +31,8 @@ from fugu_cli.session.events import (
     ToolRan,
     Undone,
 )
+from fugu_cli.wires import chat_completions
+from fugu_cli.wires import messages as providers_messages
 from tests.facts import (
     POOL,
     SMALL,

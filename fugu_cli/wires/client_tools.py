@@ -8,15 +8,14 @@ own. Parameters are those of the vendors' documentation and SDKs (anthropic 2.14
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
 from fugu_cli.messages import Call, ToolSpec
 from fugu_cli.providers.history import arguments_object
 from fugu_cli.system.bounded_json import parse_json
-
-Json = dict[str, JsonValue]
+from fugu_cli.wires.client_requests import Json, RequestRefused
 
 HOSTED_TOOLS = ("web_search", "image_generation")
 """Prefixes of the tool types that only a provider can run and that clients offer unasked. Agents
@@ -206,3 +205,61 @@ def command_output_text(output: JsonValue) -> str:
         timed_out = outcome.get("type") == "timeout"
         texts.append("(timed out)" if timed_out else f"(exit code {outcome.get('exit_code')})")
     return "\n".join(texts)
+
+
+def decode_tool_choice(choice: JsonValue, tools: Sequence[str]) -> str:
+    """Translate `tool_choice` of either OpenAI wire to `RequestSampling.choice`."""
+    if choice is None or choice == "auto":
+        return ""
+    if choice in ("none", "required"):
+        return str(choice)
+    if restriction := _allowed_tools_choice(choice):
+        return "required" if restriction.get("mode") == "required" else ""
+    name = _tool_name(choice)
+    if name not in tools:
+        raise _no_such_tool(choice)
+    return name
+
+
+def allowed_tools(choice: JsonValue, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+    """Return the tools that `tool_choice` allows: those it lists, or all if it lists none."""
+    restriction = _allowed_tools_choice(choice)
+    if restriction is None:
+        return tuple(tools)
+    listed = restriction.get("tools")
+    names = [_tool_name(tool) for tool in listed] if isinstance(listed, list) else []
+    allowed = tuple(tool for tool in tools if tool.name in names)
+    if not allowed:
+        raise _no_such_tool(choice)
+    return allowed
+
+
+def _allowed_tools_choice(choice: JsonValue) -> Json | None:
+    """Return mode and tools of a choice of type `allowed_tools`, else None.
+
+    Chat Completions nests them in a field `allowed_tools`, Responses does not.
+    """
+    if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
+        return None
+    nested = choice.get("allowed_tools")
+    return nested if isinstance(nested, dict) else choice
+
+
+def _tool_name(reference: JsonValue) -> str:
+    """Return the name in a reference to a tool, "" if there is none.
+
+    Chat Completions nests the name in a field `function`, Responses does not.
+    """
+    if not isinstance(reference, dict):
+        return ""
+    function = reference.get("function", reference)
+    name = function.get("name") if isinstance(function, dict) else None
+    if name is None and reference.get("type") in RESPONSES_TOOLS:
+        name = reference["type"]
+    return name if isinstance(name, str) else ""
+
+
+def _no_such_tool(choice: JsonValue) -> RequestRefused:
+    return RequestRefused(
+        400, f"tool_choice {json.dumps(choice)} names no tool of this request", code="invalid_value"
+    )

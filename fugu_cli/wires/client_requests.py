@@ -14,10 +14,9 @@ from typing import Annotated, Literal, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue, ValidationError
 
 from fugu_cli.messages import Call, Effort, Media, Message, ToolSpec, Usage
-from fugu_cli.server.json_bounds import TooManyValues, check_bounds
 from fugu_cli.session.events import LONGEST_REPLY
 from fugu_cli.system.bounded_json import NestedTooDeeply
-from fugu_cli.tools import media
+from fugu_cli.wires.json_bounds import TooManyValues, check_bounds
 
 StopReason = Literal["end", "calls", "length", "refusal", "cut"]
 Tier = Literal["fugu", "ultra"]
@@ -141,6 +140,9 @@ class ServedAnswer:
     note: str = ""
     """The end of the request, unless it was simply answered."""
 
+
+NOT_SHOWN = "[{kind}: not shown, this endpoint takes text, pictures and PDFs]"
+"""Stands for a part of a tool's result that agents cannot be shown."""
 
 TOO_LONG = "context_length_exceeded"
 """The error code of a request that is longer than an agent can read. Clients compact their
@@ -268,7 +270,7 @@ Json = dict[str, JsonValue]
 class LenientModel(BaseModel):
     """Data from a client. Unknown fields are ignored, since SDKs send more than is documented."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
 
 
 class RequestFields(LenientModel, extra="allow"):
@@ -543,6 +545,8 @@ class ClientMedia:
 
     def add(self, data: str, media_type: str, name: str = "") -> str:
         """Add a file in base64. Return "", or the line that replaces the file if it is unsuitable."""
+        from fugu_cli.tools import media  # few requests bring some
+
         default_name = f"{len(self.accepted) + 1} of message {self._message_number + 1}"
         try:
             self.accepted.append(media.take_base64(data, name or default_name, media_type))
@@ -565,3 +569,15 @@ class ClientMedia:
 def join_text(parts: Sequence[str]) -> str:
     """Join the text parts of one message."""
     return "\n\n".join(part for part in parts if part.strip())
+
+
+def openai_error(refusal: RequestRefused) -> Json:
+    """Return a refusal as the error object of OpenAI's wires."""
+    return {
+        "error": {
+            "message": str(refusal),
+            "type": refusal.error_type,
+            "param": None,
+            "code": refusal.code or None,
+        }
+    }

@@ -1,23 +1,26 @@
-"""Chat Completions with streaming: OpenAI and every compatible server. The default provider.
+"""Chat Completions in both directions: the default wire, which every compatible server speaks.
 
-`ChatCompletionsDecoder` and `encode` are pure; only `OpenAI` does IO. The decoder is lenient where
-servers differ (calls sent whole or in pieces, without index or id; a plain completion instead of a
-stream), and strict where a reply would be wrong (an error, a cut stream, no JSON). Parameters that
-a server refuses are learned from its answer (`server_quirks.py`).
+As a client: `encode_request` and `ChatCompletionsDecoder`, which are pure, and `OpenAI`, which makes
+the calls. The decoder is lenient where servers differ (calls sent whole or in pieces, without index
+or id; a plain completion instead of a stream), and strict where a reply would be wrong (an error, a
+cut stream, no JSON). Parameters that a server refuses are learned from its answer
+(`server_quirks.py`). As a server, for `fugu serve`: `decode_request`, `encode_reply` and
+`ChatCompletionsStream`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import httpx
-from pydantic import BaseModel, BeforeValidator, ConfigDict, JsonValue
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import (
     Call,
+    Effort,
     FromAgent,
     FromTool,
     FromUser,
@@ -45,6 +48,34 @@ from fugu_cli.providers.reasoning import ThinkTagParser
 from fugu_cli.providers.server_quirks import ServerQuirks, StopSequences
 from fugu_cli.providers.wire_agent import WireAgent
 from fugu_cli.system.bounded_json import parse_json
+from fugu_cli.wires import client_requests
+from fugu_cli.wires.client_requests import (
+    DEFAULT_MAX_TOKENS,
+    NOT_SHOWN,
+    AnswerHead,
+    ClientMedia,
+    ClientRequest,
+    ItemList,
+    LenientModel,
+    RequestFields,
+    RequestRefused,
+    RequestSampling,
+    ServedAnswer,
+    StopReason,
+    Wire,
+    answer_details,
+    function_tool,
+    join_text,
+    openai_error,
+    openai_usage,
+    parse_body,
+    reply_schema,
+    sse_event,
+    token_limit,
+    unknown_role,
+    unread_fields,
+)
+from fugu_cli.wires.client_tools import allowed_tools, decode_tool_choice
 
 
 class _Wire(BaseModel):
@@ -396,7 +427,7 @@ NO_REASONING = " "
 treat an empty text as missing."""
 
 
-def encode(prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks) -> Json:
+def encode_request(prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks) -> Json:
     """Return the request body. It holds only requested parameters, since servers refuse unknown
     ones.
     """
@@ -429,7 +460,7 @@ def encode(prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks) -> Jso
     if prompt.stop and quirks.stop:
         payload["stop"] = [*prompt.stop]
     if prompt.tools and prompt.tool_choice:
-        payload["tool_choice"] = _tool_choice(prompt.tool_choice)
+        payload["tool_choice"] = _encode_tool_choice(prompt.tool_choice)
     if server_quirks.wants_cache_key(endpoint) and quirks.cache_key:
         payload["prompt_cache_key"] = server_quirks.cache_key(prompt)
     if quirks.stream and quirks.stream_usage:
@@ -507,15 +538,22 @@ def _calls(message: FromAgent, endpoint: ModelEndpoint) -> list[JsonValue]:
     calls: list[JsonValue] = []
     signatures = reasoning.call_signatures(message, endpoint)
     for call, signature in zip(message.calls, signatures, strict=True):
-        function: Json = {"name": call.tool, "arguments": call.arguments}
-        encoded: Json = {"id": call.id, "type": "function", "function": function}
+        encoded = _encode_call(call)
         if signature:
             encoded[reasoning.EXTRA_CONTENT] = signature
         calls.append(encoded)
     return calls
 
 
-def _tool_choice(choice: str) -> JsonValue:
+def _encode_call(call: Call) -> Json:
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.tool, "arguments": call.arguments},
+    }
+
+
+def _encode_tool_choice(choice: str) -> JsonValue:
     if choice in ("none", "required"):
         return choice
     return {"type": "function", "function": {"name": choice}}
@@ -527,6 +565,318 @@ def _tool(tool: ToolSpec, quirks: ServerQuirks) -> Json:
         "type": "function",
         "function": {"name": tool.name, "description": tool.description, "parameters": parameters},
     }
+
+
+class _SentUrl(LenientModel):
+    url: str = ""
+
+
+class _SentFile(LenientModel):
+    filename: str = ""
+    file_data: str = ""
+
+
+class _SentPart(LenientModel):
+    type: str = "text"
+    text: str = ""
+    refusal: str = ""
+    image_url: _SentUrl | None = None
+    file: _SentFile | None = None
+
+
+class _SentFunction(LenientModel):
+    name: str
+    arguments: str = "{}"
+
+
+class _SentCall(LenientModel):
+    id: str
+    function: _SentFunction
+
+
+class _SentMessage(LenientModel):
+    role: str
+    content: str | ItemList[_SentPart] | None = None
+    tool_calls: ItemList[_SentCall] | None = None
+    tool_call_id: str | None = None
+
+
+class _SentFunctionTool(LenientModel):
+    name: str
+    description: str | None = None
+    parameters: Json | None = None
+
+
+class _SentTool(LenientModel):
+    type: str = "function"
+    function: _SentFunctionTool | None = None
+
+
+class _SentStreamOptions(LenientModel):
+    include_usage: bool | None = None
+
+
+class _SentSchema(LenientModel):
+    schema_: JsonValue = Field(default=None, alias="schema")
+
+
+class _SentFormat(LenientModel):
+    type: str = "text"
+    json_schema: _SentSchema | None = None
+
+
+class _Request(RequestFields):
+    model: str
+    messages: ItemList[_SentMessage]
+    stream: bool | None = None
+    stream_options: _SentStreamOptions | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    temperature: float | None = None
+    seed: int | None = None
+    stop: str | ItemList[str] | None = None
+    n: int | None = None
+    modalities: ItemList[str] | None = None
+    functions: JsonValue = None
+    tools: ItemList[_SentTool] | None = None
+    tool_choice: JsonValue = None
+    parallel_tool_calls: bool | None = None
+    response_format: _SentFormat | None = None
+    metadata: Json | None = None
+    reasoning_effort: Effort | None = None
+
+
+def decode_request(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
+    """Parse the request in `body`. Raises RequestRefused."""
+    payload = parse_body(_Request, body)
+    if payload.n not in (None, 1):
+        raise RequestRefused(
+            400, f"n = {payload.n} is not offered: one answer a request", code="unsupported_value"
+        )
+    if payload.functions:
+        raise RequestRefused(
+            400, "functions is not offered: `tools` has taken its place", code="unsupported_value"
+        )
+    for modality in payload.modalities or []:
+        if modality != "text":
+            raise RequestRefused(
+                400, f"modalities: {modality} is not offered, only text", code="unsupported_value"
+            )
+    system, messages = _parse_messages(payload.messages)
+    if not messages:
+        raise RequestRefused(
+            400, "messages: at least one is needed beside the instructions", code="invalid_body"
+        )
+    tools = allowed_tools(payload.tool_choice, [_parse_tool(tool) for tool in payload.tools or []])
+    return ClientRequest(
+        model=payload.model,
+        system=system,
+        messages=messages,
+        tools=tools,
+        sampling=_parse_sampling(payload, tools),
+        options=client_requests.read_options(headers, payload.metadata or {}),
+        stream=bool(payload.stream),
+        left_out=unread_fields(payload),
+        reasoning=True,
+        include_usage=bool(payload.stream_options and payload.stream_options.include_usage),
+    )
+
+
+def _parse_sampling(payload: _Request, tools: Sequence[ToolSpec]) -> RequestSampling:
+    fallback = token_limit("max_tokens", payload.max_tokens, DEFAULT_MAX_TOKENS)
+    response_format = payload.response_format or _SentFormat()
+    json_schema = response_format.json_schema or _SentSchema()
+    stops = [payload.stop] if isinstance(payload.stop, str) else payload.stop or []
+    return RequestSampling(
+        max_tokens=token_limit("max_completion_tokens", payload.max_completion_tokens, fallback),
+        temperature=payload.temperature,
+        seed=payload.seed,
+        stop=tuple(stop for stop in stops if stop),
+        choice=decode_tool_choice(payload.tool_choice, [tool.name for tool in tools]),
+        reply_schema=reply_schema(
+            response_format.type, json_schema.schema_, "response_format.json_schema.schema"
+        ),
+        single=payload.parallel_tool_calls is False,
+        effort=payload.reasoning_effort or "",
+    )
+
+
+def _parse_messages(payload: Sequence[_SentMessage]) -> tuple[str, tuple[Message, ...]]:
+    """Return the leading instructions as the system text, and the other messages.
+
+    Instructions after the first message become messages of the user.
+    """
+    system: list[str] = []
+    messages: list[Message] = []
+    tool_names: dict[str, str] = {}
+    for number, message in enumerate(payload):
+        media = ClientMedia(number)
+        text = _message_text(message, number, media)
+        match message.role:
+            case "system" | "developer" if not messages:
+                system.append(text)
+            case "system" | "developer" | "user":
+                messages.append(FromUser(text=text, media=tuple(media.accepted)))
+            case "assistant":
+                calls = [
+                    Call(
+                        id=call.id,
+                        tool=call.function.name,
+                        arguments=call.function.arguments or "{}",
+                    )
+                    for call in message.tool_calls or []
+                ]
+                tool_names |= {call.id: call.tool for call in calls}
+                messages.append(FromAgent(agent="", text=text, calls=tuple(calls)))
+            case "tool" | "function":
+                call_id = message.tool_call_id or ""
+                result = FromTool(
+                    call=call_id,
+                    tool=tool_names.get(call_id, ""),
+                    text=text,
+                    media=tuple(media.accepted),
+                )
+                messages.append(result)
+            case _:
+                raise unknown_role(f"messages.{number}", message.role)
+    return join_text(system), tuple(messages)
+
+
+def _message_text(message: _SentMessage, number: int, media: ClientMedia) -> str:
+    """Return the text of a message, and add its pictures and files to `media`."""
+    if not isinstance(message.content, list):
+        return message.content or ""
+    is_result = message.role in ("tool", "function")
+    texts: list[str] = []
+    for part in message.content:
+        text = _part_text(part, media)
+        if text is None and is_result:
+            text = NOT_SHOWN.format(kind=part.type)
+        if text is None:
+            raise RequestRefused(
+                400, f"messages.{number}: {part.type} is not offered", code="unsupported_content"
+            )
+        texts.append(text)
+    separator = "\n" if is_result else ""
+    return separator.join(texts)
+
+
+def _part_text(part: _SentPart, media: ClientMedia) -> str | None:
+    """Return the text of a part, None for an unknown part; a picture or file goes to `media`."""
+    if part.type in ("text", "refusal"):
+        return part.text or part.refusal
+    if part.type == "image_url" and part.image_url is not None:
+        return media.add_url(part.image_url.url)
+    if part.type == "file" and part.file is not None and part.file.file_data:
+        return media.add_url(part.file.file_data, part.file.filename)
+    return None
+
+
+def _parse_tool(tool: _SentTool) -> ToolSpec:
+    if tool.type == "function" and tool.function is None:
+        raise RequestRefused(
+            400, "tools: a function has no `function` that says its name", code="missing_value"
+        )
+    if tool.function is None or tool.type != "function":
+        raise RequestRefused(
+            400,
+            f"tools of type {tool.type!r} are not offered, only functions",
+            code="unsupported_value",
+        )
+    return function_tool(tool.function.name, tool.function.description, tool.function.parameters)
+
+
+ENCODED_FINISH_REASONS: dict[StopReason, str] = {
+    "end": "stop",
+    "calls": "tool_calls",
+    "length": "length",
+    "refusal": "content_filter",
+    "cut": "stop",
+}
+
+
+def encode_reply(head: AnswerHead, answer: ServedAnswer, client_request: ClientRequest) -> Json:
+    """Return the answer as one object."""
+    message: Json = {"role": "assistant", "content": answer.text or None, "refusal": None}
+    if answer.reasoning:
+        message["reasoning_content"] = answer.reasoning
+    if answer.calls:
+        message["tool_calls"] = [_encode_call(call) for call in answer.calls]
+    choice: Json = {
+        "index": 0,
+        "message": message,
+        "finish_reason": ENCODED_FINISH_REASONS[answer.stop],
+        "logprobs": None,
+    }
+    return {
+        **_reply_head(head, "chat.completion"),
+        "choices": [choice],
+        "usage": openai_usage(answer, "prompt", "completion"),
+        "fugu": answer_details(head, answer, client_request),
+    }
+
+
+class ChatCompletionsStream:
+    """Encodes one answer as chunks."""
+
+    events_for: frozenset[str] = frozenset()
+
+    def __init__(self, head: AnswerHead, client_request: ClientRequest) -> None:
+        self._head = head
+        self._client_request = client_request
+        self._text_sent = False
+        self._reasoning_sent = False
+
+    def begin(self) -> bytes:
+        return self._chunk({"role": "assistant", "content": ""})
+
+    def text_delta(self, text: str) -> bytes:
+        self._text_sent = True
+        return self._chunk({"content": text})
+
+    def reasoning_delta(self, text: str) -> bytes:
+        self._reasoning_sent = True
+        return self._chunk({"reasoning_content": text})
+
+    def finish(self, answer: ServedAnswer) -> bytes:
+        data = b""
+        if answer.reasoning and not self._reasoning_sent:
+            data += self.reasoning_delta(answer.reasoning)
+        if answer.text and not self._text_sent:
+            data += self.text_delta(answer.text)
+        if answer.calls:
+            calls: list[JsonValue] = [
+                {"index": number, **_encode_call(call)} for number, call in enumerate(answer.calls)
+            ]
+            data += self._chunk({"tool_calls": calls})
+        data += self._chunk({}, ENCODED_FINISH_REASONS[answer.stop])
+        if self._client_request.include_usage:
+            usage_chunk: Json = {
+                **_reply_head(self._head, "chat.completion.chunk"),
+                "choices": [],
+                "usage": openai_usage(answer, "prompt", "completion"),
+                "fugu": answer_details(self._head, answer, self._client_request),
+            }
+            data += sse_event(usage_chunk)
+        return data + sse_event("[DONE]")
+
+    def fail(self, refusal: RequestRefused) -> bytes:
+        return sse_event(openai_error(refusal)) + sse_event("[DONE]")
+
+    def keep_alive(self) -> bytes:
+        return b": waiting\n\n"
+
+    def _chunk(self, delta: Json, reason: str | None = None) -> bytes:
+        choice: Json = {"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}
+        return sse_event({**_reply_head(self._head, "chat.completion.chunk"), "choices": [choice]})
+
+
+def _reply_head(head: AnswerHead, object_type: str) -> Json:
+    return {"id": head.id, "object": object_type, "created": head.created, "model": head.model}
+
+
+WIRE = Wire(decode_request, encode_reply, ChatCompletionsStream, openai_error)
+"""`POST /v1/chat/completions`."""
 
 
 IsComplete = Callable[[Prompt, Sequence[str], str], str]
@@ -564,7 +914,7 @@ class OpenAI(WireAgent):
                 if reason:
                     decoder.cut(reason)
 
-        payload = encode(prompt, self._endpoint, quirks)
+        payload = encode_request(prompt, self._endpoint, quirks)
         return await self._exchange("/chat/completions", payload, decoder, stops, on_text, prompt)
 
 
