@@ -567,6 +567,9 @@ def _tool(tool: ToolSpec, quirks: ServerQuirks) -> Json:
     }
 
 
+# --- as a server ----------------------------------------------------------------------------------
+
+
 class _SentUrl(LenientModel):
     url: str = ""
 
@@ -878,6 +881,8 @@ def _reply_head(head: AnswerHead, object_type: str) -> Json:
 WIRE = Wire(decode_request, encode_reply, ChatCompletionsStream, openai_error)
 """`POST /v1/chat/completions`."""
 
+
+# --- the agent ------------------------------------------------------------------------------------
 
 IsComplete = Callable[[Prompt, Sequence[str], str], str]
 """Return the finish reason of a reply that needs no more text, "" while it goes on. Takes the prompt,

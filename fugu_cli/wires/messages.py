@@ -517,6 +517,8 @@ def _tools_of_history(messages: Sequence[Message]) -> list[Json]:
     ]
 
 
+# --- as a server ----------------------------------------------------------------------------------
+
 NO_THINKING = frozenset({"disabled", "between_tools"})
 """Values of `thinking.type` that turn thinking off."""
 
@@ -957,6 +959,9 @@ def _encode_usage(answer: ServedAnswer) -> Json:
 
 WIRE = Wire(decode_request, encode_reply, MessagesStream, anthropic_error)
 """`POST /v1/messages`."""
+
+
+# --- the agent ------------------------------------------------------------------------------------
 
 
 class Anthropic(WireAgent):

@@ -486,6 +486,8 @@ def _format(schema: str, quirks: ServerQuirks) -> Json:
     return {"type": "json_schema", "name": "reply", "schema": parse_json(schema), "strict": False}
 
 
+# --- as a server ----------------------------------------------------------------------------------
+
 FREEFORM = json.dumps(
     {
         "type": "object",
@@ -1048,6 +1050,9 @@ def _call_item(head: AnswerHead, number: int, call: Call, client_request: Client
 
 WIRE = Wire(decode_request, encode_reply, ResponsesStream, openai_error)
 """`POST /v1/responses`."""
+
+
+# --- the agent ------------------------------------------------------------------------------------
 
 
 class Responses(WireAgent):

@@ -32,7 +32,7 @@ from fugu_cli.session.events import Asked, Event, Failed, Member, Opened, Price,
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Budgets, Ledger, all_payments, session_payments
 from fugu_cli.training.evaluation.paid_calls import Spending, SpendingLimits
-from fugu_cli.wires.messages import MessagesDecoder, encode
+from fugu_cli.wires.messages import MessagesDecoder, encode_request
 from tests.reacting import Reacting
 
 PAID = Member(
@@ -116,7 +116,7 @@ def test_the_longest_reply_is_the_one_that_the_server_is_asked_for(
 
     agent = Sampling(Reacting("a", server), max_tokens=entry.max_tokens)
     asyncio.run(agent.reply(PROMPT, lambda text: None, lambda pause: None))
-    body = encode(
+    body = encode_request(
         sent[0],
         ModelEndpoint("a", "m", "https://api.example.org", effort=entry.effort or ""),
         ServerQuirks(),

@@ -38,7 +38,7 @@ def body(payload: object) -> bytes:
 def test_any_history_renders_to_a_valid_chat_completions_request(
     prompt: Prompt, dialect: ServerQuirks
 ) -> None:
-    validate.openai(body(chat_completions.encode(prompt, ACCESS, dialect)))
+    validate.openai(body(chat_completions.encode_request(prompt, ACCESS, dialect)))
 
 
 @given(
@@ -50,7 +50,7 @@ def test_any_history_renders_to_a_valid_responses_request(
     prompt: Prompt, dialect: ServerQuirks, effort: Effort
 ) -> None:
     access = replace(ACCESS, name=ME, effort=effort)
-    validate.responses(body(responses.encode(prompt, access, dialect)))
+    validate.responses(body(responses.encode_request(prompt, access, dialect)))
 
 
 @given(prompt=prompts, adaptive=st.booleans(), effort=st.sampled_from(["", "low", "high"]))
@@ -60,7 +60,9 @@ def test_any_history_renders_to_a_valid_messages_request(
     access = ModelEndpoint(
         name=ME, model="claude", base_url="https://api.example.org", effort=effort
     )
-    validate.anthropic(body(messages.encode(prompt, access, ServerQuirks(adaptive=adaptive))))
+    validate.anthropic(
+        body(messages.encode_request(prompt, access, ServerQuirks(adaptive=adaptive)))
+    )
 
 
 @pytest.mark.parametrize("protocol", [SchemaProtocol, TextProtocol])

@@ -31,7 +31,7 @@ from fugu_cli.messages import (
 )
 from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
 from fugu_cli.providers.server_quirks import ServerQuirks
-from fugu_cli.wires.chat_completions import OpenAI, encode
+from fugu_cli.wires.chat_completions import OpenAI, encode_request
 from fugu_cli.wires.messages import Anthropic
 
 HELP = files("fugu_cli").joinpath("help")
@@ -394,7 +394,7 @@ def test_sealed_reasoning_goes_back_with_its_calls() -> None:
     _, _, body = call("OpenRouter", "openrouter/sealed_call.sse", prompt)
     assert "reasoning_details" not in body["messages"][2]
     gemini = replace(access("OpenRouter"), model="google/gemini-3.8-flash")
-    (piece,) = encode(prompt, gemini, ServerQuirks())["messages"][2]["reasoning_details"]  # type: ignore[index, call-overload]
+    (piece,) = encode_request(prompt, gemini, ServerQuirks())["messages"][2]["reasoning_details"]  # type: ignore[index, call-overload]
     assert piece == {**sealed, "data": "skip_thought_signature_validator", "id": "tool_read_9"}
 
 

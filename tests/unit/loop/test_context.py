@@ -209,10 +209,11 @@ def test_thinking_goes_back_to_its_author_and_to_nobody_else(name: str, sent: bo
     built = prompt_of(events, STRONG, ())
     access = ModelEndpoint(name=name, model="m", base_url="http://127.0.0.1/v1")
     assert (
-        "a hidden thought" in json.dumps(providers_messages.encode(built, access, ServerQuirks()))
+        "a hidden thought"
+        in json.dumps(providers_messages.encode_request(built, access, ServerQuirks()))
     ) is sent
     assert "a hidden thought" not in json.dumps(
-        chat_completions.encode(built, access, ServerQuirks())
+        chat_completions.encode_request(built, access, ServerQuirks())
     )
 
 
