@@ -142,10 +142,10 @@ def test_who_installed_it_is_asked_and_called(
 ) -> None:
     place = installed(mark)
     log = program(
-        place, by, 'echo " + fugu-cli==0.2.0" >&2; echo "Would install a-1 fugu_cli-0.2.0"'
+        place, by, 'echo " + fugu-cli==0.3.0" >&2; echo "Would install a-1 fugu_cli-0.3.0"'
     )
     done = place.fugu("update", "--yes")
-    assert (done.code, done.out.splitlines()[1]) == (0, f"the newest is 0.2.0: `{update}`"), (
+    assert (done.code, done.out.splitlines()[1]) == (0, f"the newest is 0.3.0: `{update}`"), (
         done.err
     )
     assert log.read_text().splitlines() == [look.replace("PYTHON", place.python), update]

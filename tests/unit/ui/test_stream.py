@@ -159,6 +159,7 @@ def test_the_first_line_says_who_and_where() -> None:
         "plugins": [],
         "apiKeySource": "environment",
         "fugu_version": __version__,
+        "claude_code_version": json_output.FOLLOWED_VERSION,
         "coordinator": "cascade",
     }
 
