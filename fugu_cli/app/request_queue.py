@@ -165,6 +165,9 @@ class LogFollower:
             self._task = None
 
 
+ENDING_POLL_SECONDS = 0.02
+
+
 class RequestQueue:
     """One session at a time and all that is under way in it."""
 
@@ -193,6 +196,14 @@ class RequestQueue:
     def stopping(self) -> bool:
         """Whether the running work was interrupted and is still ending its processes."""
         return self.running and self._cut
+
+    async def wait_for_ending(self) -> None:
+        """Wait while the run ends: its request has come to its end, or was interrupted."""
+        run = self._run
+        while run is not None and self._run is run and self.session is not None:
+            if not self._cut and is_unfinished(self.session):
+                return
+            await asyncio.sleep(ENDING_POLL_SECONDS)
 
     async def open(self, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]) -> bool:
         """Leave the session there is and show another. False when it could not be opened: the old

@@ -405,9 +405,7 @@ def _set_off(text: str, width: int, palette: Palette) -> list[StyledLine]:
     return indent_lines(on_ground(made, width - 4, palette.quiet), ("    ", ""))
 
 
-def note_lines(
-    block: NoteBlock, width: int, palette: Palette, unfolded: bool = True
-) -> list[StyledLine]:
+def note_lines(block: NoteBlock, width: int, palette: Palette) -> list[StyledLine]:
     """Return a note of fugu's own."""
     tone = {
         "plain": palette.text,
@@ -416,14 +414,7 @@ def note_lines(
         "bad": palette.bad,
         "warn": palette.warn,
     }[block.tone]
-    if block.folded and not unfolded:
-        short: list[StyledPart] = [("  ", ""), (flatten(block.text), tone)]
-        cut = block.folded != block.text or cell_len(block.text) + 2 > width
-        return [
-            justified_line(short, [("ctrl+o: all of it", palette.dim)] if cut else [], width),
-            BLANK,
-        ]
-    said = with_commands(block.folded or block.text, palette)
+    said = with_commands(block.text, palette)
     made = indent_lines(
         wrap_lines(sanitize_for_screen(said).strip("\n"), width - 2, tone), ("  ", "")
     )
@@ -591,10 +582,8 @@ def _single(block: _FinishedBlock, unfolded: bool, terminal: Columns) -> Fragmen
                 exact=1,
             )
         case NoteBlock():
-            text = block.text + block.detail + (block.folded if unfolded else "")
-            return Fragment(
-                lambda width, palette: note_lines(block, width, palette, unfolded), text
-            )
+            text = block.text + block.detail
+            return Fragment(lambda width, palette: note_lines(block, width, palette), text)
         case _:
             return _other(block)
 
@@ -657,8 +646,6 @@ def transcript_fragments(every: Sequence[Block], *, unfolded: bool) -> list[Frag
 
 def foldable(block: Block) -> bool:
     """Return whether unfolding the block shows more."""
-    if isinstance(block, NoteBlock):
-        return bool(block.folded)
     if isinstance(block, RequestBlock):
         return len(block.text) > LONG_REQUEST or block.text.count("\n") >= REQUEST_LINES
     return isinstance(block, ToolBlock | ThinkingBlock) and not _empty(block)

@@ -105,10 +105,7 @@ class PlanBlock:
 @dataclass(frozen=True)
 class NoteBlock:
     """A line of fugu's own. `detail` is shown below it; while it grows it is `live`, and its first
-    lines may go.
-
-    `dropped` is how many did. `folded` is the whole of what the line says in short, shown once it
-    is unfolded.
+    lines may go; `dropped` is how many did.
     """
 
     text: str
@@ -116,7 +113,6 @@ class NoteBlock:
     detail: str = ""
     live: bool = False
     dropped: int = 0
-    folded: str = ""
 
 
 @dataclass(frozen=True)

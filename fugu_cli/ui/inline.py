@@ -154,7 +154,7 @@ def build_prompt(
 
 def _input(told: Callable[[bool], None]) -> Input:
     """Return what is typed, without the terminal's answers."""
-    source, decoder = create_input(), InputDecoder(_is_input)
+    source, decoder = create_input(), InputDecoder(_is_input, reader_waits=True)
     if not isinstance(source, Vt100Input):
         return source
     read = source.stdin_reader.read

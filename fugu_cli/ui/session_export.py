@@ -52,7 +52,7 @@ def _block_markdown(block: Block) -> str:
         case ToolBlock() if not block.permitted.allowed:
             return f"`{describe_call(block.call)}`: not allowed ({block.permitted.reason})"
         case NoteBlock():
-            return f"> {block.folded or block.text}"
+            return f"> {block.text}"
         case EndBlock():
             return f"*{block.said.text}*"
         case _:

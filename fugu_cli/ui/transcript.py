@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fugu_cli.app import event_text
-from fugu_cli.formatting import compact_number, first_line, known_cost
+from fugu_cli.formatting import compact_number, excerpt, known_cost
 from fugu_cli.session import views
 from fugu_cli.session.events import (
     Asked,
@@ -533,11 +533,8 @@ def event_block(event: Event, facts: Sequence[Event]) -> Block | None:
         case Planned():
             return PlanBlock(event, workflow_text.round_reason(event, SessionState(facts[:-1])))
         case Failed():
-            short, whole = (
-                first_line(event.message, FAILURE_CHARACTERS),
-                f"{event.what} failed: {event.message}",
-            )
-            return NoteBlock(f"{event.what} failed: {short}", "bad", folded=whole)
+            why = excerpt(event.message, FAILURE_CHARACTERS, "the session's log has all of it")
+            return NoteBlock(f"{event.what} failed: {why}", "bad")
         case Masked():
             return _masked_note(event)
         case Compacted():
@@ -561,8 +558,8 @@ def _moved(place: int, at: int, by: int) -> int:
     return place + by if place >= at else place
 
 
-FAILURE_CHARACTERS = 200
-"""Of what went wrong, on its one line."""
+FAILURE_CHARACTERS = 2000
+"""Of what went wrong. What to do about it stands at the end."""
 
 
 def _masked_note(event: Masked) -> NoteBlock | None:

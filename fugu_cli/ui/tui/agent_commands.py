@@ -24,7 +24,7 @@ from fugu_cli.messages import EFFORTS
 from fugu_cli.session import views
 from fugu_cli.session.state import SessionState
 from fugu_cli.ui.tui.screen_protocol import Choice
-from fugu_cli.ui.tui.session_commands import confirm_and_undo
+from fugu_cli.ui.tui.session_commands import confirm_and_undo, require_idle
 
 if TYPE_CHECKING:
     from fugu_cli.engine.context_use import ContextUse
@@ -96,8 +96,7 @@ async def exclude_agent(controller: SessionController, argument: str) -> None:
 
 async def retry_request(controller: SessionController, argument: str) -> None:
     """Take the newest request's changes back and ask it again, of one agent where it is named."""
-    if controller.work.running:
-        raise UsageError("a request is being worked on", hint="Esc stops it; then ask again")
+    await require_idle(controller)
     asked = controller.session.log.state.request.asked
     if asked is None:
         raise UsageError("nothing was asked yet")

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 async def undo_request(controller: SessionController, argument: str) -> None:
     """Put the working tree back to before the newest request, after showing what would change."""
     del argument
-    _require_idle(controller)
+    await require_idle(controller)
     await confirm_and_undo(controller, "Undo the newest request?")
 
 
@@ -90,7 +90,7 @@ async def _untick(controller: SessionController, unclaimed: dict[str, str]) -> s
 async def redo_undo(controller: SessionController, argument: str) -> None:
     """Take the newest undo back, after showing what would change."""
     del argument
-    _require_idle(controller)
+    await require_idle(controller)
     undoing = controller.session.log, controller.session.environment.workspace
     patch = await undo.redo_preview(*undoing)
     if await controller.view.dialogs.confirm(
@@ -103,7 +103,7 @@ async def rewind_session(controller: SessionController, argument: str) -> None:
     """Go back to before a request or a turn: the files, the conversation (in a copy of the
     session), or both.
     """
-    _require_idle(controller)
+    await require_idle(controller)
     _require_empty_queue(controller)
     name, _, what = argument.partition(" ")
     if what not in ("", "files", "conversation"):
@@ -226,9 +226,13 @@ def patch_summary(patch: str) -> str:
     return f"{plural(files, 'file')}, +{added} -{removed}"
 
 
-def _require_idle(controller: SessionController) -> None:
+async def require_idle(controller: SessionController) -> None:
+    """Raise UsageError while a request is being worked on."""
+    await controller.work.wait_for_ending()
     if controller.work.running:
-        raise UsageError("a request is being worked on", hint="Esc stops it first")
+        raise UsageError(
+            "a request is being worked on", hint="wait for its end, or stop it with Esc"
+        )
 
 
 BLAME_FRAGMENT_LINES = 40
@@ -391,10 +395,7 @@ async def _open(
     """Show another session. Not while something of this one is under way: it would be cut, and what
     waits dropped.
     """
-    if controller.work.running:
-        raise UsageError(
-            "a request is being worked on", hint="wait for its end, or stop it with Esc"
-        )
+    await require_idle(controller)
     _require_empty_queue(controller)
     return await controller.open(opening)
 
@@ -434,10 +435,7 @@ async def rename_session(controller: SessionController, argument: str) -> None:
 async def continue_request(controller: SessionController, argument: str) -> None:
     """Finish a request that was cut off."""
     del argument
-    if controller.work.running:
-        raise UsageError(
-            "a request is being worked on", hint="wait for its end, or stop it with Esc"
-        )
+    await require_idle(controller)
     if not await controller.work.go_on():
         controller.say("the newest request has come to its end; ask something")
 
@@ -477,7 +475,7 @@ async def remember(controller: SessionController, argument: str) -> None:
 async def trust_folder(controller: SessionController, argument: str) -> None:
     """Ask for trust, and open the session again where it is given: all that counts is read then."""
     del argument
-    _require_idle(controller)
+    await require_idle(controller)
     _require_empty_queue(controller)
     opener = controller.opener
     answer = await folder_trust.ask_for_trust(opener, controller.view.dialogs)

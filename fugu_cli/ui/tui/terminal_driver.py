@@ -21,6 +21,7 @@ from textual._parser import ParseError
 from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
 
 from fugu_cli.ui.tui.terminal_input import InputDecoder
 from fugu_cli.ui.tui.themes import BackgroundTold
@@ -53,6 +54,16 @@ class KeyParser(XTermParser):
         if sequence in ("\x1b\r", "\x1b\n"):
             return [events.Key("alt+enter", None)]
         return super()._sequence_to_key_events(_OTHER_KEYS.sub("\x1b[\\2;\\1u", sequence), alt)
+
+    def flushed_events(self, text: str) -> Iterable[Message]:
+        """Return the events of text that nothing follows: `feed` would wait for what may follow."""
+        match list(text):
+            case ["\x1b"]:
+                return [events.Key("escape", "\x1b")]
+            case ["\x1b", key]:
+                return self._sequence_to_key_events(key, alt=True)
+            case _:
+                return self.feed(text)
 
     def is_input(self, sequence: str) -> bool:
         """Return whether a control sequence is more than an answer that nobody waits for."""
@@ -104,13 +115,12 @@ class PlainPasteDriver(LinuxDriver):
                     if not data:  # nobody types any more
                         self.exit_event.wait(POLL_SECONDS)
                     text = decoder.feed(data)
+                    messages = parser.feed(text) if text else ()
                 else:
                     text = decoder.flush()
-                if text == "\x1b":  # the parser would wait once more for what may follow
-                    self.process_message(events.Key("escape", "\x1b"))
-                elif text:
-                    for event in parser.feed(text):
-                        self.process_message(event)
+                    messages = parser.flushed_events(text) if text else ()
+                for event in messages:
+                    self.process_message(event)
                 if decoder.dark is not None:
                     self.process_message(BackgroundTold(decoder.dark))
                     decoder.dark = None

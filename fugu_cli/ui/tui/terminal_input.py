@@ -16,8 +16,9 @@ from collections.abc import Callable
 PASTE_START = "\x1b[200~"
 PASTE_END = "\x1b[201~"
 HOLD_SECONDS = 3.0
-"""Seconds for which the beginning of an answer waits for its end."""
+"""Seconds for which the beginning of a sequence waits for its end."""
 LONGEST_ANSWER = 4096
+"""Characters of an unfinished answer that are kept; the rest of a longer one is not looked at."""
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters that no pasted text needs: all but tab, newline and carriage return."""
@@ -26,29 +27,45 @@ _SEQUENCE_BEGUN = re.compile(r"\x1b\[[0-?]*[ -/]*")
 _RXVT_KEY = re.compile(r"\x1b\[\d+\$")
 """Shift and a key in rxvt: the one kind of key that does not end as other sequences do."""
 _STRING = re.compile(r"\x1b[P\]X^_][^\x00-\x1f\x7f]*(?:\x07|\x1b\\)")
+"""A whole DCS, OSC, SOS, PM or APC."""
 _STRING_BEGUN = re.compile(r"\x1b[P\]X^_][^\x00-\x1f\x7f]*\x1b?")
 _NOT_TYPED = re.compile(r"\x1b(?:\[|[P\]][0-9<=>?!+$]|_G)")
 """The beginning of what no key sends alone; Alt and a key begin with an escape character, too."""
+_ANSWER = re.compile(rf"\x1b\[(?:[<=>?][\d;:]*|[\d;:]+)[ -/]*[A-Za-z~]|{_STRING.pattern}")
+"""What only a terminal sends, even if its escape character has been taken for a key."""
 _BACKGROUND = re.compile(
     r"\x1b\]11;rgba?:([0-9a-f]+)/([0-9a-f]+)/([0-9a-f]+)[^\x07\x1b]*(?:\x07|\x1b\\)", re.IGNORECASE
 )
 """The answer to OSC 11."""
+_READ_AT_ONCE = 3
+"""Characters in one read that a terminal has sent: a person's keys come one by one."""
 
 
 class InputDecoder:
     """Bytes from a terminal as text to read on. Letters, marks and sequences may come in pieces."""
 
-    def __init__(self, is_input: Callable[[str], bool]) -> None:
+    def __init__(self, is_input: Callable[[str], bool], *, reader_waits: bool = False) -> None:
         """Create a decoder. `is_input` returns whether a control sequence is a key, the mouse or
-        another input.
+        another input; `reader_waits` says that the reader of the text waits for what follows an
+        escape character by itself.
         """
         self.dark: bool | None = None
         """Whether the background is dark; None before the terminal has answered."""
         self._is_input = is_input
+        self._reader_waits = reader_waits
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._pasting = False
         self._held = ""
+        """The beginning of a sequence, not passed on."""
         self._held_since = 0.0
+        self._held_was_sent = False
+        """Whether so much of `_held` came in one read that no person typed it."""
+        self._was_silent = False
+        """Whether nothing came for a moment after `_held`."""
+        self._passed = ""
+        """The beginning of a sequence that was passed on as a key: nothing followed it."""
+        self._arrived = 0
+        """Characters of the newest read."""
 
     def feed(self, data: bytes) -> str:
         """Return what can be passed on after `data`."""
@@ -56,11 +73,20 @@ class InputDecoder:
 
     def feed_text(self, text: str) -> str:
         """Return what can be passed on after `text`."""
-        expired = time.monotonic() - self._held_since > HOLD_SECONDS
-        if self._held and not (expired and not self._pasting):
-            text = self._held + text
-        self._held = ""
+        if not text:
+            return ""
+        self._arrived = len(text)
         passed = []
+        if self._passed:
+            piece, text = self._finish_passed(text)
+            passed.append(piece)
+        begun, self._held = self._held, ""
+        if begun and self._goes_on(begun, text):
+            text = begun + text
+        else:
+            begun = ""
+            self._held_was_sent = False
+        self._was_silent = False
         while text:
             if self._pasting:
                 piece, text = self._read_paste(text)
@@ -71,18 +97,59 @@ class InputDecoder:
                 end = len(text) if end < 0 else end
                 piece, text = text[:end], text[end:]
             passed.append(piece)
+            if text:  # another sequence begins
+                begun = ""
+                self._held_was_sent = False
+        if not begun:
+            self._held_since = time.monotonic()
         return "".join(passed)
 
     def flush(self) -> str:
         """Return what was held back and may have been typed: nothing has followed it."""
-        if self._pasting or _NOT_TYPED.match(self._held):
+        self._was_silent = not self._reader_waits
+        if self._pasting or self._held_was_sent:
             return ""
-        held, self._held = self._held, ""
-        return held
+        typed, self._held = self._held, ""
+        if 0 < len(typed) < _READ_AT_ONCE:
+            self._passed = typed
+        return typed
+
+    def _finish_passed(self, text: str) -> tuple[str, str]:
+        """Return what is input of the sequence that began with a key already passed on, and the
+        rest of `text`.
+        """
+        begun, self._passed = self._passed, ""
+        answer = _ANSWER.match(begun + text)
+        if answer is None or self._has_expired():
+            return "", text
+        rest = text[answer.end() - len(begun) :]
+        self._note_background(answer[0])
+        if answer[0].startswith("\x1b[") and self._is_input(answer[0]):
+            return (answer[0][len(begun) :] if self._reader_waits else answer[0]), rest
+        return "", rest
+
+    def _goes_on(self, held: str, text: str) -> bool:
+        """Return whether `text` can be the rest of the sequence that `held` begins."""
+        if self._pasting or _STRING.match(held + text) is not None:
+            return True
+        if self._has_expired():
+            return False
+        if self._was_silent and _STRING_BEGUN.fullmatch(held):
+            return len(text) > 1 and _STRING_BEGUN.fullmatch(held + text) is not None
+        return True
+
+    def _has_expired(self) -> bool:
+        return time.monotonic() - self._held_since > HOLD_SECONDS
 
     def _hold(self, text: str) -> tuple[str, str]:
-        self._held, self._held_since = text, time.monotonic()
+        self._held = text
+        self._held_was_sent = self._was_sent(text)
         return "", ""
+
+    def _was_sent(self, text: str) -> bool:
+        """Return whether a terminal sent the beginning of the sequence that is being read."""
+        at_once = min(self._arrived, len(text))
+        return self._held_was_sent or at_once >= _READ_AT_ONCE or bool(_NOT_TYPED.match(text))
 
     def _read_paste(self, text: str) -> tuple[str, str]:
         inside, end, rest = text.partition(PASTE_END)
@@ -97,11 +164,10 @@ class InputDecoder:
 
     def _read_escape(self, text: str) -> tuple[str, str]:
         """Return what is input of the sequence at the beginning of `text`, and the rest."""
-        if (string := _STRING.match(text)) is not None:
-            self._note_background(string[0])
-            return "", text[string.end() :]
-        if text == "\x1b" or (len(text) < LONGEST_ANSWER and _STRING_BEGUN.fullmatch(text)):
+        if text == "\x1b":
             return self._hold(text)
+        if (string := _STRING_BEGUN.match(text)) is not None:
+            return self._read_string(text, string.end())
         if text.startswith("\x1b[M"):  # the mouse in the oldest form: three characters follow
             return ("", text[6:]) if len(text) >= 6 else self._hold(text)
         if text.startswith("\x1b[["):  # a function key of the Linux console
@@ -120,7 +186,25 @@ class InputDecoder:
         size = 1 if text.startswith("\x1b\x1b") else 2
         return text[:size], text[size:]
 
+    def _read_string(self, text: str, end: int) -> tuple[str, str]:
+        """Return what is input of a DCS, OSC, SOS, PM or APC that goes on to `end`, and the rest."""
+        if (string := _STRING.match(text)) is not None:
+            self._note_background(string[0])
+            return "", text[string.end() :]
+        if end == len(text):
+            return self._hold(_shortened(text))
+        begun = text[:end].removesuffix("\x1b")
+        piece = "" if self._was_sent(begun) else begun
+        return piece, text[len(begun) :]
+
     def _note_background(self, answer: str) -> None:
         if (colour := _BACKGROUND.fullmatch(answer)) is not None:
             red, green, blue = (int(part, 16) / (16 ** len(part) - 1) for part in colour.groups())
             self.dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+
+
+def _shortened(begun: str) -> str:
+    """Return an unfinished answer without the middle of a very long one."""
+    if len(begun) <= LONGEST_ANSWER:
+        return begun
+    return begun[:_READ_AT_ONCE] + "\x1b" * begun.endswith("\x1b")

@@ -16,7 +16,7 @@ from textual import events
 
 from fugu_cli.extensions.hook_runner import HookRunner, Hooks
 from fugu_cli.extensions.hook_settings import DeclaredHooks, Hook
-from fugu_cli.session.events import Asked, Undone
+from fugu_cli.session.events import Asked, Finished, Undone
 from fugu_cli.tools.mentions import mentioned
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.commands import (
@@ -234,9 +234,18 @@ def test_undo_shows_what_will_change_and_redo_brings_it_back(
     play: Callable[..., None], project: Path
 ) -> None:
     async def what(hand: Hand) -> None:
+        session = hand.controller.session
+        run = session.run
+
+        async def end_late() -> Finished:
+            end = await run()
+            await asyncio.sleep(0.5)
+            return end
+
+        session.run = end_late  # type: ignore[method-assign]
         await hand.type("go")
-        await hand.done(1)
-        assert (project / "new.txt").exists()
+        await hand.until(lambda: "finished" in hand.kinds())
+        assert (project / "new.txt").exists() and hand.controller.work.running
         await hand.type("/undo")
         await hand.sees("Undo the newest request? 1 file, +0 -1", "- x")
         await hand.pilot.press("n")

@@ -426,21 +426,15 @@ def test_a_verdict_alone_on_a_line_is_drawn_as_a_mark_and_only_of_a_verifier() -
     assert said("worker", "ACCEPT") == ["ACCEPT", ""]
 
 
-def test_a_failure_is_one_line_and_all_of_it_when_it_is_unfolded() -> None:
-    long = "the key was refused:\n" + "because \x1b[2J" * 60 + "the end"
-    (note,) = blocks_of(Failed(turn=1, what="m", kind="refused", message=long))
-    assert isinstance(note, NoteBlock) and block_drawing.foldable(note)
-    folded = text(block_drawing.note_lines(note, 60, DARK, unfolded=False))
-    assert [" ".join(line.split()) for line in folded] == [
-        "m failed: the key was refused: ctrl+o: all of it",
-        "",
-    ]
-    whole = text(block_drawing.note_lines(note, 60, DARK, unfolded=True))
-    assert (
-        len(whole) > 5
-        and whole[-2].endswith("the end")
-        and not any("\x1b" in line for line in whole)
-    )
+@pytest.mark.parametrize("repeats", [3, 60, 6000])
+def test_a_failure_is_shown_with_what_to_do_about_it(repeats: int) -> None:
+    message = "the key was refused:\n" + "because \x1b[2J" * repeats + "; check the key"
+    (note,) = blocks_of(Failed(turn=1, what="m", kind="refused", message=message))
+    assert isinstance(note, NoteBlock)
+    lines = text(block_drawing.note_lines(note, 60, DARK))
+    assert lines[0].strip() == "m failed: the key was refused:"
+    assert lines[-2].endswith("check the key")
+    assert not any("\x1b" in line for line in lines) and len(lines) < 60
 
 
 def test_the_end_does_not_say_again_what_failed_and_names_the_interface_s_commands() -> None:

@@ -88,6 +88,11 @@ ANSWERS = (
     "\x1b]11;rgb:0000/0000/0000\x1b\\",  # colours
     "\x1b]4;1;rgb:cdcd/0000/0000\x07",
     "\x1b_Gi=31;OK\x1b\\",  # pictures
+    "\x1b_hello\x1b\\",  # what a program behind the terminal says
+    "\x1b^hello\x1b\\",
+    "\x1bXhello\x1b\\",
+    "\x1bPhello\x07",
+    f"\x1b]52;c;{'aGVsbG8' * 2000}\x07",  # the clipboard
     "\x1b[8;30;100t",  # sizes
     "\x1b[48;0;0;0;0t",
     "\x1b[48;99999999;99999999;1;1t",
@@ -108,16 +113,40 @@ def test_what_is_no_key_types_nothing_however_it_comes(answers: list[str], cuts:
     assert keys(messages) == ["a", *["b"] * (len(answers) - 1), "c"]
 
 
-@pytest.mark.parametrize("typed", ["\x1b", "\x1bP", "\x1bPhello", "\x1b]", "\x1b_", "\x1b^"])
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_an_answer_cut_in_two_types_nothing_and_a_person_can_go_on(answer: str) -> None:
+    for cut in {*range(3, min(len(answer), 30)), len(answer) - 1}:
+        messages = typed_with_pauses([answer[:cut], answer[cut:] + "hello"])
+        assert keys(messages) == list("hello"), cut
+        if not answer.startswith("\x1b[M"):  # any three characters end the mouse's oldest form
+            unfinished = typed_with_pauses(["a", answer[:cut], *"hello\r"])
+            assert keys(unfinished)[-4:] == ["l", "l", "o", "enter"], cut
+    if not answer.startswith("\x1b[M"):
+        assert keys(typed_with_pauses([answer[:1], answer[1:] + "a"])) == ["escape", "a"]
+        assert keys(typed_with_pauses([answer[:2], answer[2:] + "a"]))[-1] == "a"
+
+
+def typed_with_pauses(pieces: Iterable[str]) -> list[Message]:
+    parser = KeyParser()
+    decoder = InputDecoder(parser.is_input)
+    messages: list[Message] = []
+    for piece in pieces:
+        if text := decoder.feed(piece.encode()):
+            messages += parser.feed(text)
+        if text := decoder.flush():
+            messages += parser.flushed_events(text)
+    return messages
+
+
+@pytest.mark.parametrize("typed", ["\x1b", "\x1bP", "\x1bPhello", "\x1b]", "\x1b_", "\x1b^i\r"])
 def test_escape_and_alt_with_a_key_are_typed_when_nothing_follows(typed: str) -> None:
     decoder = InputDecoder(KeyParser().is_input)
-    assert (decoder.feed(typed.encode()), decoder.flush()) == ("", typed)
+    assert "".join(decoder.feed_text(letter) for letter in typed) + decoder.flush() == typed
 
 
-def test_the_beginning_of_an_answer_waits_for_its_end() -> None:
-    decoder = InputDecoder(KeyParser().is_input)
-    assert (decoder.feed(b"\x1b[?6"), decoder.flush()) == ("", "")
-    assert decoder.feed(b"2;22chello") == "hello"
+def test_text_after_escape_is_typed() -> None:
+    for text in ("[x] done", "Please\r", "]", "[", "^"):
+        assert len(keys(typed_with_pauses(["\x1b", text]))) == 1 + len(text)
 
 
 def test_the_interface_reads_a_terminal_with_it(

@@ -69,9 +69,10 @@ def test_answers_that_come_late_are_not_typed(
     name = "\x1bP>|XTerm(370)\x1b\\"
     for answer in ("\x1b[?62;22c", "\x1b[>0;276;0c", "\x1b[?0u", name, color):
         terminal.keys(answer)
-    terminal.keys("\x1b[?6")
-    time.sleep(0.4)
-    terminal.keys("2;4c")
+    for begun, rest in (("\x1b[?6", "2;4c"), ("\x1bPXT", "erm(370)\x1b\\"), ("\x1b_a", "b\x1b\\")):
+        terminal.keys(begun)
+        time.sleep(0.4)
+        terminal.keys(rest)
     send_hello(place, server, terminal)
 
 
