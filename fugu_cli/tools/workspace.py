@@ -277,7 +277,10 @@ class Workspace:
         writer = self._writers.get(path)
         author = "a command, or somebody outside of fugu"
         if writer is not None and writer.digest == _digest(data):
-            author = f"the agent `{writer.agent}`" if writer.agent else "another agent"
+            if writer.agent == self._agent:  # it changed a part since, without reading the rest
+                author = "an agent, a command, or somebody outside of fugu"
+            else:
+                author = f"the agent `{writer.agent}`" if writer.agent else "another agent"
         return f"{name} {CHANGED_SINCE_READ}, by {author}."
 
     @property
@@ -374,13 +377,17 @@ class Workspace:
         return restored
 
     def write(self, path: Path, data: bytes, mode: int | None = None) -> None:
-        """Write a file whole, as seen and as fugu's doing. `path` is resolved; `mode` as in
-        `write_atomically`. Raises StorageError, OSError."""
-        before = self.history.keep(path.read_bytes()) if path.is_file() else None
+        """Write a file whole, as fugu's doing; a file that the agent knew it goes on knowing. `path`
+        is resolved; `mode` as in `write_atomically`. Raises StorageError, OSError.
+        """
+        old = path.read_bytes() if path.is_file() else None
+        before = self.history.keep(old) if old is not None else None
         if self.box is not None:
             self.box.expect(path)
         write_atomically(path, data, mode)
-        self.seen.note(path, data)
+        # a place changed by quoting it does not show what else is in the file
+        if old is None or (self.seen.knows(path) and not self.seen.has_changed(path, old)):
+            self.seen.note(path, data)
         self._writers[path] = FileWriter(_digest(data), self._agent)
         self._written.append(
             FileChange(path=_named(path, self.root), before=before, after=self.history.keep(data))

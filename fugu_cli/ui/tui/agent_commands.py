@@ -356,7 +356,7 @@ async def send_request(controller: SessionController, text: str) -> None:
     try:
         await controller.send(text)
     except ModelFileError as error:
-        controller.say(f"No model can work yet: {error}", "warn")
+        controller.notes.warn([f"No model can work yet: {error}"])
         try:
             if not controller.download.running:
                 await log_in(controller, "")

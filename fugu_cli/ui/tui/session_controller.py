@@ -164,12 +164,12 @@ class SessionNotes:
         """Add a line."""
         self._feed.say(NoteBlock(text, tone, detail))
 
-    def warn(self, notes: Sequence[str]) -> None:
+    def warn(self, notes: Sequence[str], detail: str = "") -> None:
         """Say each of them once."""
         for note in notes:
             if note not in self._warned:
                 self._warned.add(note)
-                self.say(note, "warn")
+                self.say(note, "warn", detail)
 
     def failed(self, error: FuguError) -> None:
         """Report an error of the outside world."""
@@ -259,9 +259,8 @@ class SessionController:
             try:
                 self.notes.warn(await asyncio.to_thread(self.opener.setup.lacking))
             except FuguError as error:
-                self.say(
-                    f"No model can work yet: {error}",
-                    "warn",
+                self.notes.warn(
+                    [f"No model can work yet: {error}"],
                     "/login downloads them, or takes a provider's key",
                 )
 

@@ -155,7 +155,13 @@ def test_a_place_that_is_quoted_may_be_changed_in_a_file_that_was_not_read(plain
     assert use(workspace, "edit", path="a.py", old="a = 1", new="a = 3").ok
     lay(workspace.root, {"a.py": "a = 3\nb = 4\n"})
     assert use(workspace, "edit", path="a.py", old="a = 3", new="a = 5").ok
-    assert (workspace.root / "a.py").read_text() == "a = 5\nb = 4\n"
+    assert not use(workspace, "write", path="a.py", content="a = 5\nb = 2\n").ok
+    use(workspace, "read", path="a.py")
+    lay(workspace.root, {"a.py": "a = 5\nb = 6\n"})
+    assert use(workspace, "edit", path="a.py", old="a = 5", new="a = 7").ok
+    refused = use(workspace, "write", path="a.py", content="a = 7\nb = 4\n")
+    assert refused.text.startswith("a.py was changed since it was read, by an agent, a command, or")
+    assert (workspace.root / "a.py").read_text() == "a = 7\nb = 6\n"
 
 
 def test_a_place_that_another_agent_changed_is_missed_with_its_name(plain: Build) -> None:
