@@ -505,13 +505,13 @@ def _quoted(text: str) -> str:
 
 
 def output_format(command: str) -> str:
-    """Return the kind of output a test command makes: pytest, unittest, cargo, go, maven, node, or
-    "".
+    """Return the kind of output a test command makes: pytest, unittest, nextest, cargo, go, maven,
+    node, or "".
     """
     words = command.replace("/", " ").split()
     if "manage.py" in words:
         return "unittest"
-    for name in ("pytest", "unittest", "cargo", "go"):
+    for name in ("pytest", "unittest", "nextest", "cargo", "go"):
         if name in words:
             return name
     if {"mvn", "mvnw", "mvnd"} & set(words):

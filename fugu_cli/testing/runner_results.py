@@ -7,6 +7,7 @@ cannot be told is None. A selection may hold more tests than were asked for, nev
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -142,8 +143,10 @@ def with_report(invocation: Invocation, root: Path, folder: Path) -> ReportingCo
             return _javascript(invocation, folder)
         case "node":
             return _node(invocation, folder)
-        case "cargo" | "nextest":
+        case "cargo":
             return _cargo(invocation)
+        case "nextest":
+            return _nextest(invocation, folder)
         case "go":
             options = () if invocation.given("-json", "--json") else ("-json",)
             command = invocation.inserting("test", options) if options else invocation.command
@@ -195,14 +198,29 @@ def _node(invocation: Invocation, folder: Path) -> ReportingCommand:
 
 
 def _cargo(invocation: Invocation) -> ReportingCommand:
-    """Make cargo continue after a failing test."""
-    after, options = "run" if invocation.kind == "nextest" else "test", ("--no-fail-fast",)
-    command = (
-        invocation.command if invocation.given(*options) else invocation.inserting(after, options)
-    )
-    return ReportingCommand(
-        invocation, command, options=options if command != invocation.command else ()
-    )
+    """Make cargo continue after a failing test. libtest writes no report with a stable Rust, so its
+    lines are read.
+    """
+    options = ("--no-fail-fast",)
+    if invocation.given(*options):
+        return ReportingCommand(invocation, invocation.command)
+    command = invocation.inserting("test", options)
+    return ReportingCommand(invocation, command, options=options)
+
+
+def _nextest(invocation: Invocation, folder: Path) -> ReportingCommand:
+    """Make nextest continue after a failing test and write a JUnit report, which only a
+    configuration file can ask for. A repository that asks for one itself gets its own.
+    """
+    file, configuration = folder / "nextest.xml", folder / "nextest.toml"
+    report = f"[profile.default.junit]\npath = {json.dumps(str(file))}\n"
+    configuration.write_text(report, encoding="utf-8")
+    options = ["--tool-config-file", f"fugu:{configuration}"]
+    if not invocation.given("--no-fail-fast", "--fail-fast", "--max-fail"):
+        options.append("--no-fail-fast")
+    subcommand = "run" if "run" in invocation.words else "r"
+    command = invocation.inserting(subcommand, options)
+    return ReportingCommand(invocation, command, options=tuple(options), file=file)
 
 
 def _java(invocation: Invocation, root: Path) -> ReportingCommand:
@@ -233,7 +251,8 @@ def read_results(reporting: ReportingCommand, output: str, root: Path) -> TestOu
             case "cargo":
                 found = _of_cargo(output)
             case "nextest":
-                found = _of_nextest(output)
+                cases = _cases([file] if file else [])
+                found = _worst((f"{case.classname} {case.name}", case.outcome) for case in cases)
             case "go":
                 found = _of_go(reporting.events or GoEvents())
             case "maven" | "gradle":
@@ -517,11 +536,6 @@ _CARGO_TEST = re.compile(
 _CARGO_RESULT = re.compile(
     r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.MULTILINE
 )
-_NEXTEST = re.compile(
-    r"^ +(?:TRY \d+ )?(PASS|LEAK|FLAKY \S+|FAIL|ABORT|SIG\w+|TIMEOUT|SKIP) \[.*?\] (?:\( "
-    r"*\d+/\d+\) )?(\S+) +(\S.*)$"
-)
-_NEXTEST_ENDED = re.compile(r"^ +Summary \[.*?\] +\d+.* tests? run:", re.MULTILINE)
 
 
 def _of_unittest(output: str) -> TestOutcomes | None:
@@ -573,25 +587,6 @@ def _of_cargo(output: str) -> TestOutcomes | None:
         if found and counted == told and "error: could not compile" not in output
         else None
     )
-
-
-def _of_nextest(output: str) -> TestOutcomes | None:
-    if _NEXTEST_ENDED.search(output) is None:
-        return None
-    lines = (_NEXTEST.match(line) for line in output.splitlines())
-    passes: dict[str, TestOutcome] = {
-        "PASS": "passed",
-        "LEAK": "passed",
-        "FLAKY": "passed",
-        "SKIP": "skipped",
-    }
-    found: dict[str, TestOutcome] = {}
-    for test in lines:
-        if test is not None:
-            found[f"{test.group(2)} {test.group(3)}"] = passes.get(
-                test.group(1).split()[0], "failed"
-            )
-    return found
 
 
 def _of_go(events: GoEvents) -> TestOutcomes:

@@ -79,6 +79,12 @@ OUTPUT_PATTERNS = {
         r"test result:|error: could not compile",
         r"test .* FAILED$",
     ),
+    "nextest": OutputPatterns(
+        r"error(\[E\d+\])?: (?!test run failed)| +(TRY \d+ )?(FAIL|ABORT|SIG\w+|TIMEOUT) ",
+        r"For more information|error: |warning: | +(PASS|LEAK|FLAKY|SKIP|SLOW|Summary) |─+$",
+        r" +Summary |error: could not compile",
+        r" +(FAIL|ABORT|SIG\w+|TIMEOUT) ",
+    ),
     "go": OutputPatterns(
         r"\s*--- FAIL:|# |panic: ", r"(FAIL|ok|PASS|exit status)\b|=== ", r"\s*--- FAIL|(FAIL|ok)\s"
     ),
@@ -109,6 +115,7 @@ _VARYING = (
     (re.compile(r" in \d+(\.\d+)?s( \(\d+:\d\d:\d\d\))?(?= =|$)"), ""),
     (re.compile(r"^(Ran \d+ tests?) in [\d.]+s$"), r"\1"),
     (re.compile(r"; finished in [\d.]+s$"), ""),
+    (re.compile(r" \[ *[\d.]+s\](?: \( *\d+/\d+\))?"), ""),
     (re.compile(r"(?: --|,)?\s+Time elapsed: [\d.]+ s(?:ec)?\b"), ""),
     (re.compile(r" \(\d+\.\d+s\)$|\t\d+\.\d+s$"), ""),
     (re.compile(r"([_=-])\1{5,}"), r"\1\1\1\1\1"),

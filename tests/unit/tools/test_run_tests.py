@@ -251,6 +251,25 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; 
 error: test failed, to rerun pass `--lib`
 """
 
+NEXTEST = """\
+────────────
+ Nextest run ID ff1973df with nextest profile: default
+    Starting 2 tests across 1 binary
+        PASS [   0.012s] (1/2) my-lib tests::ok
+        FAIL [   0.755s] (2/2) my-lib tests::adds
+  stderr ───
+
+    thread 'tests::adds' (28828) panicked at src/lib.rs:3:47:
+    assertion `left == right` failed
+      left: -1
+     right: 3
+
+────────────
+     Summary [   0.782s] 2 tests run: 1 passed, 1 failed, 0 skipped
+        FAIL [   0.755s] (2/2) my-lib tests::adds
+error: test run failed
+"""
+
 GO = """\
 === RUN   TestAdd
 --- FAIL: TestAdd (0.00s)
@@ -310,6 +329,11 @@ JAVAC = """\
             "cargo test",
             CARGO,
             ["---- tests::adds stdout ----", "panicked at src/lib.rs:3:47", "left: -1", "1 failed"],
+        ),
+        (
+            "cargo nextest run",
+            NEXTEST,
+            ["FAIL my-lib tests::adds\n", "panicked at src/lib.rs:3:47", "left: -1", "1 failed"],
         ),
         ("go test ./...", GO, ["--- FAIL: TestAdd", "calc_test.go:7: got 1, want 3"]),
         ("make test", UNITTEST, ["FAIL: test_b", "1 != 2", "failures=1"]),

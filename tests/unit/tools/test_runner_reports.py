@@ -270,21 +270,22 @@ def test_go_says_in_events_what_could_not_be_built() -> None:
 
 
 NEXTEST = """\
-────────────
- Nextest run ID 5ba with nextest profile: default
-    Starting 4 tests across 2 binaries
-        PASS [   0.004s] (1/4) calc tests::two
-        FAIL [   0.005s] (2/4) calc tests::red
-  stdout ───
-    running 1 test
-        SKIP [         ] calc tests::later
- FLAKY 2/3 [   0.003s] calc::it shaky
-     SIGABRT [   0.003s] calc::it aborts
-────────────
-     Summary [   0.010s] 4 tests run: 2 passed (1 flaky), 2 failed, 1 skipped
-        FAIL [   0.005s] (2/4) calc tests::red
-     SIGABRT [   0.003s] calc::it aborts
-error: test run failed
+<testsuites name="nextest-run" tests="4" failures="2">
+  <testsuite name="calc" tests="2" failures="1">
+    <testcase name="tests::two" classname="calc"/>
+    <testcase name="tests::red" classname="calc">
+      <failure type="test failure with exit code 101">panicked</failure>
+    </testcase>
+  </testsuite>
+  <testsuite name="calc::it" tests="2" failures="1">
+    <testcase name="shaky" classname="calc::it">
+      <flakyFailure type="test failure with exit code 101">panicked</flakyFailure>
+    </testcase>
+    <testcase name="aborts" classname="calc::it">
+      <failure type="test abort">SIGABRT</failure>
+    </testcase>
+  </testsuite>
+</testsuites>
 """
 CARGO = """\
      Running unittests src/lib.rs (target/debug/deps/calc-1234567890abcdef)
@@ -312,10 +313,17 @@ def test_cargo_and_nextest_name_a_test_with_its_binary(tmp_path: Path) -> None:
         "it tests::two": "failed",
         "calc src/lib.rs - add": "passed",
     }
-    assert told("cargo nextest run", NEXTEST, tmp_path) == {
+    invocation = recognise_runner("cargo nextest run -p calc", tmp_path)
+    assert invocation is not None
+    reporting = with_report(invocation, tmp_path, tmp_path)
+    assert reporting.command == (
+        f"cargo nextest run --tool-config-file fugu:{tmp_path}/nextest.toml --no-fail-fast -p calc"
+    )
+    assert read_results(reporting, "4 tests run: 2 passed, 2 failed", tmp_path) is None
+    (tmp_path / "nextest.xml").write_text(NEXTEST)
+    assert read_results(reporting, "", tmp_path) == {
         "calc tests::two": "passed",
         "calc tests::red": "failed",
-        "calc tests::later": "skipped",
         "calc::it shaky": "passed",
         "calc::it aborts": "failed",
     }
@@ -436,7 +444,7 @@ def test_counts_where_nothing_better_is_there() -> None:
 
 @given(st.text())
 def test_no_output_breaks_the_reading_and_what_is_no_event_stays(output: str) -> None:
-    for command in ("python -m unittest", "cargo test", "cargo nextest run"):
+    for command in ("python -m unittest", "cargo test"):
         found = told(command, output, Path("/nowhere"))
         assert {*(found or {}).values()} <= {"passed", "failed", "skipped"}
     events = GoEvents()
@@ -451,6 +459,7 @@ def test_no_report_breaks_the_reading(tmp_path_factory: pytest.TempPathFactory, 
         ("pytest", "pytest.xml"),
         ("jest", "report.json"),
         ("node --test", "node.tap"),
+        ("cargo nextest run", "nextest.xml"),
     ):
         (folder / name).write_text(text, encoding="utf-8")
         invocation = recognise_runner(command, folder)
