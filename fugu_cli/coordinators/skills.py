@@ -16,7 +16,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -53,7 +53,7 @@ KIND_WORDS: Mapping[Kind, str] = {
 PRIOR_OUTCOMES = 6.0
 """The weight of a public figure, in own outcomes, if it is as certain as figures get."""
 KIND_PRIOR_OUTCOMES = 4.0
-"""How many outcomes of a kind count as much as everything known from other kinds."""
+"""Outcomes of a kind that count as much as everything known from other kinds."""
 OTHER_KIND_SHARE = 0.5
 """The weight of an outcome for another kind, relative to its own."""
 BOARD_ERROR = 0.35
@@ -74,9 +74,11 @@ EFFORT = re.compile(
     re.IGNORECASE,
 )
 REGION_AND_VENDOR = re.compile(r"^(?:global|us|eu|apac)\.[a-z]+\.")
-"""What Amazon Bedrock writes before a model's name."""
+"""The prefix of a model's name at Amazon Bedrock."""
 VERSION_POINT = re.compile(r"(?<=\d)p(?=\d)")
 """Fireworks writes `5p2` for 5.2."""
+MODEL_SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)([bm])(?:-a\d+b)?(?![a-z0-9])", re.IGNORECASE)
+"""The parameters that a name tells, in billions or millions: `14b`, `135M`, `30B-A3B`."""
 RELEASE_WORDS = re.compile(r"-(?:preview|instruct|base|chat|latest|exp|it|fp8|api)(?=-|$)")
 
 
@@ -128,6 +130,17 @@ class VendorMean:
 
 
 @dataclass(frozen=True)
+class FamilyMean:
+    """The mean skill of models that differ in size alone, its error for another one of them, and
+    the geometric mean of their sizes (billions of parameters).
+    """
+
+    skill: float
+    error: float
+    size: float
+
+
+@dataclass(frozen=True)
 class SkillTable:
     """The table that ships."""
 
@@ -137,15 +150,23 @@ class SkillTable:
     efforts: Mapping[str, float]
     price_slope: float = 0.0
     """By how much the skill rises where a vendor asks e times as much."""
+    families: Mapping[str, FamilyMean] = field(default_factory=dict)
+    """By `sized_family`; "" for models of this year whose family has no figures."""
+    size_slope: float = 0.0
+    """By how much the skill rises where a model of a family is e times as large."""
 
     def skill_of(self, member: Member) -> ModelSkill:
-        """Return the skill that the entry names, else of its model, its vendor, or of anybody."""
+        """Return the skill that the entry names, else of its model, of its size, of its vendor, or
+        of anybody.
+        """
         if member.skill is not None:
             return ModelSkill(member.skill, BOARD_ERROR / 2, "your configuration")
         model, _ = canonical_model(member.model)
         if figures := self.models.get(model):
             skill, error, count, date = figures
             return ModelSkill(skill, error, f"{count} public figures, the newest of {date}")
+        if (by_size := self._skill_by_size(member.model)) is not None:
+            return by_size
         if mean := self.vendors.get(member.vendor):
             source = f"the mean of {member.vendor}'s models of this year"
             price = blended_price(member.price)
@@ -155,9 +176,27 @@ class SkillTable:
             return ModelSkill(skill, mean.error, f"{source}, and its price")
         return ModelSkill(UNKNOWN_SKILL, UNKNOWN_SKILL_ERROR, "no figure of this model or vendor")
 
-    def prior(self, member: Member, kind: Kind) -> SuccessRate:
+    def _skill_by_size(self, model: str) -> ModelSkill | None:
+        """Return what models of its family tell of a model, else models of any family; None where
+        its name tells no size.
+        """
+        sized = sized_family(model)
+        if sized is None:
+            return None
+        family, size = sized
+        source = "its family's models, and its size"
+        mean = self.families.get(family)
+        if mean is None:
+            source = "models of its size"
+            mean = self.families.get("")
+        if mean is None:
+            return None
+        skill = mean.skill + self.size_slope * math.log(size / mean.size)
+        return ModelSkill(skill, mean.error, source)
+
+    def prior(self, member: Member, request_kind: Kind) -> SuccessRate:
         """Return the rate that public figures give, and how many outcomes it is worth."""
-        skill, line = self.skill_of(member), self.kinds[kind]
+        skill, line = self.skill_of(member), self.kinds[request_kind]
         _, named_effort = canonical_model(member.model)
         effort = self.efforts.get(member.effort or named_effort or "", UNKNOWN_EFFORT)
         rate = _sigmoid(line.intercept + line.slope * skill.skill + effort)
@@ -188,21 +227,23 @@ def table_from(data: Mapping[str, Any]) -> SkillTable:
         kinds={name: SkillLine(*row) for name, row in data["kinds"].items()},
         efforts=data["efforts"],
         price_slope=data["price_slope"],
+        families={name: FamilyMean(*row) for name, row in data["families"].items()},
+        size_slope=data["size_slope"],
     )
 
 
 def success_rate(
     member: Member,
-    kind: Kind,
+    request_kind: Kind,
     outcomes: Sequence[OutcomeCount],
     table: SkillTable | None = None,
 ) -> SuccessRate:
     """Return the posterior rate of an agent in a kind, from its prior and its own outcomes."""
     table = table or shipped_table()
     own = [count for count in outcomes if count.agent == member.name]
-    of_kind = [count for count in own if count.kind == kind]
-    elsewhere = [count for count in own if count.kind != kind and count.trials > 0]
-    prior = table.prior(member, kind)
+    of_kind = [count for count in own if count.kind == request_kind]
+    elsewhere = [count for count in own if count.kind != request_kind and count.trials > 0]
+    prior = table.prior(member, request_kind)
     rate, weight = prior.rate, prior.weight
     if elsewhere:
         successes = trials = expected = 0.0
@@ -228,19 +269,22 @@ def success_rate(
     return SuccessRate(posterior, weight + trials, own_trials, prior.source, error, kind_error)
 
 
-def _expected_rate(table: SkillTable, member: Member, kind: str, prior: SuccessRate) -> float:
+def _expected_rate(
+    table: SkillTable, member: Member, outcome_kind: str, prior: SuccessRate
+) -> float:
     """Return the prior's rate in the kind of an outcome, `prior` where its kind is not known."""
-    return next((table.prior(member, known).rate for known in KINDS if known == kind), prior.rate)
+    rates = (table.prior(member, name).rate for name in KINDS if name == outcome_kind)
+    return next(rates, prior.rate)
 
 
 def run_cost(
-    member: Member, kind: Kind | None, outcomes: Sequence[OutcomeCount], usual: float
+    member: Member, request_kind: Kind | None, outcomes: Sequence[OutcomeCount], usual: float
 ) -> float:
     """Return the expected cost of one turn (USD): own means in the kind, else overall, drawn
     towards `usual`, the cost that its price gives.
     """
     own = [count for count in outcomes if count.agent == member.name and count.turns > 0]
-    chosen = [count for count in own if count.kind == kind] or own
+    chosen = [count for count in own if count.kind == request_kind] or own
     turns = sum(count.turns for count in chosen)
     spent = sum(count.turns * count.mean_cost for count in chosen)
     return (usual + spent) / (1 + turns)
@@ -252,7 +296,9 @@ def can_tell_apart(first: SuccessRate, second: SuccessRate, errors: float = 1.0)
 
 
 def can_tell_apart_in_kind(first: SuccessRate, second: SuccessRate) -> bool:
-    """Whether the difference is more than what is uncertain about it for this kind of request."""
+    """Return whether two rates differ by more than what is uncertain about it for this kind of
+    request.
+    """
     return abs(first.rate - second.rate) > math.hypot(first.kind_error, second.kind_error)
 
 
@@ -281,6 +327,19 @@ def canonical_model(name: str) -> tuple[str, str | None]:
     text = re.sub(r"-v(?=\d)", "-", text)
     text = re.sub(r"^(qwen)-?(\d)", r"\1\2", text)
     return text.strip("-"), effort
+
+
+def sized_family(name: str) -> tuple[str, float] | None:
+    """Return a model's family, its name without the size, and its size in billions of parameters;
+    None where the name tells no size.
+    """
+    text = name.rsplit("/", 1)[-1].replace(" ", "-").replace("_", "-")
+    match = MODEL_SIZE.search(text)
+    if match is None:
+        return None
+    size = float(match.group(1)) / (1000 if match.group(2).lower() == "m" else 1)
+    family = canonical_model(text[: match.start()] + text[match.end() :])[0]
+    return (re.sub("-+", "-", family), size) if size else None
 
 
 def _sigmoid(logit: float) -> float:

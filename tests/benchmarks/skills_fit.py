@@ -26,7 +26,7 @@ import numpy as np
 from genai_prices import Usage, calc_price, data
 
 from fugu_cli.config.known_models import vendor_of
-from fugu_cli.coordinators.skills import canonical_model
+from fugu_cli.coordinators.skills import canonical_model, sized_family
 
 EFFORT_LOGITS = {
     "max": 0.0,
@@ -72,6 +72,9 @@ class Figure:
     value: float
     n: float
     date: str
+    family: str = ""
+    size: float = 0.0
+    """Billions of parameters, 0 where the name tells none."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,7 @@ def read_figures(path: Path, without: Sequence[str] = (), only_clear: bool = Fal
                 continue
             if row["value"] is None:
                 continue
+            family, size = sized_family(row["model"]) or ("", 0.0)
             figures.append(
                 Figure(
                     canonical_model(row["model"])[0],
@@ -104,6 +108,8 @@ def read_figures(path: Path, without: Sequence[str] = (), only_clear: bool = Fal
                     float(row["value"]),
                     float(row["n"] or 100),
                     row["date"] or "",
+                    family,
+                    size,
                 )
             )
     return figures
@@ -229,7 +235,9 @@ def derived_table(figures: Sequence[Figure], least: int = 2) -> dict[str, object
         for name, (skill, error, count, date) in sorted(fitted.models.items())
         if count >= least
     }
-    vendors, price_slope = vendor_means(figures, {name: float(r[0]) for name, r in models.items()})
+    skills = {name: float(row[0]) for name, row in models.items()}
+    vendors, price_slope = vendor_means(figures, skills)
+    families, size_slope = family_means(figures, skills)
     return {
         "date": max(figure.date for figure in figures),
         "models": models,
@@ -237,6 +245,8 @@ def derived_table(figures: Sequence[Figure], least: int = 2) -> dict[str, object
         "efforts": EFFORT_LOGITS,
         "vendors": vendors,
         "price_slope": price_slope,
+        "families": families,
+        "size_slope": size_slope,
     }
 
 
@@ -273,6 +283,49 @@ def vendor_means(
                 round(own_error, 2),
                 round(math.exp(log_price), 3),
             ]
+    return means, round(slope, 3)
+
+
+def family_means(
+    figures: Sequence[Figure], skills: Mapping[str, float]
+) -> tuple[dict[str, list[float]], float]:
+    """Return skill, error and size of each family whose names tell sizes, and by how much the skill
+    rises where one of a family is e times as large. "" stands for models of the newest year whose
+    family is unknown: the line through all sizes, moved by what a year brings.
+    """
+    first_seen: dict[str, str] = {}
+    sized: dict[str, Figure] = {}
+    for figure in figures:
+        first_seen[figure.model] = min(first_seen.get(figure.model, "9"), figure.date or "9")
+        if figure.size:
+            sized[figure.model] = figure
+    members: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for name, skill in skills.items():
+        if name in sized:
+            members[sized[name].family].append((math.log(sized[name].size), skill))
+    centred = [np.array(rows) - np.mean(rows, axis=0) for rows in members.values()]
+    apart = np.concatenate(centred)
+    slope = float((apart[:, 0] * apart[:, 1]).sum() / (apart[:, 0] ** 2).sum())
+    degrees = len(apart) - len(members) - 1
+    error = math.sqrt(((apart[:, 1] - slope * apart[:, 0]) ** 2).sum() / degrees)
+    means = {}
+    for family, rows in sorted(members.items()):
+        log_size, skill = np.mean(rows, axis=0)
+        own_error = error * math.sqrt(1 + 1 / len(rows))
+        means[family] = [round(float(skill), 2), round(own_error, 2), round(math.exp(log_size), 1)]
+    dated = [name for name in skills if name in sized and first_seen[name] != "9"]
+    years = np.array([float(first_seen[name][:4]) for name in dated])
+    log_sizes = np.log([sized[name].size for name in dated])
+    of_one_size = np.array([skills[name] for name in dated]) - slope * log_sizes
+    design = np.stack([np.ones(len(dated)), years - years.max()], axis=1)
+    line, *_ = np.linalg.lstsq(design, of_one_size, rcond=None)
+    middle = float(log_sizes.mean())
+    spread = float(np.std(of_one_size - design @ line))
+    means[""] = [
+        round(float(line[0]) + slope * middle, 2),
+        round(spread, 2),
+        round(math.exp(middle), 1),
+    ]
     return means, round(slope, 3)
 
 

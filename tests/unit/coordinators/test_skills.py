@@ -89,6 +89,19 @@ def test_of_a_vendors_unknown_models_the_dearer_one_is_taken_for_the_better_one(
     assert "its price" in dear.source and "its price" not in without_price.source
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b", "qwen2.5-coder-3b", "qwen2.5-coder-7b"),
+        ("new-model-3B", "new-model-14B", "new-model-70B-A12B"),
+        ("smollm2-135m", "smollm2-1.7b"),
+    ],
+)
+def test_of_a_family_the_larger_model_is_taken_for_the_better_one(names: tuple[str, ...]) -> None:
+    skills = [shipped_table().skill_of(member("a", name, vendor="alibaba")) for name in names]
+    assert sorted(skill.skill for skill in skills) == [skill.skill for skill in skills]
+
+
 def test_a_skill_in_the_entry_counts_before_public_figures() -> None:
     named = success_rate(member("a", "poor-1", skill=1.5), "feature", (), TABLE)
     assert named.rate > rate(model="fine-1", kind="feature")
