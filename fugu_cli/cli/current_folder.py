@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from fugu_cli.config import Config
 from fugu_cli.config import trust as config_trust
-from fugu_cli.config.agent_pool import detected_keys, usable_pool
+from fugu_cli.config.agent_pool import configured_entries, detected_keys, usable_pool
 from fugu_cli.config.kept_keys import add_kept_keys
 from fugu_cli.config.loader import LoadedConfig, load_config, repository
 from fugu_cli.errors import ModelFileError, UsageError
@@ -59,13 +59,16 @@ def current_config(
 
 
 def needed_models(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the embedded models that the pool uses, each once."""
+    """Return the embedded models of the pool's agents, each once, also of those that wait for
+    theirs.
+    """
     from fugu_cli.local.store import Store
 
     store = Store(config.cache)
-    known = {model.name for model in store.known}
-    used = [entry.model for entry in usable_pool(config, environ) if entry.provider == "local"]
-    return tuple(dict.fromkeys(name for name in used if name in known))
+    embedded = {model.name for model in store.known}
+    entries = configured_entries(config, environ)
+    used = [entry.model for entry in entries if entry.provider == "local"]
+    return tuple(dict.fromkeys(name for name in used if name in embedded))
 
 
 def missing_models(config: Config, environ: Mapping[str, str]) -> tuple[tuple[str, ...], float]:
@@ -96,7 +99,7 @@ def check_embedded(config: Config, environ: Mapping[str, str]) -> tuple[str, ...
     Raises ModelFileError if no agent could work without them.
     """
     pool = usable_pool(config, environ)
-    if all(entry.provider != "local" for entry in pool):
+    if all(entry.provider != "local" for entry in configured_entries(config, environ)):
         return ()
     from fugu_cli.local.server_lease import missing_package
 
@@ -120,7 +123,7 @@ def check_embedded(config: Config, environ: Mapping[str, str]) -> tuple[str, ...
             words, hint="fetch with `fugu models pull`, or keep a provider's key with `fugu login`"
         )
     whose, what = ("its", "it") if len(missing) == 1 else ("their", "them")
-    return (f"{words}: {whose} turns fail and go to the others. `fugu models pull` fetches {what}",)
+    return (f"{words}: {whose} agents are left out until `fugu models pull` fetches {what}",)
 
 
 LOGIN_NOTE = (

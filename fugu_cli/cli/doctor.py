@@ -176,8 +176,8 @@ def _pool(loaded: LoadedConfig) -> Iterator[Finding]:
         yield Finding("missing", "pool", str(error), error.hint)
         return
     yield Finding("ok", "pool", ", ".join(f"{entry.name} ({entry.slot})" for entry in entries))
-    for out in unusable_entries(loaded.config, os.environ):
-        yield Finding("note", "pool", f"{out.name} is left out", out.reason)
+    for entry in unusable_entries(loaded.config, os.environ):
+        yield Finding("note", "pool", f"{entry.name} is left out", entry.reason)
     for unready in unready_services(os.environ) if not loaded.config.agents else ():
         yield Finding(
             "note", "pool", f"{unready.name} brings no agent", "`fugu pool` says what to add"
@@ -223,7 +223,7 @@ def _checkpoint(path: Path, config: Config) -> Finding:
         return Finding(
             "note", "checkpoint", str(error), error.hint or "success rates and costs decide instead"
         )
-    said = f"{path.name}: {meta.kind} {', '.join(meta.rows)}"
+    said = f"{path.name}: agents {', '.join(meta.rows)}"
     if config.backbone is None and meta.backbone != Store(config.cache).model(EMBEDDED).sha256:
         advice = "success rates and costs decide instead; name the checkpoint's own `backbone`"
         return Finding(

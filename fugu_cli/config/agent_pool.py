@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Literal
 
 from fugu_cli.config import Config
@@ -269,14 +270,9 @@ def usable_pool(config: Config, environ: Mapping[str, str]) -> tuple[AgentEntry,
     A single agent takes the strong slot. Raises ConfigError if none is left, or if `coordinator` or
     `opt_out` name an unknown agent.
     """
-    entries = config.agents or detected_pool(environ)
-    if config.conductor.agent == PLANNER and all(entry.name != PLANNER for entry in entries):
-        entries = (
-            *entries,
-            next(e for e in EMBEDDED if e.name == "coder").model_copy(update={"name": PLANNER}),
-        )
+    entries = configured_entries(config, environ)
     unusable = unusable_entries(config, environ)
-    missing = {entry.name for entry in unusable}
+    missing = {entry.name: entry.reason for entry in unusable}
     usable = [_filled(entry, config, environ) for entry in entries if entry.name not in missing]
     if not usable:
         variables = " or ".join(
@@ -297,8 +293,19 @@ def usable_pool(config: Config, environ: Mapping[str, str]) -> tuple[AgentEntry,
     return _slotted(usable)
 
 
+def configured_entries(config: Config, environ: Mapping[str, str]) -> tuple[AgentEntry, ...]:
+    """Return the agents of the configuration, else those that are found, with the planner."""
+    entries = config.agents or detected_pool(environ)
+    if config.conductor.agent != PLANNER or any(entry.name == PLANNER for entry in entries):
+        return entries
+    coder = next(entry for entry in EMBEDDED if entry.name == "coder")
+    return (*entries, coder.model_copy(update={"name": PLANNER}))
+
+
 def unusable_entries(config: Config, environ: Mapping[str, str]) -> tuple[UnusableEntry, ...]:
-    """Return the entries without a key, and those that need a missing library."""
+    """Return the entries without a key, those that need a missing library, and local models that are
+    not fetched, unless no other agent is left.
+    """
     unusable = []
     readable = find_spec("tree_sitter") is not None
     for entry in config.agents:
@@ -309,7 +316,22 @@ def unusable_entries(config: Config, environ: Mapping[str, str]) -> tuple[Unusab
             unusable.append(
                 UnusableEntry(entry.name, "it needs the extra `local`, which is not installed", "")
             )
-    return tuple(unusable)
+    excluded = {entry.name for entry in unusable} | {*config.opt_out, PLANNER}
+    usable = [entry for entry in configured_entries(config, environ) if entry.name not in excluded]
+    absent = [
+        UnusableEntry(entry.name, f"not fetched: fugu models pull {entry.model}", "")
+        for entry in usable
+        if entry.provider == "local" and _is_absent(entry.model, config.cache)
+    ]
+    return (*unusable, *absent) if len(absent) < len(usable) else tuple(unusable)
+
+
+def _is_absent(model: str, cache: Path) -> bool:
+    """Return whether an embedded model is not on this machine."""
+    from fugu_cli.local.store import Store
+
+    store = Store(cache)
+    return any(known.name == model for known in store.known) and store.find(model) is None
 
 
 def detected_pool(environ: Mapping[str, str]) -> tuple[AgentEntry, ...]:
@@ -407,6 +429,7 @@ def _filled(entry: AgentEntry, config: Config, environ: Mapping[str, str]) -> Ag
             "api": _api(entry, base_url),
             "api_key_env": _variable(entry),
             "protocol": _protocol(entry),
+            "attempts": entry.attempts if entry.is_local else 1,
             "context": entry.context or _context(entry, base_url),
             "infill": _infills(entry),
             "vision": _sees_pictures(entry) if entry.vision is None else entry.vision,
@@ -472,7 +495,7 @@ def _slotted(entries: Sequence[AgentEntry]) -> tuple[AgentEntry, ...]:
     )
 
 
-def _check_names(config: Config, names: Sequence[str], missing: set[str]) -> None:
+def _check_names(config: Config, names: Sequence[str], missing: Mapping[str, str]) -> None:
     pinned = (
         config.coordinator.removeprefix("single:")
         if config.coordinator.startswith("single:")
@@ -494,8 +517,7 @@ def _check_names(config: Config, names: Sequence[str], missing: set[str]) -> Non
             )
     if pinned in missing:
         raise ConfigError(
-            f"{pinned!r} cannot be used: its key is not set",
-            hint="`fugu pool` says which variable it needs",
+            f"{pinned!r} cannot be used: {missing[pinned]}", hint="`fugu pool` says what it needs"
         )
     if pinned is not None and pinned in config.opt_out:
         raise ConfigError(f"{pinned!r} is both pinned and opted out", hint="drop one of the two")

@@ -151,7 +151,7 @@ class AgentEntry(ConfigTable):
     skill: float | None = Field(default=None, ge=-5, le=5)
     """how good its model is, on the scale of `fugu pool --skills`; public figures' when left out"""
     attempts: int = Field(default=1, ge=1, le=20)
-    """attempts at a Worker turn where tests judge"""
+    """attempts of a local model at a Worker turn where tests judge"""
     infill: bool | None = None
     """true: a local model with Qwen's marks for filling in the middle of code; known for the
     embedded ones
@@ -218,13 +218,18 @@ class AgentEntry(ConfigTable):
         return value.rstrip("/")
 
     @property
+    def is_local(self) -> bool:
+        """Return whether fugu runs the model itself, or a script stands in for it."""
+        return self.provider in ("local", "scripted")
+
+    @property
     def rates(self) -> Price | None:
         """The price, None if unknown.
 
         Only for entries that `config.pool.pool` returned. Models on this machine are free, and so
         is a server that gets no key: it cannot tell whom to bill.
         """
-        free = self.provider in ("local", "scripted") or not (self.api_key_env or self.headers)
+        free = self.is_local or not (self.api_key_env or self.headers)
         return self.price or (Price() if free else None)
 
     @property
@@ -250,7 +255,7 @@ class AgentEntry(ConfigTable):
             infill=bool(self.infill),
             needs_tests=self.needs_tests,
             max_tokens=self.max_tokens,
-            reasoning="" if self.provider in ("local", "scripted") else "within",
+            reasoning="" if self.is_local else "within",
             effort=self.effort or "",
             description=" ".join(self.description.split()),
             vision=self.sees,

@@ -207,6 +207,18 @@ def test_an_entry_without_its_key_is_left_out_with_the_reason() -> None:
     )
 
 
+def test_a_local_model_that_is_not_fetched_is_left_out_while_another_agent_is_able() -> None:
+    absent = entry("here", provider="local", model="qwen2.5-coder-1.5b")
+    near = entry("near", base_url="http://localhost:8000/v1")
+    config = Config(agents=(absent, near))
+    assert [agent.name for agent in usable_pool(config, {})] == ["near"]
+    assert [found.reason for found in unusable_entries(config, {})] == [
+        "not fetched: fugu models pull qwen2.5-coder-1.5b"
+    ]
+    for alone in (Config(agents=(absent,)), Config(agents=(absent, near), opt_out=("near",))):
+        assert "here" in [agent.name for agent in usable_pool(alone, {})]
+
+
 def test_a_pool_without_a_usable_agent_says_which_variable_to_set() -> None:
     config = Config(
         agents=(
@@ -249,7 +261,7 @@ def test_a_pool_without_a_usable_agent_says_which_variable_to_set() -> None:
         ),
         (
             Config(coordinator="single:p", agents=(entry("p"), entry("q", base_url="http://x/v1"))),
-            "'p' cannot be used: its key is not set",
+            "'p' cannot be used: OPENAI_API_KEY is not set",
             "fugu pool",
         ),
     ],
