@@ -150,13 +150,18 @@ def decision_reason(event: Assigned, before: Sequence[Event]) -> str:
 
 
 def decision_why(event: Assigned, reason: str) -> str:
-    """Return probabilities and reason as in `p=.55, then middle .30 · the strongest other agent
-    verifies`; without them the rule.
+    """Return why an agent acts, as in `solves 78% of bug fixes (31 outcomes), $0.12 a run`, or of
+    a head that has no success rates `p=.55, then middle .30`; the rule where nothing says why.
     """
-    said = [top_probabilities(event) or "", flatten(reason, 120), flatten(event.instruction, 120)]
+    counted = event.scores is not None and event.scores.estimates
+    parts = [
+        "" if counted else top_probabilities(event) or "",
+        flatten(reason),
+        flatten(event.instruction, 120),
+    ]
     if event.override is not None:
-        said.append(f"a Thinker asked for this; the head had {event.override}")
-    return " · ".join(part for part in said if part) or event.by
+        parts.append(f"a Thinker asked for this; the head had {event.override}")
+    return " · ".join(part for part in parts if part) or event.by
 
 
 def top_probabilities(event: Assigned) -> str | None:

@@ -215,7 +215,7 @@ def list_mcp_servers() -> int:
     return mcp_list()
 
 
-POOL_HELP = "Show the agents of the pool, their slots and prices; `check` calls each once."
+POOL_HELP = "Show the agents of the pool, prices and success rates; `check` calls each once."
 pool = typer.Typer(help=POOL_HELP, rich_markup_mode=None, context_settings=CONTEXT)
 
 
@@ -236,7 +236,11 @@ def pool_show(
 
     if forget_outcomes:
         return command.forget_outcomes()
-    return command.show_skills() if skills else command.show_pool()
+    if not skills:
+        return command.show_pool()
+    from fugu_cli.cli.pool_skills import show_skills
+
+    return show_skills()
 
 
 models = group("The embedded models: list, pull, remove, path.")

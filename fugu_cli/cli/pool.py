@@ -321,15 +321,15 @@ def show_pool() -> int:
         "model",
         "vendor",
         "protocol",
-        "draws",
+        "attempts",
         "context",
         "USD per million in/out",
     )
     _print([header, *(_cells(entry, loaded.config) for entry in entries)])
     if any(has_assumed_price(entry, loaded.config) for entry in entries):
         print_clean("~ assumed: what others ask for the model, since its server is not in the list")
-    for out in unusable_entries(loaded.config, os.environ):
-        print_clean(f"left out: {out.name} ({out.reason})")
+    for entry in unusable_entries(loaded.config, os.environ):
+        print_clean(f"left out: {entry.name} ({entry.reason})")
     for unready in unready_services(os.environ) if not loaded.config.agents else ():
         _print_lines(f"not in the pool: {unready.name}: {unready.reason}")
     for name in loaded.config.opt_out:
@@ -338,39 +338,12 @@ def show_pool() -> int:
         "unavailable after a failure: each session knows that of its own calls, see /pool there"
     )
     print_clean(f"decided by: {loaded.config.coordinator}; from {_origin(loaded)}")
+    if loaded.config.coordinator == "trinity":
+        from fugu_cli.cli.pool_skills import print_estimates
+
+        print_estimates(loaded, tuple(entry.member() for entry in entries))
     for found in local_servers(loaded.config):
         _print_lines(_offer(found))
-    return 0
-
-
-def show_skills() -> int:
-    """List the agents' skills, success rates with outcomes, and costs of a run. Raises ConfigError
-    if none can be used.
-    """
-    from fugu_cli.coordinators.composed import expected_costs
-    from fugu_cli.coordinators.skills import KINDS, shipped_table, success_rate
-
-    loaded = current_config()
-    members = [entry.member() for entry in usable_pool(loaded.config, os.environ)]
-    counts = wiring.build_outcomes(loaded).known(members, ()).counts
-    costs = expected_costs(members, counts)
-    rows = [("name", "skill", "solves", "outcomes", "USD a run", "skill from")]
-    for member in members:
-        skill = shipped_table().skill_of(member)
-        rates = [success_rate(member, kind, counts).rate for kind in KINDS]
-        outcomes = sum(count.trials for count in counts if count.agent == member.name)
-        cost = "?" if member.price is None else f"{costs[member.name]:.2f}"
-        rows.append(
-            (
-                member.name,
-                f"{skill.skill:+.2f} ±{skill.error:.2f}",
-                f"{sum(rates) / len(rates):.0%}",
-                f"{outcomes:.0f}",
-                cost,
-                skill.source,
-            )
-        )
-    _print(rows)
     return 0
 
 

@@ -442,6 +442,8 @@ class Assigned(Value):
     """The turn is a subtask of another one: `instruction` is all that it is asked, and it sees
     nothing else.
     """
+    slot: Literal["", "cheap", "middle", "strong"] = ""
+    """The agent's slot, where the cascade decided."""
 
     @property
     def why(self) -> str:

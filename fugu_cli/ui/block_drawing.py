@@ -215,20 +215,22 @@ def request_lines(
 
 
 def decision_lines(block: DecisionBlock, width: int, palette: Palette) -> list[StyledLine]:
-    """Return a line like `● worker coder · middle .62, then cheap .30 · 310 ms`."""
+    """Return a line like `● worker coder  solves 61% of bug fixes, $0.12 a run`. A reason that does
+    not fit goes on below it.
+    """
     assigned = block.assigned
     left: list[StyledPart] = [
         ("● ", palette.role(assigned.role)),
         (assigned.role, f"bold {palette.role(assigned.role)}"),
         (f" {flatten(assigned.agent)}", f"bold {palette.text}"),
     ]
-    return [
-        justified_line(
-            [*left, (f"  {decision_why(assigned, block.reason)}", palette.dim)],
-            [(f"turn {assigned.turn}", palette.dim)],
-            width,
-        )
-    ]
+    right: list[StyledPart] = [(f"turn {assigned.turn}", palette.dim)]
+    why = decision_why(assigned, block.reason)
+    room = width - sum(cell_len(text) for text, _ in (*left, *right)) - 3
+    if cell_len(why) <= room:
+        return [justified_line([*left, (f"  {why}", palette.dim)], right, width)]
+    lines = indent_lines(wrap_lines(why, width - 2, palette.dim), ("  ", palette.dim))
+    return [justified_line(left, right, width), *lines]
 
 
 def thinking_lines(

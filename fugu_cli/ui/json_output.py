@@ -238,6 +238,7 @@ def routing_object(event: Assigned) -> dict[str, object]:
         "agent": event.agent,
         "role": event.role,
         "by": event.by,
+        "slot": event.slot or None,
         "reason": event.why,
         "override": event.override,
         "agents": dict(zip(scores.rows, scores.row_probabilities, strict=False)) if scores else {},

@@ -32,6 +32,7 @@ from fugu_cli.session.decision_scores import decision_scores
 from fugu_cli.session.events import Assigned, Event, Opened, Planned, Recorded, ToolRan
 from fugu_cli.session.state import SessionState
 from fugu_cli.ui import workflow_text
+from fugu_cli.ui.estimates import cascade_text, estimate_text, kind_text
 from fugu_cli.ui.json_output import routing_object
 from fugu_cli.ui.trace_rows import (
     DecisionRow,
@@ -413,10 +414,23 @@ def _notes(row: DecisionRow) -> list[str]:
     if row.effort:
         notes.append(f"effort {row.effort}")
     if row.reason or assigned.scores is None:
-        notes.append(
-            f"by {assigned.by}" + (f": {first_line(row.reason, 400)}" if row.reason else "")
-        )
-    return notes
+        is_counted = assigned.scores is not None and assigned.scores.estimates
+        begins = is_counted and row.turn.number == 1
+        by = f"{assigned.agent} first, by {assigned.by}" if begins else f"by {assigned.by}"
+        notes.append(f"{by}: {first_line(row.reason, 400)}" if row.reason else by)
+    return [*notes, *_estimate_notes(assigned)]
+
+
+def _estimate_notes(assigned: Assigned) -> list[str]:
+    """Return what the decision compared, where it read success rates. A Verifier is not chosen by
+    them.
+    """
+    scores = assigned.scores
+    if scores is None or not scores.estimates or assigned.role == "verifier":
+        return []
+    compared = [estimate_text(estimate, source=False) for estimate in scores.estimates]
+    rest = filter(None, [kind_text(scores), cascade_text(scores)])
+    return ["; ".join(compared), "; ".join(rest)]
 
 
 def _stacked(row: DecisionRow, width: int) -> list[str]:

@@ -52,6 +52,7 @@ from fugu_cli.ui.drawing import (
     styled_line,
     wrap_lines,
 )
+from fugu_cli.ui.estimates import cascade_text, estimate_text, kind_text
 from fugu_cli.ui.trace_rows import TraceRow, TurnRow, turn_result
 from fugu_cli.ui.transcript import transcript_blocks
 
@@ -242,10 +243,10 @@ def _decision(
         ),
     ]
     lines = [styled_line(head, width)]
-    if cells is not None:
+    if cells is not None and row.last > row.first:
         lines += wrap_lines(turn_result(cells), width, palette.text)
-    for said in (assigned.why, assigned.instruction):
-        lines += wrap_lines(sanitize_for_screen(said), width, palette.text) if said else []
+    for text in filter(None, (assigned.why, assigned.instruction)):
+        lines += wrap_lines(sanitize_for_screen(text), width, palette.text)
     if assigned.override is not None:
         lines += wrap_lines(
             f"a Thinker asked for this role; the head had {assigned.override}", width, palette.warn
@@ -274,29 +275,12 @@ def _decision(
 
 
 def _estimate_lines(assigned: Assigned) -> list[str]:
-    """Say how often each agent is right and what it costs, which kind of request this is, and whom
-    the cascade would have asked.
-    """
+    """Return the numbers that the decision compared, after an empty line; [] where it had none."""
     scores = assigned.scores
     if scores is None or not scores.estimates:
         return []
-    lines = [""]
-    for estimate in scores.estimates:
-        parts = [f"solves {estimate.success_rate:.0%}"]
-        if estimate.own_outcomes >= 1:
-            parts.append(f"{estimate.own_outcomes:.0f} outcomes")
-        parts.append(estimate.source)
-        if estimate.run_cost is not None:
-            parts.append(f"${estimate.run_cost:.2f} a run")
-        if estimate.value is not None:
-            parts.append(f"value {estimate.value:+.2f}")
-        lines.append(f"{flatten(estimate.agent)}: {', '.join(parts)}")
-    likeliest = sorted(scores.kinds, key=lambda pair: pair[1], reverse=True)[:3]
-    named = ", ".join(f"{name.replace('_', ' ')} {share:.0%}" for name, share in likeliest)
-    lines.append(f"kind: {named} ({scores.kinds_from})" if named else f"kind: {scores.kinds_from}")
-    if scores.rule:
-        lines.append(f"the cascade would have asked {flatten(scores.rule)}")
-    return lines
+    lines = ["", *(estimate_text(estimate) for estimate in scores.estimates), kind_text(scores)]
+    return [*lines, cascade_text(scores)] if scores.rule else lines
 
 
 def _manifest(assigned: Assigned) -> str:

@@ -47,7 +47,7 @@ def replayed(capsys: pytest.CaptureFixture[str], *more: str) -> list[dict[str, o
     return made
 
 
-def test_replay_decides_as_then_though_new_outcomes_came_in_elsewhere(
+def test_outcomes_decide_what_comes_next_and_change_nothing_that_was_decided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "repo"
@@ -78,3 +78,11 @@ def test_replay_decides_as_then_though_new_outcomes_came_in_elsewhere(
         session_of(data, root, "second", ok=True)
     assert [row["same_agent"] for row in replayed(capsys, path.stem)] == [True]
     assert [row["same_agent"] for row in replayed(capsys, path.stem, "--skills", "now")] == [False]
+    capsys.readouterr()
+    assert called(["route", "fix it", "--json"]) == 0
+    decision = json.loads(capsys.readouterr().out)
+    assert decision["agent"] == "second"
+    assert [round(row["own_outcomes"]) for row in decision["estimates"]] == [8, 8]
+    assert called(["pool"]) == 0
+    pool = capsys.readouterr().out
+    assert "(8 outcomes)" in pool and "first: second" in pool

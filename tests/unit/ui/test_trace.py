@@ -111,6 +111,7 @@ def test_json_holds_probabilities_logits_masks_and_what_came_of_it() -> None:
         "agent": "coder",
         "role": "worker",
         "by": "trinity",
+        "slot": None,
         "reason": "",
         "override": None,
         "agents": {"cheap": 0.25, "middle": 0.75, "strong": 0.0},
