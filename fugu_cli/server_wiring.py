@@ -114,10 +114,14 @@ def build_server(
     ledger = build_ledger(config, loaded.root)
     budgets = build_budgets(config, ledger)
 
-    known_outcomes = None
-    if wiring.is_composed(config):
+    known_outcomes = kinds = None
+    if config.coordinator == "trinity":
         outcomes = wiring.build_outcomes(loaded)
         known_outcomes = partial(outcomes.known, members, ())
+        scripted = any(entry.provider == "scripted" for entry in entries)
+        if config.checkpoint is None and not scripted:
+            kinds = wiring.build_kind_backlog(config, members, outcomes)
+            kinds.prepare(Log.memory())
 
     def ultra() -> Coordinator:
         return build_conductor(config, members, coordinator)
@@ -149,6 +153,7 @@ def build_server(
         budgets=budgets,
         ultra=ultra,
         known_outcomes=known_outcomes,
+        kinds=kinds,
         open_account=ledger.tab,
     )
 

@@ -339,9 +339,9 @@ def build_session(
     extras = build_extras(loaded, environ, entries, journal, workspace.box)
     extras = replace(extras, recovered=recovered)
     workspace.jobs.attach(journal.state, journal.append)
-    outcomes = build_outcomes(loaded) if learns and is_composed(config) else None
+    outcomes = build_outcomes(loaded) if learns and config.coordinator == "trinity" else None
     kinds = None
-    if outcomes is not None and not scripted:
+    if outcomes is not None and config.checkpoint is None and not scripted:
         kinds = build_kind_backlog(config, members, outcomes)
         warm = partial(kinds.prepare, journal)
     return Session(
@@ -764,11 +764,6 @@ def build_kind_backlog(
 
     reader = build_reader_of_kinds(config)
     return KindBacklog(ComposedHead(members, config.deciding, reader), reader, outcomes)
-
-
-def is_composed(config: Config) -> bool:
-    """Return whether success rates and costs decide, without a checkpoint of the user's."""
-    return config.coordinator == "trinity" and config.checkpoint is None
 
 
 def build_outcomes(loaded: LoadedConfig) -> OutcomeStore:

@@ -87,7 +87,7 @@ def _describe_checkpoint(path: Path, config: Config) -> dict[str, Any]:
         "backbone": f"{meta.backbone_name or 'unnamed'} {meta.backbone}",
         "fits": _fits_here(made, config),
         "rows": list(meta.rows),
-        "rows_are": meta.kind,
+        "rows_are": "agents",
         "roles": meta.roles,
         "format": meta.format,
         "reads": "Workers' replies" if meta.workers_only else "every reply",
@@ -257,20 +257,15 @@ def _said_of_reading(flags: ImportFlags) -> dict[str, object]:
 
 
 def _renamed(meta: CheckpointMeta, mapping: Mapping[str, str]) -> CheckpointMeta:
-    """Rename the rows. Renamed rows are agents of one pool."""
     from fugu_cli.coordinators import checkpoint
 
-    return (
-        checkpoint.renamed_rows(meta, mapping).model_copy(update={"kind": "agents"})
-        if mapping
-        else meta
-    )
+    return checkpoint.renamed_rows(meta, mapping)
 
 
 def _meta(
     flags: ImportFlags, mapping: Mapping[str, str], found: tuple[str, ModelShape], config: Config
 ) -> CheckpointMeta:
-    from fugu_cli.coordinators import action_space, svf
+    from fugu_cli.coordinators import svf
     from fugu_cli.coordinators.checkpoint import CheckpointMeta
 
     rows = tuple(name.strip() for name in (flags.rows or "").split(",") if name.strip())
@@ -278,7 +273,7 @@ def _meta(
     if not rows or unknown:
         lacking = unknown[0] if unknown else "anything"
         raise UsageError(
-            f"--rows {flags.rows} does not name {lacking}", hint="--rows cheap,middle,strong"
+            f"--rows {flags.rows} does not name {lacking}", hint="--rows claude,gpt,gemini"
         )
     named = tuple(mapping.get(row, row) for row in rows)
     return CheckpointMeta.model_validate(
@@ -288,7 +283,6 @@ def _meta(
             "width": found[1].width,
             "ranks": svf.ranks(found[1]),
             "rows": named,
-            "kind": "slots" if set(named) <= set(action_space.SLOTS) else "agents",
             "roles": flags.roles,
             "training": {"stage": f"imported from {flags.file.name}"},
             **_said_of_reading(flags),
@@ -310,18 +304,16 @@ def _import_notes(made: Checkpoint, out: Path, config: Config) -> Iterator[str]:
     yield f"to decide with it, put into .fugurc: checkpoint = {json.dumps(str(out))}"
     if config.backbone is not None:
         yield f"and its backbone: backbone = {json.dumps(config.backbone)}"
-    if made.meta.kind == "agents":
-        try:
-            names = {entry.name for entry in usable_pool(config, os.environ)}
-        except ConfigError as error:
-            yield f"the pool cannot be used now: {error}"
-            return
-        missing = [row for row in dict.fromkeys(made.meta.rows) if row not in names]
-        if missing:
-            yield (
-                f"rows that no agent of the pool takes, masked in every decision: "
-                f"{', '.join(missing)}"
-            )
+    try:
+        names = {entry.name for entry in usable_pool(config, os.environ)}
+    except ConfigError as error:
+        yield f"the pool cannot be used now: {error}"
+        return
+    missing = [row for row in dict.fromkeys(made.meta.rows) if row not in names]
+    if missing:
+        yield (
+            f"rows that no agent of the pool takes, masked in every decision: {', '.join(missing)}"
+        )
 
 
 def export_checkpoint(out: Path, file: Path | None, npy: bool) -> int:
@@ -435,7 +427,7 @@ def _request_text(given: str | None) -> str:
 
 def _new_request(text: str, loaded: LoadedConfig) -> DecisionPoint:
     """Return the decision point of a new session with this request. Its tests are not run: the
-    coordinator reads the words alone.
+    coordinator reads its words and the outcomes so far.
     """
     members = tuple(entry.member() for entry in usable_pool(loaded.config, os.environ))
     opened = Opened(
@@ -444,7 +436,10 @@ def _new_request(text: str, loaded: LoadedConfig) -> DecisionPoint:
         pool=members,
         coordinator=loaded.config.coordinator,
     )
-    return DecisionPoint((opened, Asked(text=text)), members)
+    events: tuple[Event, ...] = (opened, Asked(text=text))
+    if loaded.config.coordinator == "trinity":
+        events += (wiring.build_outcomes(loaded).known(members, ()),)
+    return DecisionPoint(events, members)
 
 
 def coordinator_of(

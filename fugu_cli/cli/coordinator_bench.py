@@ -32,7 +32,7 @@ REQUESTS = (
 @dataclass(frozen=True)
 class DecisionTimes:
     """Seconds; None where nothing reads the kind here. `load`: torch, weights and the kind head;
-    `first`: the first reading, examples included; `reading`: the kind of another request;
+    and the examples of the kinds; `first`: the first reading; `reading`: the kind of another request;
     `planning`: a decision without a reading.
     """
 

@@ -120,7 +120,6 @@ class RolloutFitness:
         self._problems, self._held = found[count:], found[:count]
         self._environ = eval.pool_keys(config, os.environ)
         members = [entry.member() for entry in usable_pool(config, dict(self._environ))]
-        self._slots = {member.name: member.slot for member in members}
         self._priced = any(
             member.price and (member.price.input or member.price.output) for member in members
         )
@@ -270,17 +269,15 @@ class RolloutFitness:
         )
 
     def _played(self, found: Sequence[RolloutOutcome | None], size: int) -> TrialResult:
-        rowed = self._base.meta.rows
-        by_agents = self._base.meta.kind == "agents"
-        uses, roles = np.zeros((size, len(rowed))), np.zeros((size, len(ROLES)))
+        rows = self._base.meta.rows
+        uses, roles = np.zeros((size, len(rows))), np.zeros((size, len(ROLES)))
         count = len(found) // size
-        for place, outcome in enumerate(found):
+        for index, outcome in enumerate(found):
             for use in outcome.uses if outcome else ():
-                row = use.agent if by_agents else self._slots.get(use.agent, "")
-                if row in rowed:
-                    uses[place // count, rowed.index(row)] += use.turns
+                if use.agent in rows:
+                    uses[index // count, rows.index(use.agent)] += use.turns
                 if use.role in ROLES:
-                    roles[place // count, ROLES.index(use.role)] += use.turns
+                    roles[index // count, ROLES.index(use.role)] += use.turns
         if any(not any(found[first : first + count]) for first in range(0, len(found), count)):
             raise _unanswered("a candidate of this iteration had no answer in any of its rollouts")
         unit = self._unit([outcome for outcome in found if outcome])
@@ -434,7 +431,6 @@ def _blank_checkpoint(config: Config) -> Checkpoint:
         width=shape.width,
         ranks=svf.ranks(shape),
         rows=rows,
-        kind="agents",
     )
     return checkpoints.make(np.zeros(sum(meta.ranks) + meta.head_rows * meta.width), meta)
 
@@ -457,7 +453,7 @@ def _layout(flags: EvolveFlags, config: Config, base: Checkpoint) -> HeadLayout:
         sessions.append(session_after(task, rows, (), row))
         sessions.append(session_after(task, rows, (row,), (row + 1) % len(rows)))
     sample = hidden_states(
-        [transcript_text(backbone, base.meta, SessionState(session), {}) for session in sessions]
+        [transcript_text(backbone, base.meta, SessionState(session)) for session in sessions]
     )
     layer = None
     if flags.offsets:

@@ -7,7 +7,7 @@ why. Termination: when the request is over, and as what.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -124,22 +124,6 @@ def vendor_key(member: Member) -> str:
     return member.vendor or f"model {member.model}"
 
 
-def agents_by_slot(
-    rows: Sequence[str],
-    members: Sequence[Member],
-    out: Mapping[str, Exclusion],
-    state: SessionState,
-) -> tuple[RowAgent, ...]:
-    """Return the agent for each row of a slot checkpoint: one of the slot's agents."""
-    slots = [(row, [member for member in members if member.slot == row]) for row in rows]
-    return tuple(
-        _row_agent(row, candidates, out, state)
-        if candidates
-        else RowAgent(row, None, "no agent in this slot")
-        for row, candidates in slots
-    )
-
-
 def agents_by_name(
     rows: Sequence[str], members: Sequence[Member], out: Mapping[str, Exclusion]
 ) -> tuple[RowAgent, ...]:
@@ -211,6 +195,15 @@ def agents_out(
             out, members, [member.name for member in members if not member.vision], NO_VISION
         )
     return out
+
+
+def agent_of_request(
+    state: SessionState, members: Sequence[Member], excluded: Collection[str]
+) -> str:
+    """Return the agent that was chosen for this request and can go on, "" if one must be chosen."""
+    turns = state.request.turns
+    agent = turns[-1].assigned.agent if turns and not turns[-1].assigned.plan else ""
+    return agent if agent in {member.name for member in members} - set(excluded) else ""
 
 
 def agents_that_gave_up(state: SessionState) -> dict[str, Exclusion]:

@@ -63,9 +63,7 @@ class CheckpointMeta(Value):
     ranks: tuple[int, ...]
     """Sizes of the nine blocks of offsets (svf.ranks)."""
     rows: tuple[str, ...]
-    """In the head's order."""
-    kind: Literal["slots", "agents"] = "slots"
-    """Slots fit any pool; agents are those of one."""
+    """Agents of one pool, in the head's order."""
     roles: bool = True
     format: TranscriptFormat = "raw"
     workers_only: bool = False
@@ -83,7 +81,7 @@ class CheckpointMeta(Value):
         """Raises CoordinatorUnavailable where no agent of the pool has a row: it was trained for
         another pool.
         """
-        if self.kind == "agents" and not set(self.rows) & set(names):
+        if not set(self.rows) & set(names):
             raise CoordinatorUnavailable(
                 f"the checkpoint chooses among {', '.join(self.rows)}; none is in the pool "
                 f"({', '.join(names)})",
@@ -171,8 +169,8 @@ def load(path: Path) -> Checkpoint:
 
 
 def read_meta(path: Path) -> CheckpointMeta:
-    """Return what the numbers of a file are valid for. Raise CoordinatorUnavailable, also for a
-    checkpoint of before that read a digest.
+    """Return what the numbers of a file are valid for. Raise CoordinatorUnavailable, also for an
+    older checkpoint that reads a digest or whose rows are slots.
     """
     try:
         data = path.read_bytes()
@@ -253,7 +251,12 @@ def _meta(text: str, path: Path) -> CheckpointMeta:
                 f"the checkpoint {path} reads a digest, which is no longer used",
                 hint="leave `checkpoint` out: counted outcomes decide better",
             )
-        return CheckpointMeta.model_validate_json(text)
+        if described.pop("kind", "agents") == "slots":
+            raise CoordinatorUnavailable(
+                f"the rows of the checkpoint {path} are slots, which no checkpoint chooses among now",
+                hint="leave `checkpoint` out, or train one for your agents: `fugu help training`",
+            )
+        return CheckpointMeta.model_validate(described)
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(str(part) for part in fault["loc"])
@@ -330,7 +333,6 @@ def import_published(
         width=shape.width,
         ranks=svf.ranks(shape),
         rows=PUBLISHED_ROWS,
-        kind="agents",
         workers_only=True,
         budget=8192,
         training=TrainingOrigin(stage="sep-CMA-ES, 60 iterations (TRINITY, arXiv 2512.04695)"),

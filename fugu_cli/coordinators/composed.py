@@ -43,6 +43,7 @@ from fugu_cli.coordinators.trinity import (
     rounded_for_log,
 )
 from fugu_cli.errors import CoordinatorUnavailable
+from fugu_cli.formatting import money, plural
 from fugu_cli.session.events import (
     AgentEstimate,
     Assigned,
@@ -104,6 +105,11 @@ class _Kinds:
     recorded: bool = True
     reading: KindReading | None = None
 
+    @property
+    def likeliest(self) -> Kind:
+        """The kind with the largest weight."""
+        return max(self.weights, key=self.weights.__getitem__)
+
 
 class ComposedHead:
     """Decides from success rates, costs and the kind of the request."""
@@ -127,14 +133,13 @@ class ComposedHead:
         """The agents that it chooses from."""
         return self._members
 
-    def kind_matters(self, known: OutcomesKnown) -> bool:
+    def kind_matters(self, outcomes: OutcomesKnown) -> bool:
         """Return whether the first decision of a request depends on its kind."""
         able = [member for member in self._members if member.name not in self._settings.opt_out]
         if len(able) < 2:
             return False
-        decision = _Decision(
-            self._members, self._settings, None, self._table, SessionState((known,))
-        )
+        state = SessionState((outcomes,))
+        decision = _Decision(self._members, self._settings, None, self._table, state)
         return len(decision.choices_by_kind(able, decision.values(able))) > 1
 
     async def decide(self, state: SessionState) -> Assigned | Finished:
@@ -150,38 +155,31 @@ class ComposedHead:
         excluded = action_space.agents_out(state, self._settings.opt_out, self._members)
         if not action_space.verifier_due(state):
             excluded |= action_space.agents_that_gave_up(state)
-        if not self._settings.roles and (agent := self._agent_of_request(state, excluded)):
-            return Assigned(
-                turn=action_space.next_turn_number(state),
-                agent=agent,
-                role="worker",
-                by="trinity",
-                reason="it has the request",
-            )
+        if not self._settings.roles:
+            agent = action_space.agent_of_request(state, self._members, excluded)
+            if agent:
+                return Assigned(
+                    turn=action_space.next_turn_number(state),
+                    agent=agent,
+                    role="worker",
+                    by="trinity",
+                    reason="it has the request",
+                )
         able = [member for member in self._members if member.name not in excluded]
         if not able:
             return action_space.finish_without_agents(state, excluded)
         assigned = await _Decision(
             self._members, self._settings, self._kinds, self._table, state
         ).assign(able, excluded, started)
-        return await self._with_rule(assigned, state)
+        return await self._with_choice_of_cascade(assigned, state)
 
-    async def _with_rule(self, assigned: Assigned, state: SessionState) -> Assigned:
+    async def _with_choice_of_cascade(self, assigned: Assigned, state: SessionState) -> Assigned:
         """Return the decision with the agent that the cascade would have asked."""
-        by_rule = await self._cascade.decide(state)
-        if assigned.scores is None or not isinstance(by_rule, Assigned):
+        of_cascade = await self._cascade.decide(state)
+        if assigned.scores is None or not isinstance(of_cascade, Assigned):
             return assigned
-        scores = assigned.scores.model_copy(update={"rule": by_rule.agent})
+        scores = assigned.scores.model_copy(update={"rule": of_cascade.agent})
         return assigned.model_copy(update={"scores": scores})
-
-    def _agent_of_request(self, state: SessionState, excluded: Collection[str]) -> str:
-        """Return the agent that was chosen for this request and can go on; "" where there is
-        none.
-        """
-        turns = state.request.turns
-        agent = turns[-1].assigned.agent if turns and not turns[-1].assigned.plan else ""
-        names = {member.name for member in self._members} - set(excluded)
-        return agent if agent in names else ""
 
 
 class _Decision:
@@ -199,12 +197,14 @@ class _Decision:
         self._settings = settings
         self._kind_reader = kind_reader
         self._state = state
-        self._known = outcomes_known(state.events)
-        self._costs = expected_costs(members, self._known.counts)
+        self._outcomes = outcomes_known(state.events)
+        self._costs = expected_costs(members, self._outcomes.counts)
         self._rates = {
-            (member.name, kind): success_rate(member, kind, self._known.counts, table)
+            (member.name, request_kind): success_rate(
+                member, request_kind, self._outcomes.counts, table
+            )
             for member in members
-            for kind in KINDS
+            for request_kind in KINDS
         }
 
     async def assign(
@@ -218,8 +218,8 @@ class _Decision:
         candidates = [member for member in able if member.name not in barred]
         scores = {
             member.name: sum(
-                weight * values[kind].get(member.name, NOT_CARRIED)
-                for kind, weight in kinds.weights.items()
+                weight * values[request_kind].get(member.name, NOT_CARRIED)
+                for request_kind, weight in kinds.weights.items()
             )
             for member in self._members
         }
@@ -263,21 +263,18 @@ class _Decision:
             budget=max(budget_left(self._state), cheapest),
             dearest_run=max(self._costs.values()),
         )
-        return {
-            kind: values_of_asking(
-                [
-                    Candidate(
-                        member.name,
-                        self._rates[member.name, kind].rate,
-                        self._costs[member.name],
-                    )
-                    for member in able
-                ],
-                failed,
-                limits,
-            )
-            for kind in KINDS
-        }
+        values = {}
+        for request_kind in KINDS:
+            candidates = [
+                Candidate(
+                    member.name,
+                    self._rates[member.name, request_kind].rate,
+                    self._costs[member.name],
+                )
+                for member in able
+            ]
+            values[request_kind] = values_of_asking(candidates, failed, limits)
+        return values
 
     async def _kind_weights(
         self, able: Sequence[Member], values: Mapping[Kind, Mapping[str, float]]
@@ -287,7 +284,7 @@ class _Decision:
         """
         if (recorded := recorded_kinds(self._state)) is not None:
             return _Kinds(recorded, "read with this request", recorded=True)
-        shares = kind_shares(self._known)
+        shares = kind_shares(self._outcomes)
         if len(self.choices_by_kind(able, values)) == 1:
             return _Kinds(shares, "the same agent is next for every kind", recorded=False)
         if self._kind_reader is not None:
@@ -302,13 +299,13 @@ class _Decision:
 
     def _rate(self, member: Member, kinds: _Kinds) -> float:
         return sum(
-            weight * self._rates[member.name, kind].rate for kind, weight in kinds.weights.items()
+            weight * self._rates[member.name, request_kind].rate
+            for request_kind, weight in kinds.weights.items()
         )
 
     def _typical_rate(self, member: Member, kinds: _Kinds) -> SuccessRate:
         """Return the rate in the likeliest kind, for what is uncertain about it."""
-        likeliest = max(kinds.weights, key=kinds.weights.__getitem__)
-        return self._rates[member.name, likeliest]
+        return self._rates[member.name, kinds.likeliest]
 
     # --- roles ----------------------------------------------------------------------------------
 
@@ -326,10 +323,10 @@ class _Decision:
         """Return whether every agent that may be the best has worked without success and another
         one can think.
         """
-        out = action_space.roles_out(self._state)
+        excluded_roles = action_space.roles_out(self._state)
         left = self._settings.turns - action_space.turns_taken(self._state)
         worked = [member.name for member in action_space.members_so_far(self._state, self._members)]
-        if "thinker" in out or "worker" in out or left < 3 or not worked:
+        if excluded_roles.keys() & {"thinker", "worker"} or left < 3 or not worked:
             return False
         best = max(able, key=lambda member: self._rate(member, kinds))
         rate = self._typical_rate(best, kinds)
@@ -377,9 +374,10 @@ class _Decision:
         if len(able) == 1:
             return {able[0].name}
         choices = set()
-        for kind in KINDS:
-            scores = {member.name: values[kind].get(member.name, -1.0) for member in able}
-            choices.add(self._choose_worker(able, scores, _Kinds({kind: 1.0}, "")).name)
+        for request_kind in KINDS:
+            values_of_kind = values[request_kind]
+            scores = {member.name: values_of_kind.get(member.name, NOT_CARRIED) for member in able}
+            choices.add(self._choose_worker(able, scores, _Kinds({request_kind: 1.0}, "")).name)
         return choices
 
     def _choose_worker(
@@ -461,21 +459,20 @@ class _Decision:
 
     # --- what people are told -------------------------------------------------------------------
 
-    def _own_outcomes(self, member: Member) -> float:
-        return sum(count.trials for count in self._known.counts if count.agent == member.name)
+    def _own_outcomes(self, member: Member, of_kind: str | None = None) -> float:
+        """Count an agent's outcomes, all of them or those of a kind."""
+        return sum(
+            count.trials
+            for count in self._outcomes.counts
+            if count.agent == member.name and of_kind in (None, count.kind)
+        )
 
     def _experience(self, member: Member, kinds: _Kinds) -> tuple[int, int]:
         """Count an agent's outcomes of the likeliest kind, if a kind was read, and all of them."""
         overall = round(self._own_outcomes(member))
         if not kinds.recorded:
             return overall, overall
-        likeliest = max(kinds.weights, key=kinds.weights.__getitem__)
-        in_kind = sum(
-            count.trials
-            for count in self._known.counts
-            if count.agent == member.name and count.kind == likeliest
-        )
-        return round(in_kind), overall
+        return round(self._own_outcomes(member, kinds.likeliest)), overall
 
     def _estimate(
         self,
@@ -502,15 +499,16 @@ class _Decision:
             return OWN_WORK if is_author else "did not write any of it"
         if len(candidates) == 1:
             return "only choice"
-        what = "requests"
-        if kinds.recorded:
-            likeliest = max(kinds.weights, key=kinds.weights.__getitem__)
-            what = KIND_WORDS[likeliest]
-        rate = self._rate(chosen, kinds)
-        own = self._own_outcomes(chosen)
-        basis = f" ({own:.0f} outcomes)" if own >= 1 else ""
-        cost = "" if chosen.price is None else f", ${self._costs[chosen.name]:.2f} a run"
-        return f"solves {rate:.0%} of {what}{basis}{cost}"
+        requests = KIND_WORDS[kinds.likeliest] if kinds.recorded else "requests"
+        parts = [f"solves {self._rate(chosen, kinds):.0%} of {requests}"]
+        overall = round(self._own_outcomes(chosen))
+        if overall:
+            in_kind, _ = self._experience(chosen, kinds)
+            of_these = "" if in_kind == overall else f", {in_kind} of this kind"
+            parts[0] += f" ({plural(overall, 'outcome')}{of_these})"
+        if chosen.price is not None:
+            parts.append(f"{money(self._costs[chosen.name])} a run")
+        return ", ".join(parts)
 
 
 def recorded_kinds(state: SessionState) -> dict[Kind, float] | None:
@@ -540,11 +538,11 @@ def budget_left(state: SessionState) -> float:
     return math.inf
 
 
-def kind_shares(known: OutcomesKnown) -> dict[Kind, float]:
+def kind_shares(outcomes: OutcomesKnown) -> dict[Kind, float]:
     """Return the share of each kind in the repository's requests so far, smoothed towards even."""
-    counts = dict(known.kinds)
+    counts = dict(outcomes.kinds)
     total = sum(counts.values()) + len(KINDS)
-    return {kind: (counts.get(kind, 0.0) + 1.0) / total for kind in KINDS}
+    return {request_kind: (counts.get(request_kind, 0.0) + 1.0) / total for request_kind in KINDS}
 
 
 def request_words(state: SessionState, shortest: int = 30) -> str:
@@ -587,7 +585,7 @@ def expected_costs(members: Sequence[Member], counts: Sequence[OutcomeCount]) ->
 
 def _by_kind(pairs: Sequence[tuple[str, float]]) -> dict[Kind, float]:
     recorded = dict(pairs)
-    return {kind: recorded.get(kind, 0.0) for kind in KINDS}
+    return {request_kind: recorded.get(request_kind, 0.0) for request_kind in KINDS}
 
 
 def _unless_all(able: Sequence[Member], names: Collection[str], why: str) -> dict[str, Exclusion]:

@@ -5,8 +5,8 @@
 The backbone reads a raw transcript: one example of each kind in several languages, then `user: ` with
 the request, cut to `REQUEST_TOKENS`, and the beginning of the line that would name its kind; h is
 its state at the penultimate token, the colon of that line. The state after the request's last words
-alone tells far less about the request as a whole. The examples are read once a process. W_k knows
-no agent; it is valid for one backbone and one prompt.
+alone tells far less about the request as a whole. The examples are read when the model is loaded.
+W_k knows no agent; it is valid for one backbone and one prompt.
 """
 
 from __future__ import annotations
@@ -218,7 +218,9 @@ def _load_parts(files: KindFiles) -> tuple[KindHead, Backbone]:
             raise CoordinatorUnavailable(
                 f"there is no kind head for the backbone in {folder}", hint=_TRAIN_HINT
             )
-        return head, backbone.load_backbone(folder, cache=files.cache / "backbones")
+        loaded = backbone.load_backbone(folder, cache=files.cache / "backbones")
+        loaded.read(request_tokens(loaded, ""))  # the examples, so that a decision waits less
+        return head, loaded
 
 
 if TYPE_CHECKING:

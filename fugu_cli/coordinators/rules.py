@@ -38,14 +38,19 @@ class Cascade:
         self._settings = settings
 
     async def decide(self, state: SessionState) -> Assigned | Finished:
-        """The next turn by the rule, or the end of the request."""
+        """Return the next turn by the rule, or the end of the request."""
         end = _stop(state, self._settings)
         if end is not None:
             return end
-        out = action_space.agents_out_for_turn(state, self._settings, self._members)
-        able = [member for member in self._members if member.name not in out]
+        excluded = action_space.agents_out_for_turn(state, self._settings, self._members)
+        able = [member for member in self._members if member.name not in excluded]
         if not able:
-            return action_space.finish_without_agents(state, out)
+            return action_space.finish_without_agents(state, excluded)
+        assigned = self._assign(state, able)
+        slots = {member.name: member.slot for member in able}
+        return assigned.model_copy(update={"slot": slots[assigned.agent]})
+
+    def _assign(self, state: SessionState, able: list[Member]) -> Assigned:
         if action_space.verifier_due(state):
             return self._verify(state, able)
         if action_space.thinker_due(state, self._settings, self._members):
@@ -140,13 +145,13 @@ class Single:
         self._settings = settings
 
     async def decide(self, state: SessionState) -> Assigned | Finished:
-        """Work until the tests pass, then verify; again while the verdict is REVISE."""
+        """Return a Worker's turn until the tests pass, then a Verifier's; again after a REVISE."""
         end = _stop(state, self._settings)
         if end is not None:
             return end
-        out = action_space.agents_out(state, self._settings.opt_out)
-        if self._name in out:
-            return action_space.finish_without_agents(state, {self._name: out[self._name]})
+        excluded = action_space.agents_out(state, self._settings.opt_out)
+        if self._name in excluded:
+            return action_space.finish_without_agents(state, {self._name: excluded[self._name]})
         member = next(member for member in self._members if member.name == self._name)
         role: Role = "verifier" if action_space.verifier_due(state) else "worker"
         gave_up = action_space.agents_that_gave_up(state)
@@ -168,23 +173,25 @@ class Random:
         self._settings = settings
 
     async def decide(self, state: SessionState) -> Assigned | Finished:
-        """A uniform draw; a Thinker's suggestion replaces the drawn role."""
+        """Return a uniform draw; a Thinker's suggestion replaces the drawn role."""
         end = _stop(state, self._settings)
         if end is not None:
             return end
-        out = action_space.agents_out_for_turn(state, self._settings, self._members)
-        able = [member for member in self._members if member.name not in out]
+        excluded = action_space.agents_out_for_turn(state, self._settings, self._members)
+        able = [member for member in self._members if member.name not in excluded]
         if not able:
-            return action_space.finish_without_agents(state, out)
-        number = len(state.requests), action_space.next_turn_number(state)
-        draw = random.Random(f"{self._settings.seed}/{number[0]}/{number[1]}")
+            return action_space.finish_without_agents(state, excluded)
+        turn = action_space.next_turn_number(state)
+        draw = random.Random(f"{self._settings.seed}/{len(state.requests)}/{turn}")
         member = draw.choice(able)
         roles = action_space.roles_out_for_turn(state, self._settings, self._members)
         role = draw.choice([role for role in ROLES if role not in roles])
         suggested = action_space.thinker_suggestion(state)
         if (suggested or role) == "verifier":
-            excluded = action_space.verifiers_out(state, out, self._members)
-            member = draw.choice([one for one in self._members if one.name not in excluded])
+            barred = action_space.verifiers_out(state, excluded, self._members)
+            member = draw.choice(
+                [verifier for verifier in self._members if verifier.name not in barred]
+            )
         assigned = _assigned(
             state, member, suggested or role, "random", f"drawn with seed {self._settings.seed}"
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -154,25 +154,18 @@ def transcript_text(
     reader: TranscriptReader,
     layout: TranscriptLayout,
     state: SessionState,
-    labels: Mapping[str, str],
 ) -> str:
-    """Return the events as `reader` reads them, cut to the layout's budget, in its format.
-
-    `labels` names the agents as the checkpoint was trained to read them; an agent without one keeps
-    its own name.
-    """
-    lines = transcript_messages(state, labels, workers_only=layout.workers_only)
+    """Return the events as `reader` reads them, cut to the layout's budget, in its format."""
+    lines = transcript_messages(state, workers_only=layout.workers_only)
     lines = fit_budget(lines, layout.budget, reader.count)
     return render_raw(lines) if layout.format == "raw" else render_chat(reader.template, lines)
 
 
 def transcript_messages(
-    session: SessionState, labels: Mapping[str, str], *, workers_only: bool = False
+    session: SessionState, *, workers_only: bool = False
 ) -> tuple[TranscriptMessage, ...]:
-    """Every request and every closed turn of the session, oldest first.
-
-    `labels` names agents as the checkpoint was trained to read them; an agent without one keeps its
-    own name. `workers_only` leaves out all replies but the Workers' (the authors' code).
+    """Return every request and every closed turn of the session, oldest first. `workers_only` leaves
+    out all replies but the Workers' (the authors' code).
     """
     messages: list[TranscriptMessage] = []
     all_requests = session.requests
@@ -182,7 +175,7 @@ def transcript_messages(
         messages += [TranscriptMessage("system", state) for state in _baseline(request)]
         for turn in request.turns:
             if not workers_only or turn.assigned.role == "worker":
-                messages.append(TranscriptMessage("assistant", _turn(turn, labels)))
+                messages.append(TranscriptMessage("assistant", _turn(turn)))
     return tuple(messages)
 
 
@@ -265,14 +258,13 @@ def _baseline(request: RequestState) -> list[str]:
     return [tests_state(runs[-1])] if runs else []
 
 
-def _turn(turn: views.Turn, labels: Mapping[str, str]) -> str:
-    label = labels.get(turn.assigned.agent, turn.assigned.agent)
+def _turn(turn: views.Turn) -> str:
     text = turn.text.strip()
     if turn.failed is not None:
         text = f"[failed: {turn.failed.kind}]"
     elif turn.interrupted:
         text = "[interrupted]"
-    head = f"{turn.assigned.role.capitalize()} ({label}):"
+    head = f"{turn.assigned.role.capitalize()} ({turn.assigned.agent}):"
     return "\n".join(part for part in (f"{head} {text}".rstrip(), tool_digest(turn)) if part)
 
 

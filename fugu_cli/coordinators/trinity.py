@@ -1,15 +1,15 @@
-"""Trinity (arXiv 2512.04695), the default coordinator: a small model reads the transcript, and a
-linear head on one hidden state chooses the next agent and its role. Where it cannot be loaded,
-`Fallback` decides by a rule and says so. Must not import torch itself: the backbone is handed in
-and runs on a thread.
+"""Trinity (arXiv 2512.04695), the coordinator of a checkpoint: a small model reads the transcript,
+and a linear head on one hidden state chooses the next agent and its role. Where it cannot be loaded,
+`Fallback` asks the composed head and says so. Must not import torch itself: the backbone is handed
+in and runs on a thread.
 
 l = W h,  agent ~ softmax(l[:L] / T),  role ~ softmax(l[L:] / T), independent; a mask is -inf before
 the softmax.
 
-Departures: argmax unless `sample`; rows may be slots; a request that a Worker answered without a
-change ends there; where the head is for a Verifier that may not act yet, a Worker acts. In product
-mode (without roles) the chosen agent goes on, with nothing read, until nothing speaks against its
-work or its turns are used up; where it cannot act another one is chosen.
+Departures: argmax unless `sample`; a request that a Worker answered without a change ends there;
+where the head is for a Verifier that may not act yet, a Worker acts. In product mode (without roles)
+the chosen agent goes on, with nothing read, until nothing speaks against its work or its turns are
+used up; where it cannot act another one is chosen.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import hashlib
 import math
 import random
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,7 +39,6 @@ from fugu_cli.session.events import (
     ROLES,
     Assigned,
     DecisionTimings,
-    Exclusion,
     Finished,
     Member,
     Role,
@@ -50,24 +49,25 @@ from fugu_cli.session.state import SessionState
 if TYPE_CHECKING:
     from fugu_cli.coordinators.backbone import Backbone
     from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta
-    from fugu_cli.coordinators.transcript import TranscriptReader
 
 
 def logits(head: Sequence[Sequence[float]], hidden: Sequence[float]) -> list[float]:
-    """One number per row of `head` (rows, width) for a hidden state (width,)."""
+    """Return one number per row of `head` (rows, width) for a hidden state (width,)."""
     return [
         math.fsum(weight * value for weight, value in zip(row, hidden, strict=True)) for row in head
     ]
 
 
-def probabilities(scores: Sequence[float], out: Collection[int], temperature: float) -> list[float]:
-    """Softmax of `scores` / temperature without the rows in `out`; those get 0. At least one row
-    must be left.
+def probabilities(
+    scores: Sequence[float], masked: Collection[int], temperature: float
+) -> list[float]:
+    """Return the softmax of `scores` / temperature without the masked rows, which get 0. At least
+    one row must be left.
     """
-    heat = max(temperature, 1e-6)
-    top = max(score for index, score in enumerate(scores) if index not in out)
+    divisor = max(temperature, 1e-6)
+    top = max(score for index, score in enumerate(scores) if index not in masked)
     weights = [
-        0.0 if index in out else math.exp((score - top) / heat)
+        0.0 if index in masked else math.exp((score - top) / divisor)
         for index, score in enumerate(scores)
     ]
     total = math.fsum(weights)
@@ -75,24 +75,24 @@ def probabilities(scores: Sequence[float], out: Collection[int], temperature: fl
 
 
 def pick_row(chances: Sequence[float], draw: random.Random | None) -> int:
-    """The most probable row (the first of equals), or one drawn with its probability."""
+    """Return the most probable row (the first of equals), or one drawn with its probability."""
     if draw is None:
         return max(range(len(chances)), key=chances.__getitem__)
     return draw.choices(range(len(chances)), weights=chances)[0]
 
 
-def margin(scores: Sequence[float], out: Collection[int] = ()) -> float:
-    """Return the lead of the highest score not in `out` over the second; infinite if there is no
-    second.
+def margin(scores: Sequence[float], masked: Collection[int] = ()) -> float:
+    """Return the lead of the highest score that is not masked over the second; infinite if there
+    is no second.
     """
     ordered = sorted(
-        (score for index, score in enumerate(scores) if index not in out), reverse=True
+        (score for index, score in enumerate(scores) if index not in masked), reverse=True
     )
     return ordered[0] - ordered[1] if len(ordered) > 1 else math.inf
 
 
 def rounded_for_log(values: Sequence[float]) -> tuple[float, ...]:
-    """For the log: four digits say all that bf16 knows."""
+    """Round for the log: four digits say all that bf16 knows."""
     return tuple(float(f"{value:.4g}") for value in values)
 
 
@@ -108,26 +108,8 @@ class ReadTranscript:
     milliseconds: DecisionTimings
 
 
-def agent_labels(meta: CheckpointMeta, members: Sequence[Member]) -> Mapping[str, str]:
-    """Return the agents' names in the transcript: slots for a slot checkpoint, else names."""
-    return {member.name: member.slot if meta.kind == "slots" else member.name for member in members}
-
-
-def transcript_of(
-    meta: CheckpointMeta,
-    state: SessionState,
-    members: Sequence[Member],
-    reader: TranscriptReader,
-) -> str:
-    """Return what a checkpoint reads of `events`. Agents that have left the pool are named too."""
-    known = {**state.pool, **{member.name: member for member in members}}
-    return transcript.transcript_text(
-        reader, meta, state, agent_labels(meta, tuple(known.values()))
-    )
-
-
 def milliseconds_since(started: float) -> float:
-    """Milliseconds since `started` (perf_counter)."""
+    """Return the milliseconds since `started` (perf_counter)."""
     return round(1e3 * (time.perf_counter() - started), 3)
 
 
@@ -153,29 +135,26 @@ class HeadReader:
         return self._loading
 
     async def read(
-        self,
-        state: SessionState,
-        members: Sequence[Member],
-        settled: Callable[[Sequence[float]], bool],
+        self, state: SessionState, settled: Callable[[Sequence[float]], bool]
     ) -> ReadTranscript:
-        """The logits of this log. `settled`: whether rounding cannot turn what these logits
+        """Return the logits of this log. `settled`: whether rounding cannot turn what these logits
         decide.
         """
-        parts = await asyncio.shield(asyncio.wrap_future(self.warm()))
-        return await asyncio.to_thread(_read, parts, state, members, settled)
+        checkpoint, backbone = await asyncio.shield(asyncio.wrap_future(self.warm()))
+        return await asyncio.to_thread(_read, checkpoint, backbone, state, settled)
 
 
 def _read(
-    parts: tuple[Checkpoint, Backbone],
+    checkpoint: Checkpoint,
+    backbone: Backbone,
     state: SessionState,
-    members: Sequence[Member],
     settled: Callable[[Sequence[float]], bool],
 ) -> ReadTranscript:
     """Format, cut, tokenise and read. Rounding depends on the pieces in which a text was read, so
-    one that is not settled is read again at once. Blocking."""
+    one that is not settled is read again at once. Blocking.
+    """
     started = time.perf_counter()
-    checkpoint, backbone = parts
-    text = transcript_of(checkpoint.meta, state, members, backbone)
+    text = transcript.transcript_text(backbone, checkpoint.meta, state)
     written = time.perf_counter()
     tokens = backbone.tokens(text)
     tokenised = time.perf_counter()
@@ -202,7 +181,7 @@ class Fallback:
         self._failed: CoordinatorUnavailable | None = None
 
     async def decide(self, state: SessionState) -> Decision:
-        """The learned decision, or the rule's."""
+        """Return the learned decision, or the rule's."""
         if self._failed is None:
             try:
                 return await self._learned().decide(state)
@@ -216,8 +195,8 @@ class Fallback:
     def _marked(self, decision: Decision, why: CoordinatorUnavailable) -> Decision:
         if not isinstance(decision, Assigned):
             return decision
-        said = f"{why} ({why.hint})" if why.hint else str(why)
-        return decision.model_copy(update={"fallback": said})
+        reason = f"{why} ({why.hint})" if why.hint else str(why)
+        return decision.model_copy(update={"fallback": reason})
 
 
 if TYPE_CHECKING:
@@ -258,8 +237,8 @@ class Trinity:
         self._settings = replace(settings, roles=settings.roles and reader.meta.roles)
 
     async def decide(self, state: SessionState) -> Assigned | Finished:
-        """The next turn, or the end of the request. Raises CoordinatorUnavailable when memory runs
-        out.
+        """Return the next turn, or the end of the request. Raise CoordinatorUnavailable when memory
+        runs out.
         """
         end = action_space.request_end(
             state, turns=self._settings.turns, verify_answers=self._settings.verify_answers
@@ -268,44 +247,29 @@ class Trinity:
             return end
         if not self._settings.roles and (end := product_end(state)) is not None:
             return end
-        out = action_space.agents_out_of_turn(state, self._settings, self._members)
-        if self._meta.kind == "slots":
-            seats = action_space.agents_by_slot(self._meta.rows, self._members, out, state)
-        else:
-            seats = action_space.agents_by_name(self._meta.rows, self._members, out)
-        if not self._settings.roles and (holder := self._holder(state, out)):
-            return Assigned(
-                turn=action_space.next_turn_number(state),
-                agent=holder,
-                role="worker",
-                by="trinity",
-                reason="it has the request",
-            )
+        excluded = action_space.agents_out_of_turn(state, self._settings, self._members)
+        seats = action_space.agents_by_name(self._meta.rows, self._members, excluded)
+        if not self._settings.roles:
+            agent = action_space.agent_of_request(state, self._members, excluded)
+            if agent:
+                return Assigned(
+                    turn=action_space.next_turn_number(state),
+                    agent=agent,
+                    role="worker",
+                    by="trinity",
+                    reason="it has the request",
+                )
         if all(seat.member is None for seat in seats):
-            rows = {
-                name: why
-                for name, why in out.items()
-                if self._meta.kind == "slots" or name in self._meta.rows
-            }
+            rows = {name: why for name, why in excluded.items() if name in self._meta.rows}
             return action_space.finish_without_agents(state, rows)
         return self._assign(state, await self._read(state, seats), seats)
-
-    def _holder(self, state: SessionState, out: Mapping[str, Exclusion]) -> str:
-        """Return the agent that was chosen for this request and can go on, "" if one must be
-        chosen.
-        """
-        turns = state.request.turns
-        name = turns[-1].assigned.agent if turns and not turns[-1].assigned.plan else ""
-        return (
-            name if name not in out and any(member.name == name for member in self._members) else ""
-        )
 
     async def _read(
         self, state: SessionState, seats: Sequence[action_space.RowAgent]
     ) -> ReadTranscript:
         try:
             return await self._reader.read(
-                state, self._members, lambda scores: self._settled(state, seats, scores)
+                state, lambda scores: self._settled(state, seats, scores)
             )
         except MemoryError as error:
             raise CoordinatorUnavailable(
@@ -319,16 +283,17 @@ class Trinity:
         seats: Sequence[action_space.RowAgent],
         scores: Sequence[float],
     ) -> bool:
-        """The first is well ahead of the second. Where decisions are drawn nothing is settled, so
-        that a training repeats exactly, however large the logits of its candidates are."""
+        """Return whether the first is well ahead of the second. Where decisions are drawn nothing is
+        settled, so that a training repeats exactly, however large the logits of its candidates are.
+        """
         rows, roles = scores[: len(seats)], self._role_logits(scores)
         empty = {index for index, seat in enumerate(seats) if seat.member is None}
-        out = {ROLES.index(role) for role in self._roles_out(state, roles)}
-        ahead = min(margin(rows, empty), margin(roles, out), margin(roles))
+        masked_roles = {ROLES.index(role) for role in self._roles_out(state, roles)}
+        ahead = min(margin(rows, empty), margin(roles, masked_roles), margin(roles))
         return ahead >= LOGIT_NOISE and not self._settings.sample
 
     def _role_logits(self, scores: Sequence[float]) -> Sequence[float]:
-        """Of the roles; none in product mode, where those of the agents stand alone."""
+        """Return the logits of the roles; none in product mode."""
         return scores[len(self._meta.rows) :] if self._settings.roles else ()
 
     def _assign(
@@ -342,31 +307,28 @@ class Trinity:
         seat = seats[pick_row(chances, draw)]
         role, by_head, role_chances = self._role(state, role_scores, draw)
         if role == "verifier":
-            members = [other.member for other in seats if other.member is not None]
+            members = [row.member for row in seats if row.member is not None]
             barred = action_space.verifiers_out(state, {}, members)
             if seat.member is not None and seat.member.name in barred:
-                empty |= {
+                barred_rows = {
                     index
-                    for index, other in enumerate(seats)
-                    if other.member is not None and other.member.name in barred
+                    for index, row in enumerate(seats)
+                    if row.member is not None and row.member.name in barred
                 }
-                seat = seats[
-                    pick_row(probabilities(scores, empty, self._settings.temperature), draw)
-                ]
+                among_others = probabilities(
+                    scores, empty | barred_rows, self._settings.temperature
+                )
+                seat = seats[pick_row(among_others, draw)]
         assert seat.member is not None
-        now = DecisionTimings(
-            **{**read.milliseconds.model_dump(), "head": milliseconds_since(started)}
-        )
+        timings = read.milliseconds.model_copy(update={"head": milliseconds_since(started)})
         return Assigned(
             turn=action_space.next_turn_number(state),
             agent=seat.member.name,
             role=role,
             by="trinity",
-            reason=_reason(
-                f"slot {seat.row}" if self._meta.kind == "slots" else seat.row, role, by_head
-            ),
+            reason=_reason(seat.row, role, by_head),
             scores=Scores(
-                rows=tuple(s.row for s in seats),
+                rows=tuple(row.row for row in seats),
                 row_logits=rounded_for_log(scores),
                 row_probabilities=rounded_for_log(chances),
                 role_logits=rounded_for_log(role_scores),
@@ -378,33 +340,35 @@ class Trinity:
                 temperature=self._settings.temperature,
             ),
             override=by_head if by_head != role else None,
-            milliseconds=now,
+            milliseconds=timings,
         )
 
     def _role(
         self, state: SessionState, scores: Sequence[float], draw: random.Random | None
     ) -> tuple[Role, Role, tuple[float, ...]]:
-        """The role taken, the role the head chose, and the probabilities. Without roles: a
+        """Return the role taken, the role the head chose, and the probabilities. Without roles: a
         Worker.
         """
         if not self._settings.roles:
             return "worker", "worker", ()
-        out = self._roles_out(state, scores)
-        chances = probabilities(
-            scores, {ROLES.index(role) for role in out}, self._settings.temperature
-        )
+        masked = {ROLES.index(role) for role in self._roles_out(state, scores)}
+        chances = probabilities(scores, masked, self._settings.temperature)
         by_head = ROLES[pick_row(chances, draw)]
         return action_space.thinker_suggestion(state) or by_head, by_head, rounded_for_log(chances)
 
     def _roles_out(self, state: SessionState, scores: Sequence[float]) -> dict[Role, str]:
-        """Roles that cannot be chosen now, with the reason. Where the head is for a Verifier and
-        none may act, no Thinker does either unless one is due: how it orders the two roles that it
-        is against means nothing, and only a Worker's turn brings the Verifier nearer. `scores`: of
-        the roles; none without roles."""
-        out = action_space.roles_out(state) if scores else {}
-        if scores and out.keys() == {"verifier"} and ROLES[pick_row(scores, None)] == "verifier":
-            return {**out, "thinker": "the head is for a Verifier, and a Worker comes before it"}
-        return out
+        """Return the roles that cannot be chosen now, with the reason. Where the head is for a
+        Verifier and none may act, no Thinker does either unless one is due: how it orders the two
+        roles that it is against means nothing, and only a Worker's turn brings the Verifier nearer.
+        `scores`: of the roles; none without roles.
+        """
+        if not scores:
+            return {}
+        excluded = action_space.roles_out(state)
+        if excluded.keys() == {"verifier"} and ROLES[pick_row(scores, None)] == "verifier":
+            why = "the head is for a Verifier, and a Worker comes before it"
+            return {**excluded, "thinker": why}
+        return excluded
 
     def _masked(
         self,
@@ -416,7 +380,7 @@ class Trinity:
         return (*rows, *self._roles_out(state, scores).items())
 
     def _draw(self, state: SessionState) -> random.Random | None:
-        """A generator of this very place in the log, so that a replay draws the same."""
+        """Return a generator of this very place in the log, so that a replay draws the same."""
         if not self._settings.sample:
             return None
         return random.Random(
@@ -430,7 +394,7 @@ def build_trinity(
     settings: CoordinatorSettings,
     rule: Coordinator,
 ) -> tuple[Fallback, str | None, Callable[[], None]]:
-    """A Trinity that loads when first needed and gives way to `rule` where it cannot; the
+    """Return a Trinity that loads when first needed and gives way to `rule` where it cannot; the
     checkpoint's sha256; and what starts loading in the background. Touches nothing but its file.
     """
     path = places.checkpoint
@@ -467,15 +431,16 @@ def reader_of(places: TrinityFiles) -> HeadReader:
 def _load_cached(
     checkpoint: Path, stamp: int, folder: Path, cache: Path
 ) -> tuple[Checkpoint, Backbone]:
-    """Loaded once a process: a pin, an exclusion or the next session finds it as the last one left
+    """Load once a process: a pin, an exclusion or the next session finds it as the last one left
     it.
     """
     return load_parts(checkpoint, folder, cache)
 
 
 def load_parts(checkpoint: Path, folder: Path, cache: Path) -> tuple[Checkpoint, Backbone]:
-    """The checkpoint, and its backbone with the offsets on it. Blocking. `cache` is a folder for
-    what is computed once per backbone. Raises CoordinatorUnavailable and MemoryError."""
+    """Return the checkpoint, and its backbone with the offsets on it. Blocking. `cache` is a folder
+    for what is computed once per backbone. Raises CoordinatorUnavailable and MemoryError.
+    """
     from fugu_cli.coordinators import backbone, backbone_files
     from fugu_cli.coordinators import checkpoint as checkpoints
     from fugu_cli.coordinators.svf import SvfAdapter
@@ -521,8 +486,8 @@ def backbone_folder(backbone: str | None, cache: Path) -> Path:
 
 
 def product_end(state: SessionState) -> Finished | None:
-    """Without roles nobody verifies: a Worker's answer ends the request unless something speaks
-    against it.
+    """Return the end of a request without roles: nobody verifies, so a Worker's answer ends it
+    unless something speaks against it. None where it goes on.
     """
     turns = state.request.turns
     if not turns or turns[-1].failed or turns[-1].interrupted or not turns[-1].replies:

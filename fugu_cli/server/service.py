@@ -131,6 +131,9 @@ class EndpointService:
         log.append(self._settings.opened)
         if self._settings.known_outcomes is not None:
             log.append(await asyncio.to_thread(self._settings.known_outcomes))
+        reading_kinds = None
+        if self._settings.kinds is not None:
+            reading_kinds = asyncio.create_task(self._settings.kinds.read(log))
         if not client_request.tools and (redaction := log.mask) is not None:
             client_request = replace(
                 client_request,
@@ -165,6 +168,8 @@ class EndpointService:
             log.append(Finished(reason="interrupted", message=str(cancelled) or CLIENT_LEFT))
             raise
         finally:
+            if reading_kinds is not None:
+                reading_kinds.cancel()  # the next request reads what is left
             self.traces.finish(head.id)
             log.close()
             if account is not None:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fugu_cli.coordinators import Coordinator, action_space
 from fugu_cli.engine import availability, compaction
@@ -64,6 +65,9 @@ from fugu_cli.wires.client_requests import (
     ServedAnswer,
 )
 
+if TYPE_CHECKING:
+    from fugu_cli.coordinators.kind_backlog import KindBacklog
+
 FUGU, ULTRA = "fugu", "fugu-ultra"
 """The two names of the pool as a whole, as in the Fugu report."""
 
@@ -90,6 +94,10 @@ class EndpointSettings:
     """Opens the account of a request with its log and trace path; None without shared budgets."""
     known_outcomes: Callable[[], OutcomesKnown] | None = None
     """Reads what is known of the agents' outcomes; None where decisions do not read it. Blocking."""
+    kinds: KindBacklog | None = None
+    """Reads the kinds of earlier requests that were decided without; None where nobody counts
+    them.
+    """
     watch: Callable[[Log, str, str], object] = lambda *_: None
     """Reports a request to a telemetry collector: its log, its id, and its parent span."""
 

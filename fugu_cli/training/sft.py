@@ -14,7 +14,6 @@ import numpy as np
 
 from fugu_cli.coordinators import Coordinator, svf, transcript
 from fugu_cli.coordinators import checkpoint as checkpoints
-from fugu_cli.coordinators.action_space import SLOTS
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, TrainingOrigin
 from fugu_cli.coordinators.svf import Vector
@@ -380,7 +379,6 @@ class WarmStart:
             width=shape.width,
             ranks=svf.ranks(shape),
             rows=rows,
-            kind="slots" if set(rows) <= set(SLOTS) else "agents",
             format=recipe.format,
             workers_only=recipe.workers_only,
             budget=recipe.budget,
@@ -418,7 +416,7 @@ class WarmStart:
         )
 
     def _text(self, state: SessionState) -> str:
-        return transcript.transcript_text(self._backbone, self._recipe, state, {})
+        return transcript.transcript_text(self._backbone, self._recipe, state)
 
     def _state_after(self, task: TaskRates, failed: FailedRows) -> Vector:
         text = self._text(SessionState(session_after(task, self._recipe.seats, failed)))

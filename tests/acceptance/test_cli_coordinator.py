@@ -24,7 +24,7 @@ from fugu_cli.session.log import Log
 from tests.unit.coordinators import tiny
 from tests.unit.coordinators.test_stopping import BROKEN, said, verified, worked
 
-ROWS = ("cheap", "middle", "strong")
+ROWS = ("small", "coder", "strong")
 POOL = """
 [[agents]]
 name = "small"
@@ -91,14 +91,14 @@ def test_show_says_what_a_checkpoint_is_for_and_that_it_fits(
         made.digest,
     )
     assert (found["rows"], found["roles"], found["format"]) == (
-        ["cheap", "middle", "strong"],
+        ["small", "coder", "strong"],
         True,
         "raw",
     )
     assert found["numbers"] == made.vector.size
     assert set(found["offsets"]) == set(svf.BLOCKS)
     code, out, _ = fugu("coordinator", capture=capsys)
-    assert (code, "cheap, middle, strong" in out, "fits             yes" in out) == (0, True, True)
+    assert (code, "small, coder, strong" in out, "fits             yes" in out) == (0, True, True)
 
 
 def test_show_says_why_a_checkpoint_does_not_fit(
@@ -108,9 +108,7 @@ def test_show_says_why_a_checkpoint_does_not_fit(
     _, out, _ = fugu("coordinator", "show", capture=capsys)
     assert "no: the checkpoint was made for the backbone" in out
     named = tmp_path / "named.safetensors"
-    checkpoint.save(
-        tiny.checkpoint(tiny.meta(tmp_path / "backbone", kind="agents", rows=("a", "b"))), named
-    )
+    checkpoint.save(tiny.checkpoint(tiny.meta(tmp_path / "backbone", rows=("a", "b"))), named)
     configure(named, tmp_path / "backbone")
     _, out, _ = fugu("coordinator", "show", capture=capsys)
     assert "none is in the pool (small, strong)" in out
@@ -128,13 +126,13 @@ def test_what_is_exported_as_numbers_comes_back_the_same(
     assert (numbers.dtype, numbers.shape) == (np.dtype(np.float64), made.vector.shape)
     assert np.array_equal(numbers.astype(np.float32), made.vector)
     back = tmp_path / "deep" / "back.safetensors"
-    words = ("coordinator", "import", flat, "--rows", "cheap,middle,strong", "--out", back)
+    words = ("coordinator", "import", flat, "--rows", "small,coder,strong", "--out", back)
     code, out, err = fugu(*words, capture=capsys)
     assert (code, out) == (0, f"{back}\n")
     assert f'checkpoint = "{back}"' in err
     again = checkpoint.load(back)
     assert np.array_equal(again.vector, made.vector)
-    assert (again.meta.kind, again.meta.roles, again.meta.format) == ("slots", True, "raw")
+    assert (again.meta.roles, again.meta.format) == (True, "raw")
     reading = ("--format", "chat", "--tied", "authors", "--workers-only", "--budget", "900")
     assert fugu(*words, *reading, capture=capsys)[0] == 0
     meta = checkpoint.load(back).meta
@@ -183,7 +181,7 @@ def test_import_names_rows_after_the_pool_and_says_which_nobody_takes(
     code, out, err = fugu(*words, capture=capsys)
     assert code == 0
     made = checkpoint.load(Path(out.strip()))
-    assert (made.meta.kind, made.meta.rows[0], made.meta.rows[4]) == ("agents", "strong", "small")
+    assert (made.meta.rows[0], made.meta.rows[4]) == ("strong", "small")
     assert "masked in every decision: claude-sonnet-4, gemini-2.5-pro" in err
     configure(Path(out.strip()), folder)
     code, out, _ = fugu("route", "fix it", "--json", capture=capsys)
@@ -201,7 +199,7 @@ def test_a_checkpoint_can_be_imported_under_other_names(
         "import",
         file,
         "--map",
-        "cheap=small",
+        "small=cheap",
         "--map",
         "strong=strong",
         "--out",
@@ -209,7 +207,7 @@ def test_a_checkpoint_can_be_imported_under_other_names(
     )
     assert fugu(*words, capture=capsys)[0] == 0
     found = checkpoint.load(out).meta
-    assert (found.kind, found.rows) == ("agents", ("small", "middle", "strong"))
+    assert found.rows == ("cheap", "coder", "strong")
 
 
 def published_like(path: Path) -> Path:
@@ -309,7 +307,7 @@ WRONG = [
     (("coordinator", "import", "words.npy"), "words.npy does not hold floating-point numbers"),
     (
         ("coordinator", "import", "tiny.safetensors", "--map", "best=x"),
-        "the checkpoint's rows are cheap, middle",
+        "the checkpoint's rows are small, coder",
     ),
     (
         ("coordinator", "import", "tiny.safetensors", "--format", "chat"),
@@ -359,7 +357,7 @@ def test_wrong_words_and_files_end_with_1_and_say_what_to_do(
     (tiny.folder(Path("deaf")) / "tokenizer.json").unlink()
     checkpoint.save(tiny.checkpoint(tiny.meta(folder, roles=False)), Path("roleless.safetensors"))
     checkpoint.save(
-        tiny.checkpoint(tiny.meta(folder, kind="agents", rows=("a", "b"))),
+        tiny.checkpoint(tiny.meta(folder, rows=("a", "b"))),
         Path("foreign.safetensors"),
     )
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
@@ -394,14 +392,14 @@ def test_route_as_json_holds_everything_that_was_weighed(
         None,
     )
     assert found["masked"] == {
-        "middle": "no agent in this slot",
+        "coder": "not in the pool",
         "verifier": "there is no Worker answer yet",
         "thinker": "the head is for a Verifier, and a Worker comes before it",
     }
-    assert found["agents"]["middle"] == 0
+    assert found["agents"]["coder"] == 0
     before = found["probabilities_before_masks"]
     assert [round(sum(before[name] for name in names), 2) for names in (ROWS, ROLES)] == [1, 1]
-    assert set(found["logits"]) == {"cheap", "middle", "strong", "worker", "thinker", "verifier"}
+    assert set(found["logits"]) == {*ROWS, "worker", "thinker", "verifier"}
     assert set(found["milliseconds_by_part"]) == {"format", "tokenise", "forward", "head"}
     assert found["margin"] > 0
 
@@ -450,7 +448,7 @@ def test_route_without_roles_uses_the_agents_rows_alone(
     assert (found["role"], found["roles"], set(found["logits"])) == (
         "worker",
         {},
-        {"cheap", "middle", "strong"},
+        set(ROWS),
     )
 
 

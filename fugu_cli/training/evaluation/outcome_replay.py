@@ -251,15 +251,12 @@ class ReadingOnce(HeadReader):
     """Reads each log once: what is too dear masks agents and changes no word of it."""
 
     async def read(
-        self,
-        state: SessionState,
-        members: Sequence[Member],
-        settled: Callable[[Sequence[float]], bool],
+        self, state: SessionState, settled: Callable[[Sequence[float]], bool]
     ) -> ReadTranscript:
         """Read a transcript once. The first mask decides whether it is read again for its rounding."""
         key: object = tuple(event for event in state.events if not isinstance(event, Masked))
         if key not in self._found:
-            self._found[key] = await super().read(state, members, settled)
+            self._found[key] = await super().read(state, settled)
         return self._found[key]
 
     @functools.cached_property

@@ -157,7 +157,7 @@ def test_a_warm_start_from_a_matrix(here: Path, capsys: pytest.CaptureFixture[st
     assert code == 0, err
     assert "| cheap alone |" in out and "| cascade |" in out
     warm = checkpoint.load(here / "warm.safetensors")
-    assert (warm.meta.rows, warm.meta.kind) == (("cheap", "middle", "strong"), "slots")
+    assert warm.meta.rows == ("cheap", "middle", "strong")
     assert (warm.head.shape, warm.meta.training.data) == ((6, tiny.WIDTH), "matrix.jsonl")
     assert fugu(capsys, *warm_start, "again.safetensors")[0] == 0
     assert (here / "again.safetensors").read_bytes() == (here / "warm.safetensors").read_bytes()
@@ -175,7 +175,7 @@ def test_an_evolution_begins_with_nobody_preferred_where_no_checkpoint_is_named(
     )
     assert code == 0, err
     made = checkpoint.load(Path(out.strip())).meta
-    assert (made.rows, made.kind) == (("idler", "worker"), "agents")
+    assert made.rows == ("idler", "worker")
 
 
 def test_candidates_are_judged_by_real_sessions_and_a_killed_run_repeats_no_call(

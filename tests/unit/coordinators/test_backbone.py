@@ -136,7 +136,6 @@ def read_as(loaded: Backbone, format: TranscriptFormat) -> str:
         loaded,
         CheckpointMeta(backbone="", width=1, ranks=(), rows=(), format=format),
         SessionState(events),
-        {},
     )
 
 

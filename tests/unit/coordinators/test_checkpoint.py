@@ -61,7 +61,7 @@ def test_the_digest_is_of_the_numbers_and_what_they_are_valid_for(
 
 
 def test_a_checkpoint_without_roles_has_a_row_per_agent_only(folder: Path) -> None:
-    made = tiny.checkpoint(tiny.meta(folder, roles=False, kind="agents", rows=("a", "b")))
+    made = tiny.checkpoint(tiny.meta(folder, roles=False, rows=("a", "b")))
     assert made.head.shape == (2, tiny.WIDTH)
 
 
@@ -137,9 +137,8 @@ def test_another_backbone_is_refused_by_its_hash_and_by_its_layout(
         made.check("tiny-qwen3-0", wider)
 
 
-def test_another_pool_is_refused_and_slots_fit_any(made: Checkpoint, folder: Path) -> None:
-    made.meta.check_pool(["anything"])
-    named = tiny.checkpoint(tiny.meta(folder, kind="agents", rows=("a", "b")))
+def test_another_pool_is_refused(folder: Path) -> None:
+    named = tiny.checkpoint(tiny.meta(folder, rows=("a", "b")))
     named.meta.check_pool(["b", "c"])
     with pytest.raises(CoordinatorUnavailable, match="chooses among a, b; none is in the pool"):
         named.meta.check_pool(["c"])

@@ -25,7 +25,7 @@ def test_a_weaker_agent_may_be_chosen_after_the_strongest_has_failed(tmp_path: P
     assert action_space.agents_out_for_turn(SessionState(events), settings, POOL)
     folder = tiny.folder(tmp_path / "backbone")
     names = tuple(member.name for member in POOL)
-    made = tiny.checkpoint(tiny.meta(folder, kind="agents", rows=names))
+    made = tiny.checkpoint(tiny.meta(folder, rows=names))
     loaded = backbone.load_backbone(folder, device="cpu")
     decision = asyncio.run(
         Trinity(reader_with(made, loaded), POOL, settings).decide(SessionState(events))

@@ -1,4 +1,4 @@
-"""Reading for a head: the backbone is loaded once, in the background; a digest is refused."""
+"""Reading for a head: the backbone is loaded once, in the background; older ones are refused."""
 
 import asyncio
 import json
@@ -27,12 +27,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.folder(tmp_path_factory.mktemp("loading") / "backbone")
 
 
-def test_a_digest_checkpoint_is_refused_and_the_composed_head_decides(
-    folder: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("older", "reason"),
+    [({"format": "digest"}, "reads a digest"), ({"kind": "slots"}, "rows")],
+)
+def test_an_older_checkpoint_is_refused_and_the_composed_head_decides(
+    folder: Path, tmp_path: Path, older: dict[str, str], reason: str
 ) -> None:
     path = tmp_path / "a.safetensors"
     made = tiny.checkpoint(tiny.meta(folder))
-    described = made.meta.model_dump(mode="json") | {"format": "digest", "budget": 256}
+    described = made.meta.model_dump(mode="json") | older
     save_file({"vector": made.vector}, path, metadata={"fugu": json.dumps(described)})
     files = TrinityFiles(path, str(folder), tmp_path / "cache")
     composed = ComposedHead(POOL, SETTINGS)
@@ -42,7 +46,7 @@ def test_a_digest_checkpoint_is_refused_and_the_composed_head_decides(
     assert isinstance(decision, Assigned)
     assert isinstance(alone, Assigned)
     assert (decision.agent, decision.role) == (alone.agent, alone.role)
-    assert "no longer used" in (decision.fallback or "")
+    assert reason in decision.fallback
 
 
 def parts_of(folder: Path) -> tuple[Checkpoint, Backbone]:

@@ -3,14 +3,13 @@
 from fugu_cli.coordinators.action_space import (
     RowAgent,
     agents_by_name,
-    agents_by_slot,
     assign_slots,
     by_strength,
     choose_agent,
 )
 from fugu_cli.session.events import Failed, Member, Price
 from fugu_cli.session.state import SessionState
-from tests.facts import POOL, SMALL, STRONG, asked, assigned, opened, replied
+from tests.facts import SMALL, asked, assigned, opened, replied
 
 PRICY = Member(
     name="pricy", provider="openai", model="m", slot="strong", price=Price(input=15.0, output=75.0)
@@ -49,13 +48,6 @@ def test_agents_of_one_price_are_all_middle() -> None:
     assert assign_slots({}) == {}
 
 
-def test_a_slots_row_is_taken_by_an_agent_of_that_slot() -> None:
-    assert agents_by_slot(("cheap", "strong"), POOL, {}, SessionState(START)) == (
-        RowAgent("cheap", SMALL),
-        RowAgent("strong", STRONG),
-    )
-
-
 def test_an_agents_row_is_taken_by_its_namesake_whatever_it_is_called() -> None:
     named = Member(name="cheap", provider="openai", model="m", slot="strong")
     assert agents_by_name(("cheap", "small"), (SMALL, named), {}) == (
@@ -66,10 +58,6 @@ def test_an_agents_row_is_taken_by_its_namesake_whatever_it_is_called() -> None:
 
 def test_an_empty_seat_says_why() -> None:
     out = {"small": "network: refused"}
-    assert agents_by_slot(("cheap", "middle"), (SMALL,), out, SessionState(START)) == (
-        RowAgent("cheap", None, "small: network: refused"),
-        RowAgent("middle", None, "no agent in this slot"),
-    )
     assert agents_by_name(("small", "ghost"), (SMALL,), out) == (
         RowAgent("small", None, "small: network: refused"),
         RowAgent("ghost", None, "not in the pool"),
@@ -109,9 +97,6 @@ def test_who_has_worked_gives_way_to_another_vendor_then_to_another_model_of_its
     assert choose_agent((tried, kin, other), {}, SessionState(events)) == other
     assert choose_agent((tried, kin), {}, SessionState(events)) == kin
     assert choose_agent((tried,), {}, SessionState(events)) == tried
-    assert agents_by_slot(("strong",), (tried, other), {}, SessionState(events)) == (
-        RowAgent("strong", other),
-    )
     assert (
         choose_agent((tried, kin, other), {}, SessionState([*events, asked("again")])) == tried
     ), "it is another request"

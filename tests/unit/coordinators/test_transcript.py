@@ -19,10 +19,8 @@ from fugu_cli.messages import Call
 from fugu_cli.session import views
 from fugu_cli.session.events import Event, Failed, Interrupted, Permitted
 from fugu_cli.session.state import SessionState
-from tests.facts import POOL, asked, assigned, checked, opened, ran, replied, rolled_back, write
+from tests.facts import asked, assigned, checked, opened, ran, replied, rolled_back, write
 from tests.unit.coordinators.test_stopping import BROKEN, verified, worked
-
-SLOTS = {member.name: member.slot for member in POOL}
 
 
 def words(text: str) -> int:
@@ -37,30 +35,30 @@ def test_a_whole_request_reads_like_this() -> None:
         *worked(3, ok=True)[2:],
     ]
     events = [*BROKEN, *worked(1, ok=False), *verified(2, "REVISE: the base case."), *fixed]
-    assert render_raw(transcript_messages(SessionState(events), SLOTS)) == (
+    assert render_raw(transcript_messages(SessionState(events))) == (
         "user: fix the tests\n"
         "system: tests failed 1\n"
-        "assistant: Worker (cheap):\n[write a.py ok; tests failed 1]\n"
-        "assistant: Verifier (middle): REVISE: the base case.\n"
+        "assistant: Worker (small):\n[write a.py ok; tests failed 1]\n"
+        "assistant: Verifier (coder): REVISE: the base case.\n"
         "assistant: Worker (strong): Fixed the base case.\n[write a.py ok; tests passed 3]"
     )
 
 
 def test_agents_of_a_fixed_pool_are_named() -> None:
-    assert transcript_messages(SessionState([*BROKEN, *verified(1, "REVISE")]), {})[
+    assert transcript_messages(SessionState([*BROKEN, *verified(1, "REVISE")]))[
         -1
     ] == TranscriptMessage("assistant", "Verifier (coder): REVISE")
 
 
 def test_workers_only_leaves_other_replies_out() -> None:
     events = [*BROKEN, *worked(1, ok=True), *verified(2, "REVISE")]
-    assert [line.role for line in transcript_messages(SessionState(events), SLOTS)] == [
+    assert [line.role for line in transcript_messages(SessionState(events))] == [
         "user",
         "system",
         "assistant",
         "assistant",
     ]
-    shown = transcript_messages(SessionState(events), SLOTS, workers_only=True)
+    shown = transcript_messages(SessionState(events), workers_only=True)
     assert [line.content.split(" ")[0] for line in shown if line.role == "assistant"] == ["Worker"]
 
 
@@ -71,7 +69,7 @@ def test_earlier_requests_of_the_session_stay_in_sight() -> None:
         *verified(1, "REVISE"),
         asked("two", judged=False),
     ]
-    assert transcript_messages(SessionState(events), {}) == (
+    assert transcript_messages(SessionState(events)) == (
         TranscriptMessage("user", "one", kept=True),
         TranscriptMessage("assistant", "Verifier (coder): REVISE"),
         TranscriptMessage("user", "two", kept=True),
@@ -81,16 +79,16 @@ def test_earlier_requests_of_the_session_stay_in_sight() -> None:
 def test_turns_without_an_answer_say_why() -> None:
     failed = [assigned(1, "small"), Failed(turn=1, what="small", kind="limited", message="429")]
     cut = [assigned(2, "coder", "thinker"), Interrupted(turn=2)]
-    shown = transcript_messages(SessionState([*BROKEN, *failed, *cut]), SLOTS)
+    shown = transcript_messages(SessionState([*BROKEN, *failed, *cut]))
     assert [line.content for line in shown[2:]] == [
-        "Worker (cheap): [failed: limited]",
-        "Thinker (middle): [interrupted]",
+        "Worker (small): [failed: limited]",
+        "Thinker (coder): [interrupted]",
     ]
 
 
 def test_attachments_are_named() -> None:
     request = asked("look", judged=False).model_copy(update={"attachments": ("a.png", "b.txt")})
-    assert transcript_messages(SessionState([opened(), request]), {}) == (
+    assert transcript_messages(SessionState([opened(), request])) == (
         TranscriptMessage("user", "look\n[attached: a.png, b.txt]", kept=True),
     )
 
@@ -138,8 +136,8 @@ def test_draws_that_were_rolled_back_are_counted() -> None:
         *checked(1, ok=False),
         rolled_back(1),
     ]
-    shown = transcript_messages(SessionState([*BROKEN, assigned(1, "coder"), *draw]), SLOTS)
-    assert shown[-1].content == "Worker (middle):\n[1 try rolled back]"
+    shown = transcript_messages(SessionState([*BROKEN, assigned(1, "coder"), *draw]))
+    assert shown[-1].content == "Worker (coder):\n[1 try rolled back]"
 
 
 def test_a_run_without_a_result_was_interrupted() -> None:

@@ -13,6 +13,7 @@ from fugu_cli.coordinators import Coordinator, CoordinatorSettings, backbone, ch
 from fugu_cli.coordinators.checkpoint import Checkpoint
 from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.coordinators.svf import split
+from fugu_cli.coordinators.transcript import transcript_text
 from fugu_cli.coordinators.trinity import Fallback, Trinity, TrinityFiles, margin
 from fugu_cli.errors import CoordinatorUnavailable
 from fugu_cli.session.events import (
@@ -29,7 +30,7 @@ from tests.facts import CODER, POOL, SMALL, STRONG, asked, assigned, checked, op
 from tests.unit.coordinators import tiny
 from tests.unit.coordinators.test_stopping import BROKEN, said, verified, worked
 
-ROWS = ("cheap", "middle", "strong")
+ROWS = ("small", "coder", "strong")
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def hidden(folder: Path, made: Checkpoint, events: list[Event]) -> np.ndarray:
     """The state behind the transcript of `events`."""
     loaded = backbone.load_backbone(folder, device="cpu")
     return loaded.read(
-        loaded.tokens(trinity.transcript_of(made.meta, SessionState(events), POOL, loaded))
+        loaded.tokens(transcript_text(loaded, made.meta, SessionState(events)))
     ).hidden
 
 
@@ -79,11 +80,11 @@ def softmax(values: list[float]) -> list[float]:
 
 
 def test_a_decision_is_the_head_times_the_state_at_the_penultimate_token(folder: Path) -> None:
-    made = tiny.checkpoint(tiny.meta(folder))
+    made = tiny.checkpoint(tiny.meta(folder), seed=1)
     found = decide(built(folder, made), [*BROKEN, *worked(1, ok=False)])
     loaded = backbone.load_backbone(folder, device="cpu")
     text = (
-        "user: fix the tests\nsystem: tests failed 1\nassistant: Worker (cheap):\n[write a.py "
+        "user: fix the tests\nsystem: tests failed 1\nassistant: Worker (small):\n[write a.py "
         "ok; tests failed 1]"
     )
     logits = (made.head @ loaded.read(loaded.tokens(text)).hidden).tolist()
@@ -105,14 +106,14 @@ def test_a_decision_is_the_head_times_the_state_at_the_penultimate_token(folder:
 
 
 @pytest.mark.parametrize(("row", "member"), [(0, SMALL), (1, CODER), (2, STRONG)])
-def test_the_slot_with_the_highest_logit_gets_the_turn(
+def test_the_agent_with_the_highest_logit_gets_the_turn(
     folder: Path, row: int, member: Member
 ) -> None:
     found = decide(built(folder, leaning(folder, BROKEN, row, 1)), BROKEN)
     assert (found.agent, found.role, found.reason) == (
         member.name,
         "thinker",
-        f"slot {member.slot}",
+        member.name,
     )
 
 
@@ -138,17 +139,19 @@ def test_a_row_that_is_masked_leads_nobody() -> None:
     assert margin([3.0], ()) == margin([1.0, 2.0], {0}) == math.inf
 
 
-def test_an_agent_that_has_left_the_pool_is_named_by_its_slot_as_well(folder: Path) -> None:
+def test_an_agent_that_has_left_the_pool_is_named_as_well(folder: Path) -> None:
     gone = STRONG.model_copy(update={"name": "gpt-9-turbo"})
     before = [Opened(version="1", repo="/r", pool=(gone,)), asked("a"), assigned(1, "gpt-9-turbo")]
     events = [*before, replied(1, "gpt-9-turbo", "hello"), Finished(reason="answered"), *BROKEN]
     scores = decide(built(folder, tiny.checkpoint(tiny.meta(folder))), events).scores
     assert scores is not None
-    assert scores.read.startswith("user: a\nassistant: Worker (strong): hello\nuser: fix the tests")
+    assert scores.read.startswith(
+        "user: a\nassistant: Worker (gpt-9-turbo): hello\nuser: fix the tests"
+    )
 
 
 def test_a_pool_checkpoint_chooses_agents_by_name(folder: Path) -> None:
-    made = leaning(folder, BROKEN, 1, 0, kind="agents", rows=("strong", "small", "gone"))
+    made = leaning(folder, BROKEN, 1, 0, rows=("strong", "small", "gone"))
     found = decide(built(folder, made), BROKEN)
     assert (found.agent, found.reason) == ("small", "small")
     assert found.scores is not None
@@ -199,7 +202,7 @@ def test_a_thinkers_suggestion_replaces_the_heads_role_for_one_turn(folder: Path
     events = [opened(), asked(judged=False), *unfinished, *thought]
     found = decide(built(folder, leaning(folder, events, 0, 0)), events)
     assert (found.role, found.override) == ("verifier", "worker")
-    assert found.reason == "slot middle; the Thinker asked for a verifier, the head chose worker"
+    assert found.reason == "coder; the Thinker asked for a verifier, the head chose worker"
     later = [*events, *verified(3, "REVISE")]
     after = decide(built(folder, leaning(folder, later, 0, 0)), later)
     assert (after.role, after.override) == ("worker", None)
@@ -210,7 +213,7 @@ def test_the_newest_worker_is_masked_where_its_work_is_to_be_verified(folder: Pa
     found = decide(built(folder, leaning(folder, events, 0, 0)), events)
     assert (found.agent != "small", found.role) == (True, "verifier")
     assert found.scores is not None
-    assert ("cheap", "small: it wrote a part of what is to be verified") in found.scores.masked
+    assert ("small", "small: it wrote a part of what is to be verified") in found.scores.masked
 
 
 def test_a_suggestion_that_makes_no_sense_yet_is_ignored(folder: Path) -> None:
@@ -411,7 +414,7 @@ def test_a_checkpoint_of_another_backbone_or_pool_is_refused(folder: Path) -> No
     with pytest.raises(CoordinatorUnavailable, match="made for the backbone"):
         built(folder, other)
     with pytest.raises(CoordinatorUnavailable, match="none is in the pool"):
-        built(folder, tiny.checkpoint(tiny.meta(folder, kind="agents", rows=("a", "b"))))
+        built(folder, tiny.checkpoint(tiny.meta(folder, rows=("a", "b"))))
 
 
 def test_what_is_built_from_places_decides_and_names_its_checkpoint(

@@ -112,16 +112,14 @@ def folder(path: Path, kind: str = "qwen3", *, tied: bool = True, seed: int = 0)
 
 
 def meta(path: Path, **changes: object) -> CheckpointMeta:
-    """What a checkpoint of the backbone at `path` is valid for; slots and roles unless said
-    otherwise.
-    """
+    """What a checkpoint of the backbone at `path` is valid for; with roles unless said otherwise."""
     shape = shape_of(path)
     identity = json.loads((path / "fugu.json").read_text())["source_sha256"]
     about = {
         "backbone": identity,
         "width": shape.width,
         "ranks": svf.ranks(shape),
-        "rows": ("cheap", "middle", "strong"),
+        "rows": ("small", "coder", "strong"),
     }
     return CheckpointMeta.model_validate({**about, **changes})
 
