@@ -84,7 +84,7 @@ def _source_lines(members: Sequence[Member], outcomes: OutcomesKnown) -> list[st
 def _cost_source(member: Member, counts: Sequence[OutcomeCount]) -> str:
     if member.price is None:
         return "no price is known: taken for the middle of the pool"
-    turns = sum(count.turns for count in counts if count.agent == member.name)
+    turns = round(sum(count.turns for count in counts if count.agent == member.name))
     if turns:
         return f"{plural(turns, 'turn')} of its own, and its price"
     if any(count.turns for count in counts):

@@ -515,7 +515,7 @@ def _check_names(config: Config, names: Sequence[str], missing: Mapping[str, str
             raise ConfigError(
                 f"{where}no agent or model named {name}; the pool has {', '.join(names)}", hint=hint
             )
-    if pinned in missing:
+    if pinned is not None and pinned in missing:
         raise ConfigError(
             f"{pinned!r} cannot be used: {missing[pinned]}", hint="`fugu pool` says what it needs"
         )

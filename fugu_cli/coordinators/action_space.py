@@ -1,7 +1,7 @@
 """The action space of every coordinator. Pure.
 
-Slots: which agents serve a row of the head. Action masks: which agents and roles are excluded, and
-why. Termination: when the request is over, and as what.
+Slots of the cascade, and the agents of a head's rows. Action masks: which agents and roles are
+excluded, and why. Termination: when the request is over, and as what.
 """
 
 from __future__ import annotations
@@ -76,30 +76,30 @@ def assign_slots(prices: Mapping[str, Price]) -> dict[str, Slot]:
 
 
 def choose_agent(
-    candidates: Sequence[Member], out: Mapping[str, Exclusion], state: SessionState
+    candidates: Sequence[Member], excluded: Mapping[str, Exclusion], state: SessionState
 ) -> Member | None:
-    """One of several agents for a seat: health, then a vendor (at about that price) and a model
-    that have not worked on this request yet, then a warm prompt cache, then price, then the pool's
-    order.
+    """Return one of several agents: by health, then a vendor (at about that price) and a model that
+    have not worked on this request yet, then a warm prompt cache, then price, then the pool's order.
 
     Another vendor's model solves more of what one of equal strength could not than that one does
     when it tries again, and the same model at another effort solves nothing more; so effort is not
-    looked at. Of a vendor's far dearer model its cheap one's failure says little. `out` names the
-    agents that cannot act now, with the reason. None when nobody is left.
+    looked at. Of a vendor's far dearer model its cheap one's failure says little. `excluded` names
+    the agents that cannot act now, with the reason. None when nobody is left.
     """
-    able = [member for member in candidates if member.name not in out]
+    able = [member for member in candidates if member.name not in excluded]
     failed, warm = _failed_recently(state), _newest_agent(state.events)
     worked = members_so_far(state, candidates)
 
     def order(member: Member) -> tuple[bool, int, int, bool, float]:
-        vendor = sum(
-            vendor_key(one) == vendor_key(member) and near_price(one, member) for one in worked
+        turns_of_vendor = sum(
+            vendor_key(worker) == vendor_key(member) and near_price(worker, member)
+            for worker in worked
         )
-        model = sum(one.model == member.model for one in worked)
+        turns_of_model = sum(worker.model == member.model for worker in worked)
         return (
             member.name in failed,
-            vendor,
-            model,
+            turns_of_vendor,
+            turns_of_model,
             member.name != warm,
             blended_price(member.price),
         )
@@ -111,11 +111,11 @@ NEAR_PRICE = 5
 """Prices within this factor are about the same, and so is what the models can do."""
 
 
-def near_price(one: Member, other: Member) -> bool:
-    """They cost about the same; of prices nobody knows, the slots say it."""
-    if one.price is None or other.price is None:
-        return one.slot == other.slot
-    low, high = sorted(blended_price(member.price) for member in (one, other))
+def near_price(first: Member, second: Member) -> bool:
+    """Return whether two agents cost about the same; where a price is unknown, their slots say."""
+    if first.price is None or second.price is None:
+        return first.slot == second.slot
+    low, high = sorted(blended_price(member.price) for member in (first, second))
     return high <= NEAR_PRICE * low
 
 
@@ -125,34 +125,28 @@ def vendor_key(member: Member) -> str:
 
 
 def agents_by_name(
-    rows: Sequence[str], members: Sequence[Member], out: Mapping[str, Exclusion]
+    rows: Sequence[str], members: Sequence[Member], excluded: Mapping[str, Exclusion]
 ) -> tuple[RowAgent, ...]:
-    """Return the agent for each row of a checkpoint for one pool: the agent with the row's name."""
-    named = [(row, [member for member in members if member.name == row]) for row in rows]
-    return tuple(
-        _row_agent(row, candidates, out, SessionState(()))
-        if candidates
-        else RowAgent(row, None, "not in the pool")
-        for row, candidates in named
-    )
-
-
-def _row_agent(
-    row: str, candidates: Sequence[Member], out: Mapping[str, Exclusion], state: SessionState
-) -> RowAgent:
-    member = choose_agent(candidates, out, state)
-    if member is None:
-        return RowAgent(row, None, "; ".join(f"{c.name}: {out[c.name]}" for c in candidates))
-    return RowAgent(row, member)
+    """Return the agent for each row of a checkpoint: the agent with the row's name."""
+    by_name = {member.name: member for member in members}
+    row_agents = []
+    for row in rows:
+        if row not in by_name:
+            row_agents.append(RowAgent(row, None, "not in the pool"))
+        elif row in excluded:
+            row_agents.append(RowAgent(row, None, f"{row}: {excluded[row]}"))
+        else:
+            row_agents.append(RowAgent(row, by_name[row]))
+    return tuple(row_agents)
 
 
 def slot_level(member: Member) -> int:
-    """0 for cheap, 2 for strong."""
+    """Return 0 for cheap, 2 for strong."""
     return SLOTS.index(member.slot)
 
 
 def by_strength(members: Sequence[Member]) -> list[Member]:
-    """Cheap ones first; inside a slot by price, then in the pool's order."""
+    """Return cheap agents first; inside a slot by price, then in the pool's order."""
     return sorted(members, key=lambda member: (slot_level(member), blended_price(member.price)))
 
 
@@ -179,22 +173,21 @@ NO_VISION = "it does not see pictures, and there are some"
 def agents_out(
     state: SessionState, opt_out: Iterable[str] = (), members: Sequence[Member] = ()
 ) -> dict[str, Exclusion]:
-    """Agents by name that are opted out, failed in this request or are too dear for it, with the
-    reason.
+    """Return the agents by name that are opted out, failed in this request or are too dear for it,
+    with the reason.
 
     Of `members`, who may be chosen from, also those that need an acceptance check where there is
     none, and those that see no pictures where there are some, unless nobody else is left.
     """
-    opted = dict.fromkeys(sorted(opt_out), Exclusion(message="opted out"))
-    out = {**opted, **state.request.failed_agents, **opted}
+    opted_out = dict.fromkeys(sorted(opt_out), Exclusion(message="opted out"))
+    excluded = {**opted_out, **state.request.failed_agents, **opted_out}
     if not state.request.checks:
         weak = [member.name for member in members if member.needs_tests]
-        out = _without(out, members, weak, "no acceptance check judges this request")
+        excluded = _without(excluded, members, weak, "no acceptance check judges this request")
     if state.request.has_picture:
-        out = _without(
-            out, members, [member.name for member in members if not member.vision], NO_VISION
-        )
-    return out
+        blind = [member.name for member in members if not member.vision]
+        excluded = _without(excluded, members, blind, NO_VISION)
+    return excluded
 
 
 def agent_of_request(
@@ -207,8 +200,9 @@ def agent_of_request(
 
 
 def agents_that_gave_up(state: SessionState) -> dict[str, Exclusion]:
-    """Agents by name that said `UNABLE:` to the newest request, with their reason. They may still
-    verify another agent's work."""
+    """Return the agents by name that said `UNABLE:` to the newest request, with their reason. They
+    may still verify another agent's work.
+    """
     return {
         turn.assigned.agent: Exclusion(message=f"it said that it cannot do this: {turn.unable}")
         for turn in state.request.unable_turns
@@ -221,10 +215,10 @@ def agents_out_of_turn(
     """Return the agents that cannot take the next turn, with the reason. Where work is to be
     verified that includes those that may not verify it.
     """
-    out = agents_out(state, settings.opt_out, members)
+    excluded = agents_out(state, settings.opt_out, members)
     if verifier_due(state):
-        return verifiers_out(state, out, members)
-    return out | agents_that_gave_up(state)
+        return verifiers_out(state, excluded, members)
+    return excluded | agents_that_gave_up(state)
 
 
 def agents_out_for_turn(
@@ -234,16 +228,17 @@ def agents_out_for_turn(
     is due, the newest Worker; else all that are weaker than the strongest, once that one has worked
     in vain: they would solve far less of it.
     """
-    out, worker = agents_out_of_turn(state, settings, members), newest_worker(state)
+    excluded = agents_out_of_turn(state, settings, members)
     if verifier_due(state):
-        return out
+        return excluded
+    worker = newest_worker(state)
     if worker is not None and thinker_due(state, settings, members):
-        return _without(out, members, [worker], "it has worked in vain: another agent thinks")
-    top = max((slot_level(member) for member in members if member.name not in out), default=0)
+        return _without(excluded, members, [worker], "it has worked in vain: another agent thinks")
+    top = max((slot_level(member) for member in members if member.name not in excluded), default=0)
     if not any(slot_level(member) >= top for member in members_so_far(state, members)):
-        return out
+        return excluded
     weaker = [member.name for member in members if slot_level(member) < top]
-    return _without(out, members, weaker, "a stronger agent has worked on it in vain")
+    return _without(excluded, members, weaker, "a stronger agent has worked on it in vain")
 
 
 AUTHOR = "it wrote a part of what is to be verified"
@@ -251,15 +246,15 @@ CHEAPEST = "tests that failed before prove this small change: the cheapest agent
 
 
 def verifiers_out(
-    state: SessionState, out: Mapping[str, Exclusion], members: Sequence[Member]
+    state: SessionState, already_excluded: Mapping[str, Exclusion], members: Sequence[Member]
 ) -> dict[str, Exclusion]:
-    """Return `out` with the agents that may not verify the work as it is, unless nobody else is
-    left: whoever wrote a part of the diff, and of a small change that tests prove all but the
-    cheapest. Where all have written a part of it, the newest Worker does not verify.
+    """Add the agents that may not verify the work as it is, unless nobody else is left: whoever
+    wrote a part of the diff, and of a small change that tests prove all but the cheapest. Where all
+    have written a part of it, the newest Worker does not verify.
     """
     worker = newest_worker(state)
     authors = state.request.authors or ((worker,) if worker is not None else ())
-    excluded = _without({**out}, members, authors, AUTHOR)
+    excluded = _without({**already_excluded}, members, authors, AUTHOR)
     left = [member for member in members if member.name not in excluded]
     if worker is not None and all(member.name in authors for member in left):
         excluded = _without(excluded, members, [worker], "it did the newest work")
@@ -277,29 +272,31 @@ def verifies_own_work(state: SessionState, agent: str) -> bool:
 
 
 def _without(
-    out: dict[str, Exclusion], members: Sequence[Member], names: Sequence[str], why: str
+    excluded: dict[str, Exclusion], members: Sequence[Member], names: Sequence[str], why: str
 ) -> dict[str, Exclusion]:
-    """`out` with these names, if anybody is left without them."""
-    left = {member.name for member in members} - out.keys()
-    excluded = dict.fromkeys([name for name in names if name in left], Exclusion(message=why))
-    return {**out, **excluded} if left - set(names) else out
+    """Exclude these agents as well, if any agent is left without them."""
+    left = {member.name for member in members} - excluded.keys()
+    if not left - set(names):
+        return excluded
+    added = [name for name in names if name in left]
+    return {**excluded, **dict.fromkeys(added, Exclusion(message=why))}
 
 
-def finish_without_agents(state: SessionState, out: Mapping[str, Exclusion]) -> Finished:
-    """The end of a request in which everybody is out who could act: by `budget` where more money
+def finish_without_agents(state: SessionState, excluded: Mapping[str, Exclusion]) -> Finished:
+    """Return the end of a request in which all agents are excluded: by `budget` where more money
     would let one act, else as given up where an agent said `UNABLE:`.
     """
-    said = (
-        "; ".join(f"{name}: {str(why).rstrip('.')}" for name, why in out.items())
+    reasons = (
+        "; ".join(f"{name}: {str(why).rstrip('.')}" for name, why in excluded.items())
         or "the pool is empty"
     )
-    if any(why.kind == BUDGET for why in out.values()):
+    if any(why.kind == BUDGET for why in excluded.values()):
         return Finished(
-            reason="budget", message=f"no agent is left that the budget carries ({said})"
+            reason="budget", message=f"no agent is left that the budget carries ({reasons})"
         )
     if state.request.unable_turns:
-        return _given_up(state, f"no other agent is left ({said})")
-    hosts = dict.fromkeys(why.unreachable for why in out.values())
+        return _given_up(state, f"no other agent is left ({reasons})")
+    hosts = dict.fromkeys(why.unreachable for why in excluded.values())
     if hosts and "" not in hosts:
         return Finished(
             reason="failed",
@@ -308,12 +305,12 @@ def finish_without_agents(state: SessionState, out: Mapping[str, Exclusion]) -> 
         )
     return Finished(
         reason="failed",
-        message=f"all models are unavailable ({said}). `fugu pool check` tries each one.",
+        message=f"all models are unavailable ({reasons}). `fugu pool check` tries each one.",
     )
 
 
 def _given_up(state: SessionState, why: str) -> Finished:
-    """The end of a request that agents gave up: `denied` where one of them had a call refused."""
+    """Return the end of a request that agents gave up: `denied` where one had a call refused."""
     refused: dict[str, Permitted] = {}
     for turn in state.request.unable_turns:
         for run in turn.work:
@@ -323,15 +320,18 @@ def _given_up(state: SessionState, why: str) -> Finished:
                 refused[decision.call.tool] = decision
     if not refused:
         return Finished(reason="unaccepted", message=why)
-    calls = "; ".join(f"{one.call.tool} ({one.by}: {one.reason})" for one in refused.values())
+    calls = "; ".join(
+        f"{decision.call.tool} ({decision.by}: {decision.reason})" for decision in refused.values()
+    )
     hint = "`fugu help permissions` says how to allow it."
     return Finished(reason="denied", message=f"{why}; this was refused: {calls}. {hint}")
 
 
 def roles_out(state: SessionState) -> dict[Role, str]:
-    """Roles that make no sense now, with the reason. Work that nothing speaks against is verified
-    next; work without a last word has failed, unless a Thinker sees it otherwise; after a REVISE
-    somebody works first; a Thinker is followed by another role."""
+    """Return the roles that make no sense now, with the reason. Work that nothing speaks against is
+    verified next; work without a last word has failed, unless a Thinker sees it otherwise; after a
+    REVISE somebody works first; a Thinker is followed by another role.
+    """
     if not state.request.has_worker_answer:
         return {"verifier": "there is no Worker answer yet", **_after_thinker(state)}
     if why := state.request.acceptance_blocker:
@@ -350,7 +350,7 @@ def roles_out(state: SessionState) -> dict[Role, str]:
 def roles_out_for_turn(
     state: SessionState, settings: CoordinatorSettings, members: Sequence[Member]
 ) -> dict[Role, str]:
-    """The same, and no Worker where a Thinker is due."""
+    """Return the same by the cascade's slots as well: no Worker where a Thinker is due."""
     due: dict[Role, str] = {"worker": THINKER_DUE} if thinker_due(state, settings, members) else {}
     return {**roles_out(state), **due}
 
@@ -358,13 +358,14 @@ def roles_out_for_turn(
 def thinker_due(
     state: SessionState, settings: CoordinatorSettings, members: Sequence[Member]
 ) -> bool:
-    """All of the strongest agents that are left have worked in vain, another agent than the newest
-    Worker is there to think, and turns are left for it, a Worker and a Verifier."""
+    """Return whether all of the strongest agents that are left have worked in vain, another agent
+    than the newest Worker is there to think, and turns are left for it, a Worker and a Verifier.
+    """
     left = settings.turns - turns_taken(state)
     if not settings.roles or left < len(ROLES) or {"worker", "thinker"} & roles_out(state).keys():
         return False
-    out = agents_out(state, settings.opt_out, members) | agents_that_gave_up(state)
-    able = [member for member in members if member.name not in out]
+    excluded = agents_out(state, settings.opt_out, members) | agents_that_gave_up(state)
+    able = [member for member in members if member.name not in excluded]
     top = max(map(slot_level, able), default=0)
     worked = [member.name for member in members_so_far(state, members)]
     strongest = {member.name for member in able if slot_level(member) == top}
@@ -376,25 +377,22 @@ def thinker_due(
 
 
 def _after_thinker(state: SessionState) -> dict[Role, str]:
-    """The newest turn that came to its end was a Thinker's; who was only asked whom to ask has
-    thought of nothing.
+    """Return the Thinker with the reason, where the newest turn that came to its end was a
+    Thinker's. An agent that was only asked which agent to ask has thought of nothing.
     """
-    turns = (
+    ended = [
         turn
         for turn in state.request.turns
-        if not (turn.failed or turn.interrupted or turn.assigned.chooses)
-    )
-    ended = [turn for turn in turns if turn.replies]
-    return (
-        {"thinker": "a Thinker has just spoken"}
-        if ended and ended[-1].assigned.role == "thinker"
-        else {}
-    )
+        if turn.replies and not (turn.failed or turn.interrupted or turn.assigned.chooses)
+    ]
+    if ended and ended[-1].assigned.role == "thinker":
+        return {"thinker": "a Thinker has just spoken"}
+    return {}
 
 
 def verifier_due(state: SessionState) -> bool:
-    """Finished work waits for a Verifier, or a Thinker asks for one where the work may be
-    verified.
+    """Return whether finished work waits for a Verifier, or a Thinker asks for one where the work
+    may be verified.
     """
     return "worker" in roles_out(state) or thinker_suggestion(state) == "verifier"
 
@@ -405,36 +403,30 @@ def members_so_far(state: SessionState, members: Iterable[Member]) -> list[Membe
     Turns that ended abnormally count. Agents that failed before they said anything, or that the
     user interrupted, do not. `members` is the present pool.
     """
-    known = {**state.pool, **{member.name: member for member in members}}
+    by_name = {**state.pool, **{member.name: member for member in members}}
     turns = (turn for turn in state.request.turns if turn.assigned.role == "worker" and turn.spent)
     names = [turn.assigned.agent for turn in turns if not turn.interrupted]
-    return [known[name] for name in names if name in known]
+    return [by_name[name] for name in names if name in by_name]
 
 
 def newest_worker(state: SessionState) -> str | None:
     """Return the agent of this request's last Worker turn."""
-    return next(
-        (
-            t.assigned.agent
-            for t in reversed(state.request.counted_turns)
-            if t.assigned.role == "worker"
-        ),
-        None,
-    )
+    for turn in reversed(state.request.counted_turns):
+        if turn.assigned.role == "worker":
+            return turn.assigned.agent
+    return None
 
 
 def _newest(state: SessionState) -> views.Turn | None:
-    """The newest turn of a Worker or Verifier whose work counts."""
-    said = (
-        turn
-        for turn in reversed(state.request.counted_turns)
-        if turn.assigned.role != "thinker" and turn.replies
-    )
-    return next(said, None)
+    """Return the newest turn of a Worker or Verifier whose work counts."""
+    for turn in reversed(state.request.counted_turns):
+        if turn.assigned.role != "thinker" and turn.replies:
+            return turn
+    return None
 
 
 def thinker_suggestion(state: SessionState) -> Role | None:
-    """The role the newest turn's Thinker asked for, if it is one that may act now."""
+    """Return the role that the newest turn's Thinker asked for, if it may act now."""
     turns = state.request.turns
     if not turns or turns[-1].failed or turns[-1].interrupted:
         return None
@@ -443,16 +435,14 @@ def thinker_suggestion(state: SessionState) -> Role | None:
 
 
 def next_turn_number(state: SessionState) -> int:
-    """The number of the turn to be assigned, counting from 1 within a request, subtasks
-    included.
-    """
+    """Return the number of the turn to be assigned, from 1 in a request, subtasks included."""
     return 1 + max(
         (event.turn for event in state.request.events if isinstance(event, Assigned)), default=0
     )
 
 
 def request_end(state: SessionState, *, turns: int, verify_answers: bool) -> Finished | None:
-    """The end of the newest request, if this is it; None when another turn is to be assigned.
+    """Return the end of the newest request; None when another turn is to be assigned.
 
     Looks at closed turns only. A turn whose agent failed or that was interrupted does not count
     towards `turns`, nor do those before the session was opened again: who goes on with a stopped
@@ -499,13 +489,15 @@ def _failures_stay_unknown(state: SessionState) -> bool:
 
 
 def end_without_agents(state: SessionState) -> Finished | None:
-    """The end of a request all of whose agents failed or are too dear; None while somebody can
+    """Return the end of a request all of whose agents failed or are too dear; None while one can
     act.
     """
-    opened, out = state.opened, state.request.failed_agents
-    if opened is None or not opened.pool or not {member.name for member in opened.pool} <= set(out):
+    if state.opened is None or not state.opened.pool:
         return None
-    return finish_without_agents(state, out)
+    failed = state.request.failed_agents
+    if not {member.name for member in state.opened.pool} <= failed.keys():
+        return None
+    return finish_without_agents(state, failed)
 
 
 def turns_taken(state: SessionState) -> int:
@@ -522,15 +514,15 @@ def _accepted(state: SessionState, turn: views.Turn) -> bool:
 
 
 def _answered(state: SessionState, turn: views.Turn) -> bool:
-    """A Worker came to its last word without giving up, nothing was changed but what the user may
-    have saved while a command ran, and no check of the user's asks for more.
+    """Return whether a Worker came to its last word without giving up, nothing was changed but what
+    the user may have saved while a command ran, and no check of the user's asks for more.
     """
     if turn.assigned.role != "worker" or turn.failed or turn.interrupted or state.request.is_work:
         return False
     if turn.unable is not None:
         return False
-    wanted = any(check.by == "user" for check in state.request.unmet_checks)
-    return turn.concluded and bool(turn.text.strip()) and not wanted
+    asks_for_more = any(check.by == "user" for check in state.request.unmet_checks)
+    return turn.concluded and bool(turn.text.strip()) and not asks_for_more
 
 
 def _limit_message(session: SessionState, taken: int) -> str:

@@ -181,11 +181,11 @@ class _Unreadable:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is Exception:
+        if error_type is Exception:
             raise CoordinatorUnavailable(
                 f"{self._path} is not a tokenizer: {error}", hint=REPLACE_HINT
             ) from error

@@ -41,72 +41,70 @@ ROUNDS = 5
 
 def is_baseline(coordinator: str) -> bool:
     """Return whether the coordinator is a baseline."""
-    kind, _, name = coordinator.partition(":")
-    return coordinator in WITHOUT_AGENT or (kind in WITH_AGENT and bool(name))
+    baseline, _, agent = coordinator.partition(":")
+    return coordinator in WITHOUT_AGENT or (baseline in WITH_AGENT and bool(agent))
 
 
 def build_baseline(
     coordinator: str, members: Sequence[Member], settings: CoordinatorSettings
 ) -> Coordinator:
-    """The baseline that `is_baseline` knows."""
-    kind, _, name = coordinator.partition(":")
-    match kind:
+    """Return the baseline that `is_baseline` knows."""
+    baseline, _, agent = coordinator.partition(":")
+    match baseline:
         case "one-pass":
-            return SingleAgentRounds("one-pass", name, 1)
+            return SingleAgentRounds("one-pass", agent, 1)
         case "retry-same":
-            return SingleAgentRounds("retry-same", name, settings.turns)
+            return SingleAgentRounds("retry-same", agent, settings.turns)
         case "self-reflection":
-            return SingleAgentRounds("self-reflection", name, 1 + ROUNDS)
+            return SingleAgentRounds("self-reflection", agent, 1 + ROUNDS)
         case "mixture-of-agents":
             return mixture_of_agents(members, settings)
         case "panel-judge-merge":
             return panel_judge_merge(members, settings)
         case "prompted":
-            return LLMRouter(name, members, settings)
+            return LLMRouter(agent, members, settings)
         case _:
             raise ValueError(f"{coordinator!r} is no baseline")
 
 
 class SingleAgentRounds:
-    """One agent as Worker, `most` times at most; a reflecting one is told to look critically from
-    its second turn.
+    """One agent as Worker, again and again; a reflecting one is told to look critically from its
+    second turn.
     """
 
-    def __init__(self, kind: str, name: str, most: int) -> None:
-        self._kind = kind
-        self._name = name
-        self._most = most
+    def __init__(self, baseline: str, agent: str, most_turns: int) -> None:
+        self._baseline = baseline
+        self._agent = agent
+        self._most_turns = most_turns
 
     async def decide(self, state: SessionState) -> Assigned | Finished:
-        """The same again, until the tests pass or all turns are taken."""
+        """Return the same agent again, until the tests pass or all turns are taken."""
         excluded = action_space.agents_out(state)
-        if self._name in excluded:
-            return action_space.finish_without_agents(state, {self._name: excluded[self._name]})
-        taken = finished_turns(state)
-        if taken and (len(taken) >= self._most or checks_pass(state) or self._answered(state)):
-            return finish_baseline(
-                state, f"{self._kind}: {len(taken)} of {self._most} turns were taken"
-            )
+        if self._agent in excluded:
+            return action_space.finish_without_agents(state, {self._agent: excluded[self._agent]})
+        taken = len(finished_turns(state))
+        if taken and (taken >= self._most_turns or checks_pass(state) or self._answered(state)):
+            summary = f"{self._baseline}: {taken} of {self._most_turns} turns were taken"
+            return finish_baseline(state, summary)
+        reflects = taken and self._baseline == "self-reflection"
         return Assigned(
             turn=action_space.next_turn_number(state),
-            agent=self._name,
+            agent=self._agent,
             role="worker",
-            by=self._kind,
-            reason=f"turn {len(taken) + 1} of at most {self._most}",
-            instruction=prompts.load("evaluation/reflect")
-            if taken and self._kind == "self-reflection"
-            else "",
+            by=self._baseline,
+            reason=f"turn {taken + 1} of at most {self._most_turns}",
+            instruction=prompts.load("evaluation/reflect") if reflects else "",
         )
 
     def _answered(self, state: SessionState) -> bool:
-        """Nothing speaks against it: asking again would be another sample, not a retry. Reflection
-        goes on.
+        """Return whether nothing speaks against the work: asking again would be another sample, not
+        a retry. Reflection goes on.
         """
-        return self._kind == "retry-same" and not state.request.acceptance_blocker
+        return self._baseline == "retry-same" and not state.request.acceptance_blocker
 
 
 def finished_turns(state: SessionState) -> list[views.Turn]:
-    """The turns that came to an end."""
+    """Return the turns that came to an end."""
     return [turn for turn in state.request.turns if not turn.failed and not turn.interrupted]
 
 

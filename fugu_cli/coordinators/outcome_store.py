@@ -87,14 +87,16 @@ class OutcomeStore:
         entries = _entries(cache, newest, own_log)
         own_sessions, elsewhere = self._split(list(entries.values()), cache.forgotten_at)
         sessions = [*own_sessions, *(_reduced(outcomes) for outcomes in elsewhere)]
-        kinds: dict[str, float] = defaultdict(float)
+        requests_by_kind: dict[str, float] = defaultdict(float)
         for outcomes in own_sessions:
             for shares in outcomes.kinds.values():
-                for kind, share in shares.items():
-                    kinds[kind] += share
+                for name, share in shares.items():
+                    requests_by_kind[name] += share
         return OutcomesKnown(
             counts=count_outcomes(sessions, members),
-            kinds=tuple((kind, round(count, 3)) for kind, count in sorted(kinds.items())),
+            kinds=tuple(
+                (name, round(count, 3)) for name, count in sorted(requests_by_kind.items())
+            ),
         )
 
     def unread(

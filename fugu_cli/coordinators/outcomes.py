@@ -92,8 +92,8 @@ def session_outcomes(state: SessionState) -> SessionOutcomes:
         kinds = kinds_read.get(number) or _kinds_in(request.events)
         kinds_of_requests[number] = kinds
         taken_back = bool(request.changes) and number - 1 not in standing
-        facts = SessionState((*openings, *request.events))
-        for attempt in _attempts(facts, kinds, taken_back=taken_back):
+        alone = SessionState((*openings, *request.events))
+        for attempt in _attempts(alone, kinds, taken_back=taken_back):
             member = members.get(attempt.agent)
             if member is not None and member.provider != SCRIPTED:
                 attempts.append(replace(attempt, model=member.model, request=number))
@@ -129,37 +129,37 @@ def count_outcomes(
             member = by_name.get(attempt.agent)
             if member is None or member.model != attempt.model:
                 continue
-            for kind, share in (attempt.kinds or {"": 1.0}).items():
+            for request_kind, share in (attempt.kinds or {"": 1.0}).items():
                 weight = attempt.weight * share
-                successes[attempt.agent, kind] += weight * attempt.succeeded
-                trials[attempt.agent, kind] += weight * _share_of_chance(
-                    attempt, kind, member, by_name, table
+                successes[attempt.agent, request_kind] += weight * attempt.succeeded
+                trials[attempt.agent, request_kind] += weight * _share_of_chance(
+                    attempt, request_kind, member, by_name, table
                 )
         for turn in session.prices:
             member = by_name.get(turn.agent)
             if member is not None and member.model == turn.model:
-                for kind, share in (turn.kinds or {"": 1.0}).items():
-                    turns[turn.agent, kind] += share
-                    spent[turn.agent, kind] += share * turn.cost
+                for request_kind, share in (turn.kinds or {"": 1.0}).items():
+                    turns[turn.agent, request_kind] += share
+                    spent[turn.agent, request_kind] += share * turn.cost
     return tuple(
         OutcomeCount(
             agent=agent,
-            kind=kind,
-            successes=round(successes[agent, kind], 3),
+            kind=request_kind,
+            successes=round(successes[agent, request_kind], 3),
             # an attempt that succeeded against the odds is one trial at least
-            trials=round(max(trials[agent, kind], successes[agent, kind]), 3),
-            turns=round(turns[agent, kind]),
-            mean_cost=round(spent[agent, kind] / turns[agent, kind], 6)
-            if turns[agent, kind]
+            trials=round(max(trials[agent, request_kind], successes[agent, request_kind]), 3),
+            turns=round(turns[agent, request_kind], 3),
+            mean_cost=round(spent[agent, request_kind] / turns[agent, request_kind], 6)
+            if turns[agent, request_kind]
             else 0.0,
         )
-        for agent, kind in sorted(trials.keys() | turns.keys())
+        for agent, request_kind in sorted(trials.keys() | turns.keys())
     )
 
 
 def _share_of_chance(
     attempt: Attempt,
-    kind: str,
+    request_kind: str,
     member: Member,
     members: Mapping[str, Member],
     table: SkillTable,
@@ -167,14 +167,16 @@ def _share_of_chance(
     """Return how an attempt's chance compares with that of a first one, 1 for a first one."""
     if not attempt.after:
         return 1.0
-    candidate = _candidate(member, kind, table)
-    failed = [_candidate(members[name], kind, table) for name in attempt.after if name in members]
+    candidate = _candidate(member, request_kind, table)
+    failed = [
+        _candidate(members[name], request_kind, table) for name in attempt.after if name in members
+    ]
     return conditional_rate(candidate, failed) / candidate.success_rate
 
 
-def _candidate(member: Member, kind: str, table: SkillTable) -> Candidate:
-    known_kind = next((name for name in KINDS if name == kind), None)
-    rates = [table.prior(member, name).rate for name in ([known_kind] if known_kind else KINDS)]
+def _candidate(member: Member, request_kind: str, table: SkillTable) -> Candidate:
+    names = [name for name in KINDS if name == request_kind] or KINDS
+    rates = [table.prior(member, name).rate for name in names]
     return Candidate(member.name, sum(rates) / len(rates), 0.0)
 
 
@@ -189,7 +191,7 @@ def _kinds_in(request: Sequence[Event]) -> Mapping[str, float]:
 def _attempts(
     state: SessionState, kinds: Mapping[str, float], *, taken_back: bool
 ) -> list[Attempt]:
-    """Return the judged turns of one request. `facts` begin with the session's openings."""
+    """Return the judged turns of the newest request."""
     attempts: list[Attempt] = []
     failed: list[str] = []
     turns = [
@@ -236,22 +238,22 @@ def _judgement(
     return None
 
 
-def _until_next_reply(facts: Sequence[Event], following: views.Turn | None) -> Sequence[Event]:
-    """Return the facts up to where the agent of the following turn speaks: what fugu ran before
-    that judges the turn before.
+def _until_next_reply(events: Sequence[Event], following: views.Turn | None) -> Sequence[Event]:
+    """Return the events up to where the agent of the following turn speaks: tests that fugu ran
+    before that judge the turn before.
     """
     if following is None:
-        return facts
-    for index, event in enumerate(facts):
+        return events
+    for index, event in enumerate(events):
         if isinstance(event, Replied) and event.turn == following.number:
-            return facts[:index]
-    return facts
+            return events[:index]
+    return events
 
 
 def _prices(
     request: Sequence[Event], members: Mapping[str, Member], kinds: Mapping[str, float]
 ) -> list[TurnPrice]:
-    """Return what each Worker's turn of the request cost."""
+    """Return the cost of each Worker's turn of the request."""
     costs: dict[int, float] = {}
     agents: dict[int, str] = {}
     for event in request:

@@ -243,14 +243,14 @@ class OutcomeCount(Value):
 
     In `trials` an attempt after failures of others counts less than a first one, and in `successes`
     a Verifier's word counts less than a test's, so both may be fractions. `turns` and `mean_cost`
-    (USD a turn) count every turn the same.
+    (USD a turn) count every turn the same; a turn whose kind is uncertain counts in parts.
     """
 
     agent: str
     kind: str = ""
     successes: float = 0.0
     trials: float = 0.0
-    turns: int = 0
+    turns: float = 0.0
     mean_cost: float = 0.0
 
 

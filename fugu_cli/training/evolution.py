@@ -135,8 +135,8 @@ def cma_strategy() -> type[CMAEvolutionStrategy]:
             "cma is not installed, so nothing can be evolved",
             hint=f"it is part of the extra `train`: {installing('cma>=4')}",
         ) from error
-    found: type[CMAEvolutionStrategy] = cma.CMAEvolutionStrategy
-    return found
+    strategy: type[CMAEvolutionStrategy] = cma.CMAEvolutionStrategy
+    return strategy
 
 
 LOG_FILE, STATE_FILE = "es_log.jsonl", "state.npz"
@@ -183,11 +183,11 @@ class RunFolder:
         if not file.is_file():
             return None
         try:
-            with file.open("rb") as opened, np.load(opened, allow_pickle=False) as found:
-                numbers = found["numbers"]
-                search = found["search"].tobytes()
+            with file.open("rb") as file_object, np.load(file_object, allow_pickle=False) as arrays:
+                numbers = arrays["numbers"]
+                search = arrays["search"].tobytes()
                 return RunState(
-                    int(numbers[0]), search, found["best"], float(numbers[1]), int(numbers[2])
+                    int(numbers[0]), search, arrays["best"], float(numbers[1]), int(numbers[2])
                 )
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise StorageError(
@@ -206,18 +206,18 @@ class RunFolder:
             raise _disk_error(self.path, error) from error
         _write_state(self.path / STATE_FILE, state)
 
-    def history(self, kind: type[Row], count: int) -> list[Row]:
+    def history(self, row_type: type[Row], count: int) -> list[Row]:
         """Return the log's first `count` lines. Raises ConfigError for an invalid line,
         StorageError for fewer lines.
         """
         file = self.path / LOG_FILE
-        found = read_rows(file, kind)[:count]
-        if len(found) < count:
+        rows = read_rows(file, row_type)[:count]
+        if len(rows) < count:
             raise StorageError(
-                f"{file} has {len(found)} lines, the training is at iteration {count}",
+                f"{file} has {len(rows)} lines, the training is at iteration {count}",
                 hint="put it back, or give another folder with --out",
             )
-        return found
+        return rows
 
 
 def _write_state(file: Path, state: RunState) -> None:

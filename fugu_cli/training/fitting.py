@@ -38,11 +38,15 @@ class HeadExamples:
         """Return only the chosen examples."""
         return self.at(np.flatnonzero(chosen))
 
-    def at(self, places: NDArray[np.int64]) -> HeadExamples:
+    def at(self, indices: NDArray[np.int64]) -> HeadExamples:
         """Return the examples at these indices."""
-        groups = tuple(self.groups[place] for place in places)
+        groups = tuple(self.groups[index] for index in indices)
         return HeadExamples(
-            self.hidden[places], self.rows[places], self.roles[places], self.weights[places], groups
+            self.hidden[indices],
+            self.rows[indices],
+            self.roles[indices],
+            self.weights[indices],
+            groups,
         )
 
 
@@ -129,13 +133,13 @@ def score_head(head: Vector, examples: HeadExamples) -> HeadScore:
     weights = examples.weights / examples.weights.sum()
     kl = (target * (np.log(target) - predicted)).sum(1)
     picked = logits[:, :count].argmax(1) == examples.rows.argmax(1)
-    wanted = examples.roles >= 0
+    has_role = examples.roles >= 0
     right = (
-        logits[wanted, count:].argmax(1) == examples.roles[wanted]
+        logits[has_role, count:].argmax(1) == examples.roles[has_role]
         if logits.shape[1] > count
-        else wanted[wanted]
+        else has_role[has_role]
     )
-    shares = weights[wanted] / max(weights[wanted].sum(), 1e-12)
+    shares = weights[has_role] / max(weights[has_role].sum(), 1e-12)
     return HeadScore(
         float((weights * kl).sum()), float((weights * picked).sum()), float((shares * right).sum())
     )
@@ -154,9 +158,9 @@ def group_folds(groups: Sequence[str], count: int, seed: int) -> list[NDArray[np
     """Return `count` masks of held-out examples. Every group is held out in exactly one."""
     names = sorted(set(groups))
     order = np.random.default_rng(seed).permutation(len(names))
-    fold_of = {names[index]: place % count for place, index in enumerate(order)}
-    places = np.array([fold_of[group] for group in groups])
-    return [places == fold for fold in range(min(count, len(names)))]
+    fold_of = {names[index]: position % count for position, index in enumerate(order)}
+    fold_of_row = np.array([fold_of[group] for group in groups])
+    return [fold_of_row == fold for fold in range(min(count, len(names)))]
 
 
 def _log_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -201,10 +205,10 @@ class LastLayers:
 
         ids = torch.tensor([list(tokens)])
         with torch.no_grad():
-            found: Tensor = self._backbone.model(
+            layer_input: Tensor = self._backbone.model(
                 input_ids=ids, output_hidden_states=True
             ).hidden_states[-3]
-        return found
+        return layer_input
 
     def states(self, below: Tensor, offsets: Vector) -> Vector:
         """Return the state at the last position of `below` for each of `offsets` (size, sum of
@@ -237,20 +241,20 @@ class LastLayers:
         for layer in self._two:
             x = layer(x, position_embeddings=rotations, position_ids=places)
             x = x[0] if isinstance(x, tuple) else x  # of older transformers
-        found: Tensor = self._norm(x[:, -1])
-        return found
+        last_states: Tensor = self._norm(x[:, -1])
+        return last_states
 
 
 class Factors:
     """W' x by the factors of W, with a `scale` (size, 1, rank) of its own for each of a batch. It
     is the matrix's forward pass from now on."""
 
-    def __init__(self, matrix: Linear, found: svf.Spectrum) -> None:
-        weight, kind, basis = matrix.weight.data.float(), matrix.weight.dtype, found.basis
+    def __init__(self, matrix: Linear, spectrum: svf.Spectrum) -> None:
+        weight, dtype, basis = matrix.weight.data.float(), matrix.weight.dtype, spectrum.basis
         tall = weight.shape[0] >= weight.shape[1]
         inner, outer = (basis.T, weight @ basis) if tall else (basis.T @ weight, basis)
-        self.values = self.scale = found.values
-        self._factors = (inner.to(kind).contiguous(), outer.to(kind).contiguous())
+        self.values = self.scale = spectrum.values
+        self._factors = (inner.to(dtype).contiguous(), outer.to(dtype).contiguous())
         self._bias = matrix.bias
         matrix.forward = self
 

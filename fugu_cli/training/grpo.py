@@ -124,8 +124,10 @@ def planner_examples(
         for problem in draw.sample(list(problems), len(problems)):
             count = draw.randint(min(settings.fewest, len(names)), min(settings.most, len(names)))
             models = tuple(draw.sample(names, count))
-            said = _question(problem, models, members, settings)
-            prompt = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+            messages = _question(problem, models, members, settings)
+            prompt = tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True
+            )
             yield PlannerExample(
                 problem=problem.id, prompt=prompt, models=models, steps=settings.steps
             )
@@ -143,10 +145,10 @@ def _question(
     ]
     task = PlanTask(problem.prompt, PlanLimits(models, settings.steps))
     sent = planner_prompt(SessionState(events), task, members, next(iter(members.values())))
-    said = [message.text for message in sent.messages if isinstance(message, FromUser)]
+    texts = [message.text for message in sent.messages if isinstance(message, FromUser)]
     return [
         {"role": "system", "content": sent.system},
-        {"role": "user", "content": "\n".join(said)},
+        {"role": "user", "content": "\n".join(texts)},
     ]
 
 
@@ -192,12 +194,14 @@ def both_rounds(
     A first round is made only when its second one is requested, so that a reader who stops pays for
     no more.
     """
-    known: dict[tuple[str, tuple[str, ...]], deque[FirstRound]] = {}
-    for one in firsts.known:
-        known.setdefault((one.example.problem, one.example.models), deque()).append(one)
+    first_rounds: dict[tuple[str, tuple[str, ...]], deque[FirstRound]] = {}
+    for earlier in firsts.known:
+        first_rounds.setdefault((earlier.example.problem, earlier.example.models), deque()).append(
+            earlier
+        )
     for example in examples:
         yield example
-        made = known.setdefault((example.problem, example.models), deque())
+        made = first_rounds.setdefault((example.problem, example.models), deque())
         if not made:
             made.append(_first(example, firsts))
         first = made[0]
@@ -253,20 +257,20 @@ class WorkflowRewards:
         self, completions: Sequence[str], example: Sequence[str], **_more: object
     ) -> list[float]:
         """Return a reward for each completion. `example` holds the examples as JSON."""
-        asked = [PlannerExample.model_validate_json(given) for given in example]
-        both = list(zip(completions, asked, strict=True))
+        planner_examples = [PlannerExample.model_validate_json(text) for text in example]
+        pairs = list(zip(completions, planner_examples, strict=True))
         if self._execute is not None:
-            read = [(one.problem, parse_workflow(text, one.form())) for text, one in both]
-            self._execute.ahead(
-                list(
-                    dict.fromkeys(
-                        (name, steps) for name, steps in read if isinstance(steps, tuple) and steps
-                    )
-                )
-            )
-        found = [workflow_reward(text, one, self._execute) for text, one in both]
-        self.rewards += found
-        return found
+            workflows: dict[tuple[str, tuple[WorkflowStep, ...]], None] = {}
+            for text, planner_example in pairs:
+                steps = parse_workflow(text, planner_example.form())
+                if isinstance(steps, tuple) and steps:
+                    workflows[planner_example.problem, steps] = None
+            self._execute.ahead(list(workflows))
+        rewards = [
+            workflow_reward(text, planner_example, self._execute) for text, planner_example in pairs
+        ]
+        self.rewards += rewards
+        return rewards
 
 
 @dataclass(frozen=True)
@@ -469,16 +473,16 @@ def planner_writer(model: str, settings: GrpoSettings) -> Callable[[str], str]:
     torch.manual_seed(settings.seed)
 
     def write(prompt: str) -> str:
-        given = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)
+        inputs = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)
         with torch.inference_mode():
-            out = loaded.generate(
-                **given,
+            generated = loaded.generate(
+                **inputs,
                 max_new_tokens=settings.tokens,
                 do_sample=True,
                 temperature=settings.temperature,
             )
         return str(
-            tokenizer.decode(out[0, given["input_ids"].shape[1] :], skip_special_tokens=True)
+            tokenizer.decode(generated[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
         )
 
     return write
@@ -503,20 +507,20 @@ def _trainer(
         """
 
         def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-            found: dict[str, Any] = super()._generate_and_score_completions(inputs)
+            scored: dict[str, Any] = super()._generate_and_score_completions(inputs)
             weights = torch.tensor(
-                [float(one["weight"]) for one in inputs], device=found["advantages"].device
+                [float(row["weight"]) for row in inputs], device=scored["advantages"].device
             )
-            shape = (-1, *[1] * (found["advantages"].dim() - 1))
-            return {**found, "advantages": found["advantages"] * weights.view(shape)}
+            shape = (-1, *[1] * (scored["advantages"].dim() - 1))
+            return {**scored, "advantages": scored["advantages"] * weights.view(shape)}
 
     rank = settings.lora
     adapter = LoraConfig(
         r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"
     )
-    kind = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
     trainer = Discounting(
-        model=AutoModelForCausalLM.from_pretrained(model, dtype=kind),
+        model=AutoModelForCausalLM.from_pretrained(model, dtype=dtype),
         reward_funcs=rewards,
         args=trl_arguments(settings, run.folder),
         train_dataset=Dataset.from_list(dataset_rows(examples)),
@@ -578,22 +582,22 @@ def _log_callback(tell: Callable[[GrpoStep], None], rewards: Any) -> Any:
         def on_log(
             self, _args: Any, state: Any, _control: Any, logs: Mapping[str, float], **_more: Any
         ) -> None:
-            found, rewards.rewards = rewards.rewards, []
-            if not found:
+            new_rewards, rewards.rewards = rewards.rewards, []
+            if not new_rewards:
                 return
-            now, count = time.monotonic(), len(found)
+            time_now, count = time.monotonic(), len(new_rewards)
             line = GrpoStep(
                 step=state.global_step,
                 replies=count,
-                reward=round(sum(found) / count, 4),
-                readable=round(sum(r > UNREADABLE for r in found) / count, 4),
-                right=round(sum(r == RIGHT for r in found) / count, 4),
+                reward=round(sum(new_rewards) / count, 4),
+                readable=round(sum(r > UNREADABLE for r in new_rewards) / count, 4),
+                right=round(sum(r == RIGHT for r in new_rewards) / count, 4),
                 length=float(logs.get("completions/mean_length", 0.0)),
                 loss=float(logs.get("loss", 0.0)),
                 rate=float(logs.get("learning_rate", 0.0)),
-                seconds=round(now - self.began, 1),
+                seconds=round(time_now - self.began, 1),
             )
-            self.began = now
+            self.began = time_now
             tell(line)
 
     return Writer()

@@ -70,7 +70,7 @@ def read_rows(path: Path) -> list[KindRow]:
                 f'{path}, line {number} is not {{"text": ..., "kind": ...}}',
                 hint=f"kinds are {', '.join(KINDS)}",
             ) from error
-    missing = [kind for kind in KINDS if sum(row.kind == kind for row in rows) < FOLDS]
+    missing = [name for name in KINDS if sum(row.kind == name for row in rows) < FOLDS]
     if missing:
         raise UsageError(
             f"{path} has fewer than {FOLDS} requests of the kind {missing[0]}",

@@ -102,7 +102,7 @@ def pass_rates(
     """
     by_agent = {seat.agent: [cell for cell in cells if cell.agent == seat.agent] for seat in seats}
     common = (
-        set.intersection(*({cell.task for cell in found} for found in by_agent.values()))
+        set.intersection(*({cell.task for cell in own_cells} for own_cells in by_agent.values()))
         if by_agent
         else set()
     )
@@ -124,15 +124,15 @@ def _table(seat: HeadRow, cells: Sequence[MatrixCell], prior: float) -> Mapping[
     """Return rates by task. Every run of a task, greedy ones too, counts for later runs."""
     overall = mean(cell.ok for cell in cells)
     seconds = mean(cell.seconds for cell in cells)
-    found = {}
+    by_task = {}
     for task in {cell.task for cell in cells}:
         draws = {cell.repeat: cell.ok for cell in cells if cell.task == task}
         each = (sum(draws.values()) + prior * overall) / (len(draws) + prior)
         first, second = (float(draws[repeat]) if repeat in draws else each for repeat in (0, 1))
         after = _with_resampling(second, each, seat, seconds)
         rates = _with_resampling(first, each, seat, seconds)
-        found[task] = replace(rates, after=(after.first, after.first_cost), agent=seat.agent)
-    return found
+        by_task[task] = replace(rates, after=(after.first, after.first_cost), agent=seat.agent)
+    return by_task
 
 
 def _with_resampling(first: float, each: float, seat: HeadRow, seconds: float) -> RowRates:
@@ -202,14 +202,14 @@ def row_values(task: TaskRates, history: FailedRows, terms: ValueSettings) -> tu
     left = terms.turns - 1 - len(history)
     if left <= 0:
         return (0.0,) * len(task.rows)
-    found = []
+    values = []
     for row in range(len(task.rows)):
         rate, cost = turn_rate_and_cost(task, row, history)
         after = (
             max(*row_values(task, (*history, row), terms), 0.0) if rate < 1 and left > 1 else 0.0
         )
-        found.append(rate - terms.cost * cost + (1 - rate) * after)
-    return tuple(found)
+        values.append(rate - terms.cost * cost + (1 - rate) * after)
+    return tuple(values)
 
 
 def softmax(worth: Sequence[float], tau: float) -> tuple[float, ...]:
@@ -292,12 +292,12 @@ class Headroom:
         routing can save money even without headroom.
         """
         rate, cost = self.agents[self.best]
-        found = [
+        cheaper_agents = [
             name
             for name, (own, price) in self.agents.items()
             if price < 0.5 * cost and own > 0.5 * rate
         ]
-        return min(found, key=lambda name: self.agents[name][1], default=None)
+        return min(cheaper_agents, key=lambda name: self.agents[name][1], default=None)
 
 
 def headroom(draws: Sequence[MatrixCell], unit: str) -> Headroom:
@@ -333,7 +333,10 @@ def headroom(draws: Sequence[MatrixCell], unit: str) -> Headroom:
         solved=solved,
         best=best,
         oracle=_interval(mean(mean(oks) for oks in luckiest), luckiest),
-        fair=_interval(mean(map(_halves, fair)), [[*one, *other] for one, other in fair])
+        fair=_interval(
+            mean(map(_halves, fair)),
+            [[*chosen_half, *judging_half] for chosen_half, judging_half in fair],
+        )
         if fair
         else None,
         headroom=_gain_interval(gains),
@@ -356,9 +359,9 @@ def _gain_interval(gains: Sequence[float]) -> Mean:
     A bootstrap would be certain if all tasks agree, however few: then the interval is as wide as
     for a share of none of so many.
     """
-    found = bootstrap([[gain] for gain in gains])
-    off = wilson(0, len(gains)).high if found.low == found.high else 0.0
-    return Mean(found.value, found.low - off, found.high + off)
+    mean_gain = bootstrap([[gain] for gain in gains])
+    off = wilson(0, len(gains)).high if mean_gain.low == mean_gain.high else 0.0
+    return Mean(mean_gain.value, mean_gain.low - off, mean_gain.high + off)
 
 
 def _gain(row: Mapping[str, Sequence[bool]], best: str, ranks: Ranks) -> float:
@@ -395,33 +398,35 @@ def _disagreement(rows: Sequence[Mapping[str, Sequence[bool]]], agents: Sequence
     return mean(mean(row[a][0] != row[b][0] for row in rows) for a, b in pairs)
 
 
-def headroom_report(found: Headroom, missing: int = 0) -> str:
+def headroom_report(headroom: Headroom, missing: int = 0) -> str:
     """Return the table for people, and whether training on this pool can pay; with `missing` runs,
     no verdict.
     """
     lines = [
-        f"{_count(found.tasks, 'task')}, {_count(found.repeats, 'run')} of each agent on each",
+        f"{_count(headroom.tasks, 'task')}, {_count(headroom.repeats, 'run')} of each agent on each",
         "",
-        f"| agent | solved | 95 % | {found.unit} a run |",
+        f"| agent | solved | 95 % | {headroom.unit} a run |",
         "|---|---|---|---|",
     ]
     lines += [
-        _table_row(agent, found.solved[agent], f"{cost:.4g}")
-        for agent, (_, cost) in found.agents.items()
+        _table_row(agent, headroom.solved[agent], f"{cost:.4g}")
+        for agent, (_, cost) in headroom.agents.items()
     ]
-    costs = [cost for _, cost in found.agents.values()]
-    lines.append(_table_row("random choice", found.solved[RANDOM_AGENT], f"{mean(costs):.4g}"))
-    lines.append(_table_row("oracle, with hindsight", found.oracle, "-"))
-    if found.fair is not None:
-        lines.append(_table_row("oracle, judged on other runs than it chose by", found.fair, "-"))
-    gain = found.headroom
+    costs = [cost for _, cost in headroom.agents.values()]
+    lines.append(_table_row("random choice", headroom.solved[RANDOM_AGENT], f"{mean(costs):.4g}"))
+    lines.append(_table_row("oracle, with hindsight", headroom.oracle, "-"))
+    if headroom.fair is not None:
+        lines.append(
+            _table_row("oracle, judged on other runs than it chose by", headroom.fair, "-")
+        )
+    gain = headroom.headroom
     lines += [
         "",
-        f"headroom over {found.best}: {100 * gain.value:+.1f} points "
+        f"headroom over {headroom.best}: {100 * gain.value:+.1f} points "
         f"(95 % {100 * gain.low:+.1f} to {100 * gain.high:+.1f})",
-        f"disagreement between two agents: {found.disagreement:.1%} of the tasks",
+        f"disagreement between two agents: {headroom.disagreement:.1%} of the tasks",
         "",
-        _missing(missing) if missing else _verdict(found),
+        _missing(missing) if missing else _verdict(headroom),
     ]
     return "\n".join(lines)
 
@@ -440,29 +445,29 @@ def _missing(runs: int) -> str:
     )
 
 
-def _verdict(found: Headroom) -> str:
-    if found.pays and found.repeats == 1:
+def _verdict(headroom: Headroom) -> str:
+    if headroom.pays and headroom.repeats == 1:
         return (
             "Routing may pay, but with one run of each agent luck looks like skill: run it again "
             "with --repeats 4 "
             "before you train."
         )
-    if found.pays:
+    if headroom.pays:
         return (
             "Routing can pay: choosing the right agent for a task solves more than the best "
             "agent alone."
         )
-    if found.cheaper is not None:
+    if headroom.cheaper is not None:
         return (
-            f"Choosing by the task does not solve more than {found.best} alone. It can save money: "
-            f"{found.cheaper} costs less than half and solves more than half as much, so trying "
+            f"Choosing by the task does not solve more than {headroom.best} alone. It can save money: "
+            f"{headroom.cheaper} costs less than half and solves more than half as much, so trying "
             f"it first and "
             "escalating when a check fails can pay. Train on whole sessions (`fugu train "
             "evolve`), not on the "
             "request's text."
         )
-    alone = f"{found.best} alone does as well as any choice, and nobody is much cheaper."
-    if found.headroom.high > WORTH_KNOWING:
+    alone = f"{headroom.best} alone does as well as any choice, and nobody is much cheaper."
+    if headroom.headroom.high > WORTH_KNOWING:
         return (
             f"These tasks do not show that routing pays: {alone} They are too few to rule it out."
         )

@@ -161,14 +161,14 @@ class LayerStates:
 
     def of(self, texts: Sequence[str], offsets: Vector) -> Vector:
         """Return the states (size, n, width) for offsets (size, count)."""
-        found = []
+        states = []
         for text in texts:
             key = hashlib.sha256(text.encode(errors="replace")).hexdigest()
             if key not in self._below:
                 tokens = self._backbone.tokens(text)
                 self._below[key] = self._tail.below(tokens[:-1] or tokens)
-            found.append(self._tail.states(self._below[key], offsets))
-        return np.stack(found, 1)
+            states.append(self._tail.states(self._below[key], offsets))
+        return np.stack(states, 1)
 
 
 class HeadLayout:

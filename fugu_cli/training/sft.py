@@ -238,14 +238,14 @@ def _verification(
     its author.
     """
     rates = [rate.first for rate in task.rows]
-    wanted = list(softmax(rates, terms.tau))
+    shares = list(softmax(rates, terms.tau))
     if len(rows) > 1:
-        wanted[author] = 0.0
-    total = sum(wanted)
+        shares[author] = 0.0
+    total = sum(shares)
     solved = turn_rate_and_cost(task, author, failed)[0]
     return DecisionExample(
         session_after(task, rows, failed, author, judged=judged),
-        tuple(share / total for share in wanted),
+        tuple(share / total for share in shares),
         "verifier",
         task.task,
         _reach(task, failed) * max(solved, 0.1),
@@ -454,13 +454,13 @@ class WarmStart:
 
 def parse_head_rows(texts: Sequence[str]) -> tuple[HeadRow, ...]:
     """Parse rows in the head's order. Raises ConfigError for an invalid or repeated row."""
-    found = tuple(map(parse_head_row, texts))
-    names = [one.row for one in found]
+    rows = tuple(map(parse_head_row, texts))
+    names = [row.row for row in rows]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigError(
             f"two rows are called {twice[0]}", hint="give each --row a name of its own"
         )
-    return found
+    return rows
 
 
 def parse_head_row(text: str) -> HeadRow:

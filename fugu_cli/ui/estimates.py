@@ -27,9 +27,9 @@ def estimate_text(estimate: AgentEstimate, *, source: bool = True) -> str:
 
 
 def kind_text(scores: Scores) -> str:
-    """Return the likeliest kinds of the request, and how they are known."""
+    """Return the likeliest kinds of the request and how they are known, or why none was read."""
     if not scores.kinds:
-        return f"kind: {scores.kinds_from}"
+        return scores.kinds_from
     likeliest, *others = sorted(scores.kinds, key=lambda pair: pair[1], reverse=True)
     shown = [likeliest, *(pair for pair in others if pair[1] >= SMALLEST_SHARE)]
     named = ", ".join(f"{name.replace('_', ' ')} {share:.0%}" for name, share in shown)

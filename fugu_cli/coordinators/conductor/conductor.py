@@ -33,6 +33,7 @@ from fugu_cli.coordinators.conductor.planner import (
     planner_prompt,
 )
 from fugu_cli.coordinators.conductor.scheduling import AvailableAgents
+from fugu_cli.formatting import plural
 from fugu_cli.messages import Reply
 from fugu_cli.session import views
 from fugu_cli.session.events import (
@@ -52,17 +53,19 @@ CONTINUE_HINT = "`fugu run --continue` goes on from here."
 
 
 def suite_due(state: SessionState) -> RunSuite | None:
-    """Something was changed and the tests or acceptance checks do not know of it yet."""
-    asked, run = state.request.asked, state.request.tests
-    runs = asked is not None and asked.test_command is not None and not state.request.tests_skipped
-    changed = runs and bool(state.request.changes) and (run is None or run.stale)
-    return (
-        RunSuite() if changed or any(check.stale for check in state.request.unmet_checks) else None
-    )
+    """Return a run of the tests where something was changed since the last one, or since the
+    acceptance checks ran.
+    """
+    request, run = state.request, state.request.tests
+    has_tests = request.asked is not None and request.asked.test_command is not None
+    tests_stale = bool(request.changes) and (run is None or run.stale)
+    if has_tests and not request.tests_skipped and tests_stale:
+        return RunSuite()
+    return RunSuite() if any(check.stale for check in request.unmet_checks) else None
 
 
 def tests_pass(state: SessionState) -> bool:
-    """The tests pass after a change, and nothing else speaks against the work."""
+    """Return whether the tests pass after a change and nothing else speaks against the work."""
     run = state.request.tests
     return (
         run is not None
@@ -73,8 +76,8 @@ def tests_pass(state: SessionState) -> bool:
 
 
 def turn_limit_end(session: SessionState, settings: CoordinatorSettings) -> Finished | None:
-    """The round has had its turns (those of workflows inside it count; those that failed or were
-    cut do not).
+    """Return the end of a round that has had its turns, None for another one. Turns of workflows
+    inside it count; those that failed or were cut do not.
     """
     taken = 0
     counting = {
@@ -96,8 +99,8 @@ def turn_limit_end(session: SessionState, settings: CoordinatorSettings) -> Fini
 
 
 def reopened(state: SessionState) -> bool:
-    """The request was stopped after its newest plan and opened again: there may be one more
-    round.
+    """Return whether the request was stopped after its newest plan and opened again: there may be
+    one more round.
     """
     for event in reversed(state.request.events):
         if isinstance(event, Planned | Opened):
@@ -108,8 +111,8 @@ def reopened(state: SessionState) -> bool:
 def workflow_end(
     state: SessionState, settings: CoordinatorSettings, *, kept: bool = False, note: str = ""
 ) -> Finished:
-    """The end of a request whose last workflow is over. `kept`: the planner looked at the result
-    and kept it.
+    """Return the end of a request whose last workflow is over. `kept`: the planner looked at the
+    result and kept it.
     """
     what = _carried_out(state) + (f"; {note}" if note else "")
     if why := state.request.acceptance_blocker:
@@ -129,7 +132,7 @@ def workflow_end(
     if kept:
         planner = state.request.plans[-1].agent
         return reviewed or action_space.accepted_end("planner", planner, what)
-    if turn.concluded and not settings.verify_answers and _only_said(state):
+    if turn.concluded and not settings.verify_answers and _changed_nothing(state):
         return Finished(reason="answered", message=what)
     if reviewed is not None:
         return reviewed
@@ -138,42 +141,47 @@ def workflow_end(
     )
 
 
-def _only_said(state: SessionState) -> bool:
-    """Nothing was changed, and no change of a worktree was left out."""
-    left = [path for merge in state.request.merges for path in merge.left]
-    return not state.request.is_work and not left
+def _changed_nothing(state: SessionState) -> bool:
+    """Return whether nothing was changed, and no change of a worktree was left out."""
+    return not state.request.is_work and not any(merge.left for merge in state.request.merges)
 
 
 def _accepts(state: SessionState, turn: views.Turn) -> bool:
-    """The turn's verdict counts: it was to judge, it changed nothing, and it read those who changed
-    something, directly or not. Anybody may write of accepted formats."""
-    word = views.verdict_of(turn.text) == "ACCEPT" and _ACCEPT.search(turn.text)
-    asked = turn.assigned.instruction
-    if not word or turn.changes or not (scheduling.is_judging(asked) or _ACCEPT.search(asked)):
+    """Return whether the turn's verdict counts: it was to judge, it changed nothing, and it read
+    all turns that changed something, directly or not. Any step may write of accepted formats.
+    """
+    accepts = views.verdict_of(turn.text) == "ACCEPT" and _ACCEPT.search(turn.text)
+    instruction = turn.assigned.instruction
+    judges = scheduling.is_judging(instruction) or _ACCEPT.search(instruction)
+    if not accepts or turn.changes or not judges:
         return False
-    found = {one.number: one for one in state.request.turns}
-    read, more = set[int](), {turn.number}
-    while more:
-        read |= more
-        sees = (found[number].assigned.sees for number in more if number in found)
-        more = {number for seen in sees if not isinstance(seen, str) for number in seen} - read
-    changed = {one.number for one in found.values() if one.changes and not one.assigned.worktree}
+    turns = {step.number: step for step in state.request.turns}
+    read: set[int] = set()
+    unread = {turn.number}
+    while unread:
+        read |= unread
+        sources: set[int] = set()
+        for number in unread & turns.keys():
+            sees = turns[number].assigned.sees
+            if sees != "all":
+                sources.update(sees)
+        unread = sources - read
+    changed = {
+        step.number for step in turns.values() if step.changes and not step.assigned.worktree
+    }
     return changed | {merge.chosen for merge in state.request.merges if merge.changes} <= read
 
 
 def _carried_out(state: SessionState) -> str:
-    """`a workflow of 3 steps`, `2 workflows, 5 steps in all`; those inside others count with their
-    steps, and a step that several took counts once."""
-    steps = len(
-        {
-            (turn.assigned.plan, turn.assigned.step)
-            for turn in state.request.turns
-            if turn.assigned.plan
-        }
-    )
+    """Return `a workflow of 3 steps` or `2 workflows, 5 steps in all`. Workflows inside others count
+    with their steps, and a step that several agents took counts once.
+    """
+    assignments = [turn.assigned for turn in state.request.turns if turn.assigned.plan]
+    steps = len({(assignment.plan, assignment.step) for assignment in assignments})
     rounds = sum(flow.planned.within is None for flow in state.request.workflows)
-    several = f"{rounds} workflows, {steps} steps in all"
-    return several if rounds > 1 else f"a workflow of {steps} step{'' if steps == 1 else 's'}"
+    if rounds > 1:
+        return f"{rounds} workflows, {steps} steps in all"
+    return f"a workflow of {plural(steps, 'step')}"
 
 
 PLAN_TRIES = 2
@@ -199,33 +207,31 @@ class ConductorSettings:
 
 
 def planning_agent(
-    bounds: ConductorSettings, members: Sequence[Member], out: Mapping[str, Exclusion]
+    bounds: ConductorSettings, members: Sequence[Member], excluded: Mapping[str, Exclusion]
 ) -> Member | str:
     """Return the agent that plans now, or why none does."""
-    if bounds.agent in out:
-        return f"the planner {bounds.agent} is out: {out[bounds.agent]}"
-    able = [
-        one
-        for one in by_strength(members)
-        if one.name == bounds.agent or not (bounds.agent or one.name in out)
-    ]
+    if bounds.agent in excluded:
+        return f"the planner {bounds.agent} is out: {excluded[bounds.agent]}"
+    names = {bounds.agent} if bounds.agent else {m.name for m in members} - excluded.keys()
+    able = [member for member in by_strength(members) if member.name in names]
     return able[-1] if able else "nobody is left to plan"
 
 
 def offered_agents(
-    bounds: ConductorSettings, members: Sequence[Member], out: Mapping[str, Exclusion]
+    bounds: ConductorSettings, members: Sequence[Member], excluded: Mapping[str, Exclusion]
 ) -> tuple[str, ...]:
-    """A small pool (a prompted planner does worse over a large one): one of each slot first, the
-    strongest ones.
+    """Return a small pool (a prompted planner does worse over a large one): the strongest agents,
+    one of each slot first.
     """
-    apart = "" if bounds.works else bounds.agent
+    only_plans = "" if bounds.works else bounds.agent
     able = [
         member
         for member in reversed(by_strength(members))
-        if member.name not in out and member.name != apart
+        if member.name not in excluded and member.name != only_plans
     ]
-    first = [next((m for m in able if m.slot == slot), None) for slot in reversed(SLOTS)]
-    ranked = dict.fromkeys(member.name for member in (*first, *able) if member is not None)
+    strongest_of_slot = {member.slot: member for member in reversed(able)}
+    first = [strongest_of_slot[slot] for slot in reversed(SLOTS) if slot in strongest_of_slot]
+    ranked = dict.fromkeys(member.name for member in (*first, *able))
     chosen = list(ranked)[: bounds.agents]
     return tuple(member.name for member in members if member.name in chosen)
 
@@ -255,7 +261,7 @@ class Conductor:
         self._fallback = turn_by_turn
 
     async def decide(self, state: SessionState) -> Decision:
-        """The next thing to be done for the newest request."""
+        """Return the next step of the newest request."""
         if any(turn.assigned.plan == 0 for turn in state.request.turns):
             return await self._turn_by_turn(state, "")
         end = action_space.end_without_agents(state)
@@ -263,25 +269,27 @@ class Conductor:
             return end
         rounds = [plan for plan in state.request.plans if plan.within is None]
         number = max((plan.round for plan in rounds), default=1)
-        found = self._planned(state, None, number)
-        if isinstance(found, AskPlanner):
-            return found
-        if isinstance(found, str) and number == 1:
-            return await self._turn_by_turn(state, found)
-        if isinstance(found, str) or not found.steps:
-            if reopened(state) and isinstance(
-                again := self._ask(state, None, number + 1, None), AskPlanner
-            ):
-                return again
-            note = f"the next workflow cannot be had ({found})" if isinstance(found, str) else ""
-            if note and (lost := self._lost(state, rounds)):
-                return await self._turn_by_turn(state, f"{lost}; {note}")
+        plan = self._planned(state, None, number)
+        if isinstance(plan, AskPlanner):
+            return plan
+        if isinstance(plan, str) and number == 1:
+            return await self._turn_by_turn(state, plan)
+        if isinstance(plan, str) or not plan.steps:
+            next_round = self._ask(state, None, number + 1, None) if reopened(state) else None
+            if isinstance(next_round, AskPlanner):
+                return next_round
+            note = f"the next workflow cannot be had ({plan})" if isinstance(plan, str) else ""
+            fault = self._fault(state, rounds) if note else ""
+            if fault:
+                return await self._turn_by_turn(state, f"{fault}; {note}")
             return workflow_end(state, self._settings, kept=not note, note=note)
-        flow = next(flow for flow in reversed(state.request.workflows) if flow.planned is found)
+        flow = next(flow for flow in reversed(state.request.workflows) if flow.planned is plan)
         return self._advance(state, flow) or await self._over(state, flow)
 
-    def _lost(self, state: SessionState, rounds: Sequence[Planned]) -> str:
-        """Why the newest workflow of these rounds cannot go on, "" where it came to its end."""
+    def _fault(self, state: SessionState, rounds: Sequence[Planned]) -> str:
+        """Return why the newest workflow of these rounds cannot go on, "" where it came to its
+        end.
+        """
         flows = [
             flow for flow in state.request.workflows if any(flow.planned is plan for plan in rounds)
         ]
@@ -290,7 +298,7 @@ class Conductor:
     def _planned(
         self, state: SessionState, within: tuple[int, int] | None, number: int
     ) -> Planned | AskPlanner | str:
-        """The plan of a round; the question for it; or why there is none."""
+        """Return the plan of a round, the question for it, or why there is none."""
         tries = [
             plan for plan in state.request.plans if plan.within == within and plan.round == number
         ]
@@ -307,13 +315,16 @@ class Conductor:
         number: int,
         refused: Planned | None,
     ) -> AskPlanner | str:
-        out = action_space.agents_out(state, self._settings.opt_out, self._members)
-        planner = planning_agent(self._bounds, self._members, _unable_to_plan(state, out))
+        excluded = action_space.agents_out(state, self._settings.opt_out, self._members)
+        planner = planning_agent(self._bounds, self._members, _unable_to_plan(state, excluded))
         if isinstance(planner, str):
             return planner
-        asked = state.request.asked
-        assert asked is not None
-        models = refused.models if refused else offered_agents(self._bounds, self._members, out)
+        request = state.request.asked
+        assert request is not None
+        if refused is not None:
+            models = refused.models
+        else:
+            models = offered_agents(self._bounds, self._members, excluded)
         if not models:
             return "no agent is left to be planned for"
         # An embedded planner may not name itself: it counts the models up, itself included, and
@@ -327,23 +338,20 @@ class Conductor:
             earlier=number > 1,
         )
         text, result = planner_feedback(state, within, number)
-        task = PlanTask(text or asked.whole, form, number, within, result, refused)
-        known = {member.name: member for member in self._members}
+        task = PlanTask(text or request.whole, form, number, within, result, refused)
+        by_name = {member.name: member for member in self._members}
         return AskPlanner(
             planner.name,
-            planner_prompt(state, task, known, planner),
+            planner_prompt(state, task, by_name, planner),
             lambda reply: plan_of_reply(reply, task, planner.name),
         )
 
     def _team(self, state: SessionState) -> AvailableAgents:
         """Return the agents that may take a step."""
-        apart = (
-            {} if self._bounds.works else {self._bounds.agent: Exclusion(message="it only plans")}
-        )
-        return AvailableAgents(
-            self._members,
-            {**action_space.agents_out(state, self._settings.opt_out, self._members), **apart},
-        )
+        excluded = action_space.agents_out(state, self._settings.opt_out, self._members)
+        if not self._bounds.works:
+            excluded[self._bounds.agent] = Exclusion(message="it only plans")
+        return AvailableAgents(self._members, excluded)
 
     def _advance(self, state: SessionState, flow: views.Workflow) -> Decision | None:
         """Return the next decision of a workflow, None if it is over or one of its steps has failed
@@ -362,47 +370,48 @@ class Conductor:
         if limit is not None:
             return limit
         if flow.planned.steps[ready[0]].plans and not flow.tries(ready[0]):
-            return self._inside(state, flow, ready[0], team)
+            return self._advance_inside(state, flow, ready[0], team)
         return scheduling.next_steps(state, flow, ready, team)
 
-    def _inside(
+    def _advance_inside(
         self, state: SessionState, flow: views.Workflow, step: int, team: AvailableAgents
     ) -> Decision | None:
-        """A step that is a workflow: planned, followed, and done by the planner itself where that
-        came to nothing.
+        """Return the next decision of a step that is a workflow: it is planned, followed, and done
+        by the planner itself where that came to nothing.
         """
-        within = (flow.number, step)
-        found = self._planned(state, within, 1)
-        if isinstance(found, AskPlanner):
-            return found
-        if not isinstance(found, str):
-            child = next(one for one in reversed(state.request.workflows) if one.planned is found)
-            decision = self._advance(state, child)
-            if decision is not None:
-                return decision
-        why = found if isinstance(found, str) else "its own workflow came to nothing"
+        plan = self._planned(state, (flow.number, step), 1)
+        if isinstance(plan, AskPlanner):
+            return plan
+        if isinstance(plan, str):
+            return scheduling.single_step(state, flow, step, team, plan)
+        workflows = reversed(state.request.workflows)
+        child = next(workflow for workflow in workflows if workflow.planned is plan)
+        decision = self._advance(state, child)
+        if decision is not None:
+            return decision
+        why = "its own workflow came to nothing"
         return scheduling.single_step(state, flow, step, team, why)
 
     async def _over(self, state: SessionState, flow: views.Workflow) -> Decision:
-        """The round's workflow has come to its end, one way or the other."""
-        lost = scheduling.failure_of(state, flow, self._team(state))
+        """Return what follows a workflow that came to its end or cannot go on."""
+        fault = scheduling.failure_of(state, flow, self._team(state))
         check = suite_due(state)
         if check is not None:
             return check
-        if not lost and tests_pass(state):
+        if not fault and tests_pass(state):
             return workflow_end(state, self._settings)
         number = flow.planned.round
-        last = max(self._bounds.rounds, 2) if lost else self._bounds.rounds
+        last = max(self._bounds.rounds, 2) if fault else self._bounds.rounds
         if number < last or reopened(state):
-            asked = self._ask(state, None, number + 1, None)
-            if isinstance(asked, AskPlanner):
-                return asked
-        if lost:
-            return await self._turn_by_turn(state, lost)
+            next_round = self._ask(state, None, number + 1, None)
+            if isinstance(next_round, AskPlanner):
+                return next_round
+        if fault:
+            return await self._turn_by_turn(state, fault)
         return workflow_end(state, self._settings)
 
     async def _turn_by_turn(self, state: SessionState, why: str) -> Decision:
-        """The other coordinator's decision, with the reason in its first one."""
+        """Return the other coordinator's decision, with the reason in its first one."""
         decision = await self._fallback.decide(state)
         if why and isinstance(decision, Assigned):
             return decision.model_copy(
@@ -415,28 +424,35 @@ class Conductor:
         return decision
 
 
-def _unable_to_plan(state: SessionState, out: dict[str, Exclusion]) -> dict[str, Exclusion]:
+def _unable_to_plan(state: SessionState, excluded: dict[str, Exclusion]) -> dict[str, Exclusion]:
     """Return the agents that cannot plan.
 
     A plan is shorter than work: an agent that is too expensive to work may be asked for one, until
     that is refused for its price.
     """
     refused = {
-        e.what for e in state.request.events if isinstance(e, Failed) and e.kind == views.BUDGET
+        event.what
+        for event in state.request.events
+        if isinstance(event, Failed) and event.kind == views.BUDGET
     }
-    return {name: why for name, why in out.items() if name in refused or why.kind != views.BUDGET}
+    return {
+        name: why for name, why in excluded.items() if name in refused or why.kind != views.BUDGET
+    }
 
 
 def plan_of_reply(reply: Reply, task: PlanTask, planner: str) -> Planned:
-    """The fact of a planner's reply."""
-    found = parse_workflow(reply.text, task.form)
-    cut = "; it was cut at the reply limit" if reply.stop == "length" else ""
+    """Return the event of a planner's reply."""
+    parsed = parse_workflow(reply.text, task.form)
+    fault = ""
+    if isinstance(parsed, InvalidPlan):
+        cut = "; it was cut at the reply limit" if reply.stop == "length" else ""
+        fault = f"{parsed.text}{cut}"
     return Planned(
-        steps=() if isinstance(found, InvalidPlan) else found,
+        steps=() if isinstance(parsed, InvalidPlan) else parsed,
         text=reply.text,
         agent=planner,
         usage=reply.usage,
-        fault=f"{found.text}{cut}" if isinstance(found, InvalidPlan) else "",
+        fault=fault,
         round=task.round,
         within=task.within,
         models=task.form.models,

@@ -265,7 +265,7 @@ def parse_workflow(text: str, form: PlanLimits) -> tuple[WorkflowStep, ...] | In
 
 
 def validate_lists(lists: PlanLists, form: PlanLimits) -> tuple[WorkflowStep, ...] | InvalidPlan:
-    """The steps three lists describe; () where they are empty and may be."""
+    """Return the steps that three lists describe; () where they are empty and may be."""
     sizes = (len(lists.model_id), len(lists.subtasks), len(lists.access_list))
     if len(set(sizes)) > 1:
         return InvalidPlan(
@@ -278,10 +278,9 @@ def validate_lists(lists: PlanLists, form: PlanLimits) -> tuple[WorkflowStep, ..
     if sizes[0] > form.steps:
         return InvalidPlan(f"the workflow has {sizes[0]} steps; at most {form.steps} are allowed")
     steps: list[WorkflowStep] = []
-    for place, (number, subtask, access) in enumerate(
-        zip(lists.model_id, lists.subtasks, lists.access_list, strict=True)
-    ):
-        step = _step(place, number, subtask, _access(place, access, form), form)
+    rows = zip(lists.model_id, lists.subtasks, lists.access_list, strict=True)
+    for index, (number, subtask, access) in enumerate(rows):
+        step = _step(index, number, subtask, _access(index, access, form), form)
         if isinstance(step, InvalidPlan):
             return step
         steps.append(step)

@@ -94,28 +94,30 @@ def mcnemar(
     1935). With one try a task that is McNemar's test.
     """
     common = first.keys() & second.keys()
-    both = sum(first[key] and second[key] for key in common)
+    both_right = sum(first[key] and second[key] for key in common)
     first_only = sum(first[key] and not second[key] for key in common)
     second_only = sum(second[key] and not first[key] for key in common)
     differences: Counter[object] = Counter()
     for key in common:
         differences[task(key)] += first[key] - second[key]
-    neither = len(common) - both - first_only - second_only
-    return PairedCounts(both, first_only, second_only, neither, _flipped(differences.values()))
+    neither = len(common) - both_right - first_only - second_only
+    return PairedCounts(
+        both_right, first_only, second_only, neither, _flipped(differences.values())
+    )
 
 
 def _flipped(differences: Collection[int]) -> float:
     """Return how likely a sum at least this far from 0 is if each part may have either sign."""
     parts = [abs(difference) for difference in differences if difference]
-    ways = {0: 1}
+    sums = {0: 1}
     for part in parts:
-        further: Counter[int] = Counter()
-        for total, count in ways.items():
-            further[total + part] += count
-            further[total - part] += count
-        ways = further
+        next_sums: Counter[int] = Counter()
+        for total, count in sums.items():
+            next_sums[total + part] += count
+            next_sums[total - part] += count
+        sums = next_sums
     far = abs(sum(differences))
-    return sum(count for total, count in ways.items() if abs(total) >= far) / (1 << len(parts))
+    return sum(count for total, count in sums.items() if abs(total) >= far) / (1 << len(parts))
 
 
 @dataclass(frozen=True)
@@ -173,5 +175,7 @@ class PairedGap:
 
 def paired_difference(first: Sequence[float], second: Sequence[float]) -> PairedGap:
     """Return the mean of first - second over the cases. The error of a single case is 0."""
-    gaps = [one - other for one, other in zip(first, second, strict=True)]
+    gaps = [
+        first_value - second_value for first_value, second_value in zip(first, second, strict=True)
+    ]
     return PairedGap(fmean(gaps), stdev(gaps) / sqrt(len(gaps)) if len(gaps) > 1 else 0.0)

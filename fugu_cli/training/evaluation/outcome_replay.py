@@ -125,8 +125,8 @@ def read_all_outcomes(path: Path) -> list[OutcomeTask]:
     return tasks
 
 
-def _runs(told: Mapping[str, Any]) -> tuple[OutcomeRun, ...]:
-    runs = told.get("runs", [told])
+def _runs(recorded: Mapping[str, Any]) -> tuple[OutcomeRun, ...]:
+    runs = recorded.get("runs", [recorded])
     return tuple(
         OutcomeRun(bool(run["ok"]), float(run["cost"]))
         for run in runs
@@ -152,7 +152,7 @@ def members_of(tasks: Sequence[OutcomeTask], vendors: Mapping[str, str]) -> tupl
                 name=name,
                 provider="openai",
                 model=model,
-                effort=next((known for known in EFFORTS if known == effort), ""),
+                effort=next((level for level in EFFORTS if level == effort), ""),
                 slot=slots[name],
                 price=prices[name],
                 vendor=vendor,
@@ -221,8 +221,10 @@ class DecidedByLog:
         self, text: str, failed: tuple[str, ...], too_dear: frozenset[str], dollars: float
     ) -> str | None:
         events = [*failed_log(self._members, failed, text)]
-        out = tuple((name, Exclusion(kind=BUDGET, message="too dear")) for name in sorted(too_dear))
-        events.append(Masked(agents=out))
+        excluded = tuple(
+            (name, Exclusion(kind=BUDGET, message="too dear")) for name in sorted(too_dear)
+        )
+        events.append(Masked(agents=excluded))
         if math.isfinite(dollars):
             events.append(BudgetLeft(dollars=dollars + ROUNDING))
         while True:
@@ -370,10 +372,10 @@ Tasks = Sequence[Sequence[TaskDraw]]
 """Every task's draws."""
 
 
-def _result(name: str, found: Sequence[Sequence[Attempted]]) -> ArmResult:
-    solved = tuple(sum(one.solved for one in each) / len(each) for each in found)
+def _result(name: str, works: Sequence[Sequence[Attempted]]) -> ArmResult:
+    solved = tuple(sum(work.solved for work in draws) / len(draws) for draws in works)
     return ArmResult(
-        name, solved, tuple(sum(one.spent for one in each) / len(each) for each in found)
+        name, solved, tuple(sum(work.spent for work in draws) / len(draws) for draws in works)
     )
 
 
@@ -384,7 +386,7 @@ def played(name: str, arm: Arm, tasks: Tasks, limits: OutcomeLimits) -> ArmResul
 
 def every_list(tasks: Tasks, limits: OutcomeLimits) -> dict[tuple[str, ...], ArmResult]:
     """Play every order of up to four models, with repeats. Each continues a shorter one."""
-    found: dict[tuple[str, ...], ArmResult] = {}
+    results: dict[tuple[str, ...], ArmResult] = {}
 
     def grow(order: tuple[str, ...], works: Sequence[Sequence[Attempted]]) -> None:
         for name in limits.costs:
@@ -392,12 +394,12 @@ def every_list(tasks: Tasks, limits: OutcomeLimits) -> dict[tuple[str, ...], Arm
                 [attempt(work, draw, name, limits) for work, draw in zip(*each, strict=True)]
                 for each in zip(works, tasks, strict=True)
             ]
-            found[(*order, name)] = _result("", longer)
+            results[(*order, name)] = _result("", longer)
             if len(order) < TURNS - 1:
                 grow((*order, name), longer)
 
     grow((), [[Attempted()] * len(draws) for draws in tasks])
-    return found
+    return results
 
 
 def tuned(
@@ -409,17 +411,21 @@ def tuned(
     dollar, the cheaper of equals. `folds` gives the fold of each task; by default they take turns.
     """
     solved, cost = [0.0] * len(lists[0].solved), [0.0] * len(lists[0].solved)
-    of = folds or [place % FOLDS for place in range(len(solved))]
+    fold_of_task = folds or [task % FOLDS for task in range(len(solved))]
     for fold in range(FOLDS):
-        known = [place for place in range(len(solved)) if of[place] != fold]
+        other_tasks = [task for task in range(len(solved)) if fold_of_task[task] != fold]
         sums = [
-            (sum(one.solved[i] for i in known), sum(one.cost[i] for i in known)) for one in lists
+            (
+                sum(played_list.solved[i] for i in other_tasks),
+                sum(played_list.cost[i] for i in other_tasks),
+            )
+            for played_list in lists
         ]
         best = lists[
             max(range(len(lists)), key=lambda i: (sums[i][0] - price * sums[i][1], -sums[i][1]))
         ]
-        for place in set(range(len(solved))) - set(known):
-            solved[place], cost[place] = best.solved[place], best.cost[place]
+        for task in set(range(len(solved))) - set(other_tasks):
+            solved[task], cost[task] = best.solved[task], best.cost[task]
     return ArmResult(name, tuple(solved), tuple(cost))
 
 
@@ -437,9 +443,9 @@ def _oracle(limits: OutcomeLimits) -> Arm:
 def _changes_vendor(models: Sequence[str], pool: Mapping[str, Member]) -> bool:
     """Return whether no two neighbours of similar price have the same vendor."""
     return not any(
-        action_space.vendor_key(pool[one]) == action_space.vendor_key(pool[other])
-        and action_space.near_price(pool[one], pool[other])
-        for one, other in pairwise(models)
+        action_space.vendor_key(pool[first]) == action_space.vendor_key(pool[second])
+        and action_space.near_price(pool[first], pool[second])
+        for first, second in pairwise(models)
     )
 
 
@@ -487,12 +493,12 @@ class OutcomeComparison:
         unit = max(self._costs.values())
         limits = OutcomeLimits(check, budget * unit, self._costs)
         lists = every_list(self._tasks, limits)
-        changing = [found for order, found in lists.items() if _changes_vendor(order, self._pool)]
+        changing = [result for order, result in lists.items() if _changes_vendor(order, self._pool)]
         arms = [
             tuned("tuned list", list(lists.values())),
             tuned("tuned list that changes the vendor", changing),
             *(played(name, by.on, self._tasks, limits) for name, by in self._deciding.items()),
-            tuned("best single", [found for order, found in lists.items() if len(order) == 1]),
+            tuned("best single", [result for order, result in lists.items() if len(order) == 1]),
             tuned("the same again", [lists[(name,) * TURNS] for name in self._pool]),
             played("random order", lambda draw: in_order(draw.order), self._tasks, limits),
             played("oracle", _oracle(limits), self._tasks, limits),
@@ -593,10 +599,10 @@ def _pool_table(members: Sequence[Member], tasks: Sequence[OutcomeTask]) -> str:
 
 def _line(arms: Sequence[ArmResult], against: Sequence[ArmResult]) -> str:
     cells = [arms[0].name]
-    for arm, other in zip(arms, against, strict=True):
+    for arm, reference in zip(arms, against, strict=True):
         cells.append(f"{mean(arm.solved):.1%}, ${mean(arm.cost):.3f}")
-        gaps = [[mine - theirs] for mine, theirs in zip(arm.solved, other.solved, strict=True)]
-        cells.append("" if arm is other else _points(bootstrap(gaps)))
+        gaps = [[mine - theirs] for mine, theirs in zip(arm.solved, reference.solved, strict=True)]
+        cells.append("" if arm is reference else _points(bootstrap(gaps)))
     return f"| {' | '.join(cells)} |"
 
 

@@ -208,7 +208,7 @@ def task_literals(task: Task) -> frozenset[str]:
     texts += [
         (pattern, text) for pattern, _ in _PLACES for text in (task.prompt, *task.files.values())
     ]
-    return frozenset(found[0] for pattern, text in texts for found in pattern.finditer(text))
+    return frozenset(match[0] for pattern, text in texts for match in pattern.finditer(text))
 
 
 class PaidAgent:
@@ -238,12 +238,14 @@ class PaidAgent:
         """Return the stored reply, or a new one. Raises SpendingLimitReached and AgentUnanswered,
         which end the rollout for now.
         """
-        asked = _with_seed(prompt, self._account.seed)
-        async with self._account.spending.alone(reply_key(self._settings, self._same(asked))):
+        seeded_prompt = _with_seed(prompt, self._account.seed)
+        async with self._account.spending.alone(
+            reply_key(self._settings, self._same(seeded_prompt))
+        ):
             # a pause without its error is always made: a limit of the moment must not decide who
             # acts
             kept = await self._cached.reply(
-                asked, say, lambda pause: wait(replace(pause, error=None))
+                seeded_prompt, say, lambda pause: wait(replace(pause, error=None))
             )
         return _with_repository(kept, _HERE, str(self._account.repository))
 
@@ -317,15 +319,15 @@ def _replace_unless(named: frozenset[str], instead: str) -> Callable[[re.Match[s
     return lambda found: found[0] if found[0] in named else found.expand(instead)
 
 
-def _with_repository(reply: Reply, place: str, to: str) -> Reply:
+def _with_repository(reply: Reply, old_path: str, new_path: str) -> Reply:
     """Return the reply with another repository path. Reasoning stays as it is, because providers
     sign it.
     """
     calls = tuple(
-        call.model_copy(update={"arguments": call.arguments.replace(place, to)})
+        call.model_copy(update={"arguments": call.arguments.replace(old_path, new_path)})
         for call in reply.calls
     )
-    return reply.model_copy(update={"text": reply.text.replace(place, to), "calls": calls})
+    return reply.model_copy(update={"text": reply.text.replace(old_path, new_path), "calls": calls})
 
 
 def _with_seed(prompt: Prompt, seed: int) -> Prompt:

@@ -87,12 +87,12 @@ def accuracy_against_cost(summary: EvaluationSummary) -> str:
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}" stroke="{colour}"/>'
         )
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"/>')
-        beside = frame.left + frame.width + 14
+        label_x = frame.left + frame.width + 14
         parts.append(
-            f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{beside - 3:.1f}" y2="{places[index]:.1f}" '
+            f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{label_x - 3:.1f}" y2="{places[index]:.1f}" '
             f'class="grid"/>'
         )
-        parts.append(_text(beside, places[index] + 4, arm.name, f'style="fill:{colour}"'))
+        parts.append(_text(label_x, places[index] + 4, arm.name, f'style="fill:{colour}"'))
     width = max([WIDTH, *(frame.left + frame.width + 14 + LETTER * len(name) for name in costs)])
     box = f"0 0 {width:.0f} {max([frame.top + frame.height + 29, *places]) + 16:.0f}"
     title = "Solved, against what a try costs"
@@ -326,12 +326,12 @@ def _pairs(summary: EvaluationSummary) -> ReportTable:
 
 
 def _pair(pair: ArmPair, priced: bool) -> tuple[str, ...]:
-    found = pair.paired
+    paired = pair.paired
     counts = (
-        str(count) for count in (found.both, found.first_only, found.second_only, found.neither)
+        str(count) for count in (paired.both, paired.first_only, paired.second_only, paired.neither)
     )
     difference = _interval(pair.difference, "{:+.4f}" if priced else "{:+.1f}")
-    return (pair.first, pair.second, *counts, f"{found.p:.3f}", difference)
+    return (pair.first, pair.second, *counts, f"{paired.p:.3f}", difference)
 
 
 def _uses(summary: EvaluationSummary) -> ReportTable:

@@ -22,7 +22,7 @@ from fugu_cli.system.atomic_files import write_atomically
 Row = TypeVar("Row", bound=Value)
 
 
-def read_rows(path: Path, kind: type[Row]) -> list[Row]:
+def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
     """Read the rows of a file, [] if there is none.
 
     An unfinished last line is left out. Any other invalid line raises ConfigError with file and
@@ -37,7 +37,7 @@ def read_rows(path: Path, kind: type[Row]) -> list[Row]:
     rows = []
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            rows.append(kind.model_validate_json(line))
+            rows.append(row_type.model_validate_json(line))
         except ValidationError as error:
             raise ConfigError(
                 f"{path}:{number}: not a row of this measurement: {error.errors()[0]['msg']}",
@@ -140,24 +140,24 @@ def read_setup(folder: Path) -> EvaluationSetup | None:
         ) from error
 
 
-def _changed(before: EvaluationSetup, now: EvaluationSetup) -> Iterator[str]:
-    if before.pool != now.pool:
+def _changed(before: EvaluationSetup, present: EvaluationSetup) -> Iterator[str]:
+    if before.pool != present.pool:
         yield (
             f"another pool ({_pool(before.pool)}; now "
-            f"{_pool(now.pool)}{_difference(before.pool, now.pool)})"
+            f"{_pool(present.pool)}{_difference(before.pool, present.pool)})"
         )
-    for name, entry in now.entries.items():
+    for name, entry in present.entries.items():
         if before.entries.get(name, entry) != entry:
             yield f"another {name}: {before.entries[name]} (now {entry})"
-    digests = {before.checkpoint, now.checkpoint} - {""}
+    digests = {before.checkpoint, present.checkpoint} - {""}
     if len(digests) > 1:
-        yield f"another checkpoint ({before.checkpoint[:12]}; now {now.checkpoint[:12]})"
-    for name, value in now.settings.items():
+        yield f"another checkpoint ({before.checkpoint[:12]}; now {present.checkpoint[:12]})"
+    for name, value in present.settings.items():
         if before.settings.get(name, value) != value and not (
             name == "checkpoint" and before.checkpoint
         ):
             yield f"{name} {before.settings[name]} (now {value})"
-    for task, sha in now.tasks.items():
+    for task, sha in present.tasks.items():
         if before.tasks.get(task, sha) != sha:
             yield f"another task {task!r}: its contents have changed"
 
@@ -166,11 +166,11 @@ def _pool(members: Sequence[Member]) -> str:
     return ", ".join(member.name for member in members)
 
 
-def _difference(before: Sequence[Member], now: Sequence[Member]) -> str:
+def _difference(before: Sequence[Member], present: Sequence[Member]) -> str:
     """Describe which agent differs and in which fields, if the names are the same."""
-    known = {member.name: member for member in before}
-    for member in now:
-        old = known.get(member.name)
+    by_name = {member.name: member for member in before}
+    for member in present:
+        old = by_name.get(member.name)
         if old is not None and old != member:
             fields = [
                 name for name in Member.model_fields if getattr(old, name) != getattr(member, name)
@@ -204,14 +204,15 @@ def begin_run(folder: Path, about: Mapping[str, JsonValue]) -> None:
 
 
 def _changes(
-    before: Mapping[str, JsonValue], now: Mapping[str, JsonValue]
+    before: Mapping[str, JsonValue], present: Mapping[str, JsonValue]
 ) -> Iterator[tuple[str, JsonValue, JsonValue]]:
     """Yield the names and both values of everything that differs."""
-    for key in dict.fromkeys((*now, *before)):
-        old, new = before.get(key), now.get(key)
+    for key in dict.fromkeys((*present, *before)):
+        old, new = before.get(key), present.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
             yield from (
-                (f"{key}: {inner}", was, is_now) for inner, was, is_now in _changes(old, new)
+                (f"{key}: {inner}", inner_old, inner_new)
+                for inner, inner_old, inner_new in _changes(old, new)
             )
         elif old != new:
             yield key, old, new

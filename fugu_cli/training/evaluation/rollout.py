@@ -105,19 +105,19 @@ class RolloutOutcome(Value):
 
     @property
     def calls(self) -> int:
-        return sum(one.calls for one in self.spent)
+        return sum(spent.calls for spent in self.spent)
 
     @property
     def model_seconds(self) -> float:
-        return sum(one.seconds for one in self.spent)
+        return sum(spent.seconds for spent in self.spent)
 
     @property
     def input(self) -> int:
-        return sum(one.input for one in self.spent)
+        return sum(spent.input for spent in self.spent)
 
     @property
     def output(self) -> int:
-        return sum(one.output for one in self.spent)
+        return sum(spent.output for spent in self.spent)
 
 
 def agent_spending(events: Sequence[Event]) -> tuple[AgentSpending, ...]:
@@ -179,12 +179,14 @@ async def rollout(
         _empty_folder(own)
         await create_repository(task, repository)
     records = logs.read(before) if before is not None else []
-    gaps = (after.at - one.at for one, after in pairwise(records))
+    gaps = (
+        later_record.at - earlier_record.at for earlier_record, later_record in pairwise(records)
+    )
     earlier = sum(gap for gap in gaps if gap < PAUSE)
-    place = RolloutContext(
+    context = RolloutContext(
         job.arm, task, repository, own / "data", job.seed, before, isinstance(job.problem, Question)
     )
-    session = await open_session(place)
+    session = await open_session(context)
     started = time.monotonic()
     try:
         end = await _run_request(session, task)

@@ -56,11 +56,12 @@ def expand_arms(
 
     `opted_out` are agents that the user excludes and that are not in `members`. Raises UsageError.
     """
-    found: list[str] = []
+    arms: list[str] = []
     names = [member.name for member in members]
-    for word in (one for given in words for one in (ALL_ARMS if given == "all" else (given,))):
-        kind, _, name = word.partition(":")
-        if kind not in ALL_ARMS or (name and kind in COORDINATOR_ARMS):
+    named = [arm for word in words for arm in (ALL_ARMS if word == "all" else (word,))]
+    for word in named:
+        rule, _, name = word.partition(":")
+        if rule not in ALL_ARMS or (name and rule in COORDINATOR_ARMS):
             raise UsageError(
                 f"there is no arm {word!r}", hint=f"arms are {', '.join(ALL_ARMS)}, or all"
             )
@@ -72,29 +73,29 @@ def expand_arms(
             raise UsageError(
                 f"{word!r} names no agent of the pool", hint=f"the pool has {', '.join(names)}"
             )
-        if name or kind in COORDINATOR_ARMS:
-            found.append(word)
-        elif kind in PER_AGENT_ARMS:
-            found += [f"{kind}:{one}" for one in names]
+        if name or rule in COORDINATOR_ARMS:
+            arms.append(word)
+        elif rule in PER_AGENT_ARMS:
+            arms += [f"{rule}:{agent}" for agent in names]
         else:
-            found.append(f"{kind}:{action_space.by_strength(members)[-1].name}")
-    return tuple(dict.fromkeys(found))
+            arms.append(f"{rule}:{action_space.by_strength(members)[-1].name}")
+    return tuple(dict.fromkeys(arms))
 
 
 def report_order(arm: str) -> tuple[int, str]:
     """Return the sort key of an arm in a report: its kind, then its name."""
-    kind = arm.partition(":")[0]
-    return ALL_ARMS.index(kind) if kind in ALL_ARMS else len(ALL_ARMS), arm
+    rule = arm.partition(":")[0]
+    return ALL_ARMS.index(rule) if rule in ALL_ARMS else len(ALL_ARMS), arm
 
 
-def rollouts_at_once(wanted: int | None) -> int:
+def rollouts_at_once(requested: int | None) -> int:
     """Return the requested number, by default the cores of this process, at most four: providers
     limit requests before machines do.
     """
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
-    return wanted or max(1, min(4, cores))
+    return requested or max(1, min(4, cores))
 
 
 ROWS_FILE = "rows.jsonl"
@@ -179,22 +180,22 @@ async def check_tasks(
     problems: Sequence[Problem], folder: Path, tell: Callable[[str], None]
 ) -> dict[str, TaskCheck]:
     """Return every task's check, made once. Questions need none."""
-    known = {
-        found.task: found for found in results_folder.read_rows(folder / CHECKS_FILE, TaskCheck)
+    checks_made = {
+        check.task: check for check in results_folder.read_rows(folder / CHECKS_FILE, TaskCheck)
     }
     checks = {}
     for problem in problems:
         if isinstance(problem, Question):
             continue
-        found = known.get(problem.id)
-        if found is None or not found.holds(problem):
-            found = await check_task(problem)
-            results_folder.append_row(folder / CHECKS_FILE, found)
-        if found.refused or found.note:
+        check = checks_made.get(problem.id)
+        if check is None or not check.holds(problem):
+            check = await check_task(problem)
+            results_folder.append_row(folder / CHECKS_FILE, check)
+        if check.refused or check.note:
             tell(
-                f"{problem.id}: {'refused: ' if found.refused else ''}{found.refused or found.note}"
+                f"{problem.id}: {'refused: ' if check.refused else ''}{check.refused or check.note}"
             )
-        checks[problem.id] = found
+        checks[problem.id] = check
     return checks
 
 
@@ -245,9 +246,11 @@ class _JobQueue:
         self.tell(EvaluationProgress(row, done, self._total, self._left()))
 
     def _left(self) -> float:
-        every = [took for one in self._took.values() for took in one]
-        each = {arm: fmean(took) for arm, took in self._took.items()}
-        return sum(each.get(job.arm, fmean(every)) for job in self.jobs) / self._at_once
+        all_seconds = [seconds for of_arm in self._took.values() for seconds in of_arm]
+        mean_seconds = {arm: fmean(seconds) for arm, seconds in self._took.items()}
+        return (
+            sum(mean_seconds.get(job.arm, fmean(all_seconds)) for job in self.jobs) / self._at_once
+        )
 
 
 async def _worker(

@@ -82,8 +82,8 @@ def summarise(rows: Sequence[RolloutOutcome], sources: Mapping[str, str]) -> Eva
         priced=priced,
         arms=tuple(_arm(name, own, sources) for name, own in by_arm.items()),
         pairs=tuple(
-            _pair((one, by_arm[one]), (two, by_arm[two]), priced)
-            for one, two in _compared(list(by_arm))
+            _pair((first, by_arm[first]), (second, by_arm[second]), priced)
+            for first, second in _compared(list(by_arm))
         ),
         uses={name: _uses(own) for name, own in by_arm.items()},
         oracle=_oracle(by_arm),
@@ -96,9 +96,9 @@ MOST_COMPARED = 5
 
 def _compared(arms: Sequence[str]) -> list[tuple[str, str]]:
     return [
-        (one, two)
-        for one, two in combinations(arms, 2)
-        if len(arms) <= MOST_COMPARED or one == arms[0]
+        (first, second)
+        for first, second in combinations(arms, 2)
+        if len(arms) <= MOST_COMPARED or first == arms[0]
     ]
 
 
@@ -107,11 +107,11 @@ def _key(row: RolloutOutcome) -> TaskAndSeed:
 
 
 def _arm(name: str, rows: Sequence[RolloutOutcome], sources: Mapping[str, str]) -> ArmSummary:
-    found: dict[str, tuple[int, int]] = {}
+    solved_by_source: dict[str, tuple[int, int]] = {}
     for source in dict.fromkeys(sources.values()):
         own = [row.ok for row in rows if sources[row.task] == source]
         if own:
-            found[source] = sum(own), len(own)
+            solved_by_source[source] = sum(own), len(own)
     return ArmSummary(
         name=name,
         solved=_solved((row.task, row.ok) for row in rows),
@@ -124,7 +124,7 @@ def _arm(name: str, rows: Sequence[RolloutOutcome], sources: Mapping[str, str]) 
         turns=fmean(row.turns for row in rows),
         accepted=sum(row.accepted for row in rows),
         wrongly=sum(row.accepted and not row.ok for row in rows),
-        by_source=found,
+        by_source=solved_by_source,
         once=len({row.task for row in rows}) == len(rows),
     )
 
@@ -148,13 +148,15 @@ def _pair(
     second: tuple[str, Sequence[RolloutOutcome]],
     priced: bool,
 ) -> ArmPair:
-    one, two = ({_key(row): row for row in rows} for _, rows in (first, second))
-    common = [key for key in one if key in two]
-    solved = [{key: rows[key].ok for key in common} for rows in (one, two)]
+    first_rows, second_rows = ({_key(row): row for row in rows} for _, rows in (first, second))
+    common = [key for key in first_rows if key in second_rows]
+    solved = [{key: rows[key].ok for key in common} for rows in (first_rows, second_rows)]
     paired = mcnemar(solved[0], solved[1], task=lambda key: key[0])
     groups: dict[str, list[float]] = defaultdict(list)
     for key in common:
-        costs = [row.usd if priced else row.model_seconds for row in (one[key], two[key])]
+        costs = [
+            row.usd if priced else row.model_seconds for row in (first_rows[key], second_rows[key])
+        ]
         groups[key[0]].append(costs[1] - costs[0])
     return ArmPair(first[0], second[0], paired, bootstrap(list(groups.values())))
 
@@ -175,5 +177,5 @@ def _oracle(by_arm: Mapping[str, Sequence[RolloutOutcome]]) -> Proportion | None
     ]
     if len(singles) < 2:
         return None
-    common = set.intersection(*(set(one) for one in singles))
-    return _solved((key[0], any(one[key] for one in singles)) for key in common)
+    common = set.intersection(*(set(single) for single in singles))
+    return _solved((key[0], any(single[key] for single in singles)) for key in common)

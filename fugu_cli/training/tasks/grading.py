@@ -142,14 +142,14 @@ def files_of_command(task: Task) -> tuple[set[str], set[str]]:
     `python main.py` hardly. Files that the command's Makefile or package.json runs are told apart
     by name only, since compilers get sources there.
     """
-    said = _WORD.findall(task.grade_command)
-    named = {str(PurePosixPath(word)) for word in said}.intersection(task.files) - set(
+    words = _WORD.findall(task.grade_command)
+    named = {str(PurePosixPath(word)) for word in words}.intersection(task.files) - set(
         task.solution
     )
     judges = {name for name in named if task.solution or _like_a_judge(name)}
     further = {
         path
-        for program in _RECIPES.keys() & set(said)
+        for program in _RECIPES.keys() & set(words)
         for file in task.files
         if PurePosixPath(file).name in _RECIPES[program]
         for path in _recipes(file, task.files[file])
@@ -218,8 +218,8 @@ class AgentFileFilter:
 
     def _counts(self, path: PurePosixPath) -> bool:
         """Return whether the runner would collect the file as a test."""
-        beside = path.parent in self._tests and _BESIDE_TESTS.fullmatch(path.name) is not None
-        return beside or _COUNTED.fullmatch(path.name) is not None
+        beside_tests = path.parent in self._tests and _BESIDE_TESTS.fullmatch(path.name) is not None
+        return beside_tests or _COUNTED.fullmatch(path.name) is not None
 
     def _shadows(self, path: PurePosixPath, parent: PurePosixPath) -> bool:
         """Return whether Python would import it from `parent` instead of the runner's module of
@@ -316,13 +316,13 @@ class _TestRecorder:
             if self._report.is_file()
             else []
         )
-        found = []
+        parsed = []
         for line in lines:
             try:
-                found.append(_RecorderLine.model_validate(json.loads(line)))
+                parsed.append(_RecorderLine.model_validate(json.loads(line)))
             except (ValueError, ValidationError):
                 continue
-        return [line for line in found if line.secret == self._secret]
+        return [line for line in parsed if line.secret == self._secret]
 
 
 async def grade(task: Task, folder: Path, expected: ExpectedTests | None = None) -> Grade:
@@ -351,7 +351,7 @@ async def grade(task: Task, folder: Path, expected: ExpectedTests | None = None)
         ended = await run_command(
             _command(task, home, judge), copy, task.timeout, lambda _text: None, around
         )
-        told = judge.told()
+        report_lines = judge.told()
         full = ended.code != 0 and temp_dirs.is_disk_full(temporary)
     if full and temp_dirs.is_disk_full(
         temporary.parent
@@ -367,14 +367,17 @@ async def grade(task: Task, folder: Path, expected: ExpectedTests | None = None)
             ended.seconds,
             timed_out=True,
         )
-    passed, why = _run_result(task, told, ended.output)
-    tests = {name: mark for line in told for name, mark in line.tests.items()}
+    passed, why = _run_result(task, report_lines, ended.output)
+    tests = {name: origin for line in report_lines for name, origin in line.tests.items()}
     if not why and passed < expected.least:
         why = f"only {passed} of {expected.least} tests passed"
     why = why or _unexpected_tests(expected, tests)
     if ended.code == 0 and why:
         output = f"{output}\n({why})".lstrip()
-    ok, failed = ended.code == 0 and not why, 0 if told else _sum_counts(_FAILED, ended.output)
+    ok, failed = (
+        ended.code == 0 and not why,
+        0 if report_lines else _sum_counts(_FAILED, ended.output),
+    )
     return Grade(
         ok, output, ended.seconds, passed=passed, failed=failed, tests=tests, code=ended.code
     )
@@ -391,17 +394,17 @@ def _test_files(task: Task) -> frozenset[str]:
 
 def _unexpected_tests(expected: ExpectedTests, tests: Mapping[str, str]) -> str:
     """Why the tests that ran are not those of the task; "" where they are."""
-    for name, mark in expected.tests.items():
+    for name, origin in expected.tests.items():
         if name not in tests:
             return f"the test {name} was not run"
-        if mark and tests[name] != mark:
+        if origin and tests[name] != origin:
             return f"something else was run in the place of the test {name}"
     return ""
 
 
-def _run_result(task: Task, told: list[_RecorderLine], output: str) -> tuple[int, str]:
+def _run_result(task: Task, lines: list[_RecorderLine], output: str) -> tuple[int, str]:
     """Return how many tests passed, and why the run does not count, "" if it does."""
-    begun, ends = [line for line in told if line.begun], [line for line in told if not line.begun]
+    begun, ends = [line for line in lines if line.begun], [line for line in lines if not line.begun]
     if not begun and not _RECORDED_RUNNERS.search(task.grade_command):
         maven = passed_count(output) if SUREFIRE.search(output) else 0
         return _sum_counts(_COUNTS, output) + (maven or 0), ""
@@ -425,11 +428,11 @@ def _sum_counts(patterns: Sequence[re.Pattern[str]], output: str) -> int:
 def _copy(task: Task, folder: Path, copy: Path) -> None:
     copy.mkdir()
     judging, kept = judge_files(task), AgentFileFilter(task)
-    for found, folders, names in os.walk(folder):
-        below = PurePosixPath(Path(found).relative_to(folder).as_posix())
+    for directory, folders, names in os.walk(folder):
+        below = PurePosixPath(Path(directory).relative_to(folder).as_posix())
         folders[:] = [name for name in folders if kept.enters(below / name)]
         for name in names:
-            source = Path(found) / name
+            source = Path(directory) / name
             if source.is_symlink() or not source.is_file() or not os.access(source, os.R_OK):
                 continue
             if kept.takes(below / name):
@@ -542,15 +545,15 @@ def runner_versions() -> str:
 
 async def check_task(task: Task) -> TaskCheck:
     """Grade the task as it is, then with its solution where one is known. Raises StorageError."""
-    found = TaskCheck(task=task.id, sha=problem_sha(task), runner=runner_versions())
+    check = TaskCheck(task=task.id, sha=problem_sha(task), runner=runner_versions())
     before = await _grade_with(task, {})
     if before.ok:
-        return found.model_copy(
+        return check.model_copy(
             update={"refused": "its tests pass before any work: there is nothing to solve"}
         )
     if _cannot_run(task, before):
         why = f"its tests cannot be run: `{task.grade_command}` says: {_last_line(before)}"
-        return found.model_copy(update={"refused": why})
+        return check.model_copy(update={"refused": why})
     if task.solution:
         after = await _grade_with(task, task.solution)
         if after.timed_out:
@@ -558,15 +561,15 @@ async def check_task(task: Task) -> TaskCheck:
                 f"its tests hang: with the known solution, too, they do not end within "
                 f"{task.timeout:g} s"
             )
-            return found.model_copy(update={"refused": why})
+            return check.model_copy(update={"refused": why})
         if not after.ok:
             why = f"its tests fail with the known solution, too: {_last_line(after)}"
-            return found.model_copy(update={"refused": why})
-        return found.model_copy(
+            return check.model_copy(update={"refused": why})
+        return check.model_copy(
             update={"least": after.passed, "tests": _protected_tests(task, before, after)}
         )
     least = before.passed + before.failed if before.failed else 0
-    found = found.model_copy(
+    check = check.model_copy(
         update={"least": least, "tests": _protected_tests(task, before, before)}
     )
     if before.timed_out:
@@ -574,14 +577,14 @@ async def check_task(task: Task) -> TaskCheck:
             f"its tests do not end within {task.timeout:g} s before any work; every try may take "
             f"as long"
         )
-        return found.model_copy(update={"note": note})
+        return check.model_copy(update={"note": note})
     if changeable := sorted(files_of_command(task)[1]):
         note = (
             f"agents may change {changeable[0]}, which its test command names; if it is a test, "
             f"name it in test_files"
         )
-        return found.model_copy(update={"note": note})
-    return found
+        return check.model_copy(update={"note": note})
+    return check
 
 
 def _cannot_run(task: Task, before: Grade) -> bool:
@@ -599,12 +602,12 @@ def _protected_tests(task: Task, before: Grade, after: Grade) -> dict[str, str]:
     """The tests in files that agents cannot change. Where a test's code lies elsewhere, or differed
     from run to run, an answer need only have run it."""
     judging = judge_files(task)
-    tests = {name: mark for name, mark in after.tests.items() if name.split("::")[0] in judging}
+    tests = {name: origin for name, origin in after.tests.items() if name.split("::")[0] in judging}
     return {
-        name: mark
-        if mark.rpartition(" ")[0] in judging and before.tests.get(name, mark) == mark
+        name: origin
+        if origin.rpartition(" ")[0] in judging and before.tests.get(name, origin) == origin
         else ""
-        for name, mark in tests.items()
+        for name, origin in tests.items()
     }
 
 

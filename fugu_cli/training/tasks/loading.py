@@ -107,9 +107,9 @@ def load_repositories(path: Path, only: Sequence[str], defaults: TaskDefaults) -
 
 
 def _repository_task(folder: Path, source: str, defaults: TaskDefaults) -> Task:
-    said = _description(folder)
-    prompt = said.prompt or _text(folder / "prompt.md") or defaults.prompt
-    command = said.test_command or defaults.test_command
+    description = _description(folder)
+    prompt = description.prompt or _text(folder / "prompt.md") or defaults.prompt
+    command = description.test_command or defaults.test_command
     if not prompt.strip() or not command.strip():
         what = "prompt" if not prompt.strip() else "test command"
         raise _Unusable(
@@ -117,34 +117,34 @@ def _repository_task(folder: Path, source: str, defaults: TaskDefaults) -> Task:
             f"--{what.replace(' ', '-')}"
         )
     repository = folder / "repo" if (folder / "repo").is_dir() else folder
-    out = TASK_FILES if repository == folder else frozenset[str]()
-    found = (
-        _committed_files(repository, said.commit, out)
+    left_out = TASK_FILES if repository == folder else frozenset[str]()
+    contents = (
+        _committed_files(repository, description.commit, left_out)
         if (repository / ".git").exists()
-        else _files_on_disk(repository, out)
+        else _files_on_disk(repository, left_out)
     )
-    if not found.files and not found.binaries:
+    if not contents.files and not contents.binaries:
         raise _Unusable("its repository is empty")
-    grading = said.grade_command or command
+    grading = description.grade_command or command
     return Task(
         id=folder.name,
         source=source,
-        language=said.language,
-        kind=said.kind,
+        language=description.language,
+        kind=description.kind,
         prompt=prompt.strip(),
-        files=found.files,
-        binaries=found.binaries,
-        executable=found.executable,
+        files=contents.files,
+        binaries=contents.binaries,
+        executable=contents.executable,
         hidden=_files_on_disk(folder / "hidden").files,
         solution=_files_on_disk(folder / "solution").files,
-        test_files=_matching_files(found.files, said.test_files)
-        if said.test_files
-        else tuple(tests_among(found.files)),
+        test_files=_matching_files(contents.files, description.test_files)
+        if description.test_files
+        else tuple(tests_among(contents.files)),
         test_command=command,
         grade_command=grading,
-        timeout=said.timeout_s or defaults.timeout_s,
-        needs=said.needs
-        + (("pytest",) if "-m pytest" in grading and "pytest" not in said.needs else ()),
+        timeout=description.timeout_s or defaults.timeout_s,
+        needs=description.needs
+        + (("pytest",) if "-m pytest" in grading and "pytest" not in description.needs else ()),
     )
 
 
@@ -177,15 +177,16 @@ def _matching_files(files: Iterable[str], patterns: Sequence[str]) -> tuple[str,
     return tuple(name for name in files if any(fnmatch(name, pattern) for pattern in patterns))
 
 
-def _committed_files(repository: Path, commit: str, out: Collection[str] = ()) -> _Contents:
-    """The bytes that are committed, without what is `out` at its top. No filter of the repository
-    runs, and nothing is left out: `git archive` obeys `export-ignore`, by which many repositories
-    leave out their tests."""
+def _committed_files(repository: Path, commit: str, left_out: Collection[str] = ()) -> _Contents:
+    """Return the bytes that are committed, without the names in `left_out` at its top. No filter of
+    the repository runs: `git archive` obeys `export-ignore`, by which many repositories leave out
+    their tests.
+    """
     contents: dict[str, bytes] = {}
     executable = []
     links = {}
     for mode, name, content in _committed_blobs(repository, commit):
-        if name.partition("/")[0] in out:
+        if name.partition("/")[0] in left_out:
             continue
         if mode == "120000":
             links[name] = posixpath.normpath(
@@ -199,11 +200,11 @@ def _committed_files(repository: Path, commit: str, out: Collection[str] = ()) -
 
 def _committed_blobs(repository: Path, commit: str) -> Iterator[tuple[str, str, bytes]]:
     """Yield mode, path and content of each file and link. Raises _Unusable if git fails."""
-    found = find_repository(repository.resolve())
-    if found is None or found.top != repository.resolve():
+    git_repository = find_repository(repository.resolve())
+    if git_repository is None or git_repository.top != repository.resolve():
         raise _Unusable("its repository is broken: .git is no git folder")
     listed = _git_output(
-        found, "ls-tree", "-r", "-l", "-z", "--full-tree", "--end-of-options", commit
+        git_repository, "ls-tree", "-r", "-l", "-z", "--full-tree", "--end-of-options", commit
     )
     heads: list[list[str]] = []
     paths: list[str] = []
@@ -215,7 +216,7 @@ def _committed_blobs(repository: Path, commit: str) -> Iterator[tuple[str, str, 
     try:
         _check_size(sum(int(size) for *_, size in heads))
         ids = "".join(f"{name}\n" for _, _, name, _ in heads).encode()
-        blobs = io.BytesIO(_git_output(found, "cat-file", "--batch", given=ids))
+        blobs = io.BytesIO(_git_output(git_repository, "cat-file", "--batch", standard_input=ids))
         for (mode, *_), path in zip(heads, paths, strict=True):
             size = int(blobs.readline().split()[-1])
             yield mode, _inside(path), blobs.read(size + 1)[:-1]
@@ -233,7 +234,7 @@ none, so these are set to nothing.
 """
 
 
-def _git_output(repository: Repository, *arguments: str, given: bytes = b"") -> bytes:
+def _git_output(repository: Repository, *arguments: str, standard_input: bytes = b"") -> bytes:
     """Run git on a user's repository by GitPython and return its output.
 
     Its plain calls read every kind of repository; its repository class knows neither SHA-256 ids
@@ -248,9 +249,9 @@ def _git_output(repository: Repository, *arguments: str, given: bytes = b"") -> 
         "GIT_OBJECT_DIRECTORY": str(repository.objects),
     }
     with tempfile.TemporaryFile() as source:
-        source.write(given)
+        source.write(standard_input)
         source.seek(0)
-        code, out, errors = (
+        code, stdout, errors = (
             _gitpython(words[0])
             .Git(repository.top)
             .execute(
@@ -266,7 +267,7 @@ def _git_output(repository: Repository, *arguments: str, given: bytes = b"") -> 
     if code:
         reason = (errors.strip() or f"git ended with exit code {code}").splitlines()[-1]
         raise _Unusable(f"its repository is broken: {reason}")
-    output: bytes = out
+    output: bytes = stdout
     return output
 
 
@@ -287,15 +288,15 @@ def _gitpython(program: str) -> ModuleType:
     return library
 
 
-def _files_on_disk(folder: Path, out: Collection[str] = ()) -> _Contents:
-    """Return the contents of the folder, without the names in `out` at its top."""
+def _files_on_disk(folder: Path, left_out: Collection[str] = ()) -> _Contents:
+    """Return the contents of the folder, without the names in `left_out` at its top."""
     contents: dict[str, bytes] = {}
     executable = []
     links = {}
     try:
         for path in sorted(folder.rglob("*")) if folder.is_dir() else []:
             below = path.relative_to(folder)
-            if BY_PRODUCTS.intersection(below.parts) or below.parts[0] in out:
+            if BY_PRODUCTS.intersection(below.parts) or below.parts[0] in left_out:
                 continue
             if path.is_symlink():
                 links[below.as_posix()] = Path(
@@ -312,9 +313,10 @@ def _files_on_disk(folder: Path, out: Collection[str] = ()) -> _Contents:
 def _resolve_links(
     contents: Mapping[str, bytes], executable: Sequence[str], links: Mapping[str, str]
 ) -> tuple[Mapping[str, bytes], Sequence[str]]:
-    """With a copy of what each link leads to: a file, or the files of a folder. Raises _Unusable
-    for one that leads out of the repository; one that leads to nothing in it is left out."""
-    found, marked = dict(contents), list(executable)
+    """Return the contents with a copy of the target of each link: a file, or the files of a folder.
+    A link to nothing is left out. Raise _Unusable for one that leads out of the repository.
+    """
+    resolved, marked = dict(contents), list(executable)
     for link in links:
         target = links[link]
         for _ in links:  # a link may lead to a link
@@ -326,9 +328,9 @@ def _resolve_links(
             for name in contents
             if name == target or name.startswith(f"{target}/")
         }
-        found |= {copy: contents[name] for name, copy in copies.items()}
+        resolved |= {copy: contents[name] for name, copy in copies.items()}
         marked += [copies[name] for name in executable if name in copies]
-    return found, marked
+    return resolved, marked
 
 
 def _texts_and_binaries(contents: Mapping[str, bytes], executable: Sequence[str]) -> _Contents:
@@ -421,31 +423,33 @@ def load_tasks(
     if path.is_dir() and not any(path.glob("*.jsonl")):
         return _runnable(load_repositories(path, only, defaults or TaskDefaults()))
     tasks: list[Task] = []
-    asked: list[Question] = []
-    seen: dict[str, str] = {}
+    questions: list[Question] = []
+    places_by_id: dict[str, str] = {}
     for file in _files(path, only):
         for where, line in _lines(file):
-            found = _parse(where, line, file.stem)
-            if found.id in seen:
+            problem = _parse(where, line, file.stem)
+            if problem.id in places_by_id:
                 raise ConfigError(
-                    f"{where}: the id {found.id!r} was given before, in {seen[found.id]}"
+                    f"{where}: the id {problem.id!r} was given before, in {places_by_id[problem.id]}"
                 )
-            seen[found.id] = where
-            if isinstance(found, Question):
-                asked.append(found)
+            places_by_id[problem.id] = where
+            if isinstance(problem, Question):
+                questions.append(problem)
             else:
-                tasks.append(found)
-    return _runnable(LoadedTasks(tuple(tasks), (), tuple(asked)))
+                tasks.append(problem)
+    return _runnable(LoadedTasks(tuple(tasks), (), tuple(questions)))
 
 
 def _runnable(loaded: LoadedTasks) -> LoadedTasks:
-    """Without the tasks that ask nothing, that no disk can hold, or that need what is not on this
+    """Leave out the tasks that ask nothing, that no disk can hold, or that need what is not on this
     machine.
     """
-    found = [(task, _unrunnable(task)) for task in loaded.tasks]
-    skipped = [SkippedTask(task.id, why) for task, why in found if why]
+    judged = [(task, _unrunnable(task)) for task in loaded.tasks]
+    skipped = [SkippedTask(task.id, why) for task, why in judged if why]
     return LoadedTasks(
-        tuple(task for task, why in found if not why), (*loaded.skipped, *skipped), loaded.questions
+        tuple(task for task, why in judged if not why),
+        (*loaded.skipped, *skipped),
+        loaded.questions,
     )
 
 

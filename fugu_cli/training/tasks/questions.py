@@ -65,9 +65,9 @@ _NUMBER = re.compile(r"-?\$?\s?\d[\d,]*(?:\.\d+)?|-?\.\d+")
 
 
 def last_number(text: str) -> Decimal | None:
-    """The last number in a text; None where there is none."""
-    found = _NUMBER.findall(text)
-    return Decimal(re.sub(r"[$,\s]", "", found[-1])) if found else None
+    """Return the last number in a text; None where there is none."""
+    numbers = _NUMBER.findall(text)
+    return Decimal(re.sub(r"[$,\s]", "", numbers[-1])) if numbers else None
 
 
 async def is_right(question: Question, reply: str) -> bool:
@@ -76,8 +76,11 @@ async def is_right(question: Question, reply: str) -> bool:
     """
     match question.kind:
         case "number":
-            found, wanted = last_number(final_answer(reply, r"\d")), last_number(question.answer)
-            return found is not None and found == wanted
+            given_number, right_number = (
+                last_number(final_answer(reply, r"\d")),
+                last_number(question.answer),
+            )
+            return given_number is not None and given_number == right_number
         case "code":
             return await _passes(question, reply)
         case "gym":
@@ -87,13 +90,14 @@ async def is_right(question: Question, reply: str) -> bool:
 
 
 def final_answer(reply: str, holding: str = r"\w") -> str:
-    """The part of a reply that is its answer: after the last mark of one, else the last line that
-    says something. What holds no match of `holding` is none: "the answer is:" may stand above a
-    formula."""
-    for mark in _MARKED:
-        found = [text for text in mark.findall(reply) if re.search(holding, text)]
-        if found:
-            return str(found[-1]).strip().strip("*`").strip()
+    """Return the part of a reply that is its answer: after the last mark of one, else the last line
+    that says something. Text without a match of `holding` is none: "the answer is:" may stand above
+    a formula.
+    """
+    for pattern in _MARKED:
+        answers = [text for text in pattern.findall(reply) if re.search(holding, text)]
+        if answers:
+            return str(answers[-1]).strip().strip("*`").strip()
     lines = [line.strip() for line in reply.splitlines() if re.search(holding, line)]
     return lines[-1] if lines else ""
 
@@ -101,8 +105,8 @@ def final_answer(reply: str, holding: str = r"\w") -> str:
 async def _passes(question: Question, reply: str) -> bool:
     """The longest block, or a reply that is nothing but code, with the tests behind it. What it
     defines is not imported: pytest would take a `test_duplicate` that was asked for as a test."""
-    found = blocks(reply)
-    code = max((block.body for block in found), key=len) if found else reply
+    code_blocks = blocks(reply)
+    code = max((block.body for block in code_blocks), key=len) if code_blocks else reply
     checks = "\n".join(question.tests)
     test = f"import answer\n\n\ndef test_answer():\n    exec({checks!r}, dict(vars(answer)))\n"
     judged = question_as_task(question).model_copy(
@@ -123,12 +127,12 @@ UNUSABLE_GENERATORS = frozenset({"game_of_life_halting", "composite"})
 
 
 def load_generated(words: str) -> LoadedTasks:
-    """The questions of `gym:NAME[:COUNT[:SEED]]`, 20 with seed 0 where nothing else is said. Raises
+    """Return the questions of `gym:NAME[:COUNT[:SEED]]`, by default 20 with seed 0. Raise
     ConfigError.
     """
     name, count, seed = _parsed(words)
     dataset = _dataset(name, count, seed)
-    found = tuple(
+    questions = tuple(
         Question(
             id=f"gym-{name}-{seed}-{index}",
             source=f"gym-{name}",
@@ -141,14 +145,16 @@ def load_generated(words: str) -> LoadedTasks:
         for index, entry in enumerate(dataset)
     )
     if any(
-        not is_right_generated(name, json.loads(one.entry), final_answer(f"Answer: {one.answer}"))
-        for one in found
+        not is_right_generated(
+            name, json.loads(question.entry), final_answer(f"Answer: {question.answer}")
+        )
+        for question in questions
     ):
         raise ConfigError(
             f"gym:{name}: its answers are not one line, so that none could be graded as right",
             hint="gym:basic_arithmetic is one whose are",
         )
-    return LoadedTasks((), (), found)
+    return LoadedTasks((), (), questions)
 
 
 def is_right_generated(name: str, entry: dict[str, Any], reply: str) -> bool:

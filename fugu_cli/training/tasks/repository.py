@@ -56,8 +56,8 @@ def unwritable_reason(task: Task) -> str:
 
 def _clash(names: Iterable[str]) -> str:
     paths = {PurePosixPath(name) for name in names}
-    found = sorted((path, parent) for path in paths for parent in path.parents if parent in paths)
-    return f"{found[0][1]} is a file, and a folder for {found[0][0]}" if found else ""
+    clashes = sorted((path, parent) for path in paths for parent in path.parents if parent in paths)
+    return f"{clashes[0][1]} is a file, and a folder for {clashes[0][0]}" if clashes else ""
 
 
 async def create_repository(task: Task, folder: Path) -> Path:

@@ -61,50 +61,50 @@ class RunRecord:
         return not self._own or below.startswith("../") or below in self._own
 
     def saw(self, file: str, name: str, test: Any) -> None:
-        """A test of `file`. Those of one function with other arguments are one."""
+        """Record a test of `file`. Those of one function with other arguments count as one."""
         function = inspect.unwrap(test) if callable(test) else None
-        mark = ""
+        origin = ""
         if isinstance(function, FunctionType):
             code = function.__code__
             self._codes.append((function, code))
-            mark = (
+            origin = (
                 f"{self._below(code.co_filename)} "
                 f"{hashlib.sha256(_code_text(code).encode()).hexdigest()[:16]}"
             )
-        self._tests[f"{self._below(file)}::{name.split('[')[0]}"] = mark
+        self._tests[f"{self._below(file)}::{name.split('[')[0]}"] = origin
 
     def plugin(self, file: str) -> None:
-        """Code of `file` takes part in the run, and did not when it began or is none of the task's
-        own.
+        """Record that code of `file` takes part in the run, and did not when it began or is none of
+        the task's own.
         """
         if not (below := self._below(file)).startswith("../"):
             self._plugins.add(below)
 
     def end(self, missing: int, code: int) -> None:
-        changed = [name for name, known in _compared(self._before) if not known]
+        changed = [name for name, unchanged in _compared(self._before) if not unchanged]
         changed += [
             function.__name__ for function, code in self._codes if function.__code__ is not code
         ]
-        told = {
+        counts = {
             "begun": False,
             "passed": self.passed,
             "wrong": self.wrong,
             "missing": missing,
             "exit": code,
         }
-        found = {
+        details = {
             "changed": sorted(changed)[:5],
             "plugins": sorted(self._plugins),
             "tests": self._tests,
         }
-        self._tell({**told, **found})
+        self._tell({**counts, **details})
 
     def _below(self, file: str) -> str:
         return Path(os.path.relpath(os.path.realpath(file), self._root)).as_posix()
 
-    def _tell(self, told: dict[str, Any]) -> None:
+    def _tell(self, fields: dict[str, Any]) -> None:
         with Path(self._report).open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"secret": self._secret, **told}) + "\n")
+            file.write(json.dumps({"secret": self._secret, **fields}) + "\n")
 
 
 class PytestHooks:
@@ -288,27 +288,27 @@ def _functions() -> Iterator[tuple[str, Any]]:
 
 
 def _identities() -> dict[str, int]:
-    """Every function of the runner by its full name, and the identity of its code; and the built-in
-    functions.
+    """Return every function of the runner by its full name, with the identity of its code, and the
+    built-in functions.
     """
-    found = {}
+    identities = {}
     for name, value in _functions():
         if isinstance(value, FunctionType):
-            found[name] = id(value.__code__)
+            identities[name] = id(value.__code__)
         elif name.startswith(PLAIN):
-            found[name] = id(value)
-    return found
+            identities[name] = id(value)
+    return identities
 
 
 def _compared(before: dict[str, int]) -> Iterator[tuple[str, bool]]:
-    """By name whether it is what it was. A new function of a class that had others is not: classes
-    grow none.
+    """Yield each function's name and whether it is unchanged. A new function of a class that had
+    others counts as a change: classes grow none.
     """
-    now = _identities()
-    yield from ((name, now.get(name) == known) for name, known in before.items())
+    present = _identities()
+    yield from ((name, present.get(name) == identity) for name, identity in before.items())
     classes = {name.rpartition(".")[0] for name in before}
     modules = set(sys.modules)
-    for name in now.keys() - before.keys():
+    for name in present.keys() - before.keys():
         owner = name.rpartition(".")[0]
         if owner in classes and owner not in modules:
             yield name, False

@@ -142,7 +142,7 @@ def test_what_the_text_says_is_learned_and_decided_by(folder: Path, tmp_path: Pa
     assert scored["learned, held out: solved"] > 0.8
     assert scored["random: solved"] < 0.4
     pool = tuple(
-        Member(name=f"my-{one.row}", provider="local", model="m", slot=one.row) for one in SEATS
+        Member(name=seat.row, provider="local", model="m", slot=seat.row) for seat in SEATS
     )  # type: ignore[arg-type]
     trinity = Trinity(reader_with(result.checkpoint, loaded), pool, CoordinatorSettings())
     right = 0
@@ -152,7 +152,7 @@ def test_what_the_text_says_is_learned_and_decided_by(folder: Path, tmp_path: Pa
         found = asyncio.run(trinity.decide(SessionState(events)))
         assert isinstance(found, Assigned)
         assert found.role == "worker"
-        right += found.agent == ("my-strong" if "aaaa" in task.prompt else "my-cheap")
+        right += found.agent == ("strong" if "aaaa" in task.prompt else "cheap")
     assert right >= 7
 
 

@@ -52,7 +52,8 @@ def here(server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     home = Path(os.environ["HOME"])
     configured(home, server, ("idler", "cheap"), ("worker", "strong"))
     folder = tiny.folder(tmp_path / "backbone")
-    checkpoint.save(tiny.checkpoint(tiny.meta(folder)), tmp_path / "start.safetensors")
+    start = tiny.checkpoint(tiny.meta(folder, rows=("idler", "worker")))
+    checkpoint.save(start, tmp_path / "start.safetensors")
     rc = home / ".fugurc"
     rc.write_text(
         f'backbone = "{folder}"\ncheckpoint = "{tmp_path / "start.safetensors"}"\n{rc.read_text()}'
