@@ -175,6 +175,14 @@ make_venv() { # extras: "" or "demo" or "test"
     wanted_stamp "$1" >"$VENV/.fugu-$1"
 }
 
+fetch_backbone() { # the small model that reads what kind of work a request asks for
+    local name="${MODELS%% *}"
+    if "$VENV/bin/fugu" models path "$name" >/dev/null 2>&1; then return; fi
+    say "Fetching $name, which reads the kind of a request: 0.5 GB to download, 1.5 GB on disk ..."
+    "$VENV/bin/fugu" models pull "$name" >/dev/null ||
+        say "It could not be fetched; fugu works without it, and fugu models pull $name fetches it later."
+}
+
 # --- the three modes --------------------------------------------------------------------------------------------------
 
 install_for_user() {
@@ -193,6 +201,7 @@ install_for_user() {
     fi
     mkdir -p "$BIN"
     ln -sfn "$VENV/bin/fugu" "$BIN/fugu"
+    fetch_backbone
     say "The command is $BIN/fugu."
     case ":$PATH:" in
         *":$BIN:"*) ;;

@@ -251,9 +251,8 @@ def _backbone(config: Config) -> Finding:
         )
         is None
     ):
-        return Finding(
-            "note", "backbone", "not converted yet", "the first run does it, in about a minute"
-        )
+        words = f"{EMBEDDED} is here and not converted, which the first request that needs it does"
+        return Finding("note", "backbone", words, f"fugu models pull {EMBEDDED}")
     return Finding("ok", "backbone", f"{EMBEDDED}, converted")
 
 

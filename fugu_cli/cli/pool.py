@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from fugu_cli import server, wiring
@@ -38,7 +39,8 @@ from fugu_cli.config.agent_pool import (
 )
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
-from fugu_cli.errors import AgentError, ModelFileError, UsageError
+from fugu_cli.coordinators.trinity import EMBEDDED as BACKBONE
+from fugu_cli.errors import AgentError, InfrastructureError, ModelFileError, UsageError
 from fugu_cli.formatting import compact_number, shorten
 from fugu_cli.local.sources import FetchProgress
 from fugu_cli.local.store import Store
@@ -76,7 +78,27 @@ def pull_models(names: Sequence[str]) -> int:
         print(f"fetching {', '.join(missing)}: {_size(total)} into {store.folder}", file=sys.stderr)
     for name in wanted:
         print_clean(str(asyncio.run(store.pull(name, ProgressBar()))))
+    if BACKBONE in wanted and find_spec("torch") is not None:
+        _convert_backbone(loaded.config.cache)
     return 0
+
+
+def _convert_backbone(cache: Path) -> None:
+    """Make the coordinator's model ready, so that no request waits for it. A failure is a note: the
+    model itself is here.
+    """
+    from fugu_cli.coordinators import backbone_files
+
+    bar = ProgressBar()
+
+    def report(share: float, step: str) -> None:
+        done = round(share * backbone_files.NEEDED_BYTES)
+        bar(FetchProgress(done, backbone_files.NEEDED_BYTES, step))
+
+    try:
+        backbone_files.backbone_folder(cache / "models" / f"{BACKBONE}.gguf", cache, report)
+    except InfrastructureError as error:
+        say(f"{error} {error.hint}")
 
 
 def remove_models(names: Sequence[str]) -> int:

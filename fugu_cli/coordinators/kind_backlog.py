@@ -15,6 +15,7 @@ from fugu_cli.coordinators.skills import KINDS
 from fugu_cli.errors import CoordinatorUnavailable, StorageError
 from fugu_cli.session import log
 from fugu_cli.session.events import Asked, Event, KindRead
+from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.session.state import SessionState
 
@@ -36,6 +37,9 @@ class KindBacklog:
         """Begin to load the model where the next decision may depend on the kind, or too many
         requests have none. Returns at once.
         """
+        self.reader.report = lambda step: journal.tell(
+            Waiting(why=f"the model that reads the kind of a request is {step}", notice=True)
+        )
         threading.Thread(target=self._prepare, args=(journal,), daemon=True).start()
 
     def _prepare(self, journal: Log) -> None:

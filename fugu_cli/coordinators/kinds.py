@@ -139,20 +139,33 @@ class KindFiles:
     heads: Path
 
 
-class BackboneKindReader:
-    """Reads kinds with a backbone that it loads on a thread of its own, once."""
+ReportStep = Callable[[str], None]
+REPORT_SECONDS = 5.0
+"""Seconds between two reports while a request waits for the model to be converted."""
 
-    def __init__(self, load_parts: Callable[[], tuple[KindHead, Backbone]]) -> None:
-        """`load_parts` blocks, and raises CoordinatorUnavailable or MemoryError."""
+
+class BackboneKindReader:
+    """Reads kinds with a backbone that it loads on a thread of its own, once.
+
+    `report` is told, on the event loop, how far the conversion of the model is that a request waits
+    for.
+    """
+
+    def __init__(self, load_parts: Callable[[ReportStep], tuple[KindHead, Backbone]]) -> None:
+        """`load_parts` blocks, reports its step, and raises CoordinatorUnavailable or
+        MemoryError.
+        """
+        self.report: ReportStep = lambda step: None
         self._load_parts = load_parts
         self._loading: Future[tuple[KindHead, Backbone]] | None = None
+        self._step = ""
 
     def warm(self, *, retry: bool = False) -> Future[tuple[KindHead, Backbone]]:
         """Start loading and return at once. May be called again; `retry`: also after a failure."""
         failed = self._loading is not None and self._loading.done() and not self.is_loaded
         if self._loading is None or (retry and failed):
             thread = ThreadPoolExecutor(1, thread_name_prefix="kinds")
-            self._loading = thread.submit(self._load_parts)
+            self._loading = thread.submit(self._load_parts, self._set_step)
             thread.shutdown(wait=False)
         return self._loading
 
@@ -167,12 +180,24 @@ class BackboneKindReader:
         files of the model, or without the memory for it.
         """
         try:
-            head, backbone = await asyncio.shield(asyncio.wrap_future(self.warm()))
+            head, backbone = await self._loaded()
             return await asyncio.to_thread(_read, head, backbone, text)
         except MemoryError as error:
             raise CoordinatorUnavailable(
                 f"the kind of the request cannot be read: {error}", hint="close other programs"
             ) from error
+
+    def _set_step(self, step: str) -> None:
+        self._step = step
+
+    async def _loaded(self) -> tuple[KindHead, Backbone]:
+        loading = asyncio.wrap_future(self.warm())
+        reported = ""
+        while not (await asyncio.wait({loading}, timeout=REPORT_SECONDS))[0]:
+            if self._step not in ("", reported):
+                reported = self._step
+                self.report(reported)
+        return await loading
 
 
 def _read(head: KindHead, backbone: Backbone, text: str) -> KindReading:
@@ -194,8 +219,10 @@ def build_kind_reader(files: KindFiles) -> BackboneKindReader:
     return BackboneKindReader(functools.partial(_load_parts, files))
 
 
-def _load_parts(files: KindFiles) -> tuple[KindHead, Backbone]:
-    """Load the head and its backbone. Raise CoordinatorUnavailable and MemoryError."""
+def _load_parts(files: KindFiles, report: ReportStep) -> tuple[KindHead, Backbone]:
+    """Load the head and its backbone, which is converted once. Raise CoordinatorUnavailable and
+    MemoryError.
+    """
     from fugu_cli.coordinators import backbone, backbone_files
 
     # said before a missing model: without torch, fetching one is no help
@@ -206,7 +233,12 @@ def _load_parts(files: KindFiles) -> tuple[KindHead, Backbone]:
                 folder = backbone_files.locate_backbone(files.backbone, download=False)
             else:
                 gguf = files.cache / "models" / f"{EMBEDDED}.gguf"
-                folder = backbone_files.backbone_folder(gguf, files.cache)
+                folder = backbone_files.backbone_folder(
+                    gguf,
+                    files.cache,
+                    lambda share, step: report(f"made ready, once: {share:.0%}, {step}"),
+                )
+                report("")
         except InfrastructureError as error:
             raise CoordinatorUnavailable(str(error), hint=error.hint) from error
         # the head is small and read first: without one for this backbone nothing else is loaded

@@ -1,16 +1,24 @@
 """Judge the coordinator that decides without a checkpoint by the gate of `fugu help outcomes`.
 
     python -m tests.benchmarks.gate RESULTS.jsonl.gz OUTCOMES [--look 3] [--seed gate] [--out PAGE]
+    python -m tests.benchmarks.gate RESULTS.jsonl.gz OUTCOMES --decisions
 
 RESULTS holds published figures of models, as `skills_fit` reads them. OUTCOMES is a folder with the
 data sets. For each of them the skills are fitted anew without any board of its name; a model with
 fewer than two figures left gets the mean of its vendor's models of its year.
+
+With `--decisions` nothing is judged: it prints a digest of what the candidate decides on the same
+pools. Code that decides the same is the same candidate, and asking so is no look at the data.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import itertools
 import json
+import math
+import random
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -20,7 +28,7 @@ from pathlib import Path
 from statistics import fmean
 
 from fugu_cli.config.known_models import vendor_of
-from fugu_cli.coordinators.composed import ComposedHead
+from fugu_cli.coordinators.composed import ComposedHead, expected_costs
 from fugu_cli.coordinators.skills import (
     UNKNOWN_SKILL,
     UNKNOWN_SKILL_ERROR,
@@ -35,13 +43,21 @@ from fugu_cli.training.evaluation.default_gate import (
     PoolRewards,
     RecordedSet,
     draw_pools,
+    fold_of,
     gate_text,
     judge,
     play_pool,
     read_recorded_set,
     recorded_model,
 )
-from fugu_cli.training.evaluation.outcome_replay import SETTINGS
+from fugu_cli.training.evaluation.outcome_replay import (
+    ROUNDING,
+    SETTINGS,
+    TURNS,
+    DecidedByLog,
+    TaskDraw,
+    members_of,
+)
 from tests.benchmarks.skills_fit import Figure, derived_table, read_figures
 
 PAGE = Path(__file__).parent / "results" / "gate.md"
@@ -82,7 +98,16 @@ this is the third look, and it takes 99 %.
 
 3. 32 pools a data set (seed gate): the figures above. The page was printed once more with the same
    seed after two spellings of models' names had been read as one; no figure moved by more than 0.1
-   but one pool's."""
+   but one pool's.
+
+Later changes concern agents that have outcomes, models without figures, and names in the code. They
+decide the same here: `--decisions` prints the same digests as the code of the third look, of 4,042
+decisions on the 108 pools of this page (deepswe bb4f6b06a58ef655, mcpmark 1ae9e7b893d3912d,
+swebench_verified 7314b07a153c81b2). So this is the same candidate, and there was no fourth look."""
+DIGESTED_BUDGETS = (math.inf, 1.0)
+"""Of the decisions that are digested, in runs of the dearest agent."""
+SAMPLED_LISTS = 6
+"""Lists of three failed agents whose following decision is digested, beside all shorter ones."""
 
 
 def main() -> None:
@@ -97,7 +122,12 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=DRAWS)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, default=PAGE)
+    parser.add_argument("--decisions", action="store_true")
     options = parser.parse_args()
+    if options.decisions:
+        for judged in SETS:
+            print(judged.name, decisions_digest(judged, options), flush=True)
+        return
     started = time.monotonic()
     plays: dict[str, list[PoolRewards]] = {}
     plays_of_known: dict[str, list[PoolRewards]] = {}
@@ -163,6 +193,42 @@ def play_candidate(
     """Play the head that decides without a checkpoint, with these skills."""
     build = partial(ComposedHead, settings=SETTINGS, table=table)
     return play_pool(recorded, pool, {CANDIDATE: build}, draws)
+
+
+def decisions_digest(judged: JudgedSet, options: argparse.Namespace) -> str:
+    """Return the number of pools and decisions of a data set, and a digest of the agents that the
+    candidate asks: first, and after each list of one or two failed agents and some of three.
+    """
+    path = options.outcomes / judged.file.format(half=options.half)
+    recorded = replace(read_recorded_set(path, vendor_of), name=judged.name)
+    figures = read_figures(options.results, [judged.boards])
+    table, unknown = table_for(recorded, figures, judged.year)
+    drawn = draw_pools(recorded, options.pools, options.seed)
+    of_known = draw_pools(recorded, options.pools, options.seed, unknown)
+    pools = list(dict.fromkeys([*drawn, *of_known]))
+    digest, count = hashlib.sha256(), 0
+    for pool in pools:
+        tasks = [
+            task
+            for task in recorded.tasks
+            if fold_of(task.id) != 0 and all(name in task.runs for name in pool)
+        ]
+        members = members_of(tasks, {name: recorded.vendors[name] for name in pool})
+        costs = expected_costs(members, ())
+        decided = DecidedByLog(ComposedHead(members, SETTINGS, table=table), members)
+        next_agent = decided.on(TaskDraw({}, pool, (0.0,) * TURNS))
+        chance = random.Random(str(pool))
+        lists = [(), *((name,) for name in pool), *itertools.product(pool, repeat=2)]
+        lists += [tuple(chance.choice(pool) for _ in range(3)) for _ in range(SAMPLED_LISTS)]
+        for budget in DIGESTED_BUDGETS:
+            for failed in lists:
+                left = budget * max(costs.values()) - sum(costs[name] for name in failed)
+                too_dear = frozenset(name for name, cost in costs.items() if cost > left + ROUNDING)
+                if len(too_dear) < len(pool):
+                    agent = next_agent(failed, too_dear, left)
+                    digest.update(json.dumps([pool, failed, agent]).encode())
+                    count += 1
+    return f"{len(pools)} {count} {digest.hexdigest()[:16]}"
 
 
 def names_table(

@@ -29,7 +29,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> tuple[KindHead, backbone.
 
 
 def backlog(data: Path, root: Path, parts: tuple[KindHead, backbone.Backbone]) -> KindBacklog:
-    reader = BackboneKindReader(lambda: parts)
+    reader = BackboneKindReader(lambda _: parts)
     head = ComposedHead((AGENT,), CoordinatorSettings(), reader)
     return KindBacklog(head, reader, OutcomeStore(data, root, lambda _: True))
 

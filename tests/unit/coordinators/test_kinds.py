@@ -69,7 +69,7 @@ def test_a_reading_does_not_depend_on_the_requests_before(loaded: Backbone) -> N
     head = random_head(loaded)
 
     async def last_of(*requests: str) -> tuple[float, ...]:
-        reader = BackboneKindReader(lambda: (head, loaded))
+        reader = BackboneKindReader(lambda _: (head, loaded))
         loaded.forget()
         for request in requests:
             reading = await reader.read(request)
@@ -115,7 +115,7 @@ def test_without_the_backbone_nothing_is_downloaded(
 
 
 def test_without_memory_it_says_so(loaded: Backbone) -> None:
-    reader = BackboneKindReader(lambda: (random_head(loaded), loaded))
+    reader = BackboneKindReader(lambda _: (random_head(loaded), loaded))
     tiny.crowd(loaded)
     with pytest.raises(CoordinatorUnavailable, match="no memory"):
         asyncio.run(reader.read("a request that was never read"))
@@ -132,7 +132,7 @@ def test_a_trained_head_finds_the_kinds_it_was_taught(tmp_path: Path, loaded: Ba
     trained = training.train(training.read_rows(path), loaded, lambda message: None)
     assert trained.accuracy > 3 * trained.majority
     assert trained.majority == pytest.approx(0.1)
-    reader = BackboneKindReader(lambda: (trained.head, loaded))
+    reader = BackboneKindReader(lambda _: (trained.head, loaded))
     recognised = 0
     for kind, texts in WORDS.items():
         reading = asyncio.run(reader.read(texts[0]))
