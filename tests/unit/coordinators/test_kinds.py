@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +121,28 @@ def test_without_memory_it_says_so(loaded: Backbone) -> None:
     tiny.crowd(loaded)
     with pytest.raises(CoordinatorUnavailable, match="no memory"):
         asyncio.run(reader.read("a request that was never read"))
+
+
+def test_a_request_that_waits_for_the_conversion_hears_how_far_it_is(
+    loaded: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kinds, "REPORT_SECONDS", 0.01)
+    heard = threading.Event()
+    reported: list[str] = []
+
+    def load(report: Callable[[str], None]) -> tuple[KindHead, Backbone]:
+        report("made ready, once: 30%")
+        heard.wait(10)
+        return random_head(loaded), loaded
+
+    def listen(step: str) -> None:
+        reported.append(step)
+        heard.set()
+
+    reader = BackboneKindReader(load)
+    reader.report = listen
+    asyncio.run(reader.read("a request"))
+    assert reported == ["made ready, once: 30%"]
 
 
 def test_a_trained_head_finds_the_kinds_it_was_taught(tmp_path: Path, loaded: Backbone) -> None:
