@@ -64,15 +64,17 @@ class LineReader:
 
 def _convert(event: dict[str, Any]) -> None:
     """Turn an event of format 0 into one of today's, in place. Raises UnreadableFormat."""
-    kind = str(event.get("type"))
-    if WRITTEN_SINCE.get(kind, "type") not in event:
+    event_type = str(event.get("type"))
+    if event_type in WRITTEN_SINCE and WRITTEN_SINCE[event_type] not in event:
         raise UnreadableFormat
-    for field in REMOVED.get(kind, ()):
+    for field in REMOVED.get(event_type, ()):
         event.pop(field, None)
-    if kind == "opened":
+    if event_type == "opened":
         event["format"] = 0
-        for member in event.get("pool", ()):
-            _convert_agent(member)
+        pool = event.get("pool")
+        for member in pool if isinstance(pool, list) else ():
+            if isinstance(member, dict):
+                _convert_agent(member)
 
 
 def _convert_agent(member: dict[str, Any]) -> None:

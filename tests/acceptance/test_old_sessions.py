@@ -125,3 +125,12 @@ def test_a_session_of_an_earlier_form_is_refused_and_stays_as_it_is(
         assert "was written by an early fugu, whose sessions are no longer read" in error
         assert "Traceback" not in error
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("pool", ["5", "[5]", '{"name": 5}', "null"])
+def test_a_damaged_line_of_a_session_of_0_1_0_is_a_fault(tmp_path: Path, pool: str) -> None:
+    event = f'{{"type":"opened","version":"0.1.0","repo":"/r","pool":{pool}}}'
+    path = tmp_path / "session.jsonl"
+    path.write_text(f'{{"seq":0,"at":1.0,"event":{event}}}\n')
+    fault = log.examine(path).fault
+    assert fault is not None and fault.line == 1 and not fault.earlier

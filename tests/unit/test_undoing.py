@@ -28,7 +28,6 @@ from fugu_cli.snapshots.git_repositories import blob_id
 from fugu_cli.tools.read_write import WRITE
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui import run_artifacts
-from tests.unit.tools.conftest import restore
 
 
 @pytest.fixture
@@ -295,30 +294,6 @@ def test_undo_needs_nothing_of_the_repository(project: Path) -> None:
         assert state(project) == before
         await undo.redo_request(log, again)
         assert state(project) == after
-
-    play(project, what)
-
-
-def test_a_session_of_an_older_version_is_undone_and_redone(project: Path) -> None:
-    before = state(project)
-
-    async def what(log: Log, workspace: Workspace) -> None:
-        tree = await workspace.history.snapshot()
-        await request(
-            log, workspace, lambda root: (root / "kept.txt").write_text("fugu\n") and None
-        )
-        log.append(
-            Undone(
-                snapshot=tree,
-                reason=f"undone by the user, from tree {await workspace.history.snapshot()}",
-            )
-        )
-        assert tree is not None
-        await restore(workspace, tree)
-        await undo.redo_request(log, workspace)
-        assert state(project) == before | {"kept.txt": ("fugu\n", False)}
-        await undo.undo_request(log, workspace)
-        assert state(project) == before
 
     play(project, what)
 
