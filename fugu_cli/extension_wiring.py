@@ -23,7 +23,7 @@ from fugu_cli.session.tool_facts import WEB_SEARCH
 
 if TYPE_CHECKING:
     from fugu_cli.extensions.hook_runner import CallClient, Hooks
-    from fugu_cli.extensions.language_servers import LanguageServers
+    from fugu_cli.extensions.language_servers import LanguageServers, ServerKind
     from fugu_cli.extensions.mcp_servers import McpServers
     from fugu_cli.extensions.telemetry import CollectorLink, Telemetry
     from fugu_cli.safety.sandbox.command_sandbox import Sandbox
@@ -102,6 +102,13 @@ def build_hooks(
     return Hooks(runner)
 
 
+def own_language_servers(config: Config) -> list[ServerKind]:
+    """Return the kinds of the servers that the configuration names."""
+    from fugu_cli.extensions.language_servers import configured_kind
+
+    return [configured_kind(entry.command, entry.extensions) for entry in config.lsp.values()]
+
+
 def build_language_servers(loaded: LoadedConfig, sandbox: Sandbox | None) -> LanguageServers | str:
     """Return the installed language servers, not started; a sentence if the user insists and there
     are none.
@@ -111,7 +118,8 @@ def build_language_servers(loaded: LoadedConfig, sandbox: Sandbox | None) -> Lan
         return ""
     from fugu_cli.extensions.language_servers import usable_servers
 
-    servers = usable_servers(loaded.root, sandbox, trusted=loaded.trusted)
+    own = own_language_servers(loaded.config)
+    servers = usable_servers(loaded.root, sandbox, own, trusted=loaded.trusted)
     return servers if diagnostics or not isinstance(servers, str) else ""
 
 

@@ -32,7 +32,7 @@ from fugu_cli.config.agent_pool import (
 from fugu_cli.config.kept_keys import StoredLogins, add_kept_keys
 from fugu_cli.config.loader import LoadedConfig, load_config, repository
 from fugu_cli.errors import ConfigError, FuguError, installing
-from fugu_cli.extension_wiring import server_secrets
+from fugu_cli.extension_wiring import own_language_servers, server_secrets
 from fugu_cli.formatting import sanitize
 from fugu_cli.local.server_lease import missing_package
 from fugu_cli.local.store import Store
@@ -321,15 +321,18 @@ def _language_servers(loaded: LoadedConfig) -> Iterator[Finding]:
     confined = False
     with suppress(FuguError):  # it is said about the sandbox
         confined = sandbox.holds
-    installed = installed_servers(loaded.root, confined=confined).values()
-    names = ", ".join(dict.fromkeys(kind.program for kind, _ in installed))
+    own = own_language_servers(loaded.config)
+    installed = installed_servers(loaded.root, own, confined=confined).values()
+    names = ", ".join(
+        dict.fromkeys(server.kind.program for servers in installed for server in servers)
+    )
     if not names:
         return
     if loaded.config.diagnostics is False or loaded.config.deny_agents:
         setting = "diagnostics" if loaded.config.diagnostics is False else "deny_agents"
         yield Finding("ok", "diagnostics", f"{names}, off (`{setting}` in the configuration)")
         return
-    servers = usable_servers(loaded.root, sandbox, trusted=loaded.trusted)
+    servers = usable_servers(loaded.root, sandbox, own, trusted=loaded.trusted)
     if isinstance(servers, str):
         reason = servers.removeprefix("diagnostics: ")
         yield Finding("note", "diagnostics", f"{names}: not started; {reason}")

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import Discriminator, Field, Tag, field_validator
+from pydantic import Discriminator, Field, StringConstraints, Tag, field_validator
 from pydantic_core import PydanticCustomError
 
 from fugu_cli.config.schema import (
@@ -32,6 +32,8 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 """Permission modes, the strictest first."""
 
 Names = tuple[Text, ...]
+Extension = Annotated[str, StringConstraints(pattern=r"^\.[^/\s]+$")]
+"""An ending of file names, with its dot."""
 RULES = ("cascade", "trinity", "random")
 
 
@@ -93,6 +95,15 @@ class TuiEntry(ConfigTable):
     """the prompt takes vi's keys"""
     status_line: str = ""
     """a command: the first lines that it prints stand below the prompt (`fugu help themes`)"""
+
+
+class LspEntry(ConfigTable):
+    """A table `lsp.NAME`: a language server of the user's own, as in [lsp.zig]."""
+
+    command: Annotated[Names, Field(min_length=1)]
+    """the program and its arguments, as in ["zls"]; it speaks over standard input and output"""
+    extensions: Annotated[tuple[Extension, ...], Field(min_length=1)]
+    """endings of the files it looks at, as in [".zig"]"""
 
 
 class Config(ConfigTable):
@@ -164,6 +175,8 @@ class Config(ConfigTable):
     """language servers tell the new errors of edited files: true, false; in trusted folders when
     left out
     """
+    lsp: dict[Text, LspEntry] = Field(default={})
+    """language servers of your own by name, before those that fugu knows: command, extensions"""
     verify_answers: bool = False
     """let a Verifier look at answers that changed nothing, too"""
     sandbox: SandboxEntry = SandboxEntry()

@@ -140,6 +140,7 @@ TABLES = (
     "tests",
     "tui",
     "keys",
+    "lsp",
 )
 TABLE_KEYS: Mapping[str, type[BaseModel]] = {
     "sandbox": SandboxEntry,

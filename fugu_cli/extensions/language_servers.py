@@ -32,7 +32,7 @@ from fugu_cli.safety.process_cleanup import LaunchedProcess, StandardStreams, st
 from fugu_cli.tools.result import Say, ToolResult, truncate_line
 
 if TYPE_CHECKING:
-    from lsprotocol.types import Diagnostic, PublishDiagnosticsParams
+    from lsprotocol.types import Diagnostic, PublishDiagnosticsParams, RegistrationParams
     from pydantic import BaseModel
     from pygls.lsp.client import LanguageClient
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from fugu_cli.tools.toolbox import AnyTool, Toolbox
     from fugu_cli.tools.workspace import Workspace
 
-"""What the extra `lsp` installs."""
 WAIT_SECONDS = 2.0
 """Seconds that an edit waits for what is new."""
 FIRST_SECONDS = 15.0
@@ -71,7 +70,7 @@ _VARIABLES = (
 
 
 class ServerKind(NamedTuple):
-    """A program, and the language of each ending as the protocol names it.
+    """A program, and the language of each ending of files as the protocol names it.
 
     With the settings `unconfined` it starts no program of the repository.
     """
@@ -100,6 +99,7 @@ KINDS = (
     ServerKind("pyright-langserver", ("--stdio",), _PYTHON),
     ServerKind("basedpyright-langserver", ("--stdio",), _PYTHON),
     ServerKind("typescript-language-server", ("--stdio",), _SCRIPT),
+    ServerKind("tsc", ("--lsp", "--stdio"), _SCRIPT),  # TypeScript 7, which the one above lacks
     ServerKind("gopls", (), {".go": "go"}),
     ServerKind(
         "rust-analyzer",
@@ -115,53 +115,85 @@ KINDS = (
 )
 
 
-def installed_servers(root: Path, *, confined: bool) -> dict[str, tuple[ServerKind, str]]:
-    """Return by the ending of files the first server for it and its path; where it would not be
-    confined, only one that lies outside of the repository.
+@dataclass(frozen=True)
+class InstalledServer:
+    """A kind of server, and the path of its program on this machine."""
+
+    kind: ServerKind
+    program: str
+
+
+def configured_kind(command: Sequence[str], extensions: Sequence[str]) -> ServerKind:
+    """Return the kind of a server that the configuration names. `extensions` begin with a dot."""
+    known = {suffix: name for kind in KINDS for suffix, name in kind.languages.items()}
+    languages = {suffix: known.get(suffix, suffix.removeprefix(".")) for suffix in extensions}
+    return ServerKind(command[0], tuple(command[1:]), languages)
+
+
+def installed_servers(
+    root: Path, own: Sequence[ServerKind] = (), *, confined: bool
+) -> dict[str, tuple[InstalledServer, ...]]:
+    """Return the installed servers for each ending of files: those of the configuration (`own`)
+    first, then in the order of `KINDS`.
+
+    Without a sandbox (`confined` is False) only servers outside of the repository count.
     """
     path = search_path_outside(root)
     if confined:
         path = os.pathsep.join([path, *(str(root / folder) for folder in OWN_PROGRAMS)])
-    servers: dict[str, tuple[ServerKind, str]] = {}
-    for server_kind in KINDS:
-        if (program := shutil.which(server_kind.program, path=path)) is not None:
-            servers = {**dict.fromkeys(server_kind.languages, (server_kind, program)), **servers}
+    servers: dict[str, tuple[InstalledServer, ...]] = {}
+    for kind in (*own, *KINDS):
+        program = shutil.which(kind.program, path=path)
+        if program is None or (not confined and inside(real_path(Path(program)), real_path(root))):
+            continue
+        for suffix in kind.languages:
+            servers[suffix] = (*servers.get(suffix, ()), InstalledServer(kind, program))
     return servers
 
 
-def usable_servers(root: Path, sandbox: Sandbox | None, *, trusted: bool) -> LanguageServers | str:
-    """Return those that may run, or why none does. `sandbox` is that of the folder's commands."""
+def usable_servers(
+    root: Path, sandbox: Sandbox | None, own: Sequence[ServerKind] = (), *, trusted: bool
+) -> LanguageServers | str:
+    """Return the servers that may run, or why none does. `sandbox` is that of the folder's
+    commands, `own` are servers of the configuration.
+    """
     if not trusted:
         return "diagnostics: no language server runs before you run `fugu trust` here"
-    if not installed_servers(root, confined=sandbox is not None):
+    if not installed_servers(root, own, confined=sandbox is not None):
         return "diagnostics: no language server is on PATH"
-    return LanguageServers(root, sandbox.for_servers() if sandbox is not None else None)
+    return LanguageServers(root, sandbox.for_servers() if sandbox is not None else None, own)
 
 
 class LanguageServers:
     """The servers of a session, each started when it is needed."""
 
-    def __init__(self, root: Path, sandbox: Sandbox | None) -> None:
+    def __init__(self, root: Path, sandbox: Sandbox | None, own: Sequence[ServerKind] = ()) -> None:
         self._root = real_path(root)
         self._sandbox = sandbox
+        self._own = own
         self._running: dict[str, _Server] = {}
         self._changed: dict[Path, None] = {}
         """Files that edits have changed, in order."""
 
     @cached_property
-    def _installed(self) -> Mapping[str, tuple[ServerKind, str]]:
+    def _installed(self) -> Mapping[str, tuple[InstalledServer, ...]]:
         """The installed servers, found when the first file is read: the sandbox has been tried by
         then.
         """
         confined = self._sandbox is not None and self._sandbox.holds
-        return installed_servers(self._root, confined=confined)
+        return installed_servers(self._root, self._own, confined=confined)
 
     async def start_all(self) -> dict[str, bool]:
-        """Start every installed server; return by program whether it answered in time."""
+        """Start for every ending of files the servers that a session would start; return by program
+        whether it answered in time.
+        """
+        answered: dict[str, bool] = {}
         for suffix in self._installed:
-            self._server(Path(f"file{suffix}"))
-        waiting = (server.answers(FIRST_SECONDS) for server in self._running.values())
-        return dict(zip(self._running, await asyncio.gather(*waiting), strict=True))
+            while (server := self._server(Path(f"file{suffix}"))) is not None:
+                answered[server.name] = await server.answers(FIRST_SECONDS)
+                if not server.gone:
+                    break
+        return answered
 
     def around_all(self, toolbox: Toolbox) -> Toolbox:
         """Wrap all tools for files."""
@@ -212,14 +244,21 @@ class LanguageServers:
             server.show(path, text)
 
     def _server(self, path: Path) -> _Server | None:
-        """The server of a file, started now if it was not yet; None where it is gone."""
-        server_kind, program = self._installed[path.suffix]
-        if server_kind.program not in self._running:
-            self._running[server_kind.program] = _Server(
-                server_kind, program, self._root, self._sandbox
-            )
-        server = self._running[server_kind.program]
-        return None if server.gone else server
+        """Return the server for a file, None if there is none.
+
+        It is started if it is not yet. Where one could not be started, the next one is taken; where
+        one ended later, none.
+        """
+        for installed in self._installed[path.suffix]:
+            program = installed.program
+            if program not in self._running:
+                self._running[program] = _Server(installed, self._root, self._sandbox)
+            server = self._running[program]
+            if not server.gone:
+                return server
+            if server.has_answered:
+                return None
+        return None
 
     async def _new_errors(self, paths: Sequence[Path]) -> str:
         """What is new since the last word, of these files and of those that were changed before."""
@@ -277,23 +316,32 @@ class _Published(NamedTuple):
 class _Server:
     """One running server. Nothing it does raises: it is `gone` then."""
 
-    def __init__(
-        self, server_kind: ServerKind, program: str, root: Path, sandbox: Sandbox | None
-    ) -> None:
+    def __init__(self, installed: InstalledServer, root: Path, sandbox: Sandbox | None) -> None:
         self.gone = False
-        self._server_kind = server_kind
+        self.has_answered = False
+        """It has answered `initialize`."""
+        self._server_kind = installed.kind
         self._sandbox = sandbox
         self._settings: Mapping[str, object] = {}
-        self._words = (program, *server_kind.arguments)
+        self._words = (installed.program, *installed.kind.arguments)
         self._root = root
         self._mark = uuid.uuid4().hex
         self._client: LanguageClient | None = None
         self._process: LaunchedProcess | None = None
         self._documents: dict[Path, asyncio.Task[_Document | None]] = {}
+        self._opened: dict[Path, _Document] = {}
+        """Documents that the server has been shown."""
         self._published: dict[str, _Published] = {}
         self._new_diagnostics = asyncio.Event()
         self._started = asyncio.Event()
+        self._is_pulled = False
+        """It tells errors when it is asked, not by itself (`textDocument/diagnostic`)."""
+        self._pulls: set[asyncio.Task[None]] = set()
         self._life = asyncio.create_task(self._run())
+
+    @property
+    def name(self) -> str:
+        return self._server_kind.program
 
     async def answers(self, seconds: float) -> bool:
         """Wait until it has answered `initialize`; False when it ended or took too long."""
@@ -347,7 +395,7 @@ class _Server:
                 await asyncio.wait_for(self._client.shutdown_async(None), EXIT_SECONDS)
                 self._client.exit(None)
         self.gone = True
-        tasks = [self._life, *self._documents.values()]
+        tasks = [self._life, *self._documents.values(), *self._pulls]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -360,6 +408,10 @@ class _Server:
                 lambda params: self._store_errors(params)
             )
             client.feature("workspace/configuration")(lambda params: self._configuration(params))
+            client.feature("client/registerCapability")(lambda params: self._register(params))
+            client.feature("client/unregisterCapability")(lambda params: None)
+            client.feature("window/workDoneProgress/create")(lambda params: None)
+            client.feature("workspace/diagnostic/refresh")(lambda params: self._pull_all())
             reader = await self._start(client)
             reading = asyncio.create_task(run_async(threading.Event(), reader, client.protocol))
             starting = asyncio.create_task(self._initialize(client))
@@ -367,6 +419,7 @@ class _Server:
                 await asyncio.wait((reading, starting), return_when=asyncio.FIRST_COMPLETED)
                 if starting.done() and starting.exception() is None:
                     self._client = client
+                    self.has_answered = True
                     self._started.set()
                     await reading
             finally:
@@ -416,9 +469,10 @@ class _Server:
         document = types.TextDocumentClientCapabilities(
             synchronization=types.TextDocumentSyncClientCapabilities(did_save=True),
             publish_diagnostics=types.PublishDiagnosticsClientCapabilities(version_support=True),
+            diagnostic=types.DiagnosticClientCapabilities(dynamic_registration=True),
         )
         workspace = types.WorkspaceClientCapabilities(configuration=True, workspace_folders=True)
-        await client.initialize_async(
+        answer = await client.initialize_async(
             types.InitializeParams(
                 process_id=None,  # it may not see this process, and ends with it all the same
                 client_info=types.ClientInfo("fugu", __version__),
@@ -428,7 +482,40 @@ class _Server:
                 initialization_options=dict(self._settings) or None,
             )
         )
+        self._is_pulled = answer.capabilities.diagnostic_provider is not None
         client.initialized(types.InitializedParams())
+
+    def _register(self, params: RegistrationParams) -> None:
+        """Take note of what the server offers after it has started."""
+        if any(offer.method == "textDocument/diagnostic" for offer in params.registrations):
+            self._is_pulled = True
+            self._pull_all()
+
+    def _pull_all(self) -> None:
+        for path, document in self._opened.items():
+            self._pull(path, document)
+
+    def _pull(self, path: Path, document: _Document) -> None:
+        """Ask for the errors of a document as it is now, if the server tells them only then."""
+        if self._is_pulled and self._client is not None:
+            task = asyncio.create_task(self._ask_for_errors(self._client, path, document))
+            self._pulls.add(task)
+            task.add_done_callback(self._pulls.discard)
+
+    async def _ask_for_errors(
+        self, client: LanguageClient, path: Path, document: _Document
+    ) -> None:
+        from lsprotocol import types
+        from pygls.exceptions import JsonRpcException
+
+        version, uri = document.version, path.as_uri()
+        question = types.DocumentDiagnosticParams(types.TextDocumentIdentifier(uri))
+        try:
+            report = await client.text_document_diagnostic_async(question)
+        except (JsonRpcException, OSError, RuntimeError):
+            return  # what it does not tell now is told with the next change
+        if isinstance(report, types.RelatedFullDocumentDiagnosticReport):
+            self._keep_errors(uri, version, report.items)
 
     def _configuration(self, params: Any) -> list[object]:
         """Answer with the repository's own virtual environment and the settings it began with."""
@@ -446,11 +533,15 @@ class _Server:
         return [sections.get(item.section, {}) for item in params.items]
 
     def _store_errors(self, params: PublishDiagnosticsParams) -> None:
-        errors = tuple(
-            diagnostic for diagnostic in params.diagnostics if diagnostic.severity in (1, None)
-        )
+        if not self._is_pulled:
+            self._keep_errors(_same(params.uri), params.version, params.diagnostics)
+
+    def _keep_errors(
+        self, uri: str, version: int | None, diagnostics: Sequence[Diagnostic]
+    ) -> None:
+        errors = tuple(error for error in diagnostics if error.severity in (1, None))
         time = asyncio.get_running_loop().time()
-        self._published[_same(params.uri)] = _Published(params.version, time, errors)
+        self._published[uri] = _Published(version, time, errors)
         self._new_diagnostics.set()
 
     async def _open(self, path: Path, text: str) -> _Document | None:
@@ -465,6 +556,8 @@ class _Server:
             path.as_uri(), self._server_kind.languages[path.suffix], 1, text
         )
         self._client.text_document_did_open(types.DidOpenTextDocumentParams(item))
+        self._opened[path] = document
+        self._pull(path, document)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_SECONDS):
                 await self._wait_for_errors(path, document)
@@ -486,6 +579,7 @@ class _Server:
         self._client.text_document_did_save(
             types.DidSaveTextDocumentParams(types.TextDocumentIdentifier(path.as_uri()), text)
         )
+        self._pull(path, document)
 
     async def _wait_for_errors(self, path: Path, document: _Document) -> None:
         """Wait for what it says of the document as it is now."""

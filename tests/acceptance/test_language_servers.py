@@ -19,11 +19,9 @@ from fugu_cli.session.store import session_folder
 from tests.acceptance.driving import Agent, Done, Place, ended
 from tests.acceptance.loopback import Asked, Loopback, Says, Use
 
-pytest.importorskip("pygls", reason="the extra lsp is not installed")
-
 SERVER = """#!{python}
 import json, os, re, socket, subprocess, sys, time
-mode = "{mode}"
+mode, reports = "{mode}", {{}}
 seen = os.environ.get("XDG_CACHE_HOME", "{outside}") + "/seen"
 os.makedirs(os.path.dirname(seen), exist_ok=True)
 def attempt(what):
@@ -48,7 +46,10 @@ def publish(uri, version, text):
     items = [dict(range=where(n), severity=1, code="E1", message="no such name: " + line.strip()) for n, line in found]
     items.append(dict(range=where(0), severity=2, message="a warning"))
     about = dict(uri=uri, diagnostics=items)
-    send(method="textDocument/publishDiagnostics", params=about if mode == "plain" else dict(about, version=version))
+    reports[uri] = items
+    if mode != "pull":
+        versioned = about if mode == "plain" else dict(about, version=version)
+        send(method="textDocument/publishDiagnostics", params=versioned)
 if mode == "noise":
     print("x" * 200000, flush=True)
 while True:
@@ -61,6 +62,12 @@ while True:
     method, given = told.get("method"), told.get("params") or {{}}
     if method == "initialize" and mode != "silent":
         send(id=told["id"], result=dict(capabilities={{}}))
+    elif method == "initialized" and mode == "pull":
+        offer = dict(id="d", method="textDocument/diagnostic", registerOptions=dict(
+            interFileDependencies=True, workspaceDiagnostics=False, documentSelector=None))
+        send(id=1, method="client/registerCapability", params=dict(registrations=[offer]))
+    elif method == "textDocument/diagnostic":
+        send(id=told["id"], result=dict(kind="full", items=reports[given["textDocument"]["uri"]]))
     elif method == "shutdown":
         send(id=told["id"], result=None)
     elif method == "textDocument/didOpen":
@@ -157,7 +164,7 @@ def results(place: Place) -> list[str]:
     return [event.output for event in ran if event.call.tool in {"edit", "apply_patch", "write"}]
 
 
-@pytest.mark.parametrize("mode", ["versions", "plain"])
+@pytest.mark.parametrize("mode", ["versions", "plain", "pull"])
 def test_an_edit_tells_the_errors_that_are_new_in_its_file(
     place: Place, server: Loopback, mode: str
 ) -> None:
@@ -235,6 +242,24 @@ def test_a_server_of_the_repository_starts_only_in_the_sandbox(
     server.play("lsp", READ, once_opened(seen, EDIT), DONE)  # type: ignore[arg-type]
     worked(place, server, "--trust")
     assert json.loads(seen.read_text())[1] == {"writes": False, "reaches": False}
+
+
+def test_a_server_of_the_users_comes_first_and_the_next_takes_over_where_it_fails(
+    place: Place, server: Loopback
+) -> None:
+    seen = installed(place, "versions")
+    shutil.copy(place.folder / "bin" / "clangd", place.folder / "bin" / "mine")
+    server.play("lsp", READ, once_opened(seen, EDIT), DONE)  # type: ignore[arg-type]
+    own = '[lsp.mine]\ncommand = ["mine", "--stdio"]\nextensions = [".c"]\n'
+    worked(place, server, "--trust", more=own)
+    (place.folder / "bin" / "clangd").write_text("#!/bin/sh\nexit 1\n")
+    assert HEAD in results(place)[0]
+    shutil.move(place.folder / "bin" / "mine", place.folder / "bin" / "clangd")
+    broken = own.replace("mine", "false")
+    Path(f"{seen}.open").unlink()
+    server.play("lsp", READ, Says("", EDIT.calls, pause=3), SECOND, DONE)
+    worked(place, server, "--trust", more=broken)
+    assert HEAD in "".join(results(place))
 
 
 def test_without_a_sandbox_a_server_of_the_users_starts_all_the_same(
