@@ -35,7 +35,7 @@ from fugu_cli.safety.policy.call_arguments import (
 )
 from fugu_cli.safety.policy.dangers import dangers_of_line
 from fugu_cli.safety.policy.decisions import CallClass, Decision, Mode, decide
-from fugu_cli.safety.policy.readers import is_read, why_not_a_read
+from fugu_cli.safety.policy.readers import is_read, read_fault
 from fugu_cli.safety.policy.shell_line import ShellLine, parse_line
 from fugu_cli.safety.self_running_files import RunBy, self_running_file
 from fugu_cli.session.tool_facts import (
@@ -374,7 +374,7 @@ def _class_of_line(
     text: str, line: ShellLine, rules: Rules, root: Path, sandbox_holds: bool
 ) -> tuple[CallClass, str, bool]:
     """Return the class of a line, the reason, and whether a yes holds for one call only."""
-    not_a_read = why_not_a_read(text, root, rules.folders)
+    not_a_read = read_fault(line, root, rules.folders)
     if not_a_read is None:
         return CallClass.READ, "it only reads", False
     if rules.test_command is not None and text.split() == rules.test_command.split():

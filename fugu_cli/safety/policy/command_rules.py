@@ -186,7 +186,7 @@ def allowing_rule(rules: Sequence[str], line: ShellLine, root: Path, *, writes: 
         return ""
     allowing = ""
     for command in line.commands:
-        fault = read_fault(command, root)
+        fault = read_fault(ShellLine((command,)), root)
         if fault is None or command.name == "cd":
             continue
         sets = [

@@ -13,7 +13,7 @@ import glob
 import itertools
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -28,7 +28,14 @@ from fugu_cli.safety.paths import (
     real_path,
 )
 from fugu_cli.safety.policy import git_commands
-from fugu_cli.safety.policy.shell_line import Command, ShellLine, Word, names_of, parse_line
+from fugu_cli.safety.policy.shell_line import (
+    Command,
+    Redirect,
+    ShellLine,
+    Word,
+    names_of,
+    parse_line,
+)
 
 FOLDERS_AT_MOST = 16
 MATCHES_AT_MOST = 500
@@ -83,47 +90,28 @@ _PRINTF_SAFE = re.compile(r"(?!-)(?:[^%]|%%|%[-+ #0]*\d*(?:\.\d+)?[sbdiouxXeEfgG
 _TEST_OPTION = re.compile(r"-(?:[bcdefghLnprsSuwxz]|ef|nt|ot|eq|ne|lt|le|gt|ge)|-?\d+|\]|=|!=|!")
 
 
-def _check_sed(parsed: ParsedArguments) -> str:
-    scripts = [text for option, text in parsed.texts if option in {"-e", "--expression"}]
-    scripts = scripts or [word.text for word in parsed.operands[:1]]
-    if scripts and all(_SED_SCRIPT.fullmatch(script) for script in scripts):
-        return ""
-    return "a script of `sed` that may write or run something"
-
-
-def _check_awk(parsed: ParsedArguments) -> str:
-    texts = [word.text for word in parsed.operands]
-    texts += [text for option, text in parsed.texts if option == "-v"]
-    if any("=" in word.text for word in parsed.operands[1:]):
-        return "`awk` takes a word with `=` for a setting"
-    if any(_AWK_RUNS.search(text) for text in texts):
-        return "a program of `awk` that may write or run something"
+def _program_fault(name: str, parsed: ParsedArguments) -> str:
+    """Return why the text of a program does more than read, "" where it does not."""
+    first, *others = [word.text for word in parsed.operands] or [""]
+    match name:
+        case "sed":
+            scripts = [text for option, text in parsed.texts if option in {"-e", "--expression"}]
+            if not all(_SED_SCRIPT.fullmatch(script) for script in scripts or [first]):
+                return "a script of `sed` that may write or run something"
+        case "awk" | "gawk" | "mawk":
+            settings = [text for option, text in parsed.texts if option == "-v"]
+            if any("=" in text for text in others):
+                return "`awk` takes a word with `=` for a setting"
+            if any(map(_AWK_RUNS.search, [first, *others, *settings])):
+                return "a program of `awk` that may write or run something"
+        case "jq" if _JQ_RUNS.search(first):
+            return "a program of `jq` that reads more"
+        case "printf" if not _PRINTF_SAFE.fullmatch(first or "-"):
+            return "`printf` may set a variable"
+        case "date" if not all(word.text.startswith("+") for word in parsed.operands):
+            return "`date` sets the clock"
     return ""
 
-
-def _check_jq(parsed: ParsedArguments) -> str:
-    texts = [word.text for word in parsed.operands[:1]]
-    return "a program of `jq` that reads more" if any(map(_JQ_RUNS.search, texts)) else ""
-
-
-def _check_printf(parsed: ParsedArguments) -> str:
-    text = parsed.operands[0].text if parsed.operands else "-"
-    return "" if _PRINTF_SAFE.fullmatch(text) else "`printf` may set a variable"
-
-
-def _check_date(parsed: ParsedArguments) -> str:
-    shows = all(word.text.startswith("+") for word in parsed.operands)
-    return "" if shows else "`date` sets the clock"
-
-
-_CHECKS: dict[str, Callable[[ParsedArguments], str]] = {
-    "sed": _check_sed,
-    **dict.fromkeys(("awk", "gawk", "mawk"), _check_awk),
-    "jq": _check_jq,
-    "printf": _check_printf,
-    "date": _check_date,
-}
-"""Functions that return why a program's arguments do more than read, "" where they do not."""
 
 _TABLE = """
 ls: -1aAbBcCdDfFgGhHiklmnNopqQrRsStuUvxXZ -ITw= --all --almost-all --author --color? --directory
@@ -245,7 +233,8 @@ _FIND_TEXTS = names_of(
     "-user -group -uid -gid -links -inum -printf"
 )
 _FIND_FILES = frozenset({"-newer", "-anewer", "-cnewer", "-samefile"})
-_XARGS_FLAGS = re.compile(r"-(?:0|r|0r|r0)|--null|--no-run-if-empty|-n\d+|-P\d+")
+_XARGS_OPTION = re.compile(r"-(?:0|r|0r|r0)|--null|--no-run-if-empty|-n\d+|-P\d+")
+_ENDS_IN_ZERO = frozenset({"-0", "-0r", "-r0", "--null"})
 _GIVEN = Word("./given")
 """Stands for a file that find or xargs hands over: its name begins with a folder."""
 
@@ -261,13 +250,13 @@ class ReadContext:
 
 def is_read(text: str, root: Path, added: tuple[Path, ...] = ()) -> bool:
     """Return whether a command line only reads, inside `root` and the folders of `added`."""
-    return why_not_a_read(text, root, added) is None
+    return read_fault(parse_line(text.strip()), root, added) is None
 
 
-def why_not_a_read(text: str, root: Path, added: tuple[Path, ...] = ()) -> NotARead | None:
-    """Return why a command line is another command, None where it is a read."""
+def read_fault(line: ShellLine, root: Path, added: tuple[Path, ...] = ()) -> NotARead | None:
+    """Return why a line, run in `root`, is another command; None where it is a read."""
     try:
-        _check_line(parse_line(text.strip()), root, added)
+        _check_line(line, root, added)
     except NotARead as fault:
         return fault
     except UnreadableConfiguration as fault:
@@ -275,64 +264,55 @@ def why_not_a_read(text: str, root: Path, added: tuple[Path, ...] = ()) -> NotAR
     return None
 
 
-def read_fault(command: Command, root: Path, added: tuple[Path, ...] = ()) -> NotARead | None:
-    """Return why one command of a line, run in `root`, does more than read."""
-    try:
-        _check_line(ShellLine((command,)), root, added)
-    except (NotARead, UnreadableConfiguration) as fault:
-        return fault if isinstance(fault, NotARead) else NotARead(str(fault))
-    return None
-
-
 def _check_line(line: ShellLine, root: Path, added: tuple[Path, ...]) -> None:
-    if line.fault:
-        raise NotARead(f"policy does not read it: {line.fault}")
-    if not line.commands:
-        raise NotARead("it is empty")
+    if line.fault or not line.commands:
+        raise NotARead(f"policy does not read it: {line.fault or 'it is empty'}")
     everywhere = [root]
-    after_cd: list[Path] | None = None
-    for index, command in enumerate(line.commands):
-        following = line.commands[index + 1 :][:1]
+    after_cd: list[Path] = []
+    for before, command, behind in zip(
+        (None, *line.commands), line.commands, (*line.commands[1:], None), strict=False
+    ):
         if command.operator not in {"&&", "|"}:
-            after_cd = None
+            after_cd = []
         context = ReadContext(tuple(after_cd or everywhere), root, added)
         if command.assignments:
             raise NotARead("it sets variables")
-        _check_redirects(command)
-        if command.name == "cd" and command.operator != "|":
+        for redirect in command.redirects:
+            _check_redirect(redirect)
+        if command.name == "cd":
+            if "|" in {command.operator, behind.operator if behind is not None else ""}:
+                raise NotARead("`cd` in a pipe")
             after_cd = _change_folder(command, context)
             everywhere += after_cd
             if len(everywhere) > FOLDERS_AT_MOST:
                 raise NotARead("it changes folders too often")
-            if following and following[0].operator == "|":
-                raise NotARead("`cd` in a pipe")
-            if following and following[0].operator != "&&":
-                after_cd = None
         elif command.name == "xargs":
-            source = line.commands[index - 1] if command.operator == "|" else None
-            _check_xargs(command, source, context)
+            _check_xargs(command, before if command.operator == "|" else None, context)
         else:
             _check_command(command, context)
 
 
-def _check_redirects(command: Command) -> None:
-    for redirect in command.redirects:
-        target = redirect.target
-        between_streams = redirect.operator in {">&", "<&"} and target.text in {"0", "1", "2"}
-        if not (target.plain and (between_streams or target.text == "/dev/null")):
-            verb = "writes" if ">" in redirect.operator else "takes its input from"
-            raise NotARead(f"it {verb} `{target.text or 'a heredoc'}`")
+def _check_redirect(redirect: Redirect) -> None:
+    target = redirect.target
+    between_streams = redirect.operator in {">&", "<&"} and target.text in {"0", "1", "2"}
+    if not (target.plain and (between_streams or target.text == "/dev/null")):
+        verb = "writes" if ">" in redirect.operator else "takes its input from"
+        raise NotARead(f"it {verb} `{target.text or 'a heredoc'}`")
+
+
+def _require_plain(word: Word) -> None:
+    if not word.plain:
+        raise NotARead(f"what `{word.text}` is, the shell decides")
 
 
 def _change_folder(command: Command, context: ReadContext) -> list[Path]:
     """Return where `cd` may lead. A link on the way, and CDPATH, would lead elsewhere than it
     says.
     """
-    if len(command.words) != 2 or not command.words[1].plain or os.environ.get("CDPATH"):
+    text = command.words[1].text if len(command.words) == 2 else "-"
+    if text.startswith("-") or os.environ.get("CDPATH"):
         raise NotARead("where it leads is not plain to see")
-    text = command.words[1].text
-    if text.startswith("-"):
-        raise NotARead("where it leads is not plain to see")
+    _require_plain(command.words[1])
     targets = []
     for folder in context.folders:
         target = Path(os.path.normpath(folder / text))
@@ -374,39 +354,30 @@ def _check_location(name: str, root: Path) -> None:
 
 
 def _check_arguments(name: str, words: Sequence[Word], context: ReadContext) -> None:
-    operands = READERS[name].operands
+    kind = READERS[name].operands
     parsed = _parse_arguments(name, words)
-    brings_pattern = name != "fd" and any(
-        option in _PATTERN_OPTIONS for option in (*dict(parsed.texts), *parsed.flags)
-    )
-    texts: Sequence[Word]
-    files: Sequence[Word]
-    match operands:
-        case "files" | "file":
-            texts, files = [], parsed.operands
-        case "pattern" if brings_pattern:
-            texts, files = [], parsed.operands
-        case "pattern":
-            texts, files = parsed.operands[:1], parsed.operands[1:]
-        case _:
-            texts, files = parsed.operands, []
-    if operands == "none" and parsed.operands:
+    operands = parsed.operands
+    if kind == "none" and operands:
         raise NotARead(f"`{name}` with arguments")
+    if kind == "file" and (
+        len(operands) > 1 or not all(w.plain and w is not _GIVEN for w in operands)
+    ):
+        raise NotARead(f"`{name}` writes to a second file", "a second file")
     if name == "command" and not (words and words[0].text in {"-v", "-V"}):
         raise NotARead("it runs another command")
-    if operands == "file" and len(parsed.operands) > 1:
-        raise NotARead(f"`{name}` writes to a second file", "a second file")
-    for word in texts:
-        if not word.plain or (word is _GIVEN and name not in _NAME_READERS):
+    text_count = len(operands) if kind == "texts" else 0
+    if kind == "pattern":
+        given = {*parsed.flags, *(option for option, _ in parsed.texts)}
+        text_count = int(name == "fd" or _PATTERN_OPTIONS.isdisjoint(given))
+    for word in operands[:text_count]:
+        _require_plain(word)
+        if word is _GIVEN and name not in _NAME_READERS:
             raise NotARead(f"what `{word.text}` is, the shell decides")
-    for word in [*files, *parsed.files]:
-        if operands == "file" and (word is _GIVEN or not word.plain):
-            raise NotARead(f"`{name}` writes to a second file", "a second file")
+    for word in [*operands[text_count:], *parsed.files]:
         _check_file(word, context)
         if name == "diff" and any(is_folder(folder / word.text) for folder in context.folders):
             raise NotARead("`diff` follows links in folders")
-    fault = _CHECKS[name](parsed) if name in _CHECKS else ""
-    if fault:
+    if fault := _program_fault(name, parsed):
         raise NotARead(fault)
 
 
@@ -414,27 +385,28 @@ def _parse_arguments(name: str, words: Sequence[Word]) -> ParsedArguments:
     parsed, rest, options = ParsedArguments(), list(words), READERS[name].options
     while rest:
         word = rest.pop(0)
-        if not word.text.startswith("-") or word.text == "-":
+        is_text = name in {"echo", "printf"}
+        if is_text or not word.text.startswith("-") or word.text == "-":
             parsed.operands.append(word)
             continue
-        if not word.plain:
-            raise NotARead(f"what `{word.text}` is, the shell decides")
-        if name in {"echo", "printf"}:
-            parsed.operands.append(word)
-        elif word.text == "--":
+        _require_plain(word)
+        if word.text == "--":
             parsed.operands += rest
             break
-        elif word.text.startswith("--"):
+        if word.text.startswith("--"):
             option, equals, value = word.text.partition("=")
             _take_option(name, option, Word(value) if equals else None, rest, parsed)
-        elif not ("-NUMBER" in options and word.text[1:].isdigit()):
-            letters = word.text[1:]
-            for index, letter in enumerate(letters):
-                has_value = not {f"-{letter}=", f"-{letter}@"}.isdisjoint(options)
-                behind = letters[index + 1 :] if has_value else ""
-                _take_option(name, f"-{letter}", Word(behind) if behind else None, rest, parsed)
-                if has_value:
-                    break
+            continue
+        letters = word.text[1:]
+        if "-NUMBER" in options and letters.isdigit():
+            continue
+        while letters:
+            option, letters = f"-{letters[0]}", letters[1:]
+            if options.isdisjoint({f"{option}=", f"{option}@"}):
+                _take_option(name, option, None, rest, parsed)
+            else:
+                _take_option(name, option, Word(letters) if letters else None, rest, parsed)
+                letters = ""
     return parsed
 
 
@@ -445,35 +417,32 @@ def _take_option(
     options = READERS[name].options
     if f"{option}?" in options or (option in options and value is None):
         parsed.flags.append(option)
-        return
-    if f"{option}=" not in options and f"{option}@" not in options:
+    elif f"{option}=" not in options and f"{option}@" not in options:
         raise NotARead(f"with `{option}` `{name}` may do more than read", option)
-    word = value or _next_word(name, option, rest)
-    if not word.plain:
-        raise NotARead(f"what `{word.text}` is, the shell decides")
-    parsed.texts.append((option, word.text))
-    if f"{option}@" in options:
-        parsed.files.append(word)
+    else:
+        word = value or _next_word(name, option, rest)
+        parsed.texts.append((option, word.text))
+        if f"{option}@" in options:
+            parsed.files.append(word)
 
 
 def _next_word(name: str, option: str, rest: list[Word]) -> Word:
     if not rest:
         raise NotARead(f"`{name} {option}` has no value")
+    _require_plain(rest[0])
     return rest.pop(0)
 
 
 def _check_file(word: Word, context: ReadContext) -> None:
     """Raise NotARead where the word may name a file that no read may touch."""
-    if word.expands:
-        raise NotARead(f"what `{word.text}` is, the shell decides")
     if not word.globbed:
+        _require_plain(word)
         for folder in context.folders:
             _check_path(word.text, folder, context)
         return
-    may_lead_up = any(
-        part.startswith(".") and fnmatchcase("..", part) for part in word.text.split("/")
-    )
-    if "[" in word.text or may_lead_up:
+    parts = word.text.split("/")
+    may_lead_up = any(part.startswith(".") and fnmatchcase("..", part) for part in parts)
+    if word.expands or "[" in word.text or may_lead_up:
         raise NotARead(f"what `{word.text}` matches is not plain to see")
     for folder in context.folders:
         pattern = str(Path(glob.escape(str(folder)), word.text))
@@ -518,47 +487,36 @@ def _check_find(command: Command, context: ReadContext) -> None:
         _check_file(word, context)
     while rest:
         word = rest.pop(0)
-        if not word.plain:
-            raise NotARead(f"what `{word.text}` is, the shell decides")
+        _require_plain(word)
         if word.text in _FIND_TEXTS or word.text in _FIND_FILES:
             value = _next_word("find", word.text, rest)
-            if not value.plain:
-                raise NotARead(f"what `{value.text}` is, the shell decides")
             if word.text in _FIND_FILES:
                 _check_file(value, context)
         elif word.text == "-exec":
-            _check_find_exec(command, rest, context)
+            words = list(itertools.takewhile(lambda word: word.text not in {";", "+"}, rest))
+            del rest[: len(words) + 1]
+            if any("{}" in word.text and word.text != "{}" for word in words):
+                raise NotARead("what -exec runs is not plain to see")
+            given = [_GIVEN if word.text == "{}" else word for word in words]
+            _check_handed_over(given, command, context)
         elif word.text not in _FIND_FLAGS:
             raise NotARead(f"with `{word.text}` `find` does more than read", word.text)
 
 
-def _check_find_exec(command: Command, rest: list[Word], context: ReadContext) -> None:
-    """Take the command behind -exec from `rest`, and check it with a file for its `{}`."""
-    _check_hands_over_files(command)
-    words: list[Word] = []
-    while rest and rest[0].text not in {";", "+"}:
-        words.append(rest.pop(0))
-    if not rest or not words:
-        raise NotARead("an -exec without its end")
-    rest.pop(0)
-    if words[0].text in {"find", "git", "xargs", "cd"} or any(
-        "{}" in word.text and word.text != "{}" for word in words
-    ):
-        raise NotARead("what -exec runs is not plain to see")
-    given = tuple(_GIVEN if word.text == "{}" else word for word in words)
-    _check_location(words[0].text, context.root)
-    _check_command(Command(given), context)
-
-
-def _check_hands_over_files(command: Command) -> None:
-    """Raise NotARead where a `find` may hand over links, which may lead out of the repository."""
-    texts = [word.text for word in command.words]
-    pairs = itertools.pairwise(texts)
+def _check_handed_over(words: Sequence[Word], source: Command, context: ReadContext) -> None:
+    """Raise NotARead where a command with the files of a `find` may do more than read them: links
+    may lead out of the repository.
+    """
+    texts = [word.text for word in source.words]
     alternatives = {"-o", "-or", "!", "-not", ",", "("} & set(texts)
-    if ("-type", "f") not in pairs or alternatives:
+    if ("-type", "f") not in itertools.pairwise(texts) or alternatives:
         raise NotARead("`find` without `-type f` may hand over links that lead elsewhere")
     if texts[1:2] and texts[1].startswith("-"):
         raise NotARead("`find` without a folder to begin with")
+    if not words or words[0].text in {"find", "git", "xargs", "cd"}:
+        raise NotARead("what is run with each file is not plain to see")
+    _check_location(words[0].text, context.root)
+    _check_command(Command(tuple(words)), context)
 
 
 def _check_xargs(command: Command, source: Command | None, context: ReadContext) -> None:
@@ -566,28 +524,14 @@ def _check_xargs(command: Command, source: Command | None, context: ReadContext)
     links.
     """
     words = list(command.words[1:])
-    options = []
-    while words and words[0].text.startswith("-"):
-        option = words.pop(0).text
-        if option in {"-n", "-P"} and words and words[0].text.isdigit():
-            option += words.pop(0).text
-        options.append(option)
-    ends_in_zero = {"-0", "-0r", "-r0", "--null"} & set(options)
-    if not all(map(_XARGS_FLAGS.fullmatch, options)) or not ends_in_zero:
+    options = [word.text for word in itertools.takewhile(lambda w: w.text[:1] == "-", words)]
+    if not all(map(_XARGS_OPTION.fullmatch, options)) or not _ENDS_IN_ZERO & set(options):
         raise NotARead("`xargs` without `-0`: a file's name may become an option")
-    prints_names_only = (
-        source is not None
-        and source.name == "find"
-        and source.arguments[-1:] == ["-print0"]
-        and not {"-printf", "-print", "-ls", "-exec"} & set(source.arguments)
-    )
-    if source is None or not prints_names_only:
+    if source is None or source.name != "find" or source.arguments[-1:] != ["-print0"]:
         raise NotARead("`xargs` takes what no `find -print0` lists")
-    _check_hands_over_files(source)
-    if not words or words[0].text in {"find", "git", "xargs", "cd"}:
-        raise NotARead("what `xargs` runs is not plain to see")
-    _check_location(words[0].text, context.root)
-    _check_command(Command((*words, _GIVEN)), context)
+    if not {"-printf", "-print", "-ls", "-exec"}.isdisjoint(source.arguments):
+        raise NotARead("`xargs` takes more than what `find -print0` lists")
+    _check_handed_over([*words[len(options) :], _GIVEN], source, context)
 
 
 def _check_git(command: Command, context: ReadContext) -> None:
@@ -617,8 +561,8 @@ def _check_git(command: Command, context: ReadContext) -> None:
             raise NotARead(f"`{word.text}`: it may hold secrets", outside=True)
         if not word.text.startswith("-"):
             _check_file(word, git_context)
-        elif word.globbed:
-            raise NotARead(f"what `{word.text}` is, the shell decides")
+        else:
+            _require_plain(word)
     for folder in folders:
         if begins_repository(folder, context.root) is not None:
             raise NotARead(f"`{folder.name}` is a repository of its own, with its own settings")

@@ -26,7 +26,7 @@ from fugu_cli.safety.paths import (
     real_path,
 )
 from fugu_cli.safety.policy.readers import read_fault
-from fugu_cli.safety.policy.shell_line import Command, Word, parse_line
+from fugu_cli.safety.policy.shell_line import Command, ShellLine, Word, parse_line
 from fugu_cli.safety.self_running_files import RunBy, entries_run_by_others, self_running_file
 
 MOST = 50_000
@@ -377,7 +377,9 @@ def git_folder_written_by(text: str, root: Path) -> Path | None:
         return None
     gits = [command for command in line.commands if _is_git(command)]
     others = [command for command in line.commands if not _is_git(command)]
-    reading = [command for command in line.commands if read_fault(command, root) is None]
+    reading = [
+        command for command in line.commands if read_fault(ShellLine((command,)), root) is None
+    ]
     writers = [command for command in others if command not in reading]
     beside = any(command.name == "git" for command in others)
     if not gits or beside or not all(_writes(command, root) for command in writers):
