@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fugu_cli.messages import Call
-from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
+from fugu_cli.session.call_arguments import MalformedArguments, arguments_of
 
 ReadFile = Callable[[str], str | None]
 """The text of a file by the path a call names; None where there is none that can be shown."""

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from fugu_cli.messages import Call
 from fugu_cli.safety import paths
-from fugu_cli.safety.policy.call_arguments import (
+from fugu_cli.safety.policy.dangers import commands_within, possible_folders, writes_arguments
+from fugu_cli.safety.policy.shell_line import Command, Word, parse_line
+from fugu_cli.session import views
+from fugu_cli.session.call_arguments import (
     MalformedArguments,
     arguments_of,
     patched_paths,
 )
-from fugu_cli.safety.policy.dangers import commands_within, possible_folders, writes_arguments
-from fugu_cli.safety.policy.shell_line import Command, Word, parse_line
-from fugu_cli.session import views
 from fugu_cli.session.events import FileAttribute, FileChange, FileEffects
 from fugu_cli.session.tool_facts import facts_of
 

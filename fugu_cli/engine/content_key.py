@@ -19,8 +19,8 @@ from pathlib import Path
 
 from fugu_cli.messages import Call
 from fugu_cli.safety import paths, policy
-from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
 from fugu_cli.safety.policy.shell_line import Command, names_of, parse_line
+from fugu_cli.session.call_arguments import MalformedArguments, arguments_of
 from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.snapshots import git_repositories, repository_files
 from fugu_cli.snapshots.git_repositories import split_names

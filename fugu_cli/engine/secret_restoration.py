@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from fugu_cli.messages import Call
 from fugu_cli.safety import paths
-from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of, patched_paths
 from fugu_cli.safety.redaction import MARK, restore_marks
+from fugu_cli.session.call_arguments import MalformedArguments, arguments_of, patched_paths
 from fugu_cli.session.log import Log, Redaction
 from fugu_cli.snapshots import repository_files
 from fugu_cli.tools.toolbox import AnyTool, Toolbox

@@ -21,9 +21,9 @@ from fugu_cli.extensions import hook_protocol
 from fugu_cli.extensions.hook_runner import HookVerdict
 from fugu_cli.messages import Call
 from fugu_cli.safety import policy
-from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of, named_paths
 from fugu_cli.safety.prompt_injection import mark_injection
 from fugu_cli.session import views
+from fugu_cli.session.call_arguments import MalformedArguments, arguments_of, named_paths
 from fugu_cli.session.events import (
     EVIDENCE,
     HOOK,

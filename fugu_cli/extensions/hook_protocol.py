@@ -21,7 +21,7 @@ from fugu_cli.messages import Call
 from fugu_cli.safety import policy
 from fugu_cli.safety.paths import locate
 from fugu_cli.safety.policy import rule_matching
-from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of, patched_paths
+from fugu_cli.session.call_arguments import MalformedArguments, arguments_of, patched_paths
 from fugu_cli.session.tool_facts import ACCEPTANCE_CHECK, TOOLS, facts_of
 from fugu_cli.tools.result import plain_text
 from fugu_cli.tools.text_edits import FilePatch, Hunk, PatchError, parse_patch

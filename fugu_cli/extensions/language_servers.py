@@ -27,8 +27,8 @@ from fugu_cli import __version__
 from fugu_cli.extensions.mcp_stdio import server_environment
 from fugu_cli.safety import process_cleanup
 from fugu_cli.safety.paths import inside, real_path, search_path_outside
-from fugu_cli.safety.policy.call_arguments import patched_paths
 from fugu_cli.safety.process_cleanup import LaunchedProcess, StandardStreams, start_process
+from fugu_cli.session.call_arguments import patched_paths
 from fugu_cli.tools.result import Say, ToolResult, truncate_line
 
 if TYPE_CHECKING:

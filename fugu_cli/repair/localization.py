@@ -16,8 +16,8 @@ from fugu_cli.repair import intent
 from fugu_cli.repair.replies import CODE_ENDING, DOCUMENTS, ENDINGS, PATH
 from fugu_cli.repair.syntax import definitions, is_stub
 from fugu_cli.safety.paths import inside, locate, quoted_path, unquoted_path
-from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
 from fugu_cli.session import views
+from fugu_cli.session.call_arguments import MalformedArguments, arguments_of
 from fugu_cli.session.recognized_tests import is_test
 from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.snapshots import repository_files

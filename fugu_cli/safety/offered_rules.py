@@ -16,11 +16,6 @@ from fugu_cli.messages import Call
 from fugu_cli.safety import policy
 from fugu_cli.safety.paths import inside, locate, path_exists
 from fugu_cli.safety.policy import rule_matching
-from fugu_cli.safety.policy.call_arguments import (
-    MalformedArguments,
-    arguments_of,
-    named_paths,
-)
 from fugu_cli.safety.policy.dangers import (
     INTERPRETERS,
     RUNNERS,
@@ -29,6 +24,11 @@ from fugu_cli.safety.policy.dangers import (
     commands_within,
 )
 from fugu_cli.safety.policy.shell_line import Command, Word, names_of, parse_line
+from fugu_cli.session.call_arguments import (
+    MalformedArguments,
+    arguments_of,
+    named_paths,
+)
 from fugu_cli.session.tool_facts import facts_of
 
 _PLAIN = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)

@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath
 from fugu_cli.messages import Call
 from fugu_cli.safety.paths import path_exists
 from fugu_cli.safety.policy import rule_matching
-from fugu_cli.safety.policy.call_arguments import arguments_of, names_in, patched_paths
 from fugu_cli.safety.policy.shell_line import Command, Word, names_of, parse_line
+from fugu_cli.session.call_arguments import arguments_of, names_in, patched_paths
 from fugu_cli.session.events import (
     Assigned,
     Compacted,

@@ -15,8 +15,8 @@ from pydantic import Field
 
 from fugu_cli.errors import StorageError
 from fugu_cli.safety import paths
-from fugu_cli.safety.policy.call_arguments import patched_paths
 from fugu_cli.session import tool_facts
+from fugu_cli.session.call_arguments import patched_paths
 from fugu_cli.snapshots import repository_files
 from fugu_cli.system.atomic_files import make_executable
 from fugu_cli.tools import text_edits

@@ -9,8 +9,8 @@ from typing import Annotated
 from pydantic import Field
 
 from fugu_cli.messages import Call
-from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
 from fugu_cli.session import tool_facts, views
+from fugu_cli.session.call_arguments import MalformedArguments, arguments_of
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import COMMAND_LIMIT, Say, ToolResult, truncate
 from fugu_cli.tools.shell_commands import BackgroundJob

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from fugu_cli.safety.policy.call_arguments import path_of_git_header, unprefixed
+from fugu_cli.session.call_arguments import path_of_git_header, unprefixed
 
 NUMBERED = re.compile(r"\s*\d+\t")
 SHORT = 300

@@ -18,8 +18,8 @@ from pydantic import BaseModel, ValidationError
 
 from fugu_cli import prompts
 from fugu_cli.messages import Call, ToolSpec
-from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
 from fugu_cli.session import tool_facts
+from fugu_cli.session.call_arguments import MalformedArguments, arguments_of
 from fugu_cli.session.tool_facts import ToolFacts
 from fugu_cli.system.bounded_json import parse_json
 from fugu_cli.tools.result import HIDDEN_FROM_SMALL_MODELS, Say, ToolResult

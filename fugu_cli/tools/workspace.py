@@ -23,8 +23,8 @@ from fugu_cli.errors import FuguError
 from fugu_cli.messages import Value
 from fugu_cli.safety import paths
 from fugu_cli.safety.paths import path_exists
-from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
 from fugu_cli.safety.sandbox.command_sandbox import Sandbox
+from fugu_cli.session.call_arguments import MalformedArguments, arguments_of
 from fugu_cli.session.events import (
     NO_EFFECTS,
     FileChange,

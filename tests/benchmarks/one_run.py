@@ -38,7 +38,7 @@ context = 100000
 """
 JUDGED = ("fugu_cli.safety.policy", "judge")
 PARSED = ("fugu_cli.safety.policy.shell_line", "parse_line")
-ARGUMENTS = ("fugu_cli.safety.policy.call_arguments", "_parse_repeated")
+ARGUMENTS = ("fugu_cli.session.call_arguments", "_parse_repeated")
 APPENDED = ("fugu_cli.session.log", "append")
 
 

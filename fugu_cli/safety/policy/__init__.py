@@ -28,16 +28,16 @@ from fugu_cli.safety.paths import (
     quoted_path,
 )
 from fugu_cli.safety.policy import command_rules, git_commands, rule_matching
-from fugu_cli.safety.policy.call_arguments import (
-    MalformedArguments,
-    arguments_of,
-    named_paths,
-)
 from fugu_cli.safety.policy.dangers import dangers_of_line
 from fugu_cli.safety.policy.decisions import CallClass, Decision, Mode, decide
 from fugu_cli.safety.policy.readers import is_read, read_fault
 from fugu_cli.safety.policy.shell_line import ShellLine, parse_line
 from fugu_cli.safety.self_running_files import RunBy, self_running_file
+from fugu_cli.session.call_arguments import (
+    MalformedArguments,
+    arguments_of,
+    named_paths,
+)
 from fugu_cli.session.tool_facts import (
     ACCEPTANCE_CHECK,
     EDIT,

@@ -52,8 +52,8 @@ def _parse_arguments(tool: str, text: str) -> dict[str, object] | MalformedArgum
         json.dumps(arguments, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return MalformedArguments(text="the arguments hold half a character (a lone surrogate)")
-    given = {name: value for name, value in arguments.items() if value is not None}
-    return _by_own_names(tool, given)
+    arguments = {name: value for name, value in arguments.items() if value is not None}
+    return _by_own_names(tool, arguments)
 
 
 def _parse_repeated(text: str) -> object:
