@@ -22,7 +22,8 @@ usage() {
 usage: ./install.sh          install the command fugu for you, in ~/.local/bin
        ./install.sh demo     set everything up here and let fugu repair a small repository (needs about 3 GB)
        ./install.sh test     set up what the tests need and run every check; further words go to pytest
-       ./install.sh test --fast   only what takes about a minute: ruff, and the tests that run no other program for long
+       ./install.sh test --fast   only what takes about a minute, without torch: ruff, and the tests that run no other
+                                  program for long
        ./install.sh --help   this text
 
 --cuda, after any of them: take PyTorch as the package index has it, which may be the build with CUDA (5 to 6 GB on disk).
@@ -153,7 +154,19 @@ install_torch() {
     pip_install "torch==$TORCH" || pip_install "torch>=2.4" || pip_failed "torch"
 }
 
-make_venv() { # extras: "" or "demo" or "test"
+light_requirements() { # what fugu and its fast tests need, without the learned coordinator and what trains it
+    "$VENV/bin/python" - "$ROOT/pyproject.toml" <<'CODE'
+import re, sys, tomllib
+left_out = "torch transformers tokenizers safetensors numpy gguf cma trl peft reasoning-gym".split()
+with open(sys.argv[1], "rb") as file:
+    project = tomllib.load(file)["project"]
+for requirement in project["dependencies"] + project["optional-dependencies"]["test"]:
+    if re.match(r"[\w-]+", requirement)[0] not in left_out:
+        print(requirement)
+CODE
+}
+
+make_venv() { # "user", "demo", "test" or "fast"
     if is_ready "$1"; then return; fi
     need_venv
     if ! "$VENV/bin/python" -c 'import pip' >/dev/null 2>&1; then
@@ -165,9 +178,14 @@ make_venv() { # extras: "" or "demo" or "test"
         "$PYTHON" -m venv --clear "$VENV" || fail "The virtual environment could not be made in $VENV." \
             "The reason is above; on Debian and Ubuntu the package python3-venv is often what is missing."
     fi
-    install_torch
+    if [ "$1" != fast ]; then install_torch; fi
     say "Installing fugu and the libraries it needs ..."
     case "$1" in
+        fast)
+            light_requirements >"$SCRATCH/requirements.txt"
+            pip_install -r "$SCRATCH/requirements.txt" hatchling || pip_failed "fugu with its fast tests"
+            pip_install --no-deps --no-build-isolation -e "$ROOT" || pip_failed "fugu"
+            ;;
         demo) pip_install -e "${ROOT}[local]" "pytest>=8.3" || pip_failed "fugu" ;;
         test) pip_install -e "${ROOT}[test]" || pip_failed "fugu with its tests" ;;
         *) pip_install -e "${ROOT}[local]" || pip_failed "fugu" ;;
@@ -250,7 +268,14 @@ demonstrate() {
 
 run_tests() {
     VENV="$REPO_VENV"
-    if ! is_ready test; then
+    local fast=""
+    case " $* " in *" --fast "*) fast=yes ;; esac # what a contributor runs while writing
+    if [ -n "$fast" ] && ! is_ready test && ! is_ready fast; then
+        announce "The fast tests download, once: fugu, its libraries and the tools of the tests, without torch," \
+            "into $VENV. On disk that is about FASTSIZE."
+        need_space_first 1000 "fugu, its libraries and the tools of the tests"
+        make_venv fast
+    elif [ -z "$fast" ] && ! is_ready test; then
         announce "The tests download, once: fugu, its libraries and the tools of the tests (about 0.7 GB) into $VENV," \
             "and two models of 0.6 GB into your cache folder. On disk that is about 4 GB."
         need_space_first 2000 "fugu, its libraries and the tools of the tests"
@@ -261,14 +286,11 @@ run_tests() {
     export PATH
     ruff check .
     ruff format --check .
-    case " $* " in
-        *" --fast "*) ;; # what a contributor runs while writing
-        *)
-            mypy
-            lint-imports
-            vulture
-            ;;
-    esac
+    if [ -z "$fast" ]; then
+        mypy
+        lint-imports
+        vulture
+    fi
     # four processes would compile each file of tests again
     PYTHONDONTWRITEBYTECODE="" python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder "$@"
 }

@@ -4,9 +4,11 @@ shared cache.
 
 import asyncio
 import gc
+import importlib.util
 import os
+import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -93,6 +95,8 @@ WITH_PROGRAMS = (
 """Folders and files whose tests run programs, screens or real models for long. `--fast` leaves them
 out.
 """
+LEARNED = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "gguf")
+"""Libraries of the learned coordinator, which the light install lacks."""
 KEPT = (
     "OMP_WAIT_POLICY",
     "PATH",
@@ -118,6 +122,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """With `--fast`, what takes long is not even imported."""
     left_out = {Path(__file__).parent / name for name in WITH_PROGRAMS}
     return True if config.getoption("--fast") and collection_path in left_out else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skip a file of the learned coordinator where its libraries are not installed."""
+    report = yield
+    missing = re.search(rf"No module named '({'|'.join(LEARNED)})\b", str(report.longrepr))
+    if report.failed and missing is not None and importlib.util.find_spec(missing[1]) is None:
+        report.outcome = "skipped"
+        reason = f"Skipped: it needs {missing[1]}, which the light install lacks"
+        report.longrepr = (str(collector.path), 0, reason)
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
