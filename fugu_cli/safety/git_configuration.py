@@ -1,7 +1,7 @@
 """git's configuration, read as git would read it: every setting, and what git obeys because of it.
 
-git itself is never asked, for it could run something. Stands above paths.py; policy looks up
-aliases here, self_running_files.py the hooks and the files that a configuration includes.
+git itself is never asked, for it could run something. Stands above paths.py; policy looks here for
+settings that run programs, self_running_files.py for the files that git obeys.
 """
 
 from __future__ import annotations
@@ -12,9 +12,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fugu_cli.safety.paths import GIT_MARKS, expand_home, inside, is_folder, path_exists, real_path
+from fugu_cli.safety.paths import (
+    GIT_MARKS,
+    expand_home,
+    inside,
+    is_file,
+    is_folder,
+    path_exists,
+    real_path,
+)
 
 INCLUDES_DEEP = 10
+RUNNING_SETTING = re.compile(
+    r"^(?!alias\.|include|branch\.|remote\.\S+\.(?:url|fetch)).*(?:fsmonitor|textconv|external"
+    r"|\.command$|\.clean$|\.smudge$|\.process$|program|pager|editor|file$|path$|helper|sshcommand"
+    r"|askpass|promisor|partialclone)"
+)
+"""Settings of a repository itself that run a program, or lead to another file."""
 
 
 class UnreadableConfiguration(Exception):
@@ -53,27 +67,29 @@ def git_settings(folders: Sequence[Path]) -> Iterator[GitSetting]:
 
 def obeyed_paths(root: Path) -> list[Path]:
     """Return the paths below `root` that git obeys because its configuration names them: the
-    folder of hooks, and included files. What cannot be read, git does not obey either.
+    folder of hooks, included files, and programs. What cannot be read, git does not obey either.
     """
     paths: list[Path] = []
     try:
         for setting in git_settings([root]):
-            named = _obeyed_path(setting, root)
-            if named is not None and root in named.parents:
-                paths.append(named)
+            paths += [path for path in _obeyed_by(setting, root) if root in path.parents]
     except UnreadableConfiguration:
         pass
     return list(dict.fromkeys(paths))
 
 
-def _obeyed_path(setting: GitSetting, root: Path) -> Path | None:
+def _obeyed_by(setting: GitSetting, root: Path) -> Iterator[Path]:
     if not setting.value:
-        return None
+        return
     if setting.name == "core.hookspath":
-        return real_path(root / expand_home(setting.value))
-    if _is_include(setting.name) and setting.file is not None:
-        return real_path(setting.file.parent / expand_home(setting.value))
-    return None
+        yield real_path(root / expand_home(setting.value))
+    elif _is_include(setting.name) and setting.file is not None:
+        yield real_path(setting.file.parent / expand_home(setting.value))
+    elif RUNNING_SETTING.search(setting.name):
+        for word in re.findall(r"[^\s'\"!]+", setting.value):
+            path = real_path(root / expand_home(word))
+            if is_file(path) or ("/" in word and not is_folder(path)):
+                yield path
 
 
 def _is_include(name: str) -> bool:

@@ -40,21 +40,22 @@ class SelfRunningFile:
 RUN_BY_OTHERS = {
     "it belongs to git itself": ".git .gitconfig",
     "git runs it as a hook": (
-        ".husky .githooks .pre-commit-config.yaml .lefthook lefthook.yml .lefthook.yml "
-        "lefthook-local.yml .overcommit.yml"
+        ".husky .githooks .pre-commit-config.yaml .lefthook lefthook.* .lefthook.* "
+        "lefthook-local.* .lefthook-local.* .overcommit.yml"
     ),
     "a shell runs it when somebody enters the folder": (
-        ".envrc .direnv mise.toml .mise.toml mise.local.toml .mise.local.toml .mise .autoenv.zsh"
+        ".envrc .direnv mise.toml .mise.toml mise.local.toml .mise.local.toml .mise "
+        "mise/config.toml .config/mise .autoenv .autoenv.zsh"
     ),
     "an editor runs what it says": (
         ".vscode .idea .devcontainer .devcontainer.json .zed .fleet *.code-workspace "
         "*.sublime-project .vim .vimrc .gvimrc .exrc .nvimrc .nvim.lua .config/nvim .emacs "
-        ".emacs.d .dir-locals.el .helix"
+        ".emacs.d .dir-locals.el .helix .vs .nova .lvimrc .local.vimrc .ycm_extra_conf.py"
     ),
     "cargo runs what it says": ".cargo/config.toml .cargo/config",
     "a CI service runs it": (
-        ".github .gitlab .gitlab-ci.yml .circleci .travis.yml jenkinsfile azure-pipelines.yml "
-        ".azure-pipelines bitbucket-pipelines.yml .buildkite .drone.yml .woodpecker "
+        ".github .gitlab .gitlab-ci.yml .circleci .travis.yml jenkinsfile azure-pipelines.yml azure-pipelines.yaml "
+        ".azure-pipelines bitbucket-pipelines.yml .buildkite .drone.yml .drone.yaml .woodpecker "
         ".woodpecker.yml .woodpecker.yaml appveyor.yml .appveyor.yml .cirrus.yml .semaphore "
         ".forgejo .gitea .teamcity .builds .build.yml"
     ),
@@ -62,7 +63,8 @@ RUN_BY_OTHERS = {
         ".fugurc agents.md agents.override.md .agents .claude claude.md claude.local.md .cursor "
         ".cursorrules .codex .gemini gemini.md .mcp.json .windsurf .windsurfrules .clinerules "
         ".roo .roomodes .kiro .opencode opencode.json opencode.jsonc .amazonq .junie .continue "
-        ".aider.conf.yml"
+        ".aider.conf.yml .qwen qwen.md .goosehints .augment .augment-guidelines .trae .crush "
+        ".crush.json crush.json crush.md warp.md .amp .rules"
     ),
     "a program runs it when it starts": (
         ".bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv "
@@ -85,7 +87,8 @@ RUN_BY_CHECKS = {
         "makefile gnumakefile justfile taskfile.yml taskfile.yaml package.json .npmrc .yarnrc.yml "
         "setup.py build.rs rakefile gemfile gradlew mvnw build.gradle build.gradle.kts "
         "settings.gradle settings.gradle.kts webpack.config.* rollup.config.* babel.config.* "
-        "eslint.config.* .eslintrc.js .eslintrc.cjs .pnp.cjs .pnp.loader.mjs .yarn"
+        "eslint.config.* flake.nix shell.nix default.nix devenv.nix .eslintrc.js "
+        ".eslintrc.cjs .pnp.cjs .pnp.loader.mjs .yarn"
     ),
     "tests and builds run what is in it": "node_modules .venv venv",
 }

@@ -97,15 +97,18 @@ INTERPRETERS = SHELLS | names_of("python python3 perl ruby node php deno bun osa
 WRAPPERS = names_of(
     "sudo doas env timeout nice nohup stdbuf time command exec builtin xargs setsid ionice busybox "
     "toybox chronic unbuffer watch parallel script strace ltrace flock taskset chrt chroot su "
-    "runuser npx bunx uvx xvfb-run caffeinate prlimit unshare nsenter systemd-run fakeroot setarch"
+    "runuser npx bunx uvx xvfb-run caffeinate prlimit unshare nsenter systemd-run fakeroot setarch "
+    "valgrind perf gdb catchsegv numactl cpulimit proxychains torsocks eatmydata firejail bwrap entr "
+    "hyperfine tmux screen ssh start-stop-daemon dbus-run-session expect"
 )
 """Programs that run the command that stands in their arguments."""
 RUNNERS = rows_of("""
-uv poetry pipenv pdm rye hatch pixi conda mamba: run
-npm pnpm yarn bundle mise direnv: exec
+uv poetry pipenv pdm rye hatch pixi conda mamba volta devbox: run
+npm yarn bundle mise direnv asdf rbenv pyenv nodenv: exec
+pnpm: exec dlx
 python python3: -m
 """)
-"""The word behind which these programs run another command."""
+"""The words behind which these programs run another command."""
 _PLAIN_OPTIONS = names_of("-- -y --yes -q --quiet -s --silent -i -n -v")
 """Options of wrappers and runners that take no value."""
 COMMANDS_AT_MOST = 200
@@ -206,8 +209,8 @@ def _commands_in(command: Command, any_word: bool) -> Iterator[Command]:
     if any_word and name not in READERS and name != "git":
         for word in words:
             if " " in word.text:
-                yield from parse_line(word.text.partition("=")[2]).commands
-                yield from parse_line(word.text).commands
+                for text in (word.text, word.text.partition("=")[2], word.text[2:]):
+                    yield from parse_line(text).commands
     if name in SHELLS:
         for option, script in itertools.pairwise(words):
             if re.fullmatch(r"-\w*c", option.text):
@@ -217,9 +220,9 @@ def _commands_in(command: Command, any_word: bool) -> Iterator[Command]:
             if words.pop(0).text in {"-exec", "-execdir", "-ok", "-okdir"}:
                 yield Command(tuple(itertools.takewhile(lambda w: w.text not in {";", "+"}, words)))
     elif name in RUNNERS:
-        texts = [word.text for word in words]
-        if RUNNERS[name] in texts:
-            yield from _wrapped(words[texts.index(RUNNERS[name]) + 1 :], any_word=False)
+        verbs = RUNNERS[name].split()
+        behind = list(itertools.dropwhile(lambda word: word.text not in verbs, words))
+        yield from _wrapped(behind[1:], any_word=False)
     elif name in WRAPPERS or name.startswith("ld-"):
         yield from _wrapped(words, any_word)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fugu_cli.safety.git_configuration import git_folder_at, git_settings
+from fugu_cli.safety.git_configuration import RUNNING_SETTING, git_folder_at, git_settings
 from fugu_cli.safety.policy.shell_line import names_of, rows_of
 
 READING = names_of(
@@ -65,12 +65,6 @@ _HARMLESS_SETTING = re.compile(
     r"|(?:commit|tag)\.gpgsign)=.*|(?:core\.pager|pager\.\w+)=(?:cat|less|)",
     re.IGNORECASE,
 )
-_RUNNING_SETTING = re.compile(
-    r"^(?!alias\.|include|branch\.|remote\.\S+\.(?:url|fetch)).*(?:fsmonitor|textconv|external"
-    r"|\.command$|\.clean$|\.smudge$|\.process$|program|pager|editor|file$|path$|helper|sshcommand"
-    r"|askpass|promisor|partialclone)"
-)
-"""Settings of a repository itself that run a program, or lead to another file."""
 _GITLINK = b"\x00\x00\xe0\x00"
 """The mode of a nested repository in git's index."""
 OTHER_SETTINGS = "it gives git other settings or another repository, which can run anything"
@@ -104,7 +98,8 @@ worktree: remove prune
 """Likewise, with which it throws away work or history."""
 RUNNING = rows_of("""
 rebase: --exec -x
-difftool: --extcmd -x
+difftool: --extcmd -x -t --tool
+archive: --exec
 grep: --open-files-in-pager -O
 fetch pull clone ls-remote: --upload-pack -u
 push send-pack: --receive-pack --exec
@@ -188,7 +183,7 @@ def _only_lists(subcommand: str, arguments: Sequence[str]) -> bool:
 def settings_fault(root: Path, subcommand: str) -> str:
     """Return why git may run a program of the repository's in a read, "" where it does not."""
     for setting in git_settings([root]):
-        if not setting.is_users and _RUNNING_SETTING.search(setting.name):
+        if not setting.is_users and RUNNING_SETTING.search(setting.name):
             return f"the repository's own setting {setting.name} may run a program"
     if subcommand in _COMPARING and _has_nested_repositories(root):
         return "it looks into nested repositories, which have settings of their own"

@@ -13,7 +13,7 @@ import glob
 import itertools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -85,7 +85,7 @@ _SED_SCRIPT = re.compile(
 _AWK_RUNS = re.compile(
     r"[|>@]|\\\n|system|getline|ENVIRON|ARGV|ARGC|close|fflush|PROCINFO|SYMTAB|FUNCTAB"
 )
-_JQ_RUNS = re.compile(r"\benv\b|\$ENV|\$__prog|input_filename|\binclude\b|\bimport\b")
+_JQ_RUNS = re.compile(r"\benv\b|\$ENV|\$__prog|input_filename|modulemeta|\binclude\b|\bimport\b")
 _PRINTF_SAFE = re.compile(r"(?!-)(?:[^%]|%%|%[-+ #0]*\d*(?:\.\d+)?[sbdiouxXeEfgGcq])*", re.DOTALL)
 _TEST_OPTION = re.compile(r"-(?:[bcdefghLnprsSuwxz]|ef|nt|ot|eq|ne|lt|le|gt|ge)|-?\d+|\]|=|!=|!")
 
@@ -147,7 +147,7 @@ fd: PATTERN -HIusigaFp01q -dEeScjt= --hidden --no-ignore --no-ignore-vcs --case-
     --changed-before= --max-results= --quiet --color= --version
 tree: -adfxqQNpugshDFivtcrnCS -LPI= --du --si --prune --gitignore --noreport --dirsfirst
     --filelimit= --sort= --matchdirs --ignore-case
-file: -bEhiklnNrsvz0 --brief --mime --mime-type --mime-encoding --version
+file: -bEhiklnNrsv0 --brief --mime --mime-type --mime-encoding --version
 stat: -Ltqrsxn -c= --dereference --format= --printf= --terse --version
 du: -0abcghHklmsSx -dBt= --all --apparent-size --bytes --total --max-depth= --human-readable
     --summarize --exclude= --version
@@ -219,6 +219,7 @@ def _parse_table(table: str) -> dict[str, ReadingProgram]:
 
 READERS = _parse_table(_TABLE)
 _PATTERN_OPTIONS = names_of("-e -f --regexp --file --expression --files --type-list")
+_FILE_PATTERNS = names_of("--include --glob --iglob -g")
 _NAME_READERS = frozenset({"echo", "basename", "dirname"})
 """Programs for which a name that find or xargs hands over is but a text."""
 _BUILTINS = frozenset({"echo", "printf", "pwd", "true", "false", "type", "command", "test", "["})
@@ -374,9 +375,12 @@ def _check_arguments(name: str, words: Sequence[Word], context: ReadContext) -> 
         if word is _GIVEN and name not in _NAME_READERS:
             raise NotARead(f"what `{word.text}` is, the shell decides")
     for word in [*operands[text_count:], *parsed.files]:
+        if name == "strings" and word.text.startswith("@"):
+            raise NotARead(f"`{word.text}`: `strings` reads its arguments from it")
         _check_file(word, context)
         if name == "diff" and any(is_folder(folder / word.text) for folder in context.folders):
             raise NotARead("`diff` follows links in folders")
+    _check_names(text for option, text in parsed.texts if option in _FILE_PATTERNS)
     if fault := _program_fault(name, parsed):
         raise NotARead(fault)
 
@@ -513,10 +517,17 @@ def _check_handed_over(words: Sequence[Word], source: Command, context: ReadCont
         raise NotARead("`find` without `-type f` may hand over links that lead elsewhere")
     if texts[1:2] and texts[1].startswith("-"):
         raise NotARead("`find` without a folder to begin with")
+    _check_names(texts)
     if not words or words[0].text in {"find", "git", "xargs", "cd"}:
         raise NotARead("what is run with each file is not plain to see")
     _check_location(words[0].text, context.root)
     _check_command(Command(tuple(words)), context)
+
+
+def _check_names(patterns: Iterable[str]) -> None:
+    for pattern in patterns:
+        if is_secret(pattern.rpartition("/")[2]):
+            raise NotARead(f"`{pattern}`: {MAY_HOLD_SECRETS}", outside=True)
 
 
 def _check_xargs(command: Command, source: Command | None, context: ReadContext) -> None:

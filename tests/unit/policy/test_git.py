@@ -101,6 +101,10 @@ def bash(command: str, root: Path, mode: Mode = "yolo", **rules: tuple[str, ...]
             "trap 'git push' EXIT",
             "git odd",
             "git psuh",
+            "env -S'git push'",
+            "git archive --exec='git push' --remote=x",
+            "valgrind git push",
+            "pnpm dlx git push",
         ),
         *(
             "setarch -R git push",

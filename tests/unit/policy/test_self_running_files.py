@@ -36,6 +36,8 @@ def _class_of(path: str, root: Path) -> RunBy | None:
         ".mcp.json",
         ".bashrc",
         ".VSCode/Tasks.json",
+        ".qwen/settings.json",
+        "lefthook.toml",
         "node_modules/typescript/lib/tsserver.js",
     ],
 )
@@ -62,11 +64,14 @@ def test_hooks_and_files_that_the_configuration_names_are_of_the_first_class(
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
     settings = "[core]\n\thooksPath = tools/hooks\n[include]\n\tpath = ../team.cfg\n"
+    settings += "[filter \"x\"]\n\tclean = sh tools/clean.sh %f\n"
     (tmp_path / ".git" / "config").write_text(settings)
     (tmp_path / "tools" / "hooks").mkdir(parents=True)
 
     assert _class_of("tools/hooks/pre-push", tmp_path) is RunBy.OTHERS
     assert _class_of("team.cfg", tmp_path) is RunBy.OTHERS
+    assert _class_of("tools/clean.sh", tmp_path) is RunBy.OTHERS
+    assert _class_of("tools/other.sh", tmp_path) is None
 
 
 def test_entries_of_the_first_class_are_told_from_the_others_in_their_folder() -> None:
