@@ -257,12 +257,15 @@ def _backbone(config: Config) -> Finding:
 
 
 def _tests(loaded: LoadedConfig) -> Finding:
-    from fugu_cli.testing.runner_discovery import find_test_command
+    from fugu_cli.testing.runner_discovery import find_test_command, missing_runner
 
     command = loaded.config.test_command or find_test_command(loaded.root)
     if command is None:
         advice = "without tests a Verifier's word is all there is; --test-command names them"
         return Finding("note", "tests", f"no test command found in {loaded.root}", advice)
+    if missing := missing_runner(loaded.root, command):
+        advice = "install it, or name another command with --test-command"
+        return Finding("note", "tests", f"{command}: {missing}", advice)
     return Finding("ok", "tests", command)
 
 

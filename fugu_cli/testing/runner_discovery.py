@@ -327,6 +327,21 @@ def find_test_command(root: Path, own: str = sys.executable) -> str | None:
     return found or _doctest(root, own) or single_folder_command(root)
 
 
+def missing_runner(root: Path, command: str) -> str:
+    """Return what a test command needs and does not find, "" where everything is there."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return ""
+    if not words or words[0] == "cd" or "=" in words[0]:
+        return ""
+    if not shutil.which(root / words[0] if "/" in words[0] else words[0]):
+        return f"{words[0]} is not installed"
+    if words[1:3] == ["-m", "pytest"] and not _has_pytest(root, words[0]):
+        return f"pytest is not installed in {words[0]}"
+    return ""
+
+
 def _only_beside(root: Path) -> bool:
     """Return whether the project is in another language, with Python only in a folder of it."""
     try:

@@ -461,7 +461,9 @@ def test_the_doctor_says_what_is_missing_and_what_to_do(
     assert {"fugu", "git", "ripgrep", "torch", "pool", "tests", "disk", "terminal"} <= named
     assert "backbone" in named and "checkpoint" not in named
     monkeypatch.setenv("FUGU_COORDINATOR", "trinity")
+    monkeypatch.setenv("FUGU_TEST_COMMAND", "nowhere -m pytest")
     learned = fugu("doctor", capture=capsys)[1]
+    assert "nowhere -m pytest: nowhere is not installed" in learned
     assert {"backbone"} <= {
         line[9:].split()[0] for line in learned.splitlines() if line[:7].strip()
     }

@@ -64,7 +64,7 @@ def test_hooks_and_files_that_the_configuration_names_are_of_the_first_class(
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
     settings = "[core]\n\thooksPath = tools/hooks\n[include]\n\tpath = ../team.cfg\n"
-    settings += "[filter \"x\"]\n\tclean = sh tools/clean.sh %f\n"
+    settings += '[filter "x"]\n\tclean = sh tools/clean.sh %f\n'
     (tmp_path / ".git" / "config").write_text(settings)
     (tmp_path / "tools" / "hooks").mkdir(parents=True)
 
