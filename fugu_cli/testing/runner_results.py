@@ -45,7 +45,7 @@ class GoEvents:
         self.broken: list[str] = []
         """Packages that failed, whatever their tests say."""
         self._rest = b""
-        self._said: dict[str, list[str]] = {}
+        self._outputs: dict[str, list[str]] = {}
 
     def take(self, data: bytes) -> bytes:
         """Return the text in a piece of the stream. Lines that are no events stay as they are."""
@@ -55,9 +55,9 @@ class GoEvents:
     def rest(self) -> str:
         """Return the text of an unfinished last line and of interrupted tests."""
         last = self._text(self._rest) if self._rest else b""
-        said = "".join(_ordered(lines) for lines in self._said.values())
-        self._rest, self._said = b"", {}
-        return last.decode("utf-8", "replace") + said
+        outputs = "".join(_ordered(lines) for lines in self._outputs.values())
+        self._rest, self._outputs = b"", {}
+        return last.decode("utf-8", "replace") + outputs
 
     def _text(self, line: bytes) -> bytes:
         try:
@@ -68,24 +68,24 @@ class GoEvents:
         if not isinstance(event, dict) or not isinstance(event.get("Action"), str):
             return line + b"\n"
         name = f"{event.get('Package', '')} {event.get('Test', '')}".strip()
-        return self._heard(
+        return self._take_event(
             event["Action"], name, str(event.get("Output", "")), bool(event.get("Test"))
         ).encode()
 
-    def _heard(self, action: str, name: str, output: str, of_test: bool) -> str:
+    def _take_event(self, action: str, name: str, output: str, of_test: bool) -> str:
         if action in {"output", "build-output"}:
             if _CHATTER.match(output):
                 return ""
             if not of_test:
                 return output
-            self._said.setdefault(name, []).append(output)
+            self._outputs.setdefault(name, []).append(output)
             return ""
         if action not in _GO_RESULTS:
             return ""
         if of_test:
             self.results[name] = _GO_RESULTS[action]
-            said = self._said.pop(name, [])
-            return _ordered(said) if action == "fail" else ""
+            lines = self._outputs.pop(name, [])
+            return _ordered(lines) if action == "fail" else ""
         if action == "fail":
             self.broken.append(name)
         return ""
@@ -114,7 +114,7 @@ class ReportingCommand:
     that were added.
 
     `file` is where the report will be, where the runner writes one. `events` take the output, where
-    it is a stream. `known` are reports that lay there before, by path, with their time of change.
+    it is a stream. `earlier_reports` lay there before, by path, with their time of change.
     """
 
     invocation: Invocation
@@ -123,7 +123,7 @@ class ReportingCommand:
     options: tuple[str, ...] = ()
     file: Path | None = None
     events: GoEvents | None = None
-    known: Mapping[Path, int] = field(default_factory=dict)
+    earlier_reports: Mapping[Path, int] = field(default_factory=dict)
 
     def refused(self, output: str) -> bool:
         """Return whether the runner refused the options, and so ran no test."""
@@ -184,8 +184,12 @@ def _node(invocation: Invocation, folder: Path) -> ReportingCommand:
     if invocation.given("--test-reporter", "--test-reporter-destination"):
         return ReportingCommand(invocation, invocation.command)
     file = folder / "node.tap"
-    ways = ("--test-reporter=tap", "--test-reporter-destination=stdout", "--test-reporter=tap")
-    options = (*ways, f"--test-reporter-destination={file}")
+    options = (
+        "--test-reporter=tap",
+        "--test-reporter-destination=stdout",
+        "--test-reporter=tap",
+        f"--test-reporter-destination={file}",
+    )
     if invocation.script is None:
         return ReportingCommand(
             invocation, invocation.inserting("node", options), options=options, file=file
@@ -193,8 +197,8 @@ def _node(invocation: Invocation, folder: Path) -> ReportingCommand:
     if re.search(r"[\s\"']", str(file)):
         return ReportingCommand(invocation, invocation.command)
     before = os.environ.get("NODE_OPTIONS", "")
-    told = {"NODE_OPTIONS": " ".join([before, *options]).strip()}
-    return ReportingCommand(invocation, invocation.command, told, options, file)
+    variables = {"NODE_OPTIONS": " ".join([before, *options]).strip()}
+    return ReportingCommand(invocation, invocation.command, variables, options, file)
 
 
 def _cargo(invocation: Invocation) -> ReportingCommand:
@@ -225,51 +229,52 @@ def _nextest(invocation: Invocation, folder: Path) -> ReportingCommand:
 
 def _java(invocation: Invocation, root: Path) -> ReportingCommand:
     """Make Maven continue with the modules after a failing one. Its plugin writes reports anyway."""
-    known = {path: path.stat().st_mtime_ns for path in _java_reports(root / invocation.folder)}
-    goes_on = ("--fail-at-end",) if invocation.kind == "maven" else ("--continue",)
+    reports = _java_reports(root / invocation.folder)
+    earlier = {path: path.stat().st_mtime_ns for path in reports}
     if invocation.given(*_MAVEN_FAILS, "--continue"):
-        return ReportingCommand(invocation, invocation.command, known=known)
-    return ReportingCommand(invocation, invocation.adding(goes_on), options=goes_on, known=known)
+        return ReportingCommand(invocation, invocation.command, earlier_reports=earlier)
+    options = ("--fail-at-end",) if invocation.kind == "maven" else ("--continue",)
+    command = invocation.adding(options)
+    return ReportingCommand(invocation, command, options=options, earlier_reports=earlier)
 
 
 def read_results(reporting: ReportingCommand, output: str, root: Path) -> TestOutcomes | None:
     """Read the result of each test from a run with this `output`. None if there is no complete
     result.
     """
-    invocation, file = reporting.invocation, reporting.file
-    folder = root / invocation.folder
-    found: TestOutcomes | None
     try:
-        match invocation.kind:
-            case "pytest":
-                cases = _cases([file] if file else [])
-                found = _worst((_node_id(case, root, folder), case.outcome) for case in cases)
-            case "jest" | "vitest":
-                found = _of_javascript(_text(file), folder)
-            case "node":
-                found = _of_tap(_text(file), folder)
-            case "cargo":
-                found = _of_cargo(output)
-            case "nextest":
-                cases = _cases([file] if file else [])
-                found = _worst((f"{case.classname} {case.name}", case.outcome) for case in cases)
-            case "go":
-                found = _of_go(reporting.events or GoEvents())
-            case "maven" | "gradle":
-                known = reporting.known
-                new = (
-                    path
-                    for path in _java_reports(folder)
-                    if path.stat().st_mtime_ns != known.get(path)
-                )
-                found = _worst(
-                    (f"{case.classname}#{case.name}", case.outcome) for case in _cases(new)
-                )
-            case "unittest":
-                found = _of_unittest(output)
+        return _read_results(reporting, output, root)
     except (OSError, ValueError, ElementTree.ParseError):
         return None
-    return found
+
+
+def _read_results(reporting: ReportingCommand, output: str, root: Path) -> TestOutcomes | None:
+    """Like `read_results`. Raises OSError, ParseError, ValueError for an unreadable report."""
+    invocation, file = reporting.invocation, reporting.file
+    folder = root / invocation.folder
+    match invocation.kind:
+        case "pytest":
+            cases = _cases([file] if file else [])
+            return _worst((_node_id(case, root, folder), case.outcome) for case in cases)
+        case "jest" | "vitest":
+            return _of_javascript(_text(file), folder)
+        case "node":
+            return _of_tap(_text(file), folder)
+        case "cargo":
+            return _of_cargo(output)
+        case "nextest":
+            cases = _cases([file] if file else [])
+            return _worst((f"{case.classname} {case.name}", case.outcome) for case in cases)
+        case "go":
+            return _of_go(reporting.events or GoEvents())
+        case "maven" | "gradle":
+            earlier = reporting.earlier_reports
+            reports = _java_reports(folder)
+            new = [path for path in reports if path.stat().st_mtime_ns != earlier.get(path)]
+            cases = _cases(new)
+            return _worst((f"{case.classname}#{case.name}", case.outcome) for case in cases)
+        case "unittest":
+            return _of_unittest(output)
 
 
 def without_report_lines(reporting: ReportingCommand, output: str) -> str:
@@ -280,15 +285,15 @@ def without_report_lines(reporting: ReportingCommand, output: str) -> str:
     return "".join(line for line in output.splitlines(keepends=True) if mark not in line)
 
 
-def summarise_results(found: TestOutcomes | None, output: str, *, ok: bool) -> TestReport | None:
+def summarise_results(results: TestOutcomes | None, output: str, *, ok: bool) -> TestReport | None:
     """Summarise the results, by counts in the `output` if there are none; None if it has no counts
     either.
     """
     passed, failed = recognized_tests.passed_count(output), recognized_tests.failed_count(output)
-    failing = _failing(found or {})
-    if found and ok == (not failing):
-        whole = {name for one in found for name in _enclosing(one)}
-        outcomes = [outcome for name, outcome in found.items() if name not in whole]
+    failing = _failing(results or {})
+    if results and ok == (not failing):
+        enclosing = {name for test in results for name in _enclosing(test)}
+        outcomes = [outcome for name, outcome in results.items() if name not in enclosing]
         return TestReport(
             passed=outcomes.count("passed") or passed or 0,
             failed=len(failing),
@@ -303,11 +308,11 @@ def summarise_results(found: TestOutcomes | None, output: str, *, ok: bool) -> T
     )
 
 
-def _failing(found: TestOutcomes) -> list[str]:
+def _failing(results: TestOutcomes) -> list[str]:
     """Return the failed tests, without tests that only contain failed ones."""
-    failed = [name for name, outcome in found.items() if outcome == "failed"]
-    whole = {name for one in failed for name in _enclosing(one)}
-    return [name for name in failed if name not in whole]
+    failed = [name for name, outcome in results.items() if outcome == "failed"]
+    enclosing = {name for test in failed for name in _enclosing(test)}
+    return [name for name in failed if name not in enclosing]
 
 
 def _enclosing(name: str) -> Iterator[str]:
@@ -343,25 +348,23 @@ def _cases(files: Iterable[Path]) -> Iterator[_Case]:
             raise ValueError("the report names an encoding that nobody knows") from error
         for element in parsed.iter("testcase"):
             tags = {child.tag for child in element}
-            outcome: TestOutcome = (
-                "failed"
-                if tags & {"failure", "error"}
-                else "skipped"
-                if "skipped" in tags
-                else "passed"
-            )
+            outcome: TestOutcome = "passed"
+            if tags & {"failure", "error"}:
+                outcome = "failed"
+            elif "skipped" in tags:
+                outcome = "skipped"
             name, classname = element.get("name", ""), element.get("classname", "")
             yield _Case(classname, name, element.get("file", ""), outcome)
 
 
 def _worst(pairs: Iterable[tuple[str, TestOutcome]]) -> TestOutcomes:
     """Return one result for each name: failed before passed, passed before skipped."""
-    found: dict[str, TestOutcome] = {}
+    results: dict[str, TestOutcome] = {}
     ranks = {"skipped": 0, "passed": 1, "failed": 2}
     for name, outcome in pairs:
-        if ranks[outcome] >= ranks.get(found.get(name, ""), -1):
-            found[name] = outcome
-    return found
+        if ranks[outcome] >= ranks.get(results.get(name, ""), -1):
+            results[name] = outcome
+    return results
 
 
 def _node_id(case: _Case, root: Path, folder: Path) -> str:
@@ -438,17 +441,17 @@ class _Report(BaseModel):
 
 def _of_javascript(text: str, folder: Path) -> TestOutcomes:
     """Parse jest's JSON, which vitest writes as well. A file that could not be loaded is its path."""
-    found: list[tuple[str, TestOutcome]] = []
+    results: list[tuple[str, TestOutcome]] = []
     outcomes: dict[str, TestOutcome] = {"passed": "passed", "failed": "failed"}
     for suite in _Report.model_validate_json(text).testResults:
         file = _relative(Path(suite.name), folder)
         tests = suite.assertionResults
         for test in tests:
             name = NAME_SEPARATOR.join([file, *test.ancestorTitles, test.title])
-            found.append((name, outcomes.get(test.status, "skipped")))
+            results.append((name, outcomes.get(test.status, "skipped")))
         if suite.status == "failed" and all(test.status != "failed" for test in tests):
-            found.append((file, "failed"))
-    return _worst(found)
+            results.append((file, "failed"))
+    return _worst(results)
 
 
 _POINT = re.compile(r"( *)(not ok|ok) \d+(?: - (.*?))?( # (?:SKIP|TODO)\b.*)?$")
@@ -456,7 +459,7 @@ _POINT = re.compile(r"( *)(not ok|ok) \d+(?: - (.*?))?( # (?:SKIP|TODO)\b.*)?$")
 
 def _of_tap(text: str, folder: Path) -> TestOutcomes:
     """Parse node's TAP, where a test's line follows those of its subtests."""
-    found: list[tuple[str, TestOutcome]] = []
+    results: list[tuple[str, TestOutcome]] = []
     names: list[str] = []
     inside, ended = "", False
     for line in text.splitlines():
@@ -472,18 +475,16 @@ def _of_tap(text: str, folder: Path) -> TestOutcomes:
             ]
         elif point := _POINT.match(line):
             path = [*names[: len(indent) // 4], _plain(point.group(3) or "", folder)]
-            outcome: TestOutcome = (
-                "skipped"
-                if point.group(4)
-                else "failed"
-                if point.group(2) == "not ok"
-                else "passed"
-            )
-            found.append((NAME_SEPARATOR.join(path), outcome))
+            outcome: TestOutcome = "passed"
+            if point.group(4):
+                outcome = "skipped"
+            elif point.group(2) == "not ok":
+                outcome = "failed"
+            results.append((NAME_SEPARATOR.join(path), outcome))
         ended = ended or line.startswith("# pass ")
     if not ended:
         raise ValueError("the report has no end")
-    return _worst(found)
+    return _worst(results)
 
 
 def _plain(name: str, folder: Path) -> str:
@@ -494,20 +495,20 @@ def _plain(name: str, folder: Path) -> str:
 
 def _java_reports(folder: Path) -> list[Path]:
     """Return the reports of Maven's and Gradle's modules in `folder`."""
-    found: list[Path] = []
-    for place, folders, files in os.walk(folder):
-        path = Path(place)
-        within = any(name in path.parts for name in _REPORTS)
-        if within:
-            found += [
-                path / name for name in files if name.startswith("TEST-") and name.endswith(".xml")
-            ]
+    reports: list[Path] = []
+    for walked, folders, files in os.walk(folder):
+        path = Path(walked)
+        if any(name in path.parts for name in _REPORTS):
+            names = [name for name in files if name.startswith("TEST-") and name.endswith(".xml")]
+            reports += [path / name for name in names]
         elif path.name in {"target", "build"}:
             folders[:] = [name for name in folders if name in _REPORTS]
         else:
-            kept = repository_files.SKIPPED_FOLDERS - {"target", "build"}
-            folders[:] = [name for name in folders if name not in kept and not name.startswith(".")]
-    return found
+            skipped = repository_files.SKIPPED_FOLDERS - {"target", "build"}
+            folders[:] = [
+                name for name in folders if name not in skipped and not name.startswith(".")
+            ]
+    return reports
 
 
 def _text(file: Path | None) -> str:
@@ -548,11 +549,10 @@ def _of_unittest(output: str) -> TestOutcomes | None:
     ]
     if len(heads) != sum(map(int, _UNITTEST_WRONG.findall(summary[0][1]))):
         return None
-    begun = _UNITTEST_BEGUN.findall(output)
-    found: dict[str, TestOutcome] = {
-        _unittest_id(name, of): "skipped" if skipped else "passed" for name, of, skipped in begun
-    }
-    return found | {_unittest_id(*head): "failed" for head in heads}
+    results: dict[str, TestOutcome] = {}
+    for name, within, skipped in _UNITTEST_BEGUN.findall(output):
+        results[_unittest_id(name, within)] = "skipped" if skipped else "passed"
+    return results | {_unittest_id(*head): "failed" for head in heads}
 
 
 def _unittest_id(name: str, within: str) -> str:
@@ -570,23 +570,20 @@ def _unittest_id(name: str, within: str) -> str:
 
 def _of_cargo(output: str) -> TestOutcomes | None:
     """Parse libtest's lines. A test is named by its binary and its name."""
-    found: list[tuple[str, TestOutcome]] = []
-    binary, told = "", [0, 0, 0]
+    results: list[tuple[str, TestOutcome]] = []
+    outcomes: dict[str, TestOutcome] = {"ok": "passed", "FAILED": "failed", "ignored": "skipped"}
+    binary = ""
     for line in output.splitlines():
         if head := _CARGO_BINARY.match(line) or _CARGO_DOCS.match(line):
             binary = head.group(1)
         elif test := _CARGO_TEST.match(line):
-            place = ("ok", "FAILED", "ignored").index(test.group(2))
-            told[place] += 1
-            found.append(
-                (f"{binary} {test.group(1)}".strip(), ("passed", "failed", "skipped")[place])
-            )
-    counted = [sum(map(int, column)) for column in zip(*_CARGO_RESULT.findall(output), strict=True)]
-    return (
-        _worst(found)
-        if found and counted == told and "error: could not compile" not in output
-        else None
-    )
+            results.append((f"{binary} {test.group(1)}".strip(), outcomes[test.group(2)]))
+    totals = [sum(map(int, column)) for column in zip(*_CARGO_RESULT.findall(output), strict=True)]
+    read = [outcome for _, outcome in results]
+    is_complete = totals == [read.count(outcome) for outcome in outcomes.values()]
+    if not results or not is_complete or "error: could not compile" in output:
+        return None
+    return _worst(results)
 
 
 def _of_go(events: GoEvents) -> TestOutcomes:
