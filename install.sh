@@ -286,13 +286,20 @@ run_tests() {
     export PATH
     ruff check .
     ruff format --check .
-    if [ -z "$fast" ]; then
-        mypy
-        lint-imports
-        vulture
+    local processes=4 checks="" failed=0
+    if [ -n "$fast" ]; then
+        processes=2 # each imports all tests
+    else
+        { mypy && lint-imports && vulture; } >"$SCRATCH/checks" 2>&1 &
+        checks=$!
     fi
-    # four processes would compile each file of tests again
-    PYTHONDONTWRITEBYTECODE="" python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder "$@"
+    # the processes would compile each file of tests again
+    PYTHONDONTWRITEBYTECODE="" python -m pytest --numprocesses "$processes" --dist loadfile --no-loadscope-reorder "$@" || failed=$?
+    if [ -n "$checks" ]; then
+        wait "$checks" || failed=$?
+        cat "$SCRATCH/checks"
+    fi
+    return "$failed"
 }
 
 main() {

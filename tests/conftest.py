@@ -31,32 +31,36 @@ if hasattr(signal, "SIGHUP"):
     )  # under nohup children would inherit that it is ignored
 REAL_CACHE = Path(os.environ.get("FUGU_CACHE_DIR") or Path.home() / ".cache" / "fugu")
 LONGEST = (
-    "unit/sandbox/test_escapes.py",
-    "unit/tasks/test_cheating.py",
     "unit/ui/tui/test_terminal.py",
-    "unit/conductor/test_killed.py",
+    "unit/safety/sandbox/test_escapes.py",
     "research/training/test_train_commands.py",
+    "unit/training/tasks/test_cheating.py",
+    "acceptance/test_killed.py",
     "acceptance/test_acp.py",
-    "unit/tools/mcp/test_login.py",
+    "acceptance/test_faults.py",
+    "unit/coordinators/conductor/test_killed.py",
+    "research/evaluation/test_eval.py",
     "acceptance/test_cli_run.py",
     "acceptance/test_mcp.py",
-    "research/evaluation/test_eval.py",
-    "unit/ui/tui/test_commands.py",
-    "acceptance/test_faults.py",
-    "unit/policy/test_against_shells.py",
-    "acceptance/test_crash.py",
-    "acceptance/test_sdk.py",
     "unit/ui/tui/test_daily_use.py",
+    "unit/extensions/mcp/test_login.py",
+    "unit/ui/tui/test_robust.py",
     "acceptance/test_language_servers.py",
-    "acceptance/test_pictures_served.py",
-    "acceptance/test_keys.py",
-    "unit/tasks/test_grading.py",
-    "unit/ui/tui/test_keys.py",
-    "unit/conductor/test_running.py",
     "acceptance/test_evidence.py",
+    "unit/ui/tui/test_commands.py",
+    "acceptance/test_sdk.py",
+    "acceptance/test_failures_after_failures.py",
+    "unit/safety/sandbox/test_git_escapes.py",
+    "research/training/test_conductor_training.py",
+    "research/training/test_conductor_command.py",
+    "unit/ui/tui/test_keys.py",
+    "acceptance/test_keys.py",
+    "acceptance/test_pictures_served.py",
+    "unit/coordinators/conductor/test_running.py",
+    "acceptance/test_crash.py",
     "acceptance/serve/test_process.py",
-    "acceptance/test_killed.py",
-    "unit/sandbox/test_git_escapes.py",
+    "unit/training/tasks/test_grading.py",
+    "unit/safety/policy/test_against_shells.py",
     "research/training/test_planted.py",
 )
 """Files that take the longest, longest first: they begin first, so that processes which share the
@@ -65,32 +69,40 @@ work end together.
 WITH_PROGRAMS = (
     "acceptance",
     "research",
-    *(
-        f"unit/{name}"
-        for name in ("conductor", "faults", "hooks", "sandbox", "tasks", "tools/mcp", "ui/tui")
-    ),
-    *(f"unit/agents/test_{name}.py" for name in ("bounds", "real")),
-    *(
-        f"unit/coordinators/test_{name}.py"
-        for name in ("preloading", "published_size", "real_backbone")
-    ),
-    *(
-        f"unit/loop/test_{name}.py"
-        for name in ("acceptance_checks", "regressions", "unmasking", "wording")
-    ),
-    *(
-        "unit/models/test_local.py",
-        "unit/policy/test_against_shells.py",
-        "unit/repair/test_small_requests.py",
-    ),
-    *(
-        f"unit/test_{name}.py"
-        for name in ("jobs_in_the_loop", "orchestrator", "scratch", "undoing", "wiring")
-    ),
-    *(
-        f"unit/tools/test_{name}.py"
-        for name in ("bash", "content", "jobs", "run_tests", "runners", "snapshots", "tests_before")
-    ),
+    "unit/app/test_growth.py",
+    "unit/coordinators/conductor",
+    "unit/coordinators/test_preloading.py",
+    "unit/coordinators/test_published_size.py",
+    "unit/coordinators/test_real_backbone.py",
+    "unit/engine/test_acceptance_checks.py",
+    "unit/engine/test_content.py",
+    "unit/engine/test_full_disk.py",
+    "unit/engine/test_jobs_in_the_loop.py",
+    "unit/engine/test_orchestrator.py",
+    "unit/engine/test_regressions.py",
+    "unit/engine/test_tests_before.py",
+    "unit/engine/test_undoing.py",
+    "unit/engine/test_unmasking.py",
+    "unit/engine/test_wording.py",
+    "unit/extensions/hooks",
+    "unit/extensions/mcp",
+    "unit/local/test_local.py",
+    "unit/local/test_wheels.py",
+    "unit/providers/test_bounds.py",
+    "unit/providers/test_real.py",
+    "unit/repair/test_small_requests.py",
+    "unit/safety/policy/test_against_shells.py",
+    "unit/safety/sandbox",
+    "unit/snapshots/test_snapshots.py",
+    "unit/system/test_full_disk.py",
+    "unit/system/test_scratch.py",
+    "unit/test_wiring.py",
+    "unit/testing/test_runners.py",
+    "unit/tools/test_bash.py",
+    "unit/tools/test_jobs.py",
+    "unit/tools/test_run_tests.py",
+    "unit/training/tasks",
+    "unit/ui/tui",
 )
 """Folders and files whose tests run programs, screens or real models for long. `--fast` leaves them
 out.

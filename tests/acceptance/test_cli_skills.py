@@ -16,7 +16,7 @@ from fugu_cli.config.loader import load_config
 from fugu_cli.session import log, store
 from fugu_cli.session.events import Asked, Assigned, Event, Permitted, ToolRan
 from tests.reacting import repository
-from tests.unit.skills import making
+from tests.unit.extensions.skills import making
 
 ANSWER = '[[step]]\ntext = "Done."\n' * 2
 LOADS = """

@@ -3,7 +3,7 @@ auto mode; as root and as an ordinary user.
 
 python -m tests.benchmarks.escapes > tests/benchmarks/results/escapes.md     (as root, to be both)
 
-The rows are those of tests/unit/sandbox/attempts.py. Without a sandbox only those are made that
+The rows are those of tests/unit/safety/sandbox/attempts.py. Without a sandbox only those are made that
 keep to the world they are made in; they show that a row is an attempt at all.
 """
 
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from fugu_cli.safety.sandbox.command_sandbox import SandboxSettings
 from fugu_cli.safety.sandbox.mechanisms import Mechanism
-from tests.unit.sandbox.attempts import Attempt, attempts, made, ran
-from tests.unit.sandbox.worlds import OTHER, Unavailable, listening, working, world
+from tests.unit.safety.sandbox.attempts import Attempt, attempts, made, ran
+from tests.unit.safety.sandbox.worlds import OTHER, Unavailable, listening, working, world
 
 AREAS = {
     "reads": "read a secret",
@@ -40,15 +40,16 @@ OTHERS = {
         "tests/acceptance/test_escape_sequences.py", "tests/unit/ui/test_clean.py", "tests/unit/ui/tui/test_text.py",
     ),
     "other people's addresses: private networks, names that change where they lead": (
-        "tests/unit/test_web_rules.py", "tests/unit/tools/test_web_fetch.py",
+        "tests/unit/safety/policy/test_web_rules.py", "tests/unit/tools/test_web_fetch.py",
     ),
     "the endpoint's front": ("tests/acceptance/serve/test_exchange.py", "tests/acceptance/serve/test_process.py"),
     "broken providers": (
-        "tests/acceptance/test_faults.py", "tests/unit/agents/test_failures.py", "tests/unit/faults/test_streams.py",
+        "tests/acceptance/test_faults.py", "tests/unit/providers/test_failures.py",
+        "tests/unit/providers/test_broken_streams.py",
     ),
     "signals, full disks, clocks, crashes": (
         "tests/acceptance/test_signals.py", "tests/acceptance/test_crash.py", "tests/acceptance/test_killed.py",
-        "tests/unit/faults/test_full_disk.py", "tests/unit/faults/test_sessions.py",
+        "tests/unit/system/test_full_disk.py", "tests/unit/engine/test_full_disk.py",
     ),
 }  # fmt: skip
 """Attempts of other kinds, each a test or more of its own, by file."""
@@ -132,7 +133,7 @@ def page() -> Iterator[str]:
     yield ""
     yield (
         "Made by `python -m tests.benchmarks.escapes` from the rows of "
-        "`tests/unit/sandbox/attempts.py`."
+        "`tests/unit/safety/sandbox/attempts.py`."
     )
     yield (
         f"{system.sysname} {system.release.split('-')[0]}, {system.machine}. A cell says how "

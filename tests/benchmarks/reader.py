@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from fugu_cli.messages import Call
 from fugu_cli.safety.policy import Mode, Rules, judge
 from fugu_cli.safety.policy.readers import is_read
-from tests.unit.policy.reader_fuzz import WatchedRepository, random_line
+from tests.unit.safety.policy.reader_fuzz import WatchedRepository, random_line
 
 LINES = Path(__file__).with_name("agent_lines.txt").read_text("utf-8").splitlines()
 

@@ -14,8 +14,8 @@ from fugu_cli.extensions.instruction_files import nested_instructions, standing_
 from fugu_cli.messages import Call
 from fugu_cli.session.events import ToolRan
 from fugu_cli.session.log import Log
-from tests.unit.hooks.test_running import Play
-from tests.unit.skills.making import text
+from tests.unit.extensions.hooks.test_running import Play
+from tests.unit.extensions.skills.making import text
 
 
 def shown(root: Path) -> str:

@@ -10,7 +10,7 @@ import pytest
 from fugu_cli.messages import FromUser, Prompt, Usage
 from fugu_cli.repair.replies import is_complete, stop_reason, stops_of
 from fugu_cli.wires.chat_completions import OpenAI
-from tests.unit.agents.servers import ACCESS, Portions, Server, quiet, unhurried
+from tests.unit.providers.servers import ACCESS, Portions, Server, quiet, unhurried
 
 ASKED = Prompt(system="", messages=(FromUser(text="go on"),))
 JUDGED = ASKED.model_copy(update={"verdict": True})

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fugu_cli.repair.localization import PROMPT_ROOM, fitting, implicated_files, shown_for
-from tests.unit.tools.conftest import lay
+from tests.unit.conftest import lay
 
 TREE: dict[str, str | bytes] = {
     "shop/__init__.py": "from .money import Money\n",

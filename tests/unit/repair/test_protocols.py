@@ -11,8 +11,8 @@ from fugu_cli.prompts import load
 from fugu_cli.providers.scripted import Script, Scripted, ScriptedStep
 from fugu_cli.repair.protocols import SchemaProtocol, TextProtocol, answer_schema, describe_tools
 from fugu_cli.repair.replies import parse_reply
-from tests.unit.agents.histories import READ, TESTS, TOOLS, WRITE
-from tests.unit.agents.servers import quiet, unhurried
+from tests.unit.providers.histories import READ, TESTS, TOOLS, WRITE
+from tests.unit.providers.servers import quiet, unhurried
 
 BRIEF = FromUser(text="Fix it.\n# File `a.py`\n```\nx = 1\ny = 2\n```\n")
 PROMPT = Prompt(system="s", messages=(BRIEF,), tools=TOOLS)

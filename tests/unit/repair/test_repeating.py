@@ -10,7 +10,7 @@ import pytest
 from fugu_cli.messages import FromUser, Prompt, Usage
 from fugu_cli.repair.replies import repeats_itself, stop_reason
 from fugu_cli.wires.chat_completions import OpenAI
-from tests.unit.agents.servers import ACCESS, Portions, Server, quiet, unhurried
+from tests.unit.providers.servers import ACCESS, Portions, Server, quiet, unhurried
 
 HEAD = "def test_f():\n"
 LINE = "    assert f(1) == 2\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.repair.localization import SMALL_REPOSITORY, retrieve
-from tests.unit.tools.conftest import lay
+from tests.unit.conftest import lay
 
 PRICES = (
     "def net_total(items):\n    return sum(items)\n\n\ndef gross(n):\n    return round(n * RATE, "

@@ -9,7 +9,7 @@ import pytest
 from fugu_cli.messages import Call, Prompt, Reply
 from fugu_cli.session.events import Permitted, Undone
 from tests.reacting import calls, repository, role, says
-from tests.unit.test_orchestrator import SMALL, play, shown
+from tests.unit.engine.test_orchestrator import SMALL, play, shown
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fugu_cli.tools.apply_patch import apply_hunks
 from fugu_cli.tools.text_edits import FilePatch, Hunk, PatchError, parse_patch
 from fugu_cli.tools.workspace import Workspace
-from tests.unit.tools.conftest import Build, use
+from tests.unit.conftest import Build, use
 
 A = "".join(f"line {n}\n" for n in range(1, 21))
 B = "def f():\n    return 1\n\n\ndef g():\n    return 1\n"

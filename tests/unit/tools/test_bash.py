@@ -16,7 +16,7 @@ from fugu_cli.messages import Call
 from fugu_cli.safety.sandbox.command_limits import GIGABYTE, CommandLimits
 from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.shell_commands import CommandContext, run_command
-from tests.unit.tools.conftest import TOOLS, Build, use
+from tests.unit.conftest import TOOLS, Build, use
 
 MINE = "TEST_OF_BASH"
 LINUX = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")

@@ -9,7 +9,7 @@ from fugu_cli.snapshots import repository_files
 from fugu_cli.tools import text_edits
 from fugu_cli.tools.edit import replace_piece
 from fugu_cli.tools.result import ToolResult
-from tests.unit.tools.conftest import Build, use
+from tests.unit.conftest import Build, use
 
 CODE = """def first(items):
     for item in items:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fugu_cli.snapshots.repository_files import decode_text
 from fugu_cli.tools.result import ToolResult
-from tests.unit.tools.conftest import Build, lay, use
+from tests.unit.conftest import Build, lay, use
 
 
 def test_a_file_is_shown_with_line_numbers(plain: Build) -> None:

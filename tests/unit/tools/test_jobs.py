@@ -18,7 +18,7 @@ from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.shell_commands import KEPT_JOBS, MOST_JOBS
 from fugu_cli.tools.toolbox import Toolbox, tool_spec
 from fugu_cli.tools.workspace import Workspace
-from tests.unit.tools.conftest import Build
+from tests.unit.conftest import Build
 from tests.unit.tools.test_bash import LINUX, MINE, marked
 
 BOX = Toolbox((BASH, JOB_OUTPUT, JOB_STOP))

@@ -13,7 +13,7 @@ from fugu_cli.tools.diff import change_diffs
 from fugu_cli.tools.result import COMMAND_LIMIT, truncate, truncate_line, truncate_start
 from fugu_cli.tools.search import ripgrep
 from fugu_cli.tools.shell_commands import CommandOutput
-from tests.unit.tools.conftest import Build, use
+from tests.unit.conftest import Build, use
 
 FORM = "sk-abcdefghijklmnopqrstuvwx"
 

@@ -13,7 +13,7 @@ from fugu_cli.messages import Media
 from fugu_cli.tools import media
 from fugu_cli.tools.result import ToolResult
 from tests.pictures import bomb, locked_pdf, pdf, picture
-from tests.unit.tools.conftest import Build, use
+from tests.unit.conftest import Build, use
 
 
 def opened(one: Media) -> Image.Image:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.tools.conftest import Build, use
+from tests.unit.conftest import Build, use
 
 LINES = "".join(f"line {number} of a long file\n" for number in range(3000))
 

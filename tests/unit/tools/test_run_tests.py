@@ -14,7 +14,7 @@ from fugu_cli.session.recognized_tests import failed_count
 from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.run_tests import digest_output, unshown_places, without_network
 from fugu_cli.tools.workspace import Workspace
-from tests.unit.tools.conftest import Build, use
+from tests.unit.conftest import Build, use
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
 SUITE: dict[str, str | bytes] = {

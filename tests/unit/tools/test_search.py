@@ -9,7 +9,7 @@ import pytest
 from fugu_cli.safety.policy import rule_matching
 from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.workspace import Workspace
-from tests.unit.tools.conftest import Build, lay, use
+from tests.unit.conftest import Build, lay, use
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
 from tests.reacting import never
-from tests.unit.skills import making
+from tests.unit.extensions.skills import making
 
 NATIVE = Member(name="a", provider="openai", model="m", slot="strong")
 SMALL = Member(name="b", provider="local", model="m", protocol="schema", slot="cheap")

@@ -17,7 +17,7 @@ from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.todo import TODO_LIST, TodoArguments
 from fugu_cli.tools.toolbox import Toolbox, tool_spec
 from fugu_cli.tools.workspace import ForeignSpec, RawArguments, Tool, Workspace
-from tests.unit.tools.conftest import TOOLS
+from tests.unit.conftest import TOOLS
 
 
 def parse(tool: str, arguments: str) -> object:

@@ -21,7 +21,7 @@ from fugu_cli.messages import Call
 from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.web_fetch import FetchLimits, is_public_address, web_fetch
-from tests.unit.tools.conftest import Build
+from tests.unit.conftest import Build
 
 Answer = tuple[int, dict[str, str], bytes]
 

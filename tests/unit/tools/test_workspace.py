@@ -10,7 +10,7 @@ from fugu_cli.session.events import FileChange, FileEffects, Recorded, ToolRan
 from fugu_cli.snapshots.git_repositories import blob_id
 from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.workspace import ObservedResult, Workspace, recall_reads
-from tests.unit.tools.conftest import TOOLS, Build, lay, restore, use
+from tests.unit.conftest import TOOLS, Build, lay, restore, use
 
 ONE, TWO = blob_id(b"1\n"), blob_id(b"2\n")
 

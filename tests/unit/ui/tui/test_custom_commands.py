@@ -13,7 +13,7 @@ from fugu_cli.session.events import Asked, Assigned
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.commands import all_commands, command_choices
 from fugu_cli.ui.tui.prompt import PromptInput
-from tests.unit.skills import making
+from tests.unit.extensions.skills import making
 from tests.unit.ui.tui.conftest import ANSWER, Hand, Play, Shown
 from tests.unit.ui.tui.demo import DemoSessionOpener
 
