@@ -183,8 +183,8 @@ make_venv() { # "user", "demo", "test" or "fast"
     case "$1" in
         fast)
             light_requirements >"$SCRATCH/requirements.txt"
-            pip_install -r "$SCRATCH/requirements.txt" hatchling || pip_failed "fugu with its fast tests"
-            pip_install --no-deps --no-build-isolation -e "$ROOT" || pip_failed "fugu"
+            pip_install -r "$SCRATCH/requirements.txt" || pip_failed "fugu with its fast tests"
+            pip_install --no-deps -e "$ROOT" || pip_failed "fugu"
             ;;
         demo) pip_install -e "${ROOT}[local]" "pytest>=8.3" || pip_failed "fugu" ;;
         test) pip_install -e "${ROOT}[test]" || pip_failed "fugu with its tests" ;;
@@ -272,7 +272,7 @@ run_tests() {
     case " $* " in *" --fast "*) fast=yes ;; esac # what a contributor runs while writing
     if [ -n "$fast" ] && ! is_ready test && ! is_ready fast; then
         announce "The fast tests download, once: fugu, its libraries and the tools of the tests, without torch," \
-            "into $VENV. On disk that is about FASTSIZE."
+            "into $VENV. On disk that is about 0.5 GB."
         need_space_first 1000 "fugu, its libraries and the tools of the tests"
         make_venv fast
     elif [ -z "$fast" ] && ! is_ready test; then
