@@ -11,6 +11,8 @@ while [ -L "$script" ]; do
     esac
 done
 folder=${script%/*}
+# -I does not keep these from naming another Python, with its libraries
+unset PYTHONEXECUTABLE __PYVENV_LAUNCHER__
 if [ -x "$folder/python" ]; then
     exec "$folder/python" -I -m fugu_cli "$@"
 fi

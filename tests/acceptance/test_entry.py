@@ -48,7 +48,8 @@ def test_what_pythonpath_leads_to_is_not_loaded(path: str, program: Path, tmp_pa
 
 
 def test_another_home_of_python_does_not_lead_it_astray(program: Path, tmp_path: Path) -> None:
-    environ = {**os.environ, "PYTHONHOME": str(tmp_path)}
+    other = {"PYTHONHOME": str(tmp_path), "PYTHONEXECUTABLE": str(tmp_path / "bin/python")}
+    environ = {**os.environ, **other}
     done = subprocess.run([program, "--version"], env=environ, capture_output=True, text=True)
     assert done.stdout.startswith("fugu ")
 
