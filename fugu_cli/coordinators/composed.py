@@ -370,14 +370,22 @@ class _Decision:
     def choices_by_kind(
         self, able: Sequence[Member], values: Mapping[Kind, Mapping[str, float]]
     ) -> set[str]:
-        """Return the agents that would work next, if the request was of one kind or another."""
+        """Return the agents that would act next, if the request was of one kind or another."""
         if len(able) == 1:
             return {able[0].name}
+        verifiers: list[Member] = []
+        if self._settings.roles and action_space.verifier_due(self._state):
+            barred = action_space.verifiers_out(self._state, {}, able)
+            verifiers = [member for member in able if member.name not in barred]
         choices = set()
         for request_kind in KINDS:
+            kinds = _Kinds({request_kind: 1.0}, "")
+            if verifiers:
+                choices.add(self._choose_verifier(verifiers, kinds).name)
+                continue
             values_of_kind = values[request_kind]
             scores = {member.name: values_of_kind.get(member.name, NOT_CARRIED) for member in able}
-            choices.add(self._choose_worker(able, scores, _Kinds({request_kind: 1.0}, "")).name)
+            choices.add(self._choose_worker(able, scores, kinds).name)
         return choices
 
     def _choose_worker(

@@ -139,6 +139,14 @@ def test_the_kind_is_read_once_a_request() -> None:
     assert len(reader.texts) == 1
 
 
+def test_nobody_waits_for_the_kind_where_the_same_agent_verifies_whatever_it_is() -> None:
+    reader = FixedKind("tests")
+    events = start(EQUALS, *specialists())
+    first = decide(events, EQUALS)
+    decision = decide([*events, *work(first, ok=True)], EQUALS, reader=reader)
+    assert (decision.role, reader.texts) == ("verifier", [])
+
+
 def test_without_a_model_it_decides_and_says_that_the_kind_is_unknown() -> None:
     for reader in (None, NoModel()):
         decision = decide(start(EQUALS, *specialists()), EQUALS, reader=reader)
