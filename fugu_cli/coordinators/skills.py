@@ -220,15 +220,15 @@ def read_table(path: Path) -> SkillTable:
 
 
 def table_from(data: Mapping[str, Any]) -> SkillTable:
-    """Return a table from its JSON."""
+    """Return a table from its JSON. One that was fitted before sizes counted has no families."""
     return SkillTable(
         models={name: tuple(row) for name, row in data["models"].items()},
         vendors={name: VendorMean(*row) for name, row in data["vendors"].items()},
         kinds={name: SkillLine(*row) for name, row in data["kinds"].items()},
         efforts=data["efforts"],
         price_slope=data["price_slope"],
-        families={name: FamilyMean(*row) for name, row in data["families"].items()},
-        size_slope=data["size_slope"],
+        families={name: FamilyMean(*row) for name, row in data.get("families", {}).items()},
+        size_slope=data.get("size_slope", 0.0),
     )
 
 
