@@ -283,7 +283,7 @@ class Headroom:
 
     @property
     def pays(self) -> bool:
-        """Whether choosing well solves more, beyond luck."""
+        """Return whether choosing well solves more, beyond luck."""
         return self.headroom.low > 0
 
     @property

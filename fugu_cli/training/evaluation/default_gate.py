@@ -61,7 +61,7 @@ DRAWS = 8
 """Times that every task is played."""
 RESAMPLES = 4000
 LEVELS = (0.95, 0.975, 0.99)
-"""How sure the first, the second and every later look at the same data must be."""
+"""Confidence of the intervals of a first, a second and every later look at the same data."""
 MUCH_BEHIND = -2.0
 """Points below which no data set and no cell may be."""
 TRAP = -5.0
@@ -86,7 +86,7 @@ class RecordedSet:
 
 @dataclass(frozen=True)
 class PoolRewards:
-    """What each arm gets with one pool: reward by cell and task, not a number where a model of the
+    """The result of each arm with one pool: reward by cell and task, not a number where a model of the
     pool was not run on the task.
     """
 
@@ -283,7 +283,7 @@ class _Played:
 
 @dataclass(frozen=True)
 class _Lists:
-    """How every draw stands after a list of runs, as in `outcome_replay.attempt`."""
+    """The state of every draw after a list of runs, as in `outcome_replay.attempt`."""
 
     played: _Played
     solved: NDArray[np.bool_]

@@ -75,7 +75,7 @@ class AgentSpending(Value):
 
 
 class AgentUse(Value):
-    """How many turns an agent took in a role."""
+    """The number of turns that an agent took in a role."""
 
     agent: str
     role: str
