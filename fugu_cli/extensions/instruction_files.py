@@ -24,8 +24,13 @@ from fugu_cli.safety.paths import (
 from fugu_cli.snapshots.repository_files import SKIPPED_FOLDERS, walk_files
 from fugu_cli.system.atomic_files import write_atomically
 
-NAMES = ("AGENTS.md", "CLAUDE.md", ".claude/CLAUDE.md", "GEMINI.md", ".cursorrules")
+NAMES = (
+    "AGENTS.md", "CLAUDE.md", ".claude/CLAUDE.md", "GEMINI.md", ".cursorrules", ".github/copilot-instructions.md",
+    ".windsurfrules", "QWEN.md", ".goosehints", ".junie/guidelines.md",
+)  # fmt: skip
 """Names in a folder. All of them are read; new memories are added to the first."""
+UNREAD = (".cursor/rules", ".windsurf/rules", ".clinerules", ".github/instructions", ".roo/rules")
+"""Rules of other agents for single files or tasks: they are named, not read."""
 USER_FILES = (
     ".config/agents/AGENTS.md", ".agents/AGENTS.md", ".codex/AGENTS.md", ".claude/CLAUDE.md", ".gemini/GEMINI.md",
 )  # fmt: skip
@@ -140,6 +145,9 @@ def standing_instructions(
             notes.append(
                 f"{file}: agents are shown its first {limit:,} of {len(text):,} characters"
             )
+    for name in UNREAD:
+        if root is not None and path_exists(root / name):
+            notes.append(f"{name} is not read; AGENTS.md can take in a file with @{name}/FILE")
     return StandingInstructions("\n".join(parts), tuple(notes))
 
 

@@ -23,7 +23,15 @@ def shown(root: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["AGENTS.md", "CLAUDE.md", ".claude/CLAUDE.md", "GEMINI.md", ".cursorrules"]
+    "name",
+    [
+        "AGENTS.md",
+        "CLAUDE.md",
+        ".claude/CLAUDE.md",
+        "GEMINI.md",
+        ".cursorrules",
+        ".github/copilot-instructions.md",
+    ],
 )
 def test_files_for_other_agents_count_too(tmp_path: Path, name: str) -> None:
     text(tmp_path / name, "Use tabs.")
@@ -33,6 +41,13 @@ def test_files_for_other_agents_count_too(tmp_path: Path, name: str) -> None:
         text(tmp_path / "AGENTS.md", "Be brief.")
         brief = "\nThe user's standing instructions (AGENTS.md):\nBe brief."
         assert shown(tmp_path) == f"{brief}\n{tabs}"
+
+
+def test_rules_of_other_agents_that_are_not_read_are_named(tmp_path: Path) -> None:
+    text(tmp_path / ".cursor/rules/style.mdc", "Use tabs.")
+    assert standing_instructions(None, (), lambda _: True).notes == ()
+    (note,) = standing_instructions(tmp_path, (), lambda _: True).notes
+    assert note.startswith(".cursor/rules is not read")
 
 
 def test_what_several_files_say_alike_is_shown_once(tmp_path: Path) -> None:
