@@ -413,6 +413,8 @@ class Reply(Value):
     usage: Usage = Usage()
     model: str = ""
     stop: Literal["end", "calls", "length", "refusal", "cut"] = "end"
+    response_id: str = ""
+    """The provider's id of the reply, "" if it gives none."""
     refused: tuple[str, ...] = ()
     """`sha` of media in the prompt that its provider refused: a line stood in their place."""
     seconds: float = 0.0

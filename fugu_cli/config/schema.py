@@ -260,6 +260,7 @@ class AgentEntry(ConfigTable):
             description=" ".join(self.description.split()),
             vision=self.sees,
             vendor=self.vendor or "",
+            address=urlsplit(self.base_url or "").hostname or "",
             skill=self.skill,
             documents=self.sees and (self.provider == "anthropic" or self.api == "responses"),
         )

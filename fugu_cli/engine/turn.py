@@ -261,6 +261,8 @@ async def _ask(
             seconds=reply.seconds or round(time.monotonic() - started, 3),
             filled=prompt.gap.place if prompt.gap is not None else "",
             aimed=prompt.aimed if prompt.gap is None else "",
+            response_id=reply.response_id,
+            max_tokens=prompt.max_tokens,
             refused=reply.refused,
         )
     )

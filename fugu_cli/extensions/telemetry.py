@@ -73,6 +73,8 @@ STOPS = {
     "refusal": "content_filter",
     "cut": "error",
 }
+SCHEMA = "https://opentelemetry.io/schemas/1.37.0"
+"""The version of the conventions whose names are used."""
 SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 TOKENS = tuple(4.0**power for power in range(14))
 """Bounds of the histograms, as the conventions give them."""
@@ -179,6 +181,9 @@ class Telemetry:
             case Failed():
                 if (member := self._members.get(event.what)) is not None:
                     self._chat(event, _Call(event.turn, member, 0.0, error=event.kind))
+                if (turn := self._turns.get(event.turn)) is not None:
+                    turn.set_attribute("error.type", event.kind)
+                    turn.set_status(Status(StatusCode.ERROR, event.kind))
                 self._finished_turns.add(event.turn)
             case Permitted(allowed=False):
                 self._tool(event.call, event.turn, 0.0, error="denied", result=event.reason)
@@ -252,6 +257,10 @@ class Telemetry:
         attributes["fugu.cost_usd"] = cost = views.price(event, call.member)
         attributes |= {"gen_ai.response.model": call.model} if call.model else {}
         if isinstance(event, Replied):
+            if event.response_id:
+                attributes["gen_ai.response.id"] = event.response_id
+            if event.max_tokens:
+                attributes["gen_ai.request.max_tokens"] = event.max_tokens
             attributes["gen_ai.response.finish_reasons"] = [STOPS[event.stop]]
             if self._link.content:
                 attributes["gen_ai.output.messages"] = _reply_message(event)
@@ -322,10 +331,13 @@ def _served_by(member: Member | None) -> Attributes:
     if member is None:
         return {}
     vendor = member.provider if member.provider != "openai" else member.vendor or "openai"
-    return {
+    attributes: Attributes = {
         "gen_ai.provider.name": PROVIDERS.get(vendor, vendor),
         "gen_ai.request.model": member.model,
     }
+    if member.address:
+        attributes["server.address"] = member.address
+    return attributes
 
 
 def _below(span: trace.Span) -> Context:
@@ -389,8 +401,8 @@ class CollectorLink(logging.Handler):
             else []
         )
         self._metrics = MeterProvider(readers, resource, shutdown_on_exit=False)
-        self.tracer = self._traces.get_tracer("fugu", __version__)
-        meter = self._metrics.get_meter("fugu", __version__)
+        self.tracer = self._traces.get_tracer("fugu", __version__, schema_url=SCHEMA)
+        meter = self._metrics.get_meter("fugu", __version__, schema_url=SCHEMA)
         self._tokens = meter.create_histogram(
             "gen_ai.client.token.usage", "{token}", explicit_bucket_boundaries_advisory=TOKENS
         )

@@ -222,6 +222,8 @@ class Member(Value):
     """It is shown pictures."""
     vendor: str = ""
     """The vendor of its model, "" if unknown."""
+    address: str = ""
+    """The host of its server, "" for the embedded one."""
     skill: float | None = None
     """The skill of its model on the scale of the public table; None to look it up there."""
     documents: bool = False
@@ -478,6 +480,10 @@ class Replied(Value):
     """
     logprob: float | None = None
     """The mean logarithm of its tokens' probabilities, None if unknown."""
+    response_id: str = ""
+    """The provider's id of the reply, "" if it gives none."""
+    max_tokens: int = 0
+    """Tokens that the reply might have, 0 in older logs."""
     refused: tuple[str, ...] = ()
     """`sha` of media that its provider refused: the agent was, and is from then on, shown a line in
     their place.

@@ -170,6 +170,7 @@ class _Timings(_Wire):
 
 
 class _Chunk(_Wire):
+    id: str | None = None
     model: str | None = None
     timings: _Timings | None = None
     choices: list[_Choice] | None = None
@@ -235,6 +236,7 @@ class ChatCompletionsDecoder:
         self._details: list[dict[str, JsonValue]] = []
         self.used = Usage()
         """The usage that the server has reported so far."""
+        self._id = ""
         self._model = ""
         self._reason: str | None = None
         self._refused = False
@@ -313,9 +315,11 @@ class ChatCompletionsDecoder:
             usage=self.used,
             model=self._model or self._endpoint.model,
             stop=stop,
+            response_id=self._id,
         )
 
     def _take(self, chunk: _Chunk) -> str:
+        self._id = chunk.id or self._id
         self._model = chunk.model or self._model
         if (timings := chunk.timings) is not None and chunk.usage is None:
             cached = timings.cache_n or 0

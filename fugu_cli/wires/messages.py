@@ -119,6 +119,7 @@ class _Delta(_Wire):
 
 
 class _Message(_Wire):
+    id: str = ""
     model: str = ""
     content: list[_WireBlock] = []
     stop_reason: str | None = None
@@ -212,6 +213,7 @@ class MessagesDecoder:
         self._limits = ReplyLimits(endpoint.name, endpoint.host)
         self._blocks: dict[int, _PartialBlock] = {}
         self._usage = _Usage()
+        self._id = ""
         self._model = ""
         self._reason: str | None = None
         self.thought = ""
@@ -275,12 +277,13 @@ class MessagesDecoder:
             usage=self.used,
             model=self._model or self._endpoint.model,
             stop=stop,
+            response_id=self._id,
         )
 
     def _take(self, event: _Event) -> str:
         match event.type:
             case "message_start" if event.message is not None:
-                self._model = event.message.model
+                self._id, self._model = event.message.id, event.message.model
                 self._count(event.message.usage)
             case "content_block_start" if event.content_block is not None:
                 block = event.content_block
@@ -302,7 +305,8 @@ class MessagesDecoder:
         return ""  # pings, and whatever is added to this protocol later
 
     def _take_whole(self, message: _Whole) -> str:
-        self._model, self._reason, self.finished = message.model, message.stop_reason, True
+        self._id, self._model = message.id, message.model
+        self._reason, self.finished = message.stop_reason, True
         self._blocks = {index: _PartialBlock(block) for index, block in enumerate(message.content)}
         self._count(message.usage)
         return "".join(block.text for block in message.content if block.type == "text")

@@ -122,6 +122,7 @@ class _IncompleteDetails(_Wire):
 class _Response(_Wire):
     """The response object. `output` stays as it came, since reasoning items go back unchanged."""
 
+    id: str | None = None
     model: str | None = None
     status: str | None = None
     output: list[dict[str, JsonValue]] | None = None
@@ -231,6 +232,7 @@ class ResponsesDecoder:
             usage=self.used,
             model=self._last.model or self._endpoint.model,
             stop=self._stop_reason(refused=refused, has_calls=bool(calls)),
+            response_id=self._last.id or "",
         )
 
     def _stop_reason(self, *, refused: bool, has_calls: bool) -> Stop:

@@ -180,8 +180,13 @@ def test_a_collector_reads_requests_turns_model_calls_tools_and_decisions(
     )
     assert (request["gen_ai.operation.name"], request["fugu.end"]) == ("invoke_agent", "accepted")
     assert request["fugu.cost_usd"] == pytest.approx((600 + 10 * 60) / 1e6)
+    assert chat.pop("gen_ai.response.id")
+    scopes = [scope for one in collector.traces.resource_spans for scope in one.scope_spans]
+    assert {scope.schema_url for scope in scopes} == {"https://opentelemetry.io/schemas/1.37.0"}
     assert chat == {
         "gen_ai.operation.name": "chat",
+        "gen_ai.request.max_tokens": 32_000,
+        "server.address": "127.0.0.1",
         "gen_ai.provider.name": "openai",
         "gen_ai.request.model": "tele-worker",
         "gen_ai.response.model": "tele-worker-2026-01-01",

@@ -330,6 +330,7 @@ def test_reasoning_is_kept_apart_from_the_answer() -> None:
         calls=(READ_A.model_copy(update={"id": "chatcmpl-tool-9f3"}),),
         usage=Usage(input=900, cached=880, output=48),
         model="Qwen/Qwen3-32B",
+        response_id="chatcmpl-v1",
         stop="calls",
     )
     assert [block.text for block in call("Ollama", "ollama/reasoning.sse")[0].thinking] == [

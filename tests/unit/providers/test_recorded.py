@@ -211,6 +211,20 @@ FAILURES = {
 }
 
 
+def with_id(name: str, reply: Reply) -> Reply:
+    """Return the reply with the newest id that the events of its recording give."""
+    newest = ""
+    for line in (RECORDED / name).read_text().splitlines():
+        data = line.partition("data:")[2].strip()
+        if data.startswith("{"):
+            event = json.loads(data)
+            newest = event.get("message", event).get("id") or newest
+    return reply.model_copy(update={"response_id": newest})
+
+
+REPLIES = {name: with_id(name, reply) for name, reply in REPLIES.items()}
+
+
 def decode(name: str, portions: list[bytes], access: ModelEndpoint = ACCESS) -> tuple[str, Reply]:
     """The text said on the way, and the reply."""
     decoding = (
@@ -524,6 +538,7 @@ def test_a_completion_that_is_not_streamed_is_taken() -> None:
             usage=Usage(input=32, cached=24, output=5),
             model=QWEN,
             stop="length",
+            response_id="chatcmpl-A7tWPMo1CZj7iBlRKuOdafGor67F1fVh",
         ),
         Reply(
             text="hi",
