@@ -329,7 +329,12 @@ WEB_SEARCH = ToolFacts(
     editor_kind="fetch",
 )
 FIND_TOOLS = ToolFacts(
-    name="find_tools", effect="reads", rule_subject="word", subject="query", about_session=True
+    name="find_tools",
+    effect="reads",
+    rule_subject="word",
+    subject="query",
+    about_session=True,
+    editor_kind="other",
 )
 TOOLS = {
     facts.name: facts
