@@ -160,12 +160,15 @@ def test_a_question_shows_all_that_the_call_will_do() -> None:
 
 
 def test_why_there_is_no_learned_coordinator_is_said_once() -> None:
-    why = "cheap first [no learned coordinator: there is no checkpoint]"
+    decisions = [
+        example.decision(number, agent, "worker", None, reason="cheap first")
+        for number, agent in ((1, "small"), (2, "coder"))
+    ]
+    fallback = {"fallback": "there is no checkpoint"}
     facts: list[Event] = [
         *example.opening(),
-        example.decision(1, "small", "worker", None, reason=why),
+        *(decision.model_copy(update=fallback) for decision in decisions),
     ]
-    facts.append(example.decision(2, "coder", "worker", None, reason=why))
     told, first, second = [" ".join(line.split()) for line in printed(facts) if line.strip()][-3:]
     assert "the checkpoint does not decide: there is no checkpoint" in told
     assert (first, second) == (
