@@ -100,8 +100,8 @@ def is_bare_repository(folder: Path) -> bool:
     """Return whether git may take the folder for a git folder. One with `commondir` keeps the rest
     elsewhere.
     """
-    marks = ("commondir", *(GIT_MARKS - {"HEAD"}))
-    return path_exists(folder / "HEAD") and any(path_exists(folder / mark) for mark in marks)
+    names = ("commondir", *(GIT_MARKS - {"HEAD"}))
+    return path_exists(folder / "HEAD") and any(path_exists(folder / name) for name in names)
 
 
 def _user_files() -> list[Path]:

@@ -113,9 +113,12 @@ def _folder_rule(names: Sequence[str], root: Path) -> str:
     """Return a rule like `edit(src/**)` for the folder that holds all files; for a file in the root
     that file alone.
     """
-    found = [locate(name, root) for name in names]
-    files = [path for path in found if isinstance(path, Path) and inside(path, root)]
-    if not files or len(files) < len(found):
+    files = []
+    for name in names:
+        path = locate(name, root)
+        if isinstance(path, Path) and inside(path, root):
+            files.append(path)
+    if not files or len(files) < len(names):
         return ""
     folder = Path(os.path.commonpath([path.parent for path in files]))
     if folder != root:

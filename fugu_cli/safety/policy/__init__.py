@@ -31,6 +31,13 @@ from fugu_cli.safety.policy import command_rules, git_commands, rule_matching
 from fugu_cli.safety.policy.dangers import dangers_of_line
 from fugu_cli.safety.policy.decisions import CallClass, Decision, Mode, decide
 from fugu_cli.safety.policy.readers import is_read, read_fault
+from fugu_cli.safety.policy.rule_matching import (
+    covers_tool,
+    escape_argument,
+    match_command,
+    match_path,
+    split_pattern,
+)
 from fugu_cli.safety.policy.shell_line import ShellLine, parse_line
 from fugu_cli.safety.self_running_files import RunBy, self_running_file
 from fugu_cli.session.call_arguments import (
@@ -90,7 +97,7 @@ class Rules(Value):
     @classmethod
     def _well_formed(cls, rules: tuple[str, ...]) -> tuple[str, ...]:
         for rule in rules:
-            rule_matching.split_pattern(rule)
+            split_pattern(rule)
         return rules
 
 
@@ -130,14 +137,14 @@ class PolicyCase:
     call_class: CallClass
     reason: str
     every_time: bool = False
-    denied: str = ""
-    """Why a rule forbids it; of the other two the rule."""
-    asked: str = ""
-    allowed: str = ""
+    denial: str = ""
+    """The reason that a rule forbids it."""
+    asking_rule: str = ""
+    allowing_rule: str = ""
     exact: bool = False
-    """The rule that allows it names this very call."""
+    """Whether the rule that allows it names this very call."""
     only_reads: bool = False
-    """A rule may allow it in plan mode."""
+    """Whether a rule may allow it in plan mode."""
     way_out: str = ""
 
 
@@ -189,12 +196,12 @@ def _apply_rules(
             once_a_session=tests_asked_once,
         )
 
-    if case.denied:
-        return answer("deny", case.denied).model_copy(update={"way_out": "", "forbidden": True})
+    if case.denial:
+        return answer("deny", case.denial).model_copy(update={"way_out": "", "forbidden": True})
     if rules.mode == "yolo":
         although = f", although {case.reason}" if every_time else ""
         return answer("allow", f"yolo: everything is allowed{although}")
-    may_be_allowed = case.only_reads and case.allowed and not every_time
+    may_be_allowed = case.only_reads and case.allowing_rule and not every_time
     if rules.mode == "plan" and case.call_class is not CallClass.READ and not may_be_allowed:
         reason = "plan mode only reads: nothing is written, run or fetched"
         changes = {"plan_mode": True, "way_out": PLAN_WAY_OUT}
@@ -203,10 +210,10 @@ def _apply_rules(
         return answer(
             "deny", f"{case.reason} (only a rule that allows this very command permits it)"
         )
-    if case.asked:
-        return answer("ask", f"the rule {case.asked} asks")
-    if case.allowed and not every_time:
-        return answer("allow", f"the rule {case.allowed} allows it")
+    if case.asking_rule:
+        return answer("ask", f"the rule {case.asking_rule} asks")
+    if case.allowing_rule and not every_time:
+        return answer("allow", f"the rule {case.allowing_rule} allows it")
     reason = case.reason
     needs_sandbox = {CallClass.COMMAND, CallClass.TESTS, CallClass.CHECK, CallClass.BUILD_FILE}
     if case.call_class in needs_sandbox and not sandbox_holds and rules.mode != "ask":
@@ -275,7 +282,7 @@ def _paths_case(
 
     def matching(candidates: tuple[str, ...], *, forbids: bool) -> str:
         quantify = any if forbids else all
-        fits = partial(rule_matching.match_path, tool=tool.name, root=root, forbids=forbids)
+        fits = partial(match_path, tool=tool.name, root=root, forbids=forbids)
         return _first(
             candidates,
             lambda rule: bool(paths) and quantify(fits(rule, path=path) for path in paths),
@@ -288,17 +295,17 @@ def _paths_case(
         and all(rule_matching.means_path_exactly(allowed, path, root) for path in paths)
         and (reads or allowed not in rules.from_folder)
     )
-    name = rule_matching.escape_argument(tool.name, str(paths[0])) if paths else ""
+    name = escape_argument(tool.name, str(paths[0])) if paths else ""
     if paths and inside(paths[0], root):
-        name = rule_matching.escape_argument(tool.name, paths[0].relative_to(root).as_posix())
+        name = escape_argument(tool.name, paths[0].relative_to(root).as_posix())
     return PolicyCase(
         target=target,
         call_class=call_class,
         reason=reason,
         every_time=call_class is CallClass.OUTSIDE,
-        denied=_forbids(matching(rules.deny, forbids=True)),
-        asked=matching(rules.ask, forbids=True),
-        allowed=allowed,
+        denial=_forbids(matching(rules.deny, forbids=True)),
+        asking_rule=matching(rules.ask, forbids=True),
+        allowing_rule=allowed,
         exact=exact,
         only_reads=reads,
         way_out=_way_out(f"{'read' if reads else 'write'}({name})"),
@@ -315,34 +322,40 @@ def _protected_reason(path: Path, rules: Rules, root: Path, reads: bool) -> str:
 def _is_opened(path: Path, tool: str, rules: Rules, root: Path) -> bool:
     """Return whether a rule of the user's own names the file that others run, or its folder."""
     for rule in rules.allow:
-        if rule in rules.from_folder or not rule_matching.match_path(
-            rule, tool, path, root, forbids=False
-        ):
+        if rule in rules.from_folder or not match_path(rule, tool, path, root, forbids=False):
             continue
-        pattern = root / rule_matching.split_pattern(rule)[1]
+        pattern = root / split_pattern(rule)[1]
         file = self_running_file(pattern, root)
         if file is not None and file.run_by is RunBy.OTHERS:
             return True
     return False
 
 
+def _with_rules(
+    case: PolicyCase,
+    rules: Rules,
+    covers: Callable[[str], bool],
+    allows: Callable[[str], bool] | None = None,
+) -> PolicyCase:
+    return replace(
+        case,
+        denial=_forbids(_first(rules.deny, covers)),
+        asking_rule=_first(rules.ask, covers),
+        allowing_rule=_first(rules.allow, allows or covers),
+    )
+
+
 def _named_case(tool: ToolFacts, name: str, rules: Rules) -> PolicyCase:
     """Return the case of a skill or subagent, which the user trusts. A rule `skill(NAME)` means
     this one.
     """
-
-    def covers(rule: str) -> bool:
-        return rule_matching.match_command(rule, tool.name, name)
-
-    return PolicyCase(
+    case = PolicyCase(
         target=f"{tool.name}({quoted_path(name)})",
         call_class=CallClass.READ,
         reason="what it does is judged call by call" if tool == TASK else f"it reads a {tool.name}",
-        denied=_forbids(_first(rules.deny, covers)),
-        asked=_first(rules.ask, covers),
-        allowed=_first(rules.allow, covers),
         way_out=_way_out(f"{tool.name}({name})"),
     )
+    return _with_rules(case, rules, lambda rule: match_command(rule, tool.name, name))
 
 
 def _command_case(text: str, rules: Rules, root: Path, sandbox_holds: bool) -> PolicyCase:
@@ -350,7 +363,7 @@ def _command_case(text: str, rules: Rules, root: Path, sandbox_holds: bool) -> P
     text = text.strip()
     line = parse_line(text)
     call_class, reason, every_time = _class_of_line(text, line, rules, root, sandbox_holds)
-    own = [rule for rule in rules.allow if rule_matching.split_pattern(rule)[0] == "bash"]
+    own = [rule for rule in rules.allow if split_pattern(rule)[0] == "bash"]
     exact = _first(tuple(own), lambda rule: rule_matching.means_exactly(rule, "bash", text))
     denying = command_rules.forbidding_rule(rules.deny, text, root)
     asking = command_rules.forbidding_rule(rules.ask, text, root)
@@ -362,9 +375,9 @@ def _command_case(text: str, rules: Rules, root: Path, sandbox_holds: bool) -> P
         call_class=call_class,
         reason=reason,
         every_time=every_time,
-        denied=denying.reason if denying is not None else "",
-        asked=asking.rule if asking is not None else "",
-        allowed=exact or allowed,
+        denial=denying.reason if denying is not None else "",
+        asking_rule=asking.rule if asking is not None else "",
+        allowing_rule=exact or allowed,
         exact=bool(exact),
         way_out=_command_way_out(text, call_class, rules),
     )
@@ -379,7 +392,7 @@ def _class_of_line(
         return CallClass.READ, "it only reads", False
     if rules.test_command is not None and text.split() == rules.test_command.split():
         return CallClass.TESTS, "these are the tests", False
-    if (restored := _restored_files(line)) is not None:
+    if restored := _restored_files(line):
         case = _paths_case(EDIT, {"path": restored}, rules, root)
         if case.call_class is not CallClass.OUTSIDE and not any(
             is_folder(root / name) for name in restored
@@ -395,23 +408,21 @@ def _class_of_line(
     return CallClass.COMMAND, f"`{shorten(text, 80)}`: {not_a_read}", unreadable
 
 
-def _restored_files(line: ShellLine) -> list[str] | None:
+def _restored_files(line: ShellLine) -> list[str]:
     """Return the files that a line puts back by `git restore` or `git checkout --` alone."""
     if line.fault or len(line.commands) != 1:
-        return None
+        return []
     command = line.commands[0]
-    plain = all(word.plain for word in command.words)
-    if command.words[:1] == () or command.words[0].text != "git" or not plain:
-        return None
-    if command.assignments or command.redirects:
-        return None
-    return git_commands.restored_files(command.arguments) or None
+    has_more = command.assignments or command.redirects
+    if has_more or not command.words or not all(word.plain for word in command.words):
+        return []
+    if command.words[0].text != "git":
+        return []
+    return git_commands.restored_files(command.arguments)
 
 
 def _command_way_out(text: str, call_class: CallClass, rules: Rules) -> str:
-    rule = (
-        _way_out(f"bash({rule_matching.escape_argument('bash', text)})") if "\n" not in text else ""
-    )
+    rule = _way_out(f"bash({escape_argument('bash', text)})") if "\n" not in text else ""
     if call_class is CallClass.COMMAND and TEST_PROGRAMS.search(text):
         return f"Use run_tests with target=FILE_OR_ID for tests. {rule}".strip()
     return rule
@@ -438,15 +449,15 @@ def _program_case(
         call_class = CallClass.CHECK if tool == ACCEPTANCE_CHECK else CallClass.COMMAND
 
     def covers(rule: str) -> bool:
-        return rule_matching.covers_tool(rule_matching.split_pattern(rule)[0], tool.name)
+        return covers_tool(split_pattern(rule)[0], tool.name)
 
     return replace(
         case,
         target=f"{command.strip()}\n{arguments.get('script', '')}",
         call_class=call_class,
-        denied=case.denied or _forbids(_first(rules.deny, covers)),
-        asked=case.asked or _first(rules.ask, covers),
-        allowed=_first(rules.allow, covers) or case.allowed,
+        denial=case.denial or _forbids(_first(rules.deny, covers)),
+        asking_rule=case.asking_rule or _first(rules.ask, covers),
+        allowing_rule=_first(rules.allow, covers) or case.allowing_rule,
         exact=False,
         way_out=f"Use run_tests with target=FILE_OR_ID for tests. {_way_out(tool.name)}",
     )
@@ -458,25 +469,15 @@ def _fetch_case(tool: ToolFacts, url: str, rules: Rules) -> PolicyCase:
     """
     address = rule_matching.web_address(url)
     if isinstance(address, str):
-        return PolicyCase(
-            target=tool.name,
-            call_class=CallClass.READ,
-            reason=f"nothing will be fetched: {address}",
-        )
-
-    def covers(rule: str) -> bool:
-        return rule_matching.matches_address(rule, address)
-
-    return PolicyCase(
+        return PolicyCase(tool.name, CallClass.READ, f"nothing will be fetched: {address}")
+    case = PolicyCase(
         target=f"{tool.name}({address.shown})",
         call_class=CallClass.OUTSIDE,
         reason="it sends the address to another machine, and what comes back is anybody's words",
-        denied=_forbids(_first(rules.deny, covers)),
-        asked=_first(rules.ask, covers),
-        allowed=_first(rules.allow, covers),
         only_reads=True,
         way_out=_way_out(f"{tool.name}({address.shown})"),
     )
+    return _with_rules(case, rules, lambda rule: rule_matching.matches_address(rule, address))
 
 
 def _other_case(tool: ToolFacts, rules: Rules) -> PolicyCase:
@@ -485,13 +486,11 @@ def _other_case(tool: ToolFacts, rules: Rules) -> PolicyCase:
     """
 
     def covers(rule: str) -> bool:
-        return rule_matching.covers_tool(rule_matching.split_pattern(rule)[0], tool.name)
+        return covers_tool(split_pattern(rule)[0], tool.name)
 
-    def covers_all(rule: str) -> bool:
-        """Return whether a rule covers every call. A pattern for arguments, which are not read
-        here, must not allow all of them.
-        """
-        whole = rule_matching.split_pattern(rule)[1] in rule_matching.EVERYTHING | {tool.name}
+    def covers_every_call(rule: str) -> bool:
+        # a pattern for arguments, which are not read here, must not allow all of them
+        whole = split_pattern(rule)[1] in rule_matching.EVERYTHING | {tool.name}
         return whole and covers(rule)
 
     if tool.about_session:
@@ -503,13 +502,11 @@ def _other_case(tool: ToolFacts, rules: Rules) -> PolicyCase:
         reason = "it sends the query to a search engine, and what comes back is anybody's words"
     else:
         call_class, reason = CallClass.FOREIGN_TOOL, f"policy does not know what `{tool.name}` does"
-    return PolicyCase(
-        target=tool.name,
-        call_class=call_class,
-        reason=reason,
-        denied=_forbids(_first(rules.deny, covers)),
-        asked=_first(rules.ask, covers),
-        allowed=_first(rules.allow, covers_all),
+    case = PolicyCase(
+        tool.name,
+        call_class,
+        reason,
         only_reads=tool == WEB_SEARCH,
         way_out=_way_out(tool.name),
     )
+    return _with_rules(case, rules, covers, covers_every_call)

@@ -355,21 +355,21 @@ def _check_location(name: str, root: Path) -> None:
 
 
 def _check_arguments(name: str, words: Sequence[Word], context: ReadContext) -> None:
-    kind = READERS[name].operands
+    operand_kind = READERS[name].operands
     parsed = _parse_arguments(name, words)
     operands = parsed.operands
-    if kind == "none" and operands:
+    if operand_kind == "none" and operands:
         raise NotARead(f"`{name}` with arguments")
-    if kind == "file" and (
+    if operand_kind == "file" and (
         len(operands) > 1 or not all(w.plain and w is not _GIVEN for w in operands)
     ):
         raise NotARead(f"`{name}` writes to a second file", "a second file")
     if name == "command" and not (words and words[0].text in {"-v", "-V"}):
         raise NotARead("it runs another command")
-    text_count = len(operands) if kind == "texts" else 0
-    if kind == "pattern":
-        given = {*parsed.flags, *(option for option, _ in parsed.texts)}
-        text_count = int(name == "fd" or _PATTERN_OPTIONS.isdisjoint(given))
+    text_count = len(operands) if operand_kind == "texts" else 0
+    if operand_kind == "pattern":
+        options = {*parsed.flags, *(option for option, _ in parsed.texts)}
+        text_count = int(name == "fd" or _PATTERN_OPTIONS.isdisjoint(options))
     for word in operands[:text_count]:
         _require_plain(word)
         if word is _GIVEN and name not in _NAME_READERS:
@@ -501,8 +501,8 @@ def _check_find(command: Command, context: ReadContext) -> None:
             del rest[: len(words) + 1]
             if any("{}" in word.text and word.text != "{}" for word in words):
                 raise NotARead("what -exec runs is not plain to see")
-            given = [_GIVEN if word.text == "{}" else word for word in words]
-            _check_handed_over(given, command, context)
+            handed_over = [_GIVEN if word.text == "{}" else word for word in words]
+            _check_handed_over(handed_over, command, context)
         elif word.text not in _FIND_FLAGS:
             raise NotARead(f"with `{word.text}` `find` does more than read", word.text)
 

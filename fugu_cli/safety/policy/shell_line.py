@@ -49,7 +49,7 @@ REDEFINING = names_of(
 NESTED_DEEPEST = 5
 
 RUNNING_TEXT = names_of("eval source . trap alias")
-"""Those of them that run a text."""
+"""The builtins among them that run a text."""
 
 _BLANK = re.compile(r"[ \t]+|\\\n|#[^\n]*")
 _OPERATOR = re.compile(r"&>>|<<<|<<-|;;&|&&|\|\||;;|;&|\|&|&>|<<|<\(|>\(|<>|<&|>>|>&|>\||[|;&()<>]")
@@ -82,7 +82,7 @@ class Word:
 
     @property
     def plain(self) -> bool:
-        """Whether the command gets this very text."""
+        """The command gets this very text."""
         return not (self.expands or self.globbed)
 
 
@@ -95,7 +95,7 @@ class Redirect:
 
     @property
     def writes(self) -> bool:
-        """Whether it writes a file."""
+        """It writes a file."""
         if self.operator == ">&" and (self.target.text.isdigit() or self.target.text == "-"):
             return False
         return ">" in self.operator and self.target.text != "/dev/null"
