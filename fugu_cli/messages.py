@@ -305,7 +305,8 @@ class InfillHole(Value):
 
 
 OPTIONAL = (
-    "effort", "stop", "tool_choice", "open_ended", "target", "part", "unwritten", "judged", "wanted", "gap",
+    "effort", "stop", "tool_choice", "allowed_tools", "open_ended", "target", "part", "unwritten",
+    "judged", "wanted", "gap",
 )  # fmt: skip
 
 
@@ -328,6 +329,10 @@ class Prompt(Value):
     """Texts that end the reply; they are not part of it."""
     tool_choice: str = ""
     """none, required, or the name of the tool to be called; "" leaves it to the model."""
+    allowed_tools: tuple[str, ...] = ()
+    """The tools that may be called, where these are not all of `tools`; the list itself stays the
+    same, so that it is cached.
+    """
     open_ended: bool = False
     """Other files than those shown may have to be written: the text protocol then asks for none by
     name.

@@ -25,6 +25,7 @@ from fugu_cli.engine.environment import (
     AskPermission,
     Environment,
     Harness,
+    Refusal,
     RequestLimits,
     Team,
     TestRules,
@@ -35,12 +36,13 @@ from fugu_cli.engine.recovery import finish_interrupted_undos
 from fugu_cli.errors import InfrastructureError
 from fugu_cli.extensions.instruction_files import nested_instructions, standing_instructions
 from fugu_cli.extensions.skills import Skill, describe_each
+from fugu_cli.messages import Call
 from fugu_cli.providers import Agent
 from fugu_cli.safety import path_rules, saved_permissions
 from fugu_cli.safety.git_process import git_program
 from fugu_cli.safety.path_rules import Denials
 from fugu_cli.safety.paths import inside
-from fugu_cli.safety.policy import Rules, rule_matching
+from fugu_cli.safety.policy import Judgement, Rules, rule_matching
 from fugu_cli.safety.redaction import LogRedactor, Redactor
 from fugu_cli.safety.sandbox.command_limits import GIGABYTE
 from fugu_cli.safety.sandbox.command_sandbox import Sandbox
@@ -372,6 +374,7 @@ def build_session(
         effort=config.effort or "",
         tier=config.tier,
         answer_schema=loaded.answer_schema,
+        only_reads=loaded.only_reads,
         extras=extras,
         outcomes=outcomes,
         kinds=kinds,
@@ -637,6 +640,20 @@ def build_budgets(config: Config, elsewhere: OtherSpending) -> Budgets:
     return Budgets(money.request, money.session, money.day, money.project, elsewhere)
 
 
+async def _ask_user(ask: AskPermission, call: Call) -> str | None:
+    """Ask the user an agent's question, the way that permission is asked for."""
+    from fugu_cli.session.call_arguments import arguments_of
+
+    arguments = arguments_of(call)
+    question = str(arguments.get("question", "")) if isinstance(arguments, dict) else ""
+    judgement = Judgement(verdict="ask", reason=question, target=question, every_time=True)
+    permission = await ask(call, judgement)
+    if isinstance(permission, Refusal):
+        return permission.feedback
+    answers = {"once": "yes", "session": "yes", "no": "", "headless": None}
+    return answers[permission]
+
+
 def build_environment(
     config: Config,
     workspace: Workspace,
@@ -645,6 +662,7 @@ def build_environment(
     budgets: Budgets | None = None,
 ) -> Environment:
     """The tools, the rules and the limits of a configuration."""
+    workspace.ask_user = partial(_ask_user, ask)
     rules = Rules(
         mode=config.permission_mode,
         allow=(*config.allow, *saved_permissions.load_rules(config.data, workspace.root)),
@@ -693,7 +711,13 @@ def build_conductor(
     settings = config.conductor
     works = settings.works and settings.agent != PLANNER
     conductor_settings = ConductorSettings(
-        settings.agent, settings.max_steps, settings.rounds, settings.depth, settings.agents, works
+        agent=settings.agent,
+        steps=settings.max_steps,
+        rounds=settings.rounds,
+        depth=settings.depth,
+        agents=settings.agents,
+        works=works,
+        paper_format=settings.planner_format == "paper",
     )
     if config.coordinator.startswith("single:"):
         members = tuple(

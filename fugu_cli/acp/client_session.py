@@ -22,6 +22,7 @@ from fugu_cli.acp.permissions import EditorForm, ask_permission_in_editor, elici
 from fugu_cli.acp.prompts import PromptBlock, read_prompt
 from fugu_cli.acp.updates import LogUpdates, Update, merged, message, meta, thought
 from fugu_cli.app import event_text
+from fugu_cli.app.approval_options import permission_for
 from fugu_cli.app.approval_questions import ApprovalQuestion
 from fugu_cli.app.request_queue import RequestQueue, request_from_text
 from fugu_cli.engine import undo
@@ -240,7 +241,8 @@ class ClientSession:
             except FuguError as error:
                 await self.outbox.tell(thought(f"{error}; {error.hint}"))
         if not question.answer.done():
-            question.answer.set_result("session" if scope == "always" else scope or "headless")
+            permission = "headless" if scope is None else permission_for(call, scope)
+            question.answer.set_result(permission)
 
 
 async def replay(client: ClientSession) -> None:

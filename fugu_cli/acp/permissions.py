@@ -8,7 +8,7 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from acp.exceptions import RequestError
 from acp.schema import (
@@ -26,7 +26,7 @@ from pydantic import ValidationError
 
 from fugu_cli.acp.tool_content import kind_of, locations_of, proposed_change, text_content
 from fugu_cli.app import event_text
-from fugu_cli.app.approval_options import approval_options
+from fugu_cli.app.approval_options import CHOICES, ApprovalScope, approval_options
 from fugu_cli.formatting import escape_for_approval
 from fugu_cli.ui.json_output import arguments_object
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from fugu_cli.app.approval_questions import ApprovalQuestion
     from fugu_cli.app.session_protocol import SessionProtocol
 
-EditorScope = Literal["once", "session", "always", "no"]
-OPTION_KINDS: dict[EditorScope, PermissionOptionKind] = {
+OPTION_KINDS: dict[ApprovalScope, PermissionOptionKind] = {
+    **dict.fromkeys(CHOICES, "allow_once"),
     "once": "allow_once",
     "session": "allow_always",
     "always": "allow_always",
@@ -48,7 +48,7 @@ OPTION_KINDS: dict[EditorScope, PermissionOptionKind] = {
 
 async def ask_permission_in_editor(
     client: Client, session: SessionProtocol, call_id: str, question: ApprovalQuestion
-) -> EditorScope | None:
+) -> ApprovalScope | None:
     """Return the user's answer about the call that the editor knows as `call_id`, or None if the
     editor cannot ask.
     """

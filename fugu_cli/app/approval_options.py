@@ -11,12 +11,38 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fugu_cli.formatting import escape_for_approval, escape_invisible, plural
+from fugu_cli.session.call_arguments import arguments_of
+from fugu_cli.session.tool_facts import ASK_USER
 
 if TYPE_CHECKING:
+    from fugu_cli.engine.environment import Permission
     from fugu_cli.messages import Call
     from fugu_cli.safety.policy import Judgement
 
-ApprovalScope = Literal["once", "session", "always", "no", "feedback", "all", "none"]
+ApprovalScope = Literal[
+    "once",
+    "session",
+    "always",
+    "no",
+    "feedback",
+    "all",
+    "none",
+    "choice-1",
+    "choice-2",
+    "choice-3",
+    "choice-4",
+    "choice-5",
+    "choice-6",
+]
+CHOICES: tuple[ApprovalScope, ...] = (
+    "choice-1",
+    "choice-2",
+    "choice-3",
+    "choice-4",
+    "choice-5",
+    "choice-6",
+)
+"""The answers to a question of an agent's, in the order of its choices."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +121,8 @@ def approval_options(
     """Return the possible answers. A call that needs a yes every time has no lasting one, and is in
     no yes to several.
     """
+    if call.tool == ASK_USER.name:
+        return _answers_to_question(call)
     options = [ApprovalOption("once", "y", "yes, once", "once")]
     if not judgement.every_time:
         scope = covered(call, judgement)
@@ -120,11 +148,46 @@ def approval_options(
     return tuple(options)
 
 
+def _answers_to_question(call: Call) -> tuple[ApprovalOption, ...]:
+    options = []
+    for number, choice in enumerate(question_choices(call), start=1):
+        words = escape_for_approval(choice)
+        options.append(ApprovalOption(CHOICES[number - 1], str(number), words, words))
+    options.append(ApprovalOption("feedback", "t", "answer in your own words", "own words"))
+    options.append(ApprovalOption("no", "n", "give no answer", "no answer"))
+    return tuple(options)
+
+
+def question_choices(call: Call) -> tuple[str, ...]:
+    """Return the choices of a question that an agent asks the user."""
+    arguments = arguments_of(call)
+    choices = arguments.get("choices") if isinstance(arguments, dict) else None
+    return tuple(map(str, choices))[: len(CHOICES)] if isinstance(choices, list) else ()
+
+
+def permission_for(call: Call, scope: ApprovalScope) -> Permission:
+    """Return the permission that an answer to one call stands for; the words of a choice are given
+    as feedback.
+    """
+    from fugu_cli.engine.environment import Refusal
+
+    match scope:
+        case "once" | "session" | "no":
+            return scope
+        case "always":
+            return "session"
+        case _:
+            choices = dict(zip(CHOICES, question_choices(call), strict=False))
+            return Refusal(feedback=choices[scope]) if scope in choices else "no"
+
+
 def terminal_options(call: Call, judgement: Judgement) -> Sequence[str]:
     """Return the possible answers for a terminal where a line is typed."""
     kept = [
         one
         for one in approval_options(call, judgement)
-        if one.scope in ("once", "session", "no", "feedback")
+        if one.scope in ("once", "session", "no", "feedback", *CHOICES)
     ]
+    if call.tool == ASK_USER.name:
+        return [f"  {'TEXT' if one.scope == 'feedback' else one.key:<7}{one.words}" for one in kept]
     return [f"  {'n TEXT' if one.scope == 'feedback' else one.key:<7}{one.words}" for one in kept]

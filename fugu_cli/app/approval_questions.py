@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from fugu_cli.app import patches
 from fugu_cli.app.approval_options import ALONE, Pending, PendingCall
 from fugu_cli.session.events import Replied
+from fugu_cli.session.tool_facts import ASK_USER
 
 if TYPE_CHECKING:
     from fugu_cli.app.session_protocol import SessionProtocol
@@ -196,7 +197,9 @@ class ApprovalQueue:
     async def _take_feedback(self, question: ApprovalQuestion) -> None:
         from fugu_cli.engine.environment import Refusal
 
-        text = (await self._enter_text("No. Tell it what to do instead")).strip()
+        asks = question.call.tool == ASK_USER.name
+        heading = "Your answer" if asks else "No. Tell it what to do instead"
+        text = (await self._enter_text(heading)).strip()
         if text and not question.answer.done():
             question.answer.set_result(Refusal(feedback=text))
         self.ask(self._questions, self._pending)

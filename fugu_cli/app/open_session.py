@@ -97,6 +97,8 @@ class Session:
     """The reasoning effort from the next request on, "" for each entry's own."""
     answer_schema: str = ""
     """The JSON schema, as text, that answers must follow; "" where there is none."""
+    only_reads: bool = False
+    """It answers a command of fugu's and has the tools that read files."""
     extras: SessionExtras = SessionExtras()
     """A collector, language servers, a search engine."""
     tier: str = "fugu"
@@ -337,7 +339,7 @@ async def _record(session: Session, asked: Asked) -> None:
         )
     suite = (command,) if wanted.until_pass and command is not None else ()
     await recover(session.log, workspace)
-    from fugu_cli.engine.session_rules import session_rules  # not before a session is open
+    from fugu_cli.engine.session_rules import folder_tree, session_rules  # not before it is open
 
     rules = await session_rules(
         session.environment,
@@ -346,12 +348,14 @@ async def _record(session: Session, asked: Asked) -> None:
     )
     known = {
         "rules": rules,
+        "tree": await folder_tree(session.environment) if session.tier == "ultra" else "",
         "snapshot": "" if workspace.in_git else None,
         "test_command": command,
         "until": tuple(dict.fromkeys((*suite, *wanted.until))),
         "tier": session.tier,
         "effort": session.effort,
         "answer_schema": session.answer_schema,
+        "only_reads": session.only_reads,
         "mode": session.environment.rules.mode,
     }
     session.log.append(asked.model_copy(update=known))

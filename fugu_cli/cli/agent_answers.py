@@ -85,6 +85,7 @@ async def agent_answer(loaded: LoadedConfig, asked: AgentQuestion[Answer]) -> Ag
         config=config.model_copy(update=changed),
         servers=DeclaredServers(),
         answer_schema=json.dumps(asked.form.model_json_schema()),
+        only_reads=True,
     )
     stream = SessionStream(lambda _: None, deny_headless)
     await stream.open(answering, os.environ)

@@ -22,12 +22,14 @@ from fugu_cli.cli.command_flags import CommitFlags, PullRequestFlags
 from fugu_cli.cli.current_folder import current_config, current_path, print_clean, say
 from fugu_cli.cli.history import folder_sessions
 from fugu_cli.config.loader import LoadedConfig
+from fugu_cli.coordinators.conductor.step_context import clip_middle
 from fugu_cli.engine import commit_blame
 from fugu_cli.engine.blame import NamedSession
 from fugu_cli.engine.commit_blame import CommitBlame
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.formatting import flatten, money, plural, sanitize
 from fugu_cli.safety.paths import search_path_outside
+from fugu_cli.session.state import SessionState
 from fugu_cli.tools import commits
 from fugu_cli.tools.commits import BlobChange, UserGit
 from fugu_cli.tools.workspace import Workspace
@@ -38,6 +40,8 @@ NAMED = 5
 """Files that an error names."""
 RECENT = 10
 """Messages of earlier commits that show the repository's style."""
+LONGEST_REQUEST, MOST_REQUESTS = 600, 8
+"""Characters of a request, and requests, that the writer of a message is shown."""
 PROGRAMS = {
     "gh": "GitHub's gh (https://cli.github.com)",
     "glab": "GitLab's glab (https://docs.gitlab.com/cli)",
@@ -145,7 +149,12 @@ def _written_message(loaded: LoadedConfig, pending: _Pending, agent: str | None)
     recent = git.read_line("log", f"-{RECENT}", "--no-show-signature", "--format=%s")
     diff = commits.readable_diff(git, pending.before, pending.after, hidden)
     say("an agent writes the message")
-    data = f"Newest messages:\n{recent or '(none)'}\n\nDiff:\n{diff}{named_only(hidden)}"
+    wanted = "\n\n".join(_requests_behind(pending))
+    data = (
+        f"Newest messages:\n{recent or '(none)'}\n\n"
+        f"What agents were asked that wrote lines of the diff:\n{wanted or '(nothing)'}\n\n"
+        f"Diff:\n{diff}{named_only(hidden)}"
+    )
     asked = AgentQuestion(prompts.load("git/commit"), data, _Message, agent or "")
     answer = asyncio.run(agent_answer(loaded, asked))
     text = sanitize(answer.value.message).strip()
@@ -154,6 +163,19 @@ def _written_message(loaded: LoadedConfig, pending: _Pending, agent: str | None)
             f"{answer.agent} wrote an empty message", hint='give one: fugu commit -m "..."'
         )
     return pending.workspace.mask(text)
+
+
+def _requests_behind(pending: _Pending) -> list[str]:
+    """Return the requests in which agents wrote lines of the staged change, oldest first."""
+    shares = pending.blame(pending.after).turns
+    places = {(share.cost.session, share.cost.request) for share in shares if share.lines}
+    texts = []
+    for name, records in pending.sessions:
+        requests = SessionState([record.event for record in records]).requests
+        for number, request in enumerate(requests, start=1):
+            if (name, number) in places and request.asked is not None:
+                texts.append(f"- {clip_middle(request.asked.said, LONGEST_REQUEST)}")
+    return texts[-MOST_REQUESTS:]
 
 
 def hidden_paths(loaded: LoadedConfig, changed: Sequence[BlobChange]) -> list[str]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from fugu_cli import __version__
+from fugu_cli.app.approval_options import question_choices
 from fugu_cli.app.request_queue import request_from_text
 from fugu_cli.cli.current_folder import check_embedded, current_config, say
 from fugu_cli.cli.flags import SdkFlags, check_empty, check_session, settings_of
@@ -43,6 +44,8 @@ from fugu_cli.extensions.hook_settings import (
 )
 from fugu_cli.extensions.skill_library import parse_headless_request
 from fugu_cli.safety.policy import rule_matching
+from fugu_cli.session.call_arguments import arguments_of
+from fugu_cli.session.tool_facts import ASK_USER
 from fugu_cli.system import signals
 from fugu_cli.system.bounded_json import parse_json
 from fugu_cli.system.reader_watch import call_when_reader_leaves
@@ -190,6 +193,8 @@ class ClientQuestions:
         """
         from fugu_cli.engine.environment import Refusal
 
+        if call.tool == ASK_USER.name:
+            return await self._ask_question(call)
         workspace = stream.session.environment.workspace
         for part in describe_call(call, workspace.root, workspace.test_command):
             if self.silent or self._gone:
@@ -219,6 +224,33 @@ class ClientQuestions:
             if answer.get("updatedInput", part.input) != part.input:
                 return Refusal(feedback=CHANGED)
         return "once"
+
+    async def _ask_question(self, call: Call) -> Permission:
+        """Ask an agent's question as Claude Code's AskUserQuestion, and return the answer."""
+        from fugu_cli.engine.environment import Refusal
+
+        arguments = arguments_of(call)
+        question = arguments.get("question", "") if isinstance(arguments, dict) else ""
+        options = [{"label": choice, "description": ""} for choice in question_choices(call)]
+        asked = {"question": question, "header": "", "options": options, "multiSelect": False}
+        if self.silent or self._gone:
+            return "headless"
+        try:
+            answer = await self.ask(
+                "can_use_tool",
+                tool_name="AskUserQuestion",
+                input={"questions": [asked]},
+                tool_use_id=call.id,
+                decision_reason=question,
+                permission_suggestions=[],
+            )
+        except ClientError:
+            return "headless"
+        changed = answer.get("updatedInput")
+        answers = changed.get("answers") if isinstance(changed, dict) else None
+        words = ", ".join(map(str, answers.values())) if isinstance(answers, dict) else ""
+        words = words or str(answer.get("message") or "")
+        return Refusal(feedback=words) if words.strip() else "no"
 
     async def relay(self, server: str, message: Object) -> object:
         """Send an MCP message to a server inside the client (mcp_client.Relay)."""

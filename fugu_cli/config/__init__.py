@@ -86,6 +86,10 @@ class ConductorEntry(ConfigTable):
     """agents of the pool it is offered"""
     works: bool = True
     """the planner may be given steps, too"""
+    planner_format: Literal["names", "paper"] = "names"
+    """names: the planner reads names and writes objects; paper: numbers and the three lists that
+    `fugu train conductor` trains for
+    """
 
 
 class TuiEntry(ConfigTable):

@@ -186,6 +186,8 @@ class LoadedConfig:
     trust_notes: tuple[str, ...] = ()
     answer_schema: str = ""
     """The JSON schema, as text, that answers must follow."""
+    only_reads: bool = False
+    """The session answers a command of fugu's and has the tools that read files."""
     from_folder: tuple[str, ...] = ()
     """Rules of `allow` that the folder's own configuration brings: they open no file that others
     run.

@@ -19,11 +19,14 @@ from fugu_cli.session.state import SessionState
 
 @dataclass(frozen=True)
 class AskPlanner:
-    """Ask an agent for a plan; `read` makes the fact of what it replied."""
+    """Ask an agent for a plan; `read` makes the fact of what it replied. `reads_instructions`: it
+    is shown the user's standing instructions, too.
+    """
 
     agent: str
     prompt: Prompt
     read: Callable[[Reply], Planned]
+    reads_instructions: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,10 @@ class RunSuite:
 
 @dataclass(frozen=True)
 class MergeTurns:
-    """Several turns did the same job in worktrees: record their diffs and take over `chosen`'s
-    work; or, while it is `open`, record only the diffs `among` which a later step chooses."""
+    """Turns worked in copies: record their diffs and take over `chosen`'s work; or, while it is
+    `open`, record only the diffs `among` which a later step chooses. `again`: the step is done
+    again in the repository.
+    """
 
     plan: int
     turns: tuple[int, ...]
@@ -49,6 +54,7 @@ class MergeTurns:
     reason: str
     open: bool = False
     among: tuple[int, ...] = ()
+    again: bool = False
 
 
 Decision = Assigned | Planned | Finished | AskPlanner | ParallelTurns | RunSuite | MergeTurns

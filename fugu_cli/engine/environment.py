@@ -160,7 +160,7 @@ def tests_unknown_notice(state: SessionState) -> str:
     if request is None or (run is not None and not run.stale) or not state.request.changes:
         return ""
     if request.test_command is None:
-        return "[No test command is known for this repository: no tests were run.]"
+        return "[No tests were run: there is no test command here that fugu may run.]"
     if not state.request.tests_skipped:
         return "[No tests were run.]"
     skipped = next(e for e in reversed(state.events) if isinstance(e, ToolRan) and e.skipped)

@@ -70,7 +70,11 @@ class ToolCalling:
         if more and 0 < turn.silent_cuts <= MORE_ROOM and member.max_tokens is None:
             return RequestReply()
         if not agent_is_done(turn, environment.limits.replies) or (
-            more and correction_due(state, turn)
+            more
+            and (
+                correction_due(state, turn)
+                or views.is_asked_to_choose_again(turn, turn.replies[-1])
+            )
         ):
             return RequestReply()
         return _after(state, turn, member, environment)
@@ -105,9 +109,9 @@ class ToolCalling:
         self, state: SessionState, member: Member, environment: Environment
     ) -> tuple[ToolSpec, ...]:
         """Every role has the same tools, so that what comes before the messages stays in a model's
-        cache; what a role may not use is refused. No acceptance check is offered where the mode or
-        the files kept from some agents forbid running it. A subtask has those that its subagent's
-        file names."""
+        cache; what a role may not use is refused. Plan mode, and questions of fugu's own commands,
+        have the tools that they may use. No acceptance check is offered where files are kept from
+        some agents. A subtask has the tools that its subagent's file names."""
         turn, found = state.request.turns[-1], state.found_tools
 
         def is_at_hand(tool: AnyTool) -> bool:
@@ -118,8 +122,21 @@ class ToolCalling:
             return environment.toolbox.specs(
                 lambda tool: not subtask_refusal(task, tool.name) and (named or is_at_hand(tool))
             )
+        asked = state.request.asked
+        if asked is not None and asked.only_reads:
+            return environment.toolbox.specs(
+                lambda tool: tool.effect == "reads" and bool(tool.paths) and not tool.internal
+            )
+        if environment.rules.mode == "plan":
+            return environment.toolbox.specs(
+                lambda tool: (
+                    (tool.effect == "reads" or tool.name == BASH)
+                    and not tool.internal
+                    and is_at_hand(tool)
+                )
+            )
         excluded = set()
-        if environment.rules.mode == "plan" or environment.denials is not None:
+        if environment.denials is not None:
             excluded.add(views.ACCEPTANCE_CHECK)
         if not _has_subtasks(state, turn):
             excluded.add(views.TASK)
@@ -140,12 +157,27 @@ class ToolCalling:
         if _is_for_every_role(environment.toolbox[call.tool]):
             return ""
         judgement = policy.judge(call, environment.rules, environment.workspace.root)
-        if call.tool == BASH and judgement.reads:
+        if judgement.reads:
             return ""
         return ROLE_REFUSAL.format(role=role.capitalize())
 
 
 BASH = "bash"
+
+
+def allowed_tools(
+    turn: views.Turn, tools: Sequence[ToolSpec], environment: Environment
+) -> tuple[str, ...]:
+    """Return the tools that a Thinker's or a Verifier's turn may call, for wires that can say so;
+    () for a Worker, who may call all.
+    """
+    if turn.assigned.role == "worker":
+        return ()
+    toolbox = environment.toolbox
+    names = [tool.name for tool in tools if tool.name in toolbox]
+    return tuple(name for name in names if name == BASH or _is_for_every_role(toolbox[name]))
+
+
 ROLE_REFUSAL = (
     "a {role} changes nothing: it reads, runs the tests (run_tests) and commands that only read. "
     "Say in your last message what is to be done"
@@ -184,12 +216,18 @@ def no_such_tool(
     """Why a call of a tool that was not offered is not made; "" for others."""
     role = state.request.turns[-1].assigned.role.capitalize()
     absent = call.tool in environment.toolbox and all(spec.name != call.tool for spec in offered)
+    asked = state.request.asked
+    if absent and asked is not None and asked.only_reads:
+        names = ", ".join(spec.name for spec in offered)
+        return f"this question is answered by reading files ({names}) and the data that it holds"
+    if absent and environment.rules.mode == "plan":
+        return f"plan mode only reads and has no tool {call.tool}. {policy.PLAN_WAY_OUT}"
     if absent and role == "Worker" and _is_deferred(environment.toolbox[call.tool]):
         return (
             f"{call.tool} was not found yet: call {views.FIND_TOOLS} first, which shows how it "
             f"is called"
         )
-    return f"a {role} has no tool {call.tool}" if absent else ""
+    return f"a {role} has no tool {call.tool}. {policy.GO_ON_WITHOUT}" if absent else ""
 
 
 def _is_deferred(tool: AnyTool) -> bool:
@@ -208,13 +246,25 @@ def _opening(state: SessionState, turn: views.Turn, environment: Environment) ->
     """The next piece of evidence that a turn opens with; None when it has all. A Verifier is shown
     the tests and the diff, and the diff also who goes on with what others changed.
     """
-    if turn.draws or turn.assigned.plan or turn.assigned.subtask is not None:
+    if turn.draws or turn.assigned.subtask is not None:
         return None
     if turn.assigned.role == "verifier":
         call = due_run(state, turn, environment.tests, verifying=True)
         return call if call is not None else diff_due(state, turn)
+    if turn.assigned.plan:
+        return diff_due(state, turn) if _takes_over_changes(state, turn) else None
     since = _turns_since_own(state, turn)
     return diff_due(state, turn) if any(one.changes for one in since) else None
+
+
+def _takes_over_changes(state: SessionState, turn: views.Turn) -> bool:
+    """Whether an earlier try of the same step of a plan came to nothing and left changes behind."""
+    step = (turn.assigned.plan, turn.assigned.step)
+    return not turn.assigned.in_copy and any(
+        earlier.changes and not earlier.assigned.in_copy
+        for earlier in state.request.turns
+        if earlier.number < turn.number and (earlier.assigned.plan, earlier.assigned.step) == step
+    )
 
 
 def _turns_since_own(state: SessionState, turn: views.Turn) -> list[views.Turn]:

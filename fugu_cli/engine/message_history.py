@@ -196,7 +196,7 @@ def _request_messages(
         opening = [
             told if is_read else "",
             _opening(turn, others),
-            "" if served else _role_text(turn, own, others),
+            "" if served or request.only_reads else _role_text(turn, own, others, request.mode),
         ]
         if any(opening):
             messages.append(FromUser(text="\n\n".join(part for part in opening if part)))
@@ -319,15 +319,19 @@ def _plan_note(turn: views.Turn, *, to_do: bool) -> str:
     return f"`{turn.assigned.agent}` made this plan:\n<plan>\n{plan}\n</plan>{ask}"
 
 
-def _role_text(turn: views.Turn, own: Sequence[views.Turn], others: Sequence[views.Turn]) -> str:
-    """Return what the role is to do. A brief that the agent has read in this request is not said
-    again.
+def _role_text(
+    turn: views.Turn, own: Sequence[views.Turn], others: Sequence[views.Turn], mode: str
+) -> str:
+    """Return what the role is to do in the request's permission mode. A brief that the agent has
+    read in this request is not said again.
     """
     if turn.assigned.plan:
         return ""
     if turn.assigned.subtask:
         return prompts.load("subtask")
     role = turn.assigned.role
+    if role == "worker" and mode == "plan":
+        return prompts.load("worker_plan")
     is_again = any(earlier.assigned.role == role for earlier in own)
     parts = [prompts.load(f"{role}_again" if is_again else role)]
     if role == "worker":
@@ -355,12 +359,17 @@ def turn_messages(turn: views.Turn, schema: str = "", *, is_open: bool = False) 
                 )
             )
         messages += [_result(results[call.id]) for call in reply.calls if call.id in results]
+        is_followed = is_open or stop < len(turn.facts)
         if corrected and not reply.calls:
             messages.append(FromUser(text=corrected))
             corrected = ""
+        elif is_followed and views.is_asked_to_choose_again(turn, reply):
+            names = ", ".join(turn.assigned.choices)
+            text = prompts.fill(prompts.load("conductor/choose_again"), names=names)
+            messages.append(FromUser(text=text))
         after = views.call_records(turn.facts[start:stop])
         evidence = _runs_as_text([run for run in after if run.permitted.call.id not in opening])
-        if evidence and not reply.calls and (is_open or stop < len(turn.facts)):
+        if evidence and not reply.calls and is_followed:
             failing = evidence[0].model_copy(
                 update={"text": f"{evidence[0].text}\n\n{prompts.load('worker_failing')}"}
             )

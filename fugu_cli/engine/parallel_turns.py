@@ -206,10 +206,12 @@ class TurnRunner:
         assert now is not None
         if now.assigned.worktree:
             (workspace,) = await ensure_worktrees(log, environment.workspace, [now])
-        elif len(self._over) > 1 or now.assigned.subtask is not None:
+        elif len(self._over) > 1 or now.assigned.subtask is not None or now.assigned.choices:
             workspace = environment.workspace.apart(now.assigned.agent)
         else:
             return environment
+        if now.assigned.choices:
+            workspace.copies = await self._copies(now)
         start = next(i for i, event in enumerate(log.events) if event is now.assigned)
         known = 0 if now.assigned.subtask is not None else start  # a subtask was shown nothing
         mine = [
@@ -217,6 +219,19 @@ class TurnRunner:
         ]
         recall_reads(workspace, mine)
         return replace(environment, workspace=workspace)
+
+    async def _copies(self, chooser: views.Turn) -> dict[str, Workspace]:
+        """Return the copies that a step chooses among, by the names of their steps."""
+        log, request = self._place.log, self._place.log.state.request
+        turns = {
+            views.step_name(request.workflows, turn.assigned.plan, turn.assigned.step): turn
+            for turn in request.turns
+            if turn.assigned.worktree and turn.number in chooser.assigned.sees
+        }
+        chosen = [turn for name, turn in turns.items() if name in chooser.assigned.choices]
+        workspaces = await ensure_worktrees(log, self._place.environment.workspace, chosen)
+        names = [name for name in turns if name in chooser.assigned.choices]
+        return dict(zip(names, workspaces, strict=True))
 
     async def _wait(self, place: TurnContext, number: int, step: NextStep) -> None:
         """Wait for the turns before this one if it is about to write or run something."""
@@ -291,9 +306,11 @@ async def record_plan(place: TurnContext, decision: AskPlanner) -> None:
     log, name = place.log, decision.agent
     member = place.team.members[name]
     limits = spending.budgets_of(place.environment.limits.budget)
-    prompt = spending.within_budget(
-        log.events, member, decision.prompt, limits, place.reserved.held
-    )
+    asked = decision.prompt
+    if decision.reads_instructions and place.environment.instructions:
+        system = f"{asked.system}\n\n{place.environment.instructions}"
+        asked = asked.model_copy(update={"system": system})
+    prompt = spending.within_budget(log.events, member, asked, limits, place.reserved.held)
     if not await availability.may_call(
         log, 0, (member, prompt), place.environment.limits.budget, place.reserved
     ):
@@ -362,10 +379,12 @@ async def begin_steps(log: Log, environment: Environment, decision: ParallelTurn
         step = (decided.plan, decided.agent)
         if environment.remembers and step not in known:
             known[step] = await step_context.valid_results(log.state, *step, state)
+        worktree = _worktree(log, decided, tree)
         update = {
             "snapshot": tree,
             "remembers": known.get(step, ()),
-            "worktree": _worktree(log, decided, tree),
+            "worktree": worktree,
+            "in_copy": bool(worktree),
         }
         log.append(decided.model_copy(update=update))
 
@@ -406,6 +425,7 @@ async def merge_worktrees(log: Log, environment: Environment, decision: MergeTur
             turns=decision.turns,
             chosen=decision.chosen,
             reason=decision.reason,
+            again=decision.again,
             open=decision.open,
             diffs=tuple(diffs),
             changes=made,

@@ -194,6 +194,9 @@ async def _reply(place: TurnContext, state: SessionState, now: views.Turn) -> No
         kind.tools(state, member, environment),
         environment.instructions,
     )
+    if kind.has_history:
+        allowed = harness.allowed_tools(now, prompt.tools, environment)
+        prompt = prompt.model_copy(update={"allowed_tools": allowed})
     if environment.voice is not None:
         prompt = environment.voice.put(prompt, state, now)
     prompt = _with_effort(prompt, state, member)

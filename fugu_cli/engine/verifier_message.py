@@ -8,7 +8,12 @@ import re
 from collections.abc import Iterable, Sequence
 
 from fugu_cli import prompts
-from fugu_cli.coordinators.conductor.step_context import as_data, clip_middle, escape_frames
+from fugu_cli.coordinators.conductor.step_context import (
+    as_data,
+    clip_middle,
+    escape_frames,
+    step_outputs,
+)
 from fugu_cli.engine import message_history
 from fugu_cli.engine.environment import tests_unknown_notice
 from fugu_cli.messages import FromUser, Media, Message
@@ -43,7 +48,7 @@ def verifier_messages(state: SessionState) -> tuple[Message, ...]:
         f"<request>\n{escape_frames(request.whole)}\n</request>",
         message_history.shown_rules(request.rules, ()),
         *_attachments(state),
-        *_work(state, turn),
+        *(_planned_work(state, turn) if turn.assigned.plan else _work(state, turn)),
         *_tests(state),
         *_checks(state),
         *_diff(turn),
@@ -112,6 +117,15 @@ def _work(state: SessionState, verifier: views.Turn) -> list[str]:
         else:
             parts.append(message_history.work_note(turn, LAST_WORDS))
     return [part for part in parts if part]
+
+
+def _planned_work(state: SessionState, verifier: views.Turn) -> list[str]:
+    """Return what the plan asks of the step that judges, and the reports that it may read."""
+    name = views.step_name(state.request.workflows, verifier.assigned.plan, verifier.assigned.step)
+    subtask = prompts.fill(
+        prompts.load("conductor/judge"), name=name, subtask=as_data(verifier.assigned.instruction)
+    )
+    return [step_outputs(state, verifier.assigned), subtask]
 
 
 def _tests(state: SessionState) -> list[str]:

@@ -37,6 +37,8 @@ class ServerQuirks:
     schema: Literal["schema", "object", "none"] = "schema"
     """Support of JSON replies: by schema, any object, or none."""
     metadata: bool = True
+    allowed_tools: bool = True
+    """`tool_choice` may name the tools that may be called."""
     cache_key: bool = True
     """`prompt_cache_key`, for servers that know it."""
     effort: bool = True
@@ -135,6 +137,10 @@ RULES: tuple[tuple[str, QuirkChange], ...] = (
     ),
     (r"tool call id.*(length of 9|a-z)", lambda quirks: replace(quirks, short_ids=True)),
     (r"unexpected role 'user' after role 'tool'", lambda quirks: replace(quirks, bridged=True)),
+    (
+        rf"allowed.?tools|tool.?choice.*({REFUSED})|({REFUSED}).*tool.?choice",
+        lambda quirks: replace(quirks, allowed_tools=False),
+    ),
     (r"prompt_cache_key", lambda quirks: replace(quirks, cache_key=False)),
     (r"\bmetadata\b", lambda quirks: replace(quirks, metadata=False)),
     (
@@ -283,9 +289,9 @@ MODELS_WITH_CACHE_MARKS = ("anthropic/", "~anthropic/")
 """Models that OpenRouter forwards to a provider which caches nothing without a mark."""
 
 
-def wants_cache_key(endpoint: ModelEndpoint) -> bool:
-    """Return whether the server routes requests with the same key to the same machine, whose cache
-    is warm.
+def is_openai(endpoint: ModelEndpoint) -> bool:
+    """Return whether the server is OpenAI's own or Azure's: it routes requests with the same cache
+    key to the same machine, and knows a choice among allowed tools on every wire.
     """
     return endpoint.host == "api.openai.com" or (
         endpoint.azure and "/openai/v1" in endpoint.base_url
@@ -308,7 +314,7 @@ def bills_cache_writes(endpoint: ModelEndpoint) -> bool:
 
     Anthropic bills it, and OpenAI from gpt-5.6 on, which reports no writes for older models.
     """
-    return wants_cache_marks(endpoint) or wants_cache_key(endpoint)
+    return wants_cache_marks(endpoint) or is_openai(endpoint)
 
 
 def add_cache_marks(messages: list[dict[str, JsonValue]]) -> None:

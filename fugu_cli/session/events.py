@@ -87,13 +87,18 @@ class WorkflowStep(Value):
     """One step of a Conductor's workflow: who, what, and which earlier steps it may read (their
     places, from 0).
 
-    `plans`: the planner named itself; the step is a workflow of its own.
+    `plans`: the planner named itself; the step is a workflow of its own. `opens`: names of outputs
+    outside its plan that it may read, too. `files`: the files and folders that it said it would
+    write. `accepts`: whether it judges the work; None where the planner's form cannot say it.
     """
 
     agent: str
     instruction: str
     access: tuple[int, ...] | Literal["all"] = ()
     plans: bool = False
+    opens: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    accepts: bool | None = None
 
 
 class Planned(Value):
@@ -313,25 +318,22 @@ class Opened(Value):
 
 class Asked(Value):
     """A request. `snapshot`: "" in a git repository, where one is taken before the first call that
-        may change something (`Permitted.snapshot`); None outside of one.
+    may change something (`Permitted.snapshot`); None outside of one.
 
-        `typed`: what the user wrote, where `text` was made of it (a custom command, a named skill); ""
-        where it is `text`. `skill`: what a skill says that the user named; `hooks`: what hooks add;
-        `piped`: what came from standard input beside the request. Agents read them below the text; they
-        are not the user's words, so nothing is concluded from them. `tier`: the one it was asked in,
-        and is gone on with in; "" where that is not known. `attachments`: what `@` names in the text.
-        Each is read before the first turn, as a call of turn 0. `media`: pictures and PDFs that came
-        with the text and lie in no file. `until`: commands of the user's that must pass before the
-        request is accepted. `effort`: how much agents may reason; "" leaves it to their entries.
-        `answer_schema`: the JSON schema, as text, that the answer must follow; "" where none was given.
-        `rules`: where the session works and what it allows, as pairs of a name and a text, as of the
-    <<<<<<< HEAD
-        moment the request came (engine/session_rules.py). `mode`: the permission mode then, "" in older
-        logs.
-        `judged`, `assertions`: read from the logs of version 0.1.0 and no longer written.
-    =======
-        moment the request came (engine/session_rules.py).
-    >>>>>>> 60ef4813 (sessions: a format number; those of 0.1.0 stay readable, earlier ones not)
+    `typed`: what the user wrote, where `text` was made of it (a custom command, a named skill); ""
+    where it is `text`. `skill`: what a skill says that the user named; `hooks`: what hooks add;
+    `piped`: what came from standard input beside the request. Agents read them below the text; they
+    are not the user's words, so nothing is concluded from them. `tier`: the one it was asked in,
+    and is gone on with in; "" where that is not known. `attachments`: what `@` names in the text.
+    Each is read before the first turn, as a call of turn 0. `media`: pictures and PDFs that came
+    with the text and lie in no file. `until`: commands of the user's that must pass before the
+    request is accepted. `effort`: how much agents may reason; "" leaves it to their entries.
+    `answer_schema`: the JSON schema, as text, that the answer must follow; "" where none was given.
+    `rules`: where the session works and what it allows, as pairs of a name and a text, as of the
+    moment the request came (engine/session_rules.py). `mode`: the permission mode then, "" in older
+    logs. `tree`: folders and files of the repository, in lines, for a planner. `only_reads`: a
+    command of fugu's asks (`fugu review`): the text is all that the agent is to do, and it has the
+    tools that read files.
     """
 
     type: Literal["asked"] = "asked"
@@ -350,6 +352,8 @@ class Asked(Value):
     answer_schema: str = ""
     rules: tuple[tuple[str, str], ...] = ()
     mode: Literal["plan", "ask", "edit", "auto", "yolo", ""] = ""
+    tree: str = ""
+    only_reads: bool = False
 
     @property
     def said(self) -> str:
@@ -429,6 +433,8 @@ class Assigned(Value):
     Then `sees` names the turns whose outputs it may read, and nothing else of others reaches the
     agent."""
     step: int = 0
+    choices: tuple[str, ...] = ()
+    """Names of the changes, each in a copy of its own, of which the step chooses one."""
     remembers: tuple[int, ...] = ()
     """Lines of the log: what tools said in earlier workflows and still holds: what it depended on
     is as it was.
@@ -437,6 +443,8 @@ class Assigned(Value):
     """The name of the worktree it works in, where several agents were given the same job; "" for
     the repository.
     """
+    in_copy: bool = False
+    """It works in a worktree, also where `worktree` is taken for the repository."""
     snapshot: str | None = None
     """The working tree when a step of a workflow began."""
     milliseconds: DecisionTimings = DecisionTimings()

@@ -144,7 +144,8 @@ class Merged(Value):
     """Several agents had the same job, each in its own worktree: whose work was taken over.
 
     `chosen` is a turn, 0 where nobody's work was good enough. `diffs` are (turn, unified diff,
-    clipped) of all of them.
+    clipped) of all of them. `again`: the work is thrown away and the step done again, for it wrote
+    a file of a step beside it.
     """
 
     type: Literal["merged"] = "merged"
@@ -152,6 +153,7 @@ class Merged(Value):
     turns: tuple[int, ...]
     chosen: int = 0
     reason: str = ""
+    again: bool = False
     open: bool = False
     """Not yet decided: a later step of the plan reads the diffs and chooses."""
     diffs: tuple[tuple[int, str], ...] = ()

@@ -158,6 +158,8 @@ class WorkFold:
         self._first_is_settled = False
         self._newest: ToolRan | None = None
         self._stale = False
+        self._failed_early: set[str] = set()
+        """Tests that failed before anything was changed, in runs of some tests, too."""
         self._open_calls: set[str] = set()
         """Calls that were started after the newest run, and have no result: killed in the middle,
         they may have changed anything."""
@@ -177,6 +179,8 @@ class WorkFold:
                 if event.call.tool == RUN_TESTS and not event.skipped and not self.changes:
                     fails = run_of_event(event).fails
                     self.failed_before_change = self.failed_before_change or fails
+                    if event.tests is not None and event.tests.by_id:
+                        self._failed_early.update(event.tests.failing)
                 is_run = event.call.tool == RUN_TESTS and is_whole_run(event.call)
                 if is_run:
                     self._add_run(event)
@@ -242,6 +246,7 @@ class WorkFold:
                 count=first.failed,
                 unknown=first.unable,
             )
+        before = replace(before, failed=before.failed | self._failed_early)
         for lookup in self.lookups:
             before = _with_lookup(before, lookup)
         return before

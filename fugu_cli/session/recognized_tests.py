@@ -124,6 +124,15 @@ def passed_count(output: str) -> int | None:
     return None
 
 
+_XPASSED = re.compile(r"^=*[^\n]*\b(\d+) xpassed\b", re.MULTILINE)
+
+
+def unexpectedly_passed_count(output: str) -> int:
+    """Return how many tests passed that pytest expected to fail: its reports say "passed" of them."""
+    counts = _XPASSED.findall(output)
+    return int(counts[-1]) if counts else 0
+
+
 def skipped_count(output: str) -> int:
     """Return how many tests were skipped by a run's output, 0 if it does not say."""
     if modules := SUREFIRE.findall(output):

@@ -47,7 +47,13 @@ from fugu_cli.session.turns import (
     interrupted_calls,
     verdict_of,
 )
-from fugu_cli.session.workflows import Workflow, final_text, turn_for_user, turn_that_answers
+from fugu_cli.session.workflows import (
+    Workflow,
+    final_text,
+    reports_for_user,
+    turn_for_user,
+    turn_that_answers,
+)
 
 
 class RequestState:
@@ -237,7 +243,10 @@ class RequestState:
     @cached_property
     def answer(self) -> str:
         """The last words of the turn that answers; where it only wrote files, which ones."""
-        return final_text(self.answered_by) if self.answered_by is not None else ""
+        if self.answered_by is None:
+            return ""
+        reports = reports_for_user(self.workflows, self.answered_by)
+        return "\n\n".join(final_text(turn) for turn in reports)
 
     # Agents that cannot act
 
@@ -299,12 +308,16 @@ class RequestState:
 
     @cached_property
     def workflows(self) -> tuple[Workflow, ...]:
-        """The plans with steps, oldest first."""
+        """The plans with steps, oldest first. A try of a step that is done again is none of its
+        turns.
+        """
+        thrown_away = {number for merge in self.merges if merge.again for number in merge.turns}
+        counting = [turn for turn in self.turns if turn.number not in thrown_away]
         return tuple(
             Workflow(
                 number,
                 planned,
-                tuple(turn for turn in self.turns if turn.assigned.plan == number),
+                tuple(turn for turn in counting if turn.assigned.plan == number),
             )
             for number, planned in enumerate(self.plans, start=1)
             if planned.steps

@@ -287,6 +287,16 @@ TESTS_BEFORE = ToolFacts(
     skippable=True,
     editor_kind="execute",
 )
+ASK_USER = ToolFacts(
+    name="ask_user",
+    effect="reads",
+    implementation="fugu_cli.tools.ask_user:ASK_USER",
+    about_session=True,
+    in_subtasks=False,
+    native=True,
+    claude_code=("AskUserQuestion",),
+    editor_kind="think",
+)
 SKILL = ToolFacts(
     name="skill",
     effect="reads",
@@ -351,6 +361,7 @@ TOOLS = {
         JOB_OUTPUT,
         JOB_STOP,
         TODO,
+        ASK_USER,
         DIFF,
         ACCEPTANCE_CHECK,
         RUN_CHECK,

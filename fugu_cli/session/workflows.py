@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fugu_cli.session.events import Merged, Planned
+from fugu_cli.session.events import Merged, Planned, Replied, ToolRan
 from fugu_cli.session.turns import Turn, leading_verdict
 
 _REASON = re.compile(r"[*_`\"']*(?:[.:;,!\n—–]|\s+[-—–])")
-_CHOICE = re.compile(r"\W*CHOOSE\W+(\d+)", re.IGNORECASE)
+_CHOICE = re.compile(
+    r"^\W*CHOOSE\W+((?:round-\d+-)?step-\d+(?:\.\d+)*|\d+)", re.IGNORECASE | re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,56 @@ class Workflow:
     def tries(self, step: int) -> tuple[Turn, ...]:
         """The turns that were spent on a step, oldest first."""
         return tuple(turn for turn in self.turns if turn.assigned.step == step)
+
+
+def step_name(workflows: Sequence[Workflow], number: int, step: int) -> str:
+    """Return the one name of a step and its output, wherever they are shown: `step-2`,
+    `step-2.1` inside of it, `round-2-step-1` in a later plan.
+    """
+    flow = next(flow for flow in workflows if flow.number == number)
+    return f"{step_prefix(workflows, flow.planned.within, flow.planned.round)}{step + 1}"
+
+
+def step_prefix(
+    workflows: Sequence[Workflow], within: tuple[int, int] | None, round_number: int
+) -> str:
+    """Return what the names of a plan's steps begin with."""
+    if within is not None:
+        return f"{step_name(workflows, *within)}."
+    return "step-" if round_number == 1 else f"round-{round_number}-step-"
+
+
+def named_choice(turn: Turn) -> str:
+    """Return the name of the change that a turn chose last, in any of its replies, among those that
+    it was asked to choose from; "" where it named none.
+    """
+    return next(
+        filter(None, (_choice_in(reply.text, turn) for reply in reversed(turn.replies))), ""
+    )
+
+
+def _choice_in(text: str, turn: Turn) -> str:
+    for name in reversed(_CHOICE.findall(text)):
+        for choice in turn.assigned.choices:
+            if name.lower() == choice or (name.isdigit() and choice.endswith(f"-{name}")):
+                return choice
+    return ""
+
+
+def is_asked_to_choose_again(turn: Turn, reply: Replied) -> bool:
+    """Return whether a turn that is to choose came to its last word with this reply, its first
+    without calls, and neither chose nor changed anything until then.
+    """
+    if not turn.assigned.choices or reply.calls or reply.stop != "end":
+        return False
+    for fact in turn.facts:
+        if isinstance(fact, ToolRan) and fact.changes:
+            return False
+        if isinstance(fact, Replied) and _choice_in(fact.text, turn):
+            return False
+        if isinstance(fact, Replied) and not fact.calls:
+            return fact is reply
+    return False
 
 
 def final_text(turn: Turn) -> str:
@@ -112,18 +164,62 @@ def turn_for_user(
     a bare verdict, the turn it is about; of several that did the same job, the one whose work was
     chosen."""
     rounds = [flow for flow in workflows if flow.planned.within is None]
+    changing = [index for index, flow in enumerate(rounds) if _has_changed(workflows, flow.number)]
+    if changing:  # a later plan that changed nothing does not describe the change
+        rounds = rounds[: changing[-1] + 1]
     outputs = (turn for flow in reversed(rounds) for turn in _outputs(workflows, flow.number))
     turn = next((turn for turn in outputs if not _judges(turn)), None)
     if turn is None:
         return turn_that_answers(workflows)
-    named = _CHOICE.match(final_text(turn))
-    about = {turn.number, int(named[1]) if named else 0}
-    chosen = {merge.chosen for merge in merges if about & {*merge.turns}} - {0}
+    about = {turn.number}
+    if named_choice(turn) and isinstance(turn.assigned.sees, tuple):
+        about.update(turn.assigned.sees)
+    chosen = {
+        merge.chosen for merge in merges if len(merge.turns) > 1 and about & {*merge.turns}
+    } - {0}
     return next((each for each in turns if each.number in chosen), turn)
+
+
+def reports_for_user(workflows: Sequence[Workflow], turn: Turn) -> tuple[Turn, ...]:
+    """Return the turns whose words are the answer where `turn` is one of them: several where a last
+    step judged changes that no other step brought together.
+    """
+    flow = next((flow for flow in workflows if flow.number == turn.assigned.plan), None)
+    if flow is None or turn.changes == ():
+        return (turn,)
+    steps = flow.planned.steps
+    outputs = [step_output(workflows, flow.number, index) for index in range(len(steps))]
+    if outputs[-1] is None or outputs[-1].assigned.role != "verifier":
+        return (turn,)
+    read: set[int] = set()
+    for index, step in enumerate(steps):
+        output = outputs[index]
+        if output is not None and output.assigned.role != "verifier":
+            read.update(range(index) if step.access == "all" else step.access)
+    reports = [
+        output
+        for index, output in enumerate(outputs)
+        if output is not None and output.changes and index not in read
+    ]
+    return tuple(reports) if turn in reports else (turn,)
+
+
+def _has_changed(workflows: Sequence[Workflow], number: int) -> bool:
+    """Return whether a step of the workflow, or of one inside it, changed files."""
+    return any(
+        any(turn.changes for turn in flow.turns)
+        if flow.number == number
+        else flow.planned.within is not None
+        and flow.planned.within[0] == number
+        and _has_changed(workflows, flow.number)
+        for flow in workflows
+    )
 
 
 def _judges(turn: Turn) -> bool:
     """All that the turn says is what it thinks of another's words."""
+    if turn.assigned.role == "verifier":
+        return True
     lead = leading_verdict(final_text(turn))
     if lead is None or not any(letter.isalnum() for letter in lead.rest):
         return lead is not None

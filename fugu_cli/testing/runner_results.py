@@ -294,8 +294,10 @@ def summarise_results(results: TestOutcomes | None, output: str, *, ok: bool) ->
     if results and ok == (not failing):
         enclosing = {name for test in results for name in _enclosing(test)}
         outcomes = [outcome for name, outcome in results.items() if name not in enclosing]
+        passing = outcomes.count("passed")
+        passing -= min(recognized_tests.unexpectedly_passed_count(output), passing)
         return TestReport(
-            passed=outcomes.count("passed") or passed or 0,
+            passed=passing or passed or 0,
             failed=len(failing),
             skipped=outcomes.count("skipped") or recognized_tests.skipped_count(output),
             failing=tuple(failing[:MOST_FAILING]),

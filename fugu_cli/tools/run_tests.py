@@ -336,12 +336,24 @@ class RunTestsArguments(ToolArguments):
     target: Annotated[str, BeforeValidator(_joined_targets)] = Field(
         default="", description="only these files or test ids (pytest)"
     )
+    change: SkipJsonSchema[str] = ""
+    """The copy whose tests are run, where an agent chooses one of several changes; its prompt says
+    so.
+    """
     seconds: SkipJsonSchema[float | None] = None
     """At most so long, where that is less than the user allows."""
 
 
 async def run_tests(arguments: RunTestsArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Run the tests, all or (pytest) one target."""
+    if arguments.change:
+        copy = workspace.copies.get(arguments.change)
+        if copy is None:
+            names = ", ".join(workspace.copies)
+            there_are = f"The copies are {names}" if names else "There are no copies to choose from"
+            text = f"There is no copy `{arguments.change}`. {there_are}."
+            return ToolResult(text=text, ok=False)
+        workspace = copy
     command, note = workspace.test_command, ""
     limit = min(workspace.test_timeout, arguments.seconds or workspace.test_timeout)
     if command is None:

@@ -27,7 +27,7 @@ from fugu_cli.tools.workspace import RawArguments, Tool, Workspace
 
 AnyTool = Tool[Any]
 HIDDEN_SCHEMA_KEYS = frozenset(
-    {"title", "minLength", "maxLength", "maxItems", *HIDDEN_FROM_SMALL_MODELS}
+    {"title", "minLength", "maxLength", "minimum", "maxItems", *HIDDEN_FROM_SMALL_MODELS}
 )
 """Words of a schema that are kept from agents: names of ours, and limits that nobody comes near."""
 Describe = Callable[[str], str]
@@ -197,8 +197,9 @@ def tool_spec(tool: AnyTool, description: str, *, brief: bool = False) -> ToolSp
         "properties": {
             name: _slim(field, schema.get("$defs", {})) for name, field in fields.items()
         },
-        "required": schema.get("required", []),
     }
+    if required := schema.get("required"):
+        parameters["required"] = required
     return ToolSpec(
         name=tool.name,
         description=description,
@@ -223,6 +224,8 @@ def _slim(field: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, obje
                 property_name: _slim(property_field, shapes)
                 for property_name, property_field in value.items()
             }
+        elif name == "default" and not value:  # what is left out is empty or off
+            continue
         elif name not in HIDDEN_SCHEMA_KEYS:
             slim[name] = value
     return slim

@@ -12,7 +12,7 @@ import copy
 import hashlib
 import os
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
@@ -20,7 +20,7 @@ from typing import Generic, NamedTuple, TypeVar
 from pydantic import BaseModel, JsonValue
 
 from fugu_cli.errors import FuguError
-from fugu_cli.messages import Value
+from fugu_cli.messages import Call, Value
 from fugu_cli.safety import paths
 from fugu_cli.safety.paths import path_exists
 from fugu_cli.safety.sandbox.command_sandbox import Sandbox
@@ -93,6 +93,10 @@ class Tool(ToolFacts, Generic[Arguments]):
         return ToolFacts(**{field.name: getattr(self, field.name) for field in fields(ToolFacts)})
 
 
+AskUser = Callable[[Call], Awaitable[str | None]]
+"""Asks the user what a call of ask_user holds. Returns the answer, "" where the user gives none,
+None where nobody can be asked.
+"""
 CHANGED_SINCE_READ = "was changed since it was read"
 
 
@@ -236,6 +240,10 @@ class Workspace:
         """Tokens that the agent reads at most, whose call is run; None where nobody's is."""
         self.reads_only = False
         """Commands cannot write the repository, where the sandbox holds."""
+        self.ask_user: AskUser | None = None
+        """Asks the user what a call of ask_user holds; None where nobody can be asked."""
+        self.copies: Mapping[str, Workspace] = {}
+        """The copies whose changes an agent chooses among, by the names of their steps."""
         self.mask: Callable[[str], str] = str
         """Takes secrets out of the diffs that people and files are given."""
         self.unread: Callable[[Path, Path], bool] | None = None

@@ -30,6 +30,7 @@ from fugu_cli.tools.workspace import Workspace
 ENVIRONMENTS = (".venv", "venv", "env", "node_modules")
 TEXT = ("utf-8", "surrogateescape")
 """The encoding of file names, which may hold any bytes."""
+COPY_MESSAGE = "The files as this copy began, with what was not committed"
 DIFF = 20_000
 """Characters of a diff that are kept in the log."""
 
@@ -49,6 +50,7 @@ async def make_worktree(workspace: Workspace, tree: str, folder: Path) -> Worksp
         test_timeout=workspace.test_timeout,
         box=workspace.box.at(root) if workspace.box else None,
     )
+    worktree.ask_user = workspace.ask_user
     worktree.jobs, worktree.unread, worktree.mask = workspace.jobs, workspace.unread, workspace.mask
     return worktree
 
@@ -84,19 +86,30 @@ async def _fill_worktree(workspace: Workspace, tree: str, root: Path) -> None:
     rules = [*outer, *("/" + re.sub(r"([\\*?\[\s])", r"\\\1", name) for name in lacking)]
     (git / "info" / "exclude").write_text("".join(f"{rule}\n" for rule in rules), *TEXT)
     author = ("-c", "user.name=fugu", "-c", "user.email=fugu@localhost")
+    tree_id = await _git(workspace.root, root, "write-tree")
+    head = await _head(workspace)
+    parents = ("-p", head) if head else ()
     commit = await _git(
-        workspace.root,
-        root,
-        *author,
-        "commit-tree",
-        await _git(workspace.root, root, "write-tree"),
-        "-m",
-        "start",
+        workspace.root, root, *author, "commit-tree", tree_id, *parents, "-m", COPY_MESSAGE
     )
     await _git(workspace.root, root, "update-ref", "HEAD", commit)
     for name in lacking:
         if (workspace.root / name).exists():
             (root / name).symlink_to(workspace.root / name)
+
+
+async def _head(workspace: Workspace) -> str:
+    """Return the commit that the repository stands at, "" where there is none. A history whose end
+    is not there (a shallow clone) is left out.
+    """
+    assert workspace.history.snapshots is not None
+    repository = workspace.history.snapshots.repository
+    if repository.top != workspace.root or (repository.common / "shallow").exists():
+        return ""
+    try:
+        return await _git(workspace.root, workspace.root, "rev-parse", "--verify", "HEAD^{commit}")
+    except StorageError:
+        return ""
 
 
 async def _remove_nested(workspace: Workspace, root: Path) -> list[str]:

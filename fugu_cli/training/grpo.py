@@ -28,13 +28,9 @@ from typing import Any, Literal, Protocol
 from pydantic import JsonValue
 
 from fugu_cli import __version__, prompts
-from fugu_cli.coordinators.conductor.planner import (
-    InvalidPlan,
-    PlanLimits,
-    PlanTask,
-    parse_workflow,
-    planner_prompt,
-)
+from fugu_cli.coordinators.conductor.plan_lists import InvalidPlan
+from fugu_cli.coordinators.conductor.plan_steps import PlanLimits, parse_workflow
+from fugu_cli.coordinators.conductor.planner import PlanTask, planner_prompt
 from fugu_cli.errors import StorageError, UsageError, installing
 from fugu_cli.messages import FromUser, Value
 from fugu_cli.session.events import Asked, Event, Member, Opened, WorkflowStep
@@ -47,7 +43,7 @@ FIRST_ROUND_DISCOUNT = 0.2
 """Of a first round's advantage in the recursion fine-tune."""
 GRPO_LOG = "grpo_log.jsonl"
 MODELS = "The models:\n"
-"""The line before the list of models in the Conductor's prompt (prompts/conductor/request.md)."""
+"""The line before the list of models in the Conductor's prompt (prompts/conductor/paper_request.md)."""
 ANSWER_CHARACTERS = 1200
 """Characters of a first round's answer that the second one reads."""
 
@@ -159,7 +155,7 @@ def second_round_example(
 
     It stands between request and models, as in the Conductor's own prompt.
     """
-    shown = prompts.fill(prompts.load("conductor/round"), workflow=workflow, outcome=outcome)
+    shown = prompts.fill(prompts.load("conductor/paper_round"), workflow=workflow, outcome=outcome)
     before, models, after = example.prompt.rpartition(MODELS)
     prompt = f"{before}{shown}\n\n{models}{after}"
     return example.model_copy(update={"prompt": prompt, "round": 2, "kept": right})

@@ -78,6 +78,7 @@ def ask_on_terminal(
     async def ask(call: Call, judgement: Judgement) -> Permission:
         from fugu_cli.app.approval_options import terminal_options
         from fugu_cli.app.patches import approval_patch
+        from fugu_cli.session.tool_facts import ASK_USER
 
         async with one_at_a_time:
             await asyncio.sleep(SETTLE_SECONDS)
@@ -89,6 +90,8 @@ def ask_on_terminal(
                 screen.lines(shown)
                 for option in terminal_options(call, judgement):
                     screen.lines(wrap_lines(option, width, "", " " * 9))
+                if call.tool == ASK_USER.name:
+                    return await _typed_choice(screen, read, call)
                 return await _typed_answer(screen, read, judgement, whole if whole != shown else [])
 
     return ask
@@ -132,6 +135,23 @@ def ask_line_on_terminal(
         return line.rstrip("\n") if line else None
 
     return ask
+
+
+async def _typed_choice(
+    screen: TerminalOutput, read: Callable[[], Awaitable[str]], call: Call
+) -> Permission:
+    """Read the answer to an agent's question: the number of a choice, or words; n or an empty line
+    for none.
+    """
+    from fugu_cli.app.approval_options import question_choices
+    from fugu_cli.engine.environment import Refusal
+
+    screen.err.raw("> ")
+    text = (await read()).strip()
+    choices = question_choices(call)
+    if text.isdigit() and 1 <= int(text) <= len(choices):
+        text = choices[int(text) - 1]
+    return Refusal(feedback=text) if text and text.lower() not in ("n", "no") else "no"
 
 
 async def _typed_answer(

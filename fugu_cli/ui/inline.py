@@ -34,7 +34,7 @@ from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.styles import Style
 
-from fugu_cli.app.approval_options import ApprovalScope, approval_options
+from fugu_cli.app.approval_options import CHOICES, ApprovalScope, approval_options
 from fugu_cli.app.preferences import InputHistory, PreferencesFile
 from fugu_cli.app.session_protocol import InterfaceOptions, SessionOpener
 from fugu_cli.errors import UsageError
@@ -275,6 +275,7 @@ ANSWER_KEYS: dict[str, ApprovalScope] = {
     "t": "feedback",
     "Y": "all",
     "N": "none",
+    **{str(number): scope for number, scope in enumerate(CHOICES, start=1)},
 }
 """The keys of approval_options.py; an answer that is not offered is none."""
 

@@ -465,7 +465,9 @@ def encode_request(prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks
         payload["stop"] = [*prompt.stop]
     if prompt.tools and prompt.tool_choice:
         payload["tool_choice"] = _encode_tool_choice(prompt.tool_choice)
-    if server_quirks.wants_cache_key(endpoint) and quirks.cache_key:
+    elif prompt.tools and prompt.allowed_tools and _knows_allowed_tools(endpoint, quirks):
+        payload["tool_choice"] = _encode_allowed_tools(prompt.allowed_tools)
+    if server_quirks.is_openai(endpoint) and quirks.cache_key:
         payload["prompt_cache_key"] = server_quirks.cache_key(prompt)
     if quirks.stream and quirks.stream_usage:
         payload["stream_options"] = {"include_usage": True}
@@ -561,6 +563,16 @@ def _encode_tool_choice(choice: str) -> JsonValue:
     if choice in ("none", "required"):
         return choice
     return {"type": "function", "function": {"name": choice}}
+
+
+def _knows_allowed_tools(endpoint: ModelEndpoint, quirks: ServerQuirks) -> bool:
+    """Return whether the server knows a choice among allowed tools: many others do not."""
+    return quirks.allowed_tools and server_quirks.is_openai(endpoint)
+
+
+def _encode_allowed_tools(names: Sequence[str]) -> JsonValue:
+    tools: list[JsonValue] = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": tools}}
 
 
 def _tool(tool: ToolSpec, quirks: ServerQuirks) -> Json:

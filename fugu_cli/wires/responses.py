@@ -379,9 +379,11 @@ def encode_request(
         payload["tools"] = [_tool(tool, quirks) for tool in prompt.tools]
     if prompt.tools and prompt.tool_choice:
         payload["tool_choice"] = _tool_choice(prompt.tool_choice)
+    elif prompt.tools and prompt.allowed_tools and quirks.allowed_tools:
+        payload["tool_choice"] = _encode_allowed_tools(prompt.allowed_tools)
     if prompt.temperature is not None and quirks.temperature:
         payload["temperature"] = prompt.temperature
-    if server_quirks.wants_cache_key(endpoint) and quirks.cache_key:
+    if server_quirks.is_openai(endpoint) and quirks.cache_key:
         payload["prompt_cache_key"] = server_quirks.cache_key(prompt)
     if prompt.metadata and quirks.metadata:
         payload["metadata"] = dict(prompt.metadata)
@@ -474,6 +476,11 @@ def _tool(tool: ToolSpec, quirks: ServerQuirks) -> Json:
         "parameters": server_quirks.tool_parameters(tool, quirks),
         "strict": False,
     }
+
+
+def _encode_allowed_tools(names: Sequence[str]) -> JsonValue:
+    tools: list[JsonValue] = [{"type": "function", "name": name} for name in names]
+    return {"type": "allowed_tools", "mode": "auto", "tools": tools}
 
 
 def _tool_choice(choice: str) -> JsonValue:

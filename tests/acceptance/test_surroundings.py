@@ -58,7 +58,7 @@ def test_without_a_test_command_a_verifier_decides_and_the_end_says_that_no_test
     assert done.code == 0, done.err
     assert "verified by judge-untested · no tests ran" in done.err
     assert (
-        "[No test command is known for this repository: no tests were run.]"
+        "[No tests were run: there is no test command here that fugu may run.]"
         in server.asked("judge-untested")[0].text
     )
     assert not any(

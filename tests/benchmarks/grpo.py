@@ -23,7 +23,8 @@ from typing import Any
 
 from fugu_cli import prompts
 from fugu_cli.config.agent_pool import EMBEDDED
-from fugu_cli.coordinators.conductor.planner import InvalidPlan, parse_workflow
+from fugu_cli.coordinators.conductor.plan_lists import InvalidPlan
+from fugu_cli.coordinators.conductor.plan_steps import parse_workflow
 from fugu_cli.errors import FuguError, StorageError
 from fugu_cli.messages import Value
 from fugu_cli.training import grpo

@@ -216,7 +216,7 @@ def test_the_interfaces_page_lists_every_command_and_its_other_names() -> None:
 
 def test_the_tools_page_lists_every_tool_that_agents_are_told_of() -> None:
     page = help_topics()["tools"]
-    listed = set(re.findall(r"\w+", page[page.index("    read,") : page.index("A Worker has")]))
+    listed = set(re.findall(r"\w+", page[page.index("    read,") : page.index("Every role")]))
     assert {path.stem for path in (ROOT / "prompts" / "tools").glob("*.md")} - listed == {
         tool.name for tool in TOOLS.values() if tool.internal
     }

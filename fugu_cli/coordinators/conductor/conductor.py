@@ -24,14 +24,10 @@ from fugu_cli.coordinators import (
 )
 from fugu_cli.coordinators.action_space import SLOTS, by_strength
 from fugu_cli.coordinators.conductor import scheduling
-from fugu_cli.coordinators.conductor.planner import (
-    InvalidPlan,
-    PlanLimits,
-    PlanTask,
-    parse_workflow,
-    planner_feedback,
-    planner_prompt,
-)
+from fugu_cli.coordinators.conductor.outputs import outside_outputs
+from fugu_cli.coordinators.conductor.plan_lists import InvalidPlan
+from fugu_cli.coordinators.conductor.plan_steps import PlanLimits, parse_workflow
+from fugu_cli.coordinators.conductor.planner import PlanTask, planner_feedback, planner_prompt
 from fugu_cli.coordinators.conductor.scheduling import AvailableAgents
 from fugu_cli.formatting import plural
 from fugu_cli.messages import Reply
@@ -45,6 +41,7 @@ from fugu_cli.session.events import (
     Member,
     Opened,
     Planned,
+    WorkflowStep,
 )
 from fugu_cli.session.state import SessionState
 
@@ -121,10 +118,15 @@ def workflow_end(
         )
     turn = state.request.answering_turn
     reviewed = None
-    if turn is not None and _accepts(state, turn):
-        agent = turn.assigned.agent
+    if (reviewer := _reviewer(state)) is not None:
+        agent = reviewer.assigned.agent
         by: AcceptedBy = "author" if agent in state.request.authors else "verifier"
         reviewed = action_space.accepted_end(by, agent, what)
+    if _revision_wanted(state) and not kept:
+        return Finished(
+            reason="unaccepted",
+            message=f"{what}; the agent that judged the work wants a revision. {CONTINUE_HINT}",
+        )
     if tests_pass(state):
         return reviewed or action_space.accepted_end("tests", what=what)
     if turn is None:
@@ -147,29 +149,68 @@ def _changed_nothing(state: SessionState) -> bool:
 
 
 def _accepts(state: SessionState, turn: views.Turn) -> bool:
-    """Return whether the turn's verdict counts: it was to judge, it changed nothing, and it read
-    all turns that changed something, directly or not. Any step may write of accepted formats.
+    """Return whether the turn's verdict accepts the work: it was to judge, it changed nothing, and
+    it read those who changed something, directly or not.
     """
-    accepts = views.verdict_of(turn.text) == "ACCEPT" and _ACCEPT.search(turn.text)
-    instruction = turn.assigned.instruction
-    judges = scheduling.is_judging(instruction) or _ACCEPT.search(instruction)
-    if not accepts or turn.changes or not judges:
+    if turn.changes or views.verdict_of(turn.text) != "ACCEPT":
         return False
-    turns = {step.number: step for step in state.request.turns}
-    read: set[int] = set()
-    unread = {turn.number}
-    while unread:
-        read |= unread
-        sources: set[int] = set()
-        for number in unread & turns.keys():
-            sees = turns[number].assigned.sees
-            if sees != "all":
-                sources.update(sees)
-        unread = sources - read
+    if turn.assigned.role == "verifier":  # it was shown the whole diff
+        return True
+    may_accept = _planned_step(state, turn).accepts
+    if may_accept is None:
+        may_accept = _judges_in_words(turn)
+    return bool(may_accept) and _read_all_changes(state, turn)
+
+
+def _planned_step(state: SessionState, turn: views.Turn) -> WorkflowStep:
+    flows = state.request.workflows
+    flow = next(flow for flow in flows if flow.number == turn.assigned.plan)
+    return flow.planned.steps[turn.assigned.step]
+
+
+def _judges_in_words(turn: views.Turn) -> bool:
+    """Return whether a step of the papers' form, which has no field for it, was to judge. Anybody
+    may write of accepted formats.
+    """
+    task = turn.assigned.instruction
+    is_judging = scheduling.is_judging(task) or _ACCEPT.search(task) is not None
+    return is_judging and _ACCEPT.search(turn.text) is not None
+
+
+def _read_all_changes(state: SessionState, turn: views.Turn) -> bool:
+    turns = {each.number: each for each in state.request.turns}
+    read, more = set[int](), {turn.number}
+    while more:
+        read |= more
+        sees = (turns[number].assigned.sees for number in more if number in turns)
+        more = {number for seen in sees if not isinstance(seen, str) for number in seen} - read
     changed = {
-        step.number for step in turns.values() if step.changes and not step.assigned.worktree
+        each.number for each in turns.values() if each.changes and not each.assigned.worktree
     }
     return changed | {merge.chosen for merge in state.request.merges if merge.changes} <= read
+
+
+def _newest_judging_turn(state: SessionState) -> views.Turn | None:
+    """Return the newest step that judged the work, None where there is none or somebody changed
+    something since.
+    """
+    for turn in reversed(state.request.turns):
+        if turn.changes:
+            return None
+        if turn.assigned.plan and turn.assigned.role == "verifier" and views.is_done(turn):
+            return turn
+    return None
+
+
+def _revision_wanted(state: SessionState) -> bool:
+    turn = _newest_judging_turn(state)
+    return turn is not None and views.verdict_of(turn.text) == "REVISE"
+
+
+def _reviewer(state: SessionState) -> views.Turn | None:
+    """Return the turn that accepts the work as it is, if there is one."""
+    candidates = (_newest_judging_turn(state), state.request.answering_turn)
+    return next((turn for turn in candidates if turn is not None and _accepts(state, turn)), None)
 
 
 def _carried_out(state: SessionState) -> str:
@@ -186,6 +227,8 @@ def _carried_out(state: SessionState) -> str:
 
 PLAN_TRIES = 2
 """Replies of the planner for one workflow: the first, and one after it was told what is wrong."""
+MOST_REFUSED = 2
+"""Steps whose requests an agent's server may refuse before the agent is out."""
 UNPLANNED = "[no workflow:"
 """The start of a reason why the turn-by-turn coordinator decides instead of a workflow."""
 
@@ -196,6 +239,7 @@ class ConductorSettings:
 
     The planner's name ("" for the strongest agent), steps of a workflow, rounds, how deep a planner
     may plan steps of its own, how many agents it is offered, and whether it may be one of them.
+    `paper_format`: it was trained on the papers' form, numbers and three lists.
     """
 
     agent: str = ""
@@ -204,6 +248,7 @@ class ConductorSettings:
     depth: int = 1
     agents: int = 3
     works: bool = True
+    paper_format: bool = False
 
 
 def planning_agent(
@@ -265,7 +310,7 @@ class Conductor:
         if any(turn.assigned.plan == 0 for turn in state.request.turns):
             return await self._turn_by_turn(state, "")
         end = action_space.end_without_agents(state)
-        if end is not None:
+        if end is not None and self._excluded(state).keys() == state.request.failed_agents.keys():
             return end
         rounds = [plan for plan in state.request.plans if plan.within is None]
         number = max((plan.round for plan in rounds), default=1)
@@ -315,7 +360,7 @@ class Conductor:
         number: int,
         refused: Planned | None,
     ) -> AskPlanner | str:
-        excluded = action_space.agents_out(state, self._settings.opt_out, self._members)
+        excluded = self._excluded(state)
         planner = planning_agent(self._bounds, self._members, _unable_to_plan(state, excluded))
         if isinstance(planner, str):
             return planner
@@ -330,28 +375,47 @@ class Conductor:
         # An embedded planner may not name itself: it counts the models up, itself included, and
         # copies what it reads into a workflow inside (tests/benchmarks/results/conductor.md).
         nests = planner.provider != "local" and _depth(state, within) < self._bounds.depth
+        workflows = state.request.workflows
+        outputs = outside_outputs(workflows, within, number)
+        by_name = planner.provider != "local" and not self._bounds.paper_format
         form = PlanLimits(
             models=models,
             steps=self._bounds.steps,
             itself=planner.name if nests else "",
             keeps=number > 1,
-            earlier=number > 1,
+            earlier=number > 1 or bool(outputs),
+            by_name=by_name,
+            prefix=views.step_prefix(workflows, within, number),
+            outputs=tuple(outputs),
         )
-        text, result = planner_feedback(state, within, number)
+        text, result = planner_feedback(state, within, number, by_name=by_name)
         task = PlanTask(text or request.whole, form, number, within, result, refused)
-        by_name = {member.name: member for member in self._members}
+        members = {member.name: member for member in self._members}
         return AskPlanner(
             planner.name,
-            planner_prompt(state, task, by_name, planner),
+            planner_prompt(state, task, members, planner),
             lambda reply: plan_of_reply(reply, task, planner.name),
+            reads_instructions=by_name,
         )
 
     def _team(self, state: SessionState) -> AvailableAgents:
         """Return the agents that may take a step."""
+        apart = (
+            {} if self._bounds.works else {self._bounds.agent: Exclusion(message="it only plans")}
+        )
+        return AvailableAgents(self._members, {**self._excluded(state), **apart})
+
+    def _excluded(self, state: SessionState) -> dict[str, Exclusion]:
+        """Return the agents that cannot act, with the reason. One whose server did not accept the
+        request of one step may take another step: its text may be what was refused.
+        """
         excluded = action_space.agents_out(state, self._settings.opt_out, self._members)
-        if not self._bounds.works:
-            excluded[self._bounds.agent] = Exclusion(message="it only plans")
-        return AvailableAgents(self._members, excluded)
+        failures = state.request.failed_turns
+        return {
+            name: why
+            for name, why in excluded.items()
+            if why.kind != "invalid" or failures[name] >= MOST_REFUSED
+        }
 
     def _advance(self, state: SessionState, flow: views.Workflow) -> Decision | None:
         """Return the next decision of a workflow, None if it is over or one of its steps has failed
@@ -398,7 +462,10 @@ class Conductor:
         check = suite_due(state)
         if check is not None:
             return check
-        if not fault and tests_pass(state):
+        judging = _newest_judging_turn(state)
+        accepted = judging is not None and _accepts(state, judging)
+        settled = tests_pass(state) or (accepted and not state.request.acceptance_blocker)
+        if not fault and settled and not _revision_wanted(state):
             return workflow_end(state, self._settings)
         number = flow.planned.round
         last = max(self._bounds.rounds, 2) if fault else self._bounds.rounds

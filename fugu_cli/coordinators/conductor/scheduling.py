@@ -12,12 +12,17 @@ from dataclasses import dataclass
 
 from fugu_cli.coordinators import MergeTurns, ParallelTurns, action_space
 from fugu_cli.coordinators.action_space import by_strength
-from fugu_cli.coordinators.conductor.planner import same_job
+from fugu_cli.coordinators.conductor.outputs import readable_outputs
+from fugu_cli.coordinators.conductor.plan_steps import name_same_file, same_job
 from fugu_cli.session import views
-from fugu_cli.session.events import Assigned, Exclusion, Finished, Member
+from fugu_cli.session.events import (
+    Assigned,
+    Exclusion,
+    Finished,
+    Member,
+    WorkflowStep,
+)
 from fugu_cli.session.state import SessionState
-
-_CHOICE = re.compile(r"^\W*CHOOSE\W+(\d+)", re.IGNORECASE | re.MULTILINE)
 
 
 def group_merge(
@@ -33,7 +38,8 @@ def group_merge(
     if made and not made[-1].open:
         return None
     if made:
-        return _merge_by_choice(flow, turns, [turn for turn, _ in made[-1].diffs], lost=lost)
+        among = [turn for turn, _ in made[-1].diffs]
+        return _merge_by_choice(state, flow, turns, among, lost=lost)
     best, why = _best_by_tests(state, group)
     chooser = _merging_step(flow, group)
     if len(best) > 1 and not lost and chooser is not None:
@@ -44,7 +50,12 @@ def group_merge(
 
 
 def _merge_by_choice(
-    flow: views.Workflow, turns: tuple[int, ...], among: Sequence[int], *, lost: bool
+    state: SessionState,
+    flow: views.Workflow,
+    turns: tuple[int, ...],
+    among: Sequence[int],
+    *,
+    lost: bool,
 ) -> MergeTurns | None:
     """The merging step's word, once it has spoken."""
     group = [turn for turn in flow.turns if turn.number in turns]
@@ -65,10 +76,13 @@ def _merge_by_choice(
         return MergeTurns(
             flow.number, turns, 0, f"step {step_number} wrote its own from what it read"
         )
-    named = [int(number) for number in _CHOICE.findall(turn.text) if int(number) in among]
-    if named:
+    names = {change_name(state, number): number for number in among}
+    if (name := views.named_choice(turn)) in names:
         return MergeTurns(
-            flow.number, turns, named[0], f"chosen by {turn.assigned.agent} in step {step_number}"
+            flow.number,
+            turns,
+            names[name],
+            f"chosen by {turn.assigned.agent} in step {step_number}",
         )
     return MergeTurns(
         flow.number, turns, among[0], f"step {step_number} named none of them: the first one"
@@ -100,6 +114,13 @@ def _best_by_tests(state: SessionState, group: Sequence[views.Turn]) -> tuple[li
     return [
         number for number, count in failed_counts.items() if count == fewest
     ], f"the fewest tests fail ({fewest})"
+
+
+def change_name(state: SessionState, number: int) -> str:
+    """Return the name of the step whose change a turn made in a copy."""
+    turns = {turn.number: turn for turn in state.request.turns}
+    step = turns[number].assigned
+    return views.step_name(state.request.workflows, step.plan, step.step)
 
 
 def _merging_step(flow: views.Workflow, group: Sequence[views.Turn]) -> int | None:
@@ -224,7 +245,7 @@ def next_steps(
         return action_space.finish_without_agents(state, team.excluded)
     steps = flow.planned.steps
     own = [index for index in indexes if not steps[index].plans or flow.tries(index)]
-    same_jobs = _same_jobs(state, flow, own)
+    in_copies = _same_jobs(state, flow, own) | _separate_writers(state, flow, own)
     number = action_space.next_turn_number(state)
     assignments: list[Assigned] = []
     for index in own:
@@ -237,7 +258,7 @@ def next_steps(
                 turn=number + len(assignments),
                 agent=member.name,
                 reason=reason,
-                in_worktree=index in same_jobs,
+                in_worktree=index in in_copies,
             )
         )
     return ParallelTurns(tuple(assignments))
@@ -286,18 +307,89 @@ def _same_jobs(state: SessionState, flow: views.Workflow, indexes: Sequence[int]
     if request is None or request.snapshot is None:
         return set()
     steps = flow.planned.steps
-    shared: set[int] = set()
-    for index in indexes:
-        for candidate, step in enumerate(steps):
-            if candidate != index and not step.plans and same_job(steps, index, candidate):
-                shared.add(index)
-    return shared
+    return {index for index in indexes if _shares_job(steps, index)}
+
+
+def _separate_writers(
+    state: SessionState, flow: views.Workflow, indexes: Sequence[int]
+) -> set[int]:
+    """Return the steps that work at once, each in a copy, for they name different files. One that
+    was done in a copy already is done again in the repository.
+    """
+    request = state.request.asked
+    if request is None or request.snapshot is None:
+        return set()
+    steps = flow.planned.steps
+    again = {
+        turn.assigned.step
+        for turn in state.request.turns
+        if turn.assigned.plan == flow.number and turn.assigned.worktree
+    }
+    writers = [index for index in indexes if steps[index].files and index not in again]
+    separate = {
+        index
+        for index in writers
+        if not any(
+            name_same_file(steps[index].files, steps[each].files)
+            for each in writers
+            if each != index
+        )
+    }
+    return separate if len(separate) > 1 else set()
+
+
+def _separate_merge(state: SessionState, flow: views.Workflow) -> MergeTurns | None:
+    """Return how to bring together the next finished work of a step that named its files: it is
+    taken over, or done again where it wrote a file of a step beside it.
+    """
+    steps = flow.planned.steps
+    merged = {number: merge for merge in state.request.merges for number in merge.turns}
+    copies = [
+        turn
+        for turn in flow.turns
+        if turn.assigned.worktree
+        and steps[turn.assigned.step].files
+        and not _shares_job(steps, turn.assigned.step)
+    ]
+    for turn in copies:
+        if turn.number in merged or not views.is_done(turn):
+            continue
+        for beside in copies:
+            started_together = beside.assigned.snapshot == turn.assigned.snapshot
+            if beside is turn or not started_together:
+                continue
+            files = steps[beside.assigned.step].files
+            if beside.number in merged:
+                files = (*files, *(change.path for change in merged[beside.number].changes))
+            written = sorted(
+                {change.path for change in turn.changes if name_same_file([change.path], files)}
+            )
+            if written:
+                name = change_name(state, beside.number)
+                why = (
+                    f"it wrote {', '.join(written)}, a file of {name}: it is done again after that"
+                )
+                return MergeTurns(flow.number, (turn.number,), 0, why, again=True)
+        why = "it was done in a copy, beside other steps"
+        return MergeTurns(flow.number, (turn.number,), turn.number, why)
+    return None
+
+
+def _shares_job(steps: Sequence[WorkflowStep], index: int) -> bool:
+    return any(
+        each != index and not steps[each].plans and same_job(steps, index, each)
+        for each in range(len(steps))
+    )
 
 
 def merge_due(
     state: SessionState, flow: views.Workflow, team: AvailableAgents
 ) -> MergeTurns | None:
-    """A group of worktrees all of whose steps are over, and that is not yet merged."""
+    """Return how to merge copies whose steps are over: of several that did the same job, or of one
+    that named its files.
+    """
+    if (separate := _separate_merge(state, flow)) is not None:
+        return separate
     lost = bool(failure_of(state, flow, team))
     done = finished_steps(state, flow)
     steps = flow.planned.steps
@@ -333,35 +425,41 @@ def _assignment(
     reason: str,
     in_worktree: bool = False,
 ) -> Assigned:
+    planned = flow.planned.steps[step]
+    member = state.pool.get(agent)
+    judges = (
+        planned.accepts and not state.served and (member is None or member.protocol == "native")
+    )
+    sees = _visible_turns(state, flow, step)
     return Assigned(
         turn=turn,
         agent=agent,
-        role="worker",
+        role="verifier" if judges else "worker",
         by="conductor",
         reason=reason,
-        instruction=flow.planned.steps[step].instruction,
-        sees=_visible_turns(state, flow, step),
+        instruction=planned.instruction,
+        sees=sees,
         plan=flow.number,
         step=step,
+        choices=_choices(state, flow, sees),
         worktree=WORKTREE if in_worktree else "",
     )
 
 
+def _choices(state: SessionState, flow: views.Workflow, sees: Sequence[int]) -> tuple[str, ...]:
+    """Return the names of the changes that wait for the choice of a step that reads them all."""
+    newest = {merge.turns: merge for merge in state.request.merges if merge.plan == flow.number}
+    for merge in reversed(newest.values()):
+        among = [number for number, _ in merge.diffs]
+        if merge.open and {*among} <= {*sees}:
+            return tuple(change_name(state, number) for number in among)
+    return ()
+
+
 def _visible_turns(state: SessionState, flow: views.Workflow, step: int) -> tuple[int, ...]:
-    """Return the turns whose words the access list opens; in a later round `all` opens those of the
-    rounds before, too.
-    """
-    workflows = state.request.workflows
-    access = flow.planned.steps[step].access
-    opened: list[views.Turn | None] = []
-    if access == "all" and flow.planned.within is None:
-        for earlier in workflows:
-            if earlier.planned.within is None and earlier.planned.round < flow.planned.round:
-                for index in range(len(earlier.planned.steps)):
-                    opened.append(views.visible_output(workflows, earlier.number, index))
-    for source in _sources(step, access):
-        opened.append(views.visible_output(workflows, flow.number, source))
-    return tuple(turn.number for turn in opened if turn is not None)
+    """Return the turns whose words the step may read."""
+    outputs = readable_outputs(state.request.workflows, flow, step)
+    return tuple(dict.fromkeys(turn.number for turn in outputs.values()))
 
 
 def is_judging(instruction: str) -> bool:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from fugu_cli import prompts
+from fugu_cli.coordinators.conductor.outputs import readable_outputs
 from fugu_cli.messages import Call, Usage
 from fugu_cli.session import views
 from fugu_cli.session.events import (
@@ -168,22 +169,76 @@ def step_instruction(state: SessionState, assignment: Assigned) -> str:
     choose among, its part.
     """
     brief = _is_brief(state, assignment.agent)
-    turns = {turn.number: turn for turn in state.request.turns}
-    outputs = [
-        f'<output step="{step}">\n{as_data(views.final_text(turns[number]), brief=brief)}\n</output>'
-        for step, number in _visible_outputs(assignment, turns)
-    ]
-    shown = (
-        prompts.fill(prompts.load("conductor/outputs"), outputs="\n".join(outputs)) + "\n\n"
-        if outputs
-        else ""
-    )
+    shown = step_outputs(state, assignment, brief=brief)
+    shown = f"{shown}\n\n" if shown else ""
+    subtask = assignment.instruction
+    if brief:
+        return prompts.fill(
+            prompts.load("conductor/step_brief"),
+            memory=_memory(state.events, assignment),
+            outputs=shown + _candidates(state, assignment),
+            subtask=subtask,
+        )
     return prompts.fill(
-        prompts.load("conductor/step_brief" if brief else "conductor/step"),
+        prompts.load("conductor/step"),
         memory=_memory(state.events, assignment),
-        outputs=shown + _candidates(state.events, assignment),
-        subtask=assignment.instruction,
+        outputs=shown + _candidates(state, assignment),
+        name=views.step_name(state.request.workflows, assignment.plan, assignment.step),
+        subtask=subtask,
+        situation=_situation(state, assignment),
     )
+
+
+def step_outputs(state: SessionState, assignment: Assigned, *, brief: bool = False) -> str:
+    """Return the outputs that are open to a step, "" where there are none."""
+    outputs = [
+        named_output(name, turn.assigned.agent, views.final_text(turn), brief=brief)
+        for name, turn in _visible_outputs(state, assignment)
+    ]
+    if not outputs:
+        return ""
+    return prompts.fill(prompts.load("conductor/outputs"), outputs="\n".join(outputs))
+
+
+def _situation(state: SessionState, assignment: Assigned) -> str:
+    """Return what a step's agent has to know beside its part: that it works in a copy, and what
+    came of earlier tries.
+    """
+    sentences = []
+    if assignment.in_copy:
+        sentences.append(prompts.load("conductor/copy"))
+    own_step = (assignment.plan, assignment.step)
+    for turn in state.request.turns:
+        is_same_step = (turn.assigned.plan, turn.assigned.step) == own_step
+        if is_same_step and turn.number < assignment.turn:
+            sentences.append(_earlier_try(state, turn))
+    return "".join(f"\n{sentence}" for sentence in sentences if sentence)
+
+
+def _earlier_try(state: SessionState, turn: views.Turn) -> str:
+    """Return who began a step, what they changed, and what stopped them."""
+    agent = f"`{turn.assigned.agent}`"
+    for merge in state.request.merges:
+        if merge.again and turn.number in merge.turns:
+            return (
+                f"{agent} did this part in a copy, and that work was thrown away: "
+                f"{as_data(merge.reason)}. What the other step wrote is in the files now; do your "
+                f"part on top of it."
+            )
+    if not (turn.failed or turn.interrupted or turn.unable is not None):
+        return ""
+    paths = ", ".join(sorted({change.path for change in turn.changes}))
+    if turn.assigned.in_copy:
+        left = " in a copy that is gone"
+    else:
+        left = f" and changed {paths}, which stands" if paths else " and changed nothing"
+    if turn.failed:
+        stopped = f"then it failed: {as_data(turn.failed.message)}"
+    elif turn.interrupted:
+        stopped = "then it was interrupted"
+    else:
+        stopped = f"then it said that it cannot do this: {as_data(turn.unable or '')}"
+    return f"{agent} began this part{left}; {stopped}."
 
 
 def _is_brief(state: SessionState, agent: str) -> bool:
@@ -212,16 +267,21 @@ def clip_middle(text: str, limit: int) -> str:
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
 
 
-def _visible_outputs(assignment: Assigned, turns: dict[int, views.Turn]) -> list[tuple[str, int]]:
-    """The outputs that are open to a step, named by the place of the step that wrote them."""
+def named_output(name: str, agent: str, text: str, *, brief: bool = False) -> str:
+    """Return a step's output as data. `agent`: who wrote it, "" to leave that out."""
+    author = f' by="{agent}"' if agent else ""
+    return f'<output of="{name}"{author}>\n{as_data(text, brief=brief)}\n</output>'
+
+
+def _visible_outputs(state: SessionState, assignment: Assigned) -> list[tuple[str, views.Turn]]:
+    """Return the outputs that are open to a step, by their names."""
+    workflows = state.request.workflows
+    flow = next((flow for flow in workflows if flow.number == assignment.plan), None)
     sees = assignment.sees if isinstance(assignment.sees, tuple) else ()
-    outputs = []
-    for number in sees:
-        if number in turns:
-            step = turns[number].assigned
-            earlier = "" if step.plan == assignment.plan else f" of workflow {step.plan}"
-            outputs.append((f"{step.step}{earlier}", number))
-    return outputs
+    if flow is None:
+        return []
+    outputs = readable_outputs(workflows, flow, assignment.step)
+    return [(name, turn) for name, turn in outputs.items() if turn.number in sees]
 
 
 def _memory(events: Sequence[Event], assignment: Assigned) -> str:
@@ -242,15 +302,42 @@ def _memory(events: Sequence[Event], assignment: Assigned) -> str:
     return prompts.fill(prompts.load("conductor/memory"), entries="\n".join(entries)) + "\n\n"
 
 
-def _candidates(events: Sequence[Event], assignment: Assigned) -> str:
-    """The diffs a merging step decides between."""
-    choice = _open_choice(events, assignment)
+def _candidates(state: SessionState, assignment: Assigned) -> str:
+    """Return the changes that a step chooses among, each with how its tests went."""
+    choice = _open_choice(state.events, assignment)
     if choice is None:
         return ""
-    shown = "\n".join(
-        f'<change n="{turn}">\n{as_data(diff)}\n</change>' for turn, diff in choice.diffs
-    )
-    return prompts.fill(prompts.load("conductor/merge"), candidates=shown) + "\n\n"
+    turns = {turn.number: turn for turn in state.request.turns}
+    changes = []
+    for number, diff in choice.diffs:
+        step = turns[number].assigned
+        name = views.step_name(state.request.workflows, step.plan, step.step)
+        changes.append(
+            f'<change of="{name}" by="{step.agent}">\n{_tests_of_copy(state, number)}\n'
+            f"{as_data(diff)}\n</change>"
+        )
+    text = prompts.fill(prompts.load("conductor/merge"), candidates="\n".join(changes))
+    return f"{text}\n\n"
+
+
+def _tests_of_copy(state: SessionState, number: int) -> str:
+    """Return how the tests went in the copy in which a turn worked."""
+    run = state.of_turn(number).request.tests
+    if run is None or run.stale:
+        return "The tests were not run in this copy."
+    if run.unable:
+        return f"{run.unable[0].upper()}{run.unable[1:]}."
+    if run.empty:
+        return "There are no tests."
+    if run.ok:
+        return "All tests pass in this copy."
+    failing = ", ".join(run.report.failing[:MOST_FAILING]) if run.report is not None else ""
+    count = f"{run.failed} tests" if run.failed is not None else "Tests"
+    return f"{count} FAIL in this copy{f': {failing}' if failing else ''}."
+
+
+MOST_FAILING = 10
+"""Ids of failing tests that are named for one change."""
 
 
 def _open_choice(events: Sequence[Event], assignment: Assigned) -> Merged | None:

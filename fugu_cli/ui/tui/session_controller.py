@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fugu_cli.app import patches
-from fugu_cli.app.approval_options import ApprovalScope, approval_options
+from fugu_cli.app.approval_options import ApprovalScope, approval_options, permission_for
 from fugu_cli.app.approval_questions import ApprovalQueue
 from fugu_cli.app.modes import MODE_CYCLE, MODE_HELP
 from fugu_cli.app.preferences import InputHistory
@@ -333,7 +333,7 @@ class SessionController:
             case "feedback":
                 self.asking.deny_with_feedback(question)
             case _:
-                self.work.approvals.answer(scope)
+                self.work.approvals.answer(permission_for(question.call, scope))
 
     # What the session at work tells.
 

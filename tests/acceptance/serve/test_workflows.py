@@ -96,7 +96,8 @@ def test_a_planner_reads_what_a_plan_is_and_steps_what_the_client_wants(tmp_path
         )
     assert made.choices[0].message.content == "it is 42"
     (planner,) = place.agents["strong"].shown
-    assert planner.system == prompts.fill(prompts.load("conductor/plan"), steps="5")
+    assert planner.system.startswith("You plan. A request is to be answered by several agents")
+    assert "repository" not in planner.system
     assert asked(planner).startswith("The request:\n<request>\nwhat is it?\n</request>")
     assert (planner.max_tokens, planner.stop, planner.temperature, planner.reply_schema) == (
         8192,
@@ -139,7 +140,7 @@ def test_whoever_has_the_last_word_keeps_to_what_the_client_wants_of_the_answer(
     inner = plan((0, "find it", []), (0, last, [0]))
 
     def strong(prompt: Prompt) -> Reply:
-        whole = nested and "You planned this part yourself" not in asked(prompt)
+        whole = nested and "of a larger plan" not in asked(prompt)
         return Reply(text=plan((2, "do it", [])) if whole else inner)
 
     with ultra(tmp_path, says("it is 42"), strong).serving() as place:

@@ -40,7 +40,7 @@ def fixes(asked: Asked) -> Answer:
     """Reads, writes, says so; accepts as Verifier. A function of what it is shown, like a model at
     temperature 0.
     """
-    if "You plan. Several language models" in asked.text:
+    if "You plan. " in asked.text:
         return Says('model_id = [1]\nsubtasks = ["Make calc.txt say fixed."]\naccess_list = [[]]')
     newest = asked.text.rpartition("You are the ")[2]
     if newest.startswith("Verifier now"):

@@ -12,7 +12,8 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from fugu_cli import prompts
-from fugu_cli.coordinators.conductor.planner import PlanLimits, PlanTask
+from fugu_cli.coordinators.conductor.plan_steps import PlanLimits
+from fugu_cli.coordinators.conductor.planner import PlanTask
 from fugu_cli.coordinators.conductor.planner import planner_prompt as planning_prompt
 from fugu_cli.errors import UsageError
 from fugu_cli.messages import FromUser
@@ -227,7 +228,9 @@ def test_a_second_round_reads_the_first_workflow_and_what_came_of_it() -> None:
 def test_a_second_round_is_asked_for_as_the_conductor_asks() -> None:
     (made,) = planner_examples(QUESTIONS[:1], MEMBERS, Plain(), ExampleSettings(times=1))
     second = second_round_example(made, GOOD, "Its answer:\n3", False)
-    shown = prompts.fill(prompts.load("conductor/round"), workflow=GOOD, outcome="Its answer:\n3")
+    shown = prompts.fill(
+        prompts.load("conductor/paper_round"), workflow=GOOD, outcome="Its answer:\n3"
+    )
     opened = Opened(version="1", repo="", pool=tuple(MEMBERS[name] for name in made.models))
     events = [opened, Asked(text=QUESTIONS[0].prompt)]
     task = PlanTask(QUESTIONS[0].prompt, second.form(), round=2, result=shown)

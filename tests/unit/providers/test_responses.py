@@ -159,7 +159,7 @@ def test_a_server_that_tells_commentary_from_answers_is_told_so_from_then_on() -
 
 
 def test_what_is_asked_for() -> None:
-    server = Server(stream(STREAM), stream(STREAM))
+    server = Server(stream(STREAM), stream(STREAM), stream(STREAM))
     choosy = ASKED.model_copy(
         update={"tool_choice": "read", "max_tokens": 100, "seed": 3, "stop": ("x",)}
     )
@@ -171,6 +171,10 @@ def test_what_is_asked_for() -> None:
     assert (request["store"], request["include"]) == (False, ["reasoning.encrypted_content"])
     assert len(request["prompt_cache_key"]) == 32
     assert not {"seed", "stop", "temperature"} & set(request)
+    answered(server, ASKED.model_copy(update={"allowed_tools": ("read",)}))
+    named = [{"type": "function", "name": "read"}]
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": named}
+    assert validate.responses(server.requests[1])["tool_choice"] == allowed
     held = Prompt(
         system="",
         messages=ASKED.messages,
@@ -183,12 +187,13 @@ def test_what_is_asked_for() -> None:
         held,
         ModelEndpoint(name="a", model="m", base_url="http://127.0.0.1/v1", effort="none"),
     )
-    request = validate.responses(server.requests[1])
+    request = validate.responses(server.requests[2])
     assert request["text"]["format"]["schema"] == {"type": "object"}
     assert (request["temperature"], request["reasoning"]) == (0.5, {"effort": "none"})
     assert request["max_output_tokens"] == 16
     assert not {"instructions", "tools", "prompt_cache_key"} & set(request)
-    assert server.urls == ["https://api.openai.com/v1/responses", "http://127.0.0.1/v1/responses"]
+    openai = "https://api.openai.com/v1/responses"
+    assert server.urls == [openai, openai, "http://127.0.0.1/v1/responses"]
 
 
 @pytest.mark.parametrize(

@@ -465,3 +465,9 @@ def test_no_report_breaks_the_reading(tmp_path_factory: pytest.TempPathFactory, 
         invocation = recognise_runner(command, folder)
         assert invocation is not None
         read_results(with_report(invocation, folder, folder), "", folder)
+
+
+def test_a_test_that_passed_unexpectedly_is_not_counted_as_passed() -> None:
+    line = "1 passed, 2 xfailed, 1 xpassed in 0.1s"
+    found = summarise_results({"a": "passed", "b": "passed"}, line, ok=True)
+    assert found is not None and found.passed == 1

@@ -66,7 +66,7 @@ def planning(*replies: str) -> React:
         text = newest(prompt)
         if "Your reply could not be used" in text:
             return Reply(text=replies[1])
-        return Reply(text=replies[1 if "A workflow was carried out" in text else 0])
+        return Reply(text=replies[1 if "A plan was carried out" in text else 0])
 
     return react
 

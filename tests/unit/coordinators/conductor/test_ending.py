@@ -80,5 +80,5 @@ def test_the_end_says_how_many_workflows_there_were_and_why_not_another(tmp_path
     found = tried(tmp_path, edit, "It is not there.", lists((1, "Do it.", [])))
     assert found.run("rename alpha to beta").message == "2 workflows, 2 steps in all"
     end = tried(tmp_path, edit, "It is not there.", "prose").run("rename alpha to beta")
-    why = "the next workflow cannot be had (there are no lists in it)"
+    why = "the next workflow cannot be had (there is no JSON list of steps in it)"
     assert end.message == f"a workflow of 1 step; {why}"

@@ -174,7 +174,7 @@ def rounds(world: Path, log: Log) -> Play:
         text = newest(prompt)
         return Reply(
             text=INNER
-            if "You planned this part" in text
+            if "of a larger plan" in text
             else MORE
             if "was carried out" in text
             else OUTER

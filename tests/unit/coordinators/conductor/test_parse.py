@@ -13,13 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fugu_cli.coordinators.conductor.planner import (
-    REPLY_LIMIT,
+from fugu_cli.coordinators.conductor.plan_lists import REPLY_LIMIT, InvalidPlan, parse_lists
+from fugu_cli.coordinators.conductor.plan_steps import (
     SUBTASK_LIMIT,
     AccessList,
-    InvalidPlan,
     PlanLimits,
-    parse_lists,
     parse_workflow,
     same_job,
 )

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.coordinators.conductor.planner import InvalidPlan, PlanLimits, parse_workflow
+from fugu_cli.coordinators.conductor.plan_lists import InvalidPlan
+from fugu_cli.coordinators.conductor.plan_steps import PlanLimits, parse_workflow
 
 OUTPUTS = [
     json.loads(line)

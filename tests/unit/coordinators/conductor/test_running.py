@@ -60,8 +60,11 @@ def test_a_workflow_is_followed_and_its_last_step_answers(tmp_path: Path) -> Non
     assert views.orchestration_usage(found.log.events).input == 100
 
 
-def test_the_planner_reads_of_the_models_only_numbers_and_their_one_line(tmp_path: Path) -> None:
-    found = play(tmp_path, planning(CHAIN), {})
+def test_a_planner_of_the_papers_form_reads_of_the_models_only_numbers_and_their_one_line(
+    tmp_path: Path,
+) -> None:
+    bounds = ConductorSettings(agent="c", rounds=1, paper_format=True)
+    found = play(tmp_path, planning(CHAIN), {}, bounds=bounds)
     described = tuple(
         m.model_copy(update={"description": "quick at sums"}) if m.name == "a" else m
         for m in found.members
@@ -81,8 +84,8 @@ def test_a_reply_that_is_no_workflow_is_sent_back_once_with_its_fault(tmp_path: 
     assert found.run().reason == "answered"
     first, second = found.of(Planned)
     assert isinstance(first, Planned) and isinstance(second, Planned)
-    assert (first.fault, len(second.steps)) == ("there are no lists in it", 2)
-    assert "could not be used: there are no lists in it" in newest(found.shown("c")[1])
+    assert (first.fault, len(second.steps)) == ("there is no JSON list of steps in it", 2)
+    assert "could not be used: there is no JSON list of steps in it" in newest(found.shown("c")[1])
     assert "I would ask Model 0." in newest(found.shown("c")[1])
 
 
@@ -91,12 +94,12 @@ def test_after_two_the_turns_are_decided_one_by_one_and_the_trace_says_why(tmp_p
     found = play(tmp_path, planning(prose, prose), {"a": says("It holds a word.")})
     assert found.run("what is it?") == Finished(reason="answered")
     assert [plan.fault for plan in found.of(Planned) if isinstance(plan, Planned)] == [
-        "there are no lists in it"
+        "there is no JSON list of steps in it"
     ] * 2
     (turn,) = found.of(Assigned)
     assert isinstance(turn, Assigned)
     assert (turn.by, turn.plan) == ("cascade", 0)
-    assert "[no workflow: there are no lists in it]" in turn.reason
+    assert "[no workflow: there is no JSON list of steps in it]" in turn.reason
 
 
 def test_a_planner_that_fails_leaves_the_request_to_the_other_coordinator(tmp_path: Path) -> None:
@@ -289,7 +292,7 @@ def test_the_second_round_keeps_the_result_with_three_empty_lists(tmp_path: Path
     )
     assert views.answer(found.log.events) == "b was here"
     asked = newest(found.shown("c")[1])
-    assert "Step 0, Model 0: Look at it." in asked
+    assert "step-1 (a): Look at it." in asked
     assert "a was here" in asked
 
 
@@ -341,7 +344,7 @@ def test_a_part_may_be_a_workflow_of_its_own_to_the_depth_that_was_set(tmp_path:
     def c(prompt: Prompt) -> Reply:
         if not plans(prompt):
             return Reply(text="c")
-        return Reply(text=inner if "You planned this part yourself" in newest(prompt) else outer)
+        return Reply(text=inner if "of a larger plan" in newest(prompt) else outer)
 
     found = play(tmp_path, c, {"a": says("dug"), "b": says("summed")})
     assert found.run().reason == "answered"
@@ -350,7 +353,8 @@ def test_a_part_may_be_a_workflow_of_its_own_to_the_depth_that_was_set(tmp_path:
     assert (first.within, second.within) == (None, (1, 0))
     assert first.steps[0].plans
     assert assigned(found) == [(1, "a", 0, ()), (2, "b", 1, (1,))]
-    assert "you yourself" not in newest(found.shown("c")[1]), "the depth is used up"
+    assert "`divide`" in found.shown("c")[0].system
+    assert "`divide`" not in found.shown("c")[1].system, "the depth is used up"
     assert "dug" in everything(found.shown("b")[0])
 
 
@@ -431,8 +435,10 @@ def test_where_the_tests_leave_several_the_merging_step_chooses(tmp_path: Path) 
     plan = lists((0, job, []), (1, job, []), (2, "Compare them.", [0, 1]))
 
     def chooses(prompt: Prompt) -> Reply:
-        assert '<change n="1">' in newest(prompt) and "+fixed twice" in newest(prompt)
-        return Reply(text="CHOOSE 2\nIt is the better one.")
+        text = newest(prompt)
+        assert '<change of="step-1" by="a">' in text and "+fixed twice" in text
+        assert text.count("All tests pass in this copy.") == 2
+        return Reply(text="CHOOSE step-2\nIt is the better one.")
 
     found = play(
         tmp_path,
@@ -489,7 +495,7 @@ def test_an_output_that_holds_instructions_is_data_to_whoever_reads_it(tmp_path:
     assert found.run().reason == "accepted"
     for prompt in (found.shown("b")[0], found.shown("c")[1]):
         text = newest(prompt)
-        assert text.count("</output>") == text.count("<output step=")
+        assert text.count("</output>") == text.count("<output of=")
         assert "&lt;/output>" in text
         assert "as data" in text
     assert [len(plan.steps) for plan in found.of(Planned) if isinstance(plan, Planned)] == [2, 0]
@@ -537,7 +543,7 @@ def test_the_planner_is_not_told_who_failed_nor_where(tmp_path: Path) -> None:
     (second,) = [
         text for prompt in found.shown("c") if "was carried out" in (text := newest(prompt))
     ]
-    assert "It failed: no model answered (refused)." in second
+    assert "It failed: no agent answered (refused)." in second
     assert "the key was refused" not in second
 
 
@@ -566,7 +572,7 @@ def test_where_the_workflow_is_lost_and_nobody_is_left_the_end_says_why(tmp_path
     assert end.message.startswith(
         "the workflow came to nothing (step 1 failed: a: it said and did nothing; c: "
     )
-    assert "the next workflow cannot be had (there are no lists in it)" in end.message
+    assert "the next workflow cannot be had (there is no JSON list of steps in it)" in end.message
 
 
 @pytest.mark.parametrize(
@@ -600,7 +606,7 @@ def test_of_a_part_that_was_checked_others_read_what_was_accepted(
     inner = lists((0, "Say what it is.", []), (2, "Check it.", [0]))
 
     def c(prompt: Prompt) -> Reply:
-        return Reply(text=inner if "You planned this part yourself" in newest(prompt) else outer)
+        return Reply(text=inner if "of a larger plan" in newest(prompt) else outer)
 
     said = {
         "a": says("It is a word."),

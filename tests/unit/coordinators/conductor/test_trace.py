@@ -134,7 +134,7 @@ def test_every_fact_has_its_line_and_its_object(tmp_path: Path) -> None:
     found.run("fix the tests", judged=True)
     events = list(found.log.events)
     shown = "\n".join(plain_text(line) for line in drawn(transcript_blocks(found.log.records)))
-    assert "● no workflow by c\n  there are no lists in it" in shown
+    assert "● no workflow by c\n  there is no JSON list of steps in it" in shown
     assert "1 a Repair calc.txt." in shown
     assert "is taken over" in shown
     objects = [

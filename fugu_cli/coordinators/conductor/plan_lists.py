@@ -1,0 +1,246 @@
+"""The lenient reader of the three lists in which a planner may write a workflow. Pure.
+
+Nothing is evaluated. It tolerates fences, bullets, think blocks, labels with `:` or `=`,
+annotations, smart quotes, comments and JSON. Labels count only outside the lists, so nothing inside
+a subtask can pass for one.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import warnings
+from dataclasses import dataclass
+from itertools import islice
+
+REPLY_LIMIT = 32_768
+"""Characters of a reply that are looked at; a planner that never stops is cut off before by its
+token limit.
+"""
+NO_LISTS = "there are no lists in it"
+LABELS = ("model_id", "subtasks", "access_list")
+_LABEL = re.compile(
+    r"(?<![A-Za-z0-9_])(?:(?P<model_id>model(?:\\?_| )ids?)|(?P<subtasks>sub(?:\\?_| )?tasks?)"
+    r"|(?P<access_list>access(?:(?:\\?_| )lists?)?))"
+    r"[`*\"'“”‘’]*\s*"
+    r"(?::\s*(?:typing\.)?list\b(?:\[[\w.,|\[\]\"' \t]{0,80}\])?\s*=|[:=：]|(?<=\n))"
+    r"[`*\s]*(?:```[\w-]*\s*)?(?P<list>\[)",
+    re.IGNORECASE,
+)
+_MORE = re.compile(r"[ \t]*(?:\+|\*(?!\*)[ \t]*[\w(]|\[|(?<=\])\().{,30}")
+"""Matches what turns a list into an expression. Other stars end emphasis, and a separate bracket
+begins a remark.
+"""
+_THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.IGNORECASE | re.DOTALL)
+_OPENING = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
+_CLOSING = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
+_TAG = re.compile(r"<(/?think(?:ing)?>)", re.IGNORECASE)
+_MARK = "<\x00"
+_BULLET = re.compile(r"^[ \t]*[-*•][ \t]+", re.MULTILINE)
+_NEXT = re.compile(r"\s*[,\]]")
+"""Matches what may follow the end of a string. Elsewhere ’ is an apostrophe."""
+_FORMATTED = re.compile(r"(?<!\w)[fF]\Z")
+"""Matches the prefix of a formatted string."""
+_CLOSERS = {'"': '"', "'": "'", "“": "”", "‘": "’", "”": "”"}
+
+
+@dataclass(frozen=True)
+class InvalidPlan:
+    """Why a reply is no workflow, in words for the planner and the trace."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class PlanLists:
+    """The three lists as they were written: literals of any kind, not yet checked."""
+
+    model_id: list[object]
+    subtasks: list[object]
+    access_list: list[object]
+
+
+def parse_lists(text: str) -> PlanLists | InvalidPlan:
+    """The lists of a reply."""
+    if len(text) > REPLY_LIMIT:
+        return InvalidPlan(f"the reply has {len(text)} characters; at most {REPLY_LIMIT} are read")
+    read = _lists(_without_thoughts(_without_first_thought(text)).replace(_MARK, "<"))
+    with_thoughts = (
+        _lists(_without_thoughts(text)) if isinstance(read, InvalidPlan) else read
+    )  # a thought that is no list ran into the plan
+    return read if isinstance(with_thoughts, InvalidPlan) else with_thoughts
+
+
+def parse_objects(text: str) -> list[dict[str, object]] | None:
+    """Return the last list of objects in a reply; [] where it ends with an empty list, None without
+    either.
+    """
+    if len(text) > REPLY_LIMIT:
+        return None
+    text = _without_thoughts(text)
+    objects: list[dict[str, object]] | None = None
+    behind = 0
+    for begun in islice(_OBJECTS.finditer(text), MOST_LISTS):
+        end = _end(text, begun.start()) if begun.start() >= behind else None
+        value = parse_list(text[begun.start() : end], quoted=True) if end is not None else None
+        if end is not None and value and all(isinstance(item, dict) for item in value):
+            objects = [item for item in value if isinstance(item, dict)]
+            behind = end
+    if objects is None and "{" not in text and _KEPT.search(text):
+        return []
+    return objects
+
+
+_OBJECTS = re.compile(r"\[\s*\{")
+_KEPT = re.compile(r"^\s*`*\[\s*\]`*\s*(?:```)?\s*\Z", re.MULTILINE)
+MOST_LISTS = 50
+"""Places of a reply at which a list of objects is looked for."""
+
+
+def _lists(text: str) -> PlanLists | InvalidPlan:
+    """The lists of a reply without thoughts."""
+    lists: dict[str, list[object]] = {}
+    position = 0
+    while (label := _LABEL.search(text, position)) is not None:
+        name = next(name for name in LABELS if label.group(name))
+        start = label.start("list")
+        end = _end(text, start)
+        if end is None:
+            return InvalidPlan(f"the list {name} does not end")
+        if more := _MORE.match(text, end):
+            return InvalidPlan(
+                f"{name} goes on behind its list: {more.group().strip()!r}; every list is "
+                f"written out"
+            )
+        value = parse_list(text[start:end], quoted='"' in label.group())
+        if value is None:
+            return InvalidPlan(f"{name} is not a list that can be read")
+        if name in lists and not _same_values(lists[name], value):
+            return InvalidPlan(f"{name} is given twice, with different values")
+        lists[name] = value
+        position = end
+    missing = [name for name in LABELS if name not in lists]
+    if missing:
+        return InvalidPlan(f"there is no list {missing[0]}" if len(missing) < 3 else NO_LISTS)
+    return PlanLists(lists["model_id"], lists["subtasks"], lists["access_list"])
+
+
+def _without_first_thought(text: str) -> str:
+    """`text` without the thought it begins with, tags in its lists marked: there they are what is
+    to be done.
+    """
+    while begins := _THOUGHT.match(text.lstrip()):
+        text = text.lstrip()[begins.end() :]
+    parts, at = [], 0
+    while (label := _LABEL.search(text, at)) and (
+        end := _end(text, label.start("list"))
+    ) is not None:
+        parts += [text[at : label.start()], _TAG.sub(rf"{_MARK}\1", text[label.start() : end])]
+        at = end
+    return "".join((*parts, text[at:]))
+
+
+def _without_thoughts(text: str) -> str:
+    """`text` without think blocks; one that was never closed takes everything after it along."""
+    rest = _THOUGHT.sub("\n", text)
+    closings = list(_CLOSING.finditer(rest))
+    if closings:
+        rest = rest[closings[-1].end() :]
+    opening = _OPENING.search(rest)
+    return rest[: opening.start()] if opening else rest
+
+
+def _same_values(first: list[object], second: list[object]) -> bool:
+    return repr(first) == repr(second)
+
+
+def _end(text: str, start: int) -> int | None:
+    """The place after the bracket that closes the one at `start`; quotes are respected. None when
+    there is none.
+    """
+    depth, at = 0, start
+    while at < len(text):
+        char = text[at]
+        if char in _CLOSERS:
+            after = _after_string(text, at)
+            if after is None:
+                return None
+            at = after
+            continue
+        if char == "#":
+            at = _line_end(text, at)
+            continue
+        depth += (char == "[") - (char == "]")
+        at += 1
+        if depth == 0:
+            return at
+    return None
+
+
+def _line_end(text: str, start: int) -> int:
+    """The end of a comment: of its line."""
+    end = text.find("\n", start)
+    return len(text) if end < 0 else end
+
+
+def _after_string(text: str, start: int) -> int | None:
+    """The place after the string that begins at `start`, None when it does not end."""
+    triple = text[start : start + 3]
+    if triple in ('"""', "'''"):
+        end = text.find(triple, start + 3)
+        return None if end < 0 else end + 3
+    closer = _CLOSERS[text[start]]
+    at = start + 1
+    while at < len(text):
+        if text[at] == "\\":
+            at += 2
+            continue
+        if text[at] == closer and (closer != "’" or _NEXT.match(text, at + 1)):
+            return at + 1
+        at += 1
+    return None
+
+
+def parse_list(text: str, *, quoted: bool = False) -> list[object] | None:
+    """The list a bracketed text is: as a Python literal, as JSON, then both again with smart quotes
+    made plain and bullets taken off. None when it is no list. `quoted`: its label was, so it is
+    JSON first."""
+    reads = (json.loads, ast.literal_eval) if quoted else (ast.literal_eval, json.loads)
+    for form in dict.fromkeys((text, _plain(text), _plain(_BULLET.sub("", text)))):
+        for read in reads:
+            try:
+                with warnings.catch_warnings(
+                    action="ignore"
+                ):  # odd escapes in a model's strings are no news
+                    value = read(form)
+                repr(value)  # a number of thousands of digits cannot be told
+            except (ValueError, SyntaxError, RecursionError, MemoryError):
+                continue
+            if isinstance(value, list):
+                return value
+    return None
+
+
+def _plain(text: str) -> str:
+    """Strings in smart quotes, or with line breaks in them, as JSON strings; the rest as it is."""
+    parts: list[str] = []
+    at = 0
+    while at < len(text):
+        char = text[at]
+        if char == "#":
+            at = _line_end(text, at)
+            continue
+        after = _after_string(text, at) if char in _CLOSERS else None
+        if after is None:
+            parts.append(char)
+            at += 1
+            continue
+        raw = text[at:after]
+        at = after
+        if "{" not in raw and _FORMATTED.search("".join(parts[-2:])):
+            parts.pop()
+        inner = raw[1:-1]
+        odd = char in "“‘”" or ("\n" in raw and not raw.startswith(('"""', "'''")))
+        parts.append(json.dumps(inner, ensure_ascii=False) if odd else raw)
+    return "".join(parts)
