@@ -3,6 +3,7 @@ said.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -228,3 +229,22 @@ def test_where_only_the_large_torch_can_be_had_it_is_taken_when_the_user_says_so
         assert "its small build for CPUs (from https://download.pytorch.org/whl/cpu)" in done.stderr
         assert "./install.sh --cuda takes the large one" in done.stderr
         assert not taken.exists()
+
+
+def test_the_fast_tests_are_set_up_without_torch(tools: Path, tmp_path: Path) -> None:
+    program(tools, "git", "exit 0")
+    real_python(tools)
+    checkout, taken = tmp_path / "checkout", tmp_path / "taken"
+    (checkout / ".venv/bin").mkdir(parents=True)
+    (checkout / ".venv/pyvenv.cfg").touch()
+    for name in ("install.sh", "pyproject.toml"):
+        shutil.copy(SCRIPT.with_name(name), checkout / name)
+    fake = 'while [ $# -gt 0 ]; do if [ "$1" = -r ]; then cat "$2"; fi; shift; done >> "$TAKEN"'
+    fake = f'if [ "$1 $2" = "-m pip" ]; then {fake}\nexit 0\nfi\nexec "{sys.executable}" "$@"'
+    program(checkout / ".venv/bin", "python", fake)
+    variables = {**os.environ, "PATH": str(tools), "TAKEN": str(taken)}
+    command = ["bash", str(checkout / "install.sh"), "test", "--fast"]
+    subprocess.run(command, capture_output=True, env=variables, timeout=60, check=False)
+    names = {re.split(r"[^\w-]", line)[0] for line in taken.read_text().splitlines()}
+    assert {"pydantic", "pytest", "ruff"} <= names
+    assert names.isdisjoint({"torch", "transformers", "numpy", "trl", "peft"})
