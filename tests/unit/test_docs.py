@@ -116,7 +116,10 @@ def test_every_command_line_that_is_shown_can_be_typed(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_flag_that_is_mentioned_exists(page: str) -> None:
     own = re.sub(
-        r"^ *(pipx?|uv|python|twine) .*$|`\./install\.sh [^`]*`", "", PAGES[page], flags=re.MULTILINE
+        r"^ *(pipx?|uv|python|twine) .*$|`\./install\.sh [^`]*`",
+        "",
+        PAGES[page],
+        flags=re.MULTILINE,
     )
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-zA-Z-]+", own))
     assert mentioned - every_option() - {"--ak", "--ae", "--no-deps"} == set()  # Harbor's and pip's
