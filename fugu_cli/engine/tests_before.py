@@ -12,7 +12,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from fugu_cli.session.recognized_tests import removed_tests
 from fugu_cli.snapshots import repository_files
 from fugu_cli.snapshots.git_repositories import split_names
 from fugu_cli.system import temp_dirs
+from fugu_cli.system.bounded_json import parse_json
 from fugu_cli.testing.runner_commands import (
     NAME_SEPARATOR,
     Invocation,
@@ -115,10 +116,13 @@ async def failing_before(
 
 @dataclass(frozen=True)
 class _Brought:
-    """Of what git ignores: the paths that are linked into the copy, and those that it lacks."""
+    """Of what git ignores: the paths that are linked into the copy, those that it lacks, and linked
+    packages that load the code of the repository itself.
+    """
 
     linked: tuple[str, ...]
     missing: tuple[str, ...]
+    loading: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -159,6 +163,7 @@ async def _bring_along(workspace: Workspace, copy: Workspace) -> _Brought:
 def _lay_out(old: Path, new: Path, found: Sequence[str]) -> _Brought:
     linked: list[str] = []
     missing: list[str] = []
+    loading: list[str] = []
     for name in found:
         source, target = old / name, new / name
         if any(part in LEFT_OUT for part in Path(name).parts) or name.endswith((".pyc", ".pyo")):
@@ -170,13 +175,15 @@ def _lay_out(old: Path, new: Path, found: Sequence[str]) -> _Brought:
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.name == "node_modules" and source.is_dir():
-            _packages(source, target, old, new)
+            loading += [
+                f"{name}/{package}" for package in _lay_out_packages(source, target, old, new)
+            ]
         elif source.is_file() and not source.is_symlink() and source.stat().st_size <= COPIED:
             shutil.copy2(source, target)
         elif not _lay_out_folder(source, target, old, new):
             target.symlink_to(_link_target(source, old, new), target_is_directory=source.is_dir())
             linked.append(name)
-    return _Brought(tuple(linked), tuple(missing))
+    return _Brought(tuple(linked), tuple(missing), tuple(loading))
 
 
 def _lay_out_folder(source: Path, target: Path, old: Path, new: Path) -> bool:
@@ -222,33 +229,81 @@ def _can_be_laid_out(source: Path) -> bool:
     return True
 
 
-def _packages(source: Path, target: Path, old: Path, new: Path) -> None:
-    """A folder of packages: each is linked; one that is a link into the repository leads into the
-    copy.
+def _lay_out_packages(source: Path, target: Path, old: Path, new: Path) -> list[str]:
+    """Link each package of a node_modules folder. A link to a package of the repository leads into
+    the copy, and packages that depend on one are copied: node looks for it beside their real place.
+    Return those that are linked although they load the repository's own code.
     """
-    target.mkdir()
-    for entry in source.iterdir():
+    packages = dict(_packages(source))
+    own = {name for name, path in packages.items() if _is_own_code(path, old)}
+    dependents = _dependents(packages, own)
+    loading = []
+    for name, path in packages.items():
+        place = target / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if name in dependents and _lay_out_folder(path, place, old, new):
+            continue
+        place.symlink_to(_link_target(path, old, new), target_is_directory=path.is_dir())
+        if name in dependents:
+            loading.append(name)
+    for store in source.glob(".pnpm/*/node_modules"):
+        if any(_is_own_code(path, old) for _, path in _packages(store)):
+            loading.append(store.parent.relative_to(source).as_posix())
+    return loading
+
+
+def _packages(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the name and path of each package in a node_modules folder."""
+    for entry in folder.iterdir():
         if entry.name in CACHES:
             continue
         if entry.name.startswith("@") and not entry.is_symlink():
-            _packages(entry, target / entry.name, old, new)
+            yield from ((f"{entry.name}/{path.name}", path) for path in entry.iterdir())
         else:
-            (target / entry.name).symlink_to(
-                _link_target(entry, old, new), target_is_directory=entry.is_dir()
-            )
+            yield entry.name, entry
+
+
+def _dependents(packages: Mapping[str, Path], own: set[str]) -> set[str]:
+    """Return the packages that need one of the packages `own` to run, directly or not."""
+    if not own:
+        return set()
+    needs = {name: _dependencies(path) for name, path in packages.items() if name not in own}
+    dependents: set[str] = set()
+    while True:
+        more = {name for name, needed in needs.items() if needed & (own | dependents)} - dependents
+        if not more:
+            return dependents
+        dependents |= more
+
+
+def _dependencies(package: Path) -> set[str]:
+    """Return the names of what a package's manifest says that it needs to run."""
+    try:
+        manifest = parse_json((package / "package.json").read_bytes())
+    except (OSError, ValueError):
+        return set()
+    if not isinstance(manifest, dict):
+        return set()
+    names: set[str] = set()
+    for field in ("dependencies", "peerDependencies", "optionalDependencies"):
+        declared = manifest.get(field)
+        names |= set(declared) if isinstance(declared, dict) else set()
+    return names
+
+
+def _is_own_code(path: Path, root: Path) -> bool:
+    """Return whether `path` is a link to code of the repository, not to a dependency in it."""
+    if not path.is_symlink():
+        return False
+    real = path.resolve()
+    return real.is_relative_to(root) and not NEEDED & set(real.relative_to(root).parts)
 
 
 def _link_target(path: Path, old: Path, new: Path) -> Path:
     """Return the target of a link: in the copy if `path` leads to the repository's own code, else
     as it is.
     """
-    real = path.resolve()
-    own = (
-        path.is_symlink()
-        and real.is_relative_to(old)
-        and not NEEDED & set(real.relative_to(old).parts)
-    )
-    return new / real.relative_to(old) if own else path
+    return new / path.resolve().relative_to(old) if _is_own_code(path, old) else path
 
 
 # --- the run --------------------------------------------------------------------------------------
@@ -355,9 +410,9 @@ def _doubt(ran: SuiteRun, watch: _Watch, invocation: Invocation | None) -> str:
             f"the tests load the code from the repository itself, wherever they are run "
             f"({wrong[0]})"
         )
-    for name in watch.brought.linked:
-        if Path(name).name == VENDORED:
-            return f"{name} is only linked to, and may load the code of the repository itself"
+    vendored = [name for name in watch.brought.linked if Path(name).name == VENDORED]
+    for name in (*vendored, *watch.brought.loading):
+        return f"{name} is only linked to, and may load the code of the repository itself"
     if invocation is not None and invocation.kind in {"pytest", "unittest"} and not told:
         return "it cannot be told which code the tests loaded"
     return ""

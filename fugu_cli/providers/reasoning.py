@@ -86,6 +86,8 @@ FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
 """The fields of a message in which servers send reasoning text."""
 CONTENT = "content"
 """The field of reasoning that came in think tags, as a part of the text."""
+CONTENT_PARTS = "content.thinking"
+"""The field of reasoning that came as parts of the content beside the text, as Mistral sends it."""
 
 
 def add_reasoning_text(encoded: Json, message: FromAgent) -> None:
@@ -100,6 +102,12 @@ def add_reasoning_text(encoded: Json, message: FromAgent) -> None:
             encoded[CONTENT] = f"{OPENS}\n{text}\n{CLOSES}\n\n{encoded[CONTENT] or ''}"
         elif field in FIELDS:
             encoded[field] = text
+        elif field == CONTENT_PARTS:
+            parts_of_thought: JsonValue = [{"type": "text", "text": text}]
+            content: list[JsonValue] = [{"type": "thinking", "thinking": parts_of_thought}]
+            if encoded[CONTENT]:
+                content.append({"type": "text", "text": encoded[CONTENT]})
+            encoded[CONTENT] = content
 
 
 def loop_replies(messages: Sequence[Message], history: Sequence[Message]) -> set[int]:

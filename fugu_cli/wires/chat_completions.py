@@ -102,8 +102,17 @@ class _ToolCall(_Wire):
     extra_content: JsonValue = None
 
 
+def _thought_text(value: object) -> str | None:
+    """Return the text of a thinking part: Mistral writes it as a list of text parts."""
+    if isinstance(value, list):
+        texts = [part.get("text") for part in value if isinstance(part, dict)]
+        return "".join(text for text in texts if isinstance(text, str))
+    return value if isinstance(value, str) else None
+
+
 class _Part(_Wire):
-    text: str | None = None
+    text: _Text = None
+    thinking: Annotated[str | None, BeforeValidator(_thought_text)] = None
 
 
 class _Delta(_Wire):
@@ -353,6 +362,11 @@ class ChatCompletionsDecoder:
             if text:
                 self.thought, self._reasoning_field = text, field
                 break
+        content = delta.content
+        if isinstance(content, list):
+            if thoughts := "".join(part.thinking or "" for part in content):
+                self.thought, self._reasoning_field = thoughts, reasoning.CONTENT_PARTS
+            content = "".join(part.text or "" for part in content)
         self._thinking.append(self.thought)
         self._limits.add(self.thought)
         for detail in delta.reasoning_details or []:
@@ -362,9 +376,6 @@ class ChatCompletionsDecoder:
             self._take_call(fragment)
         if delta.function_call is not None:  # the form before tools; a few servers still send it
             self._take_call(_ToolCall(index=0, function=delta.function_call))
-        content = delta.content
-        if isinstance(content, list):
-            content = "".join(part.text or "" for part in content)
         self._refused = self._refused or bool(delta.refusal)
         text = (content or "") + (delta.refusal or "")
         self._limits.add(text)

@@ -50,7 +50,8 @@ class Says:
     thinking: str = ""
     thinking_field: str = ""
     """The field of `thinking`, if it is another than most servers of the wire use: "reasoning" of Chat
-    Completions, "content" of Chat Completions (in think tags) or of a Responses item.
+    Completions, "content" of Chat Completions (in think tags) or of a Responses item,
+    "content.thinking" of Chat Completions (parts of the content, as Mistral sends them).
     """
     sealed: bool = False
     """A piece of sealed reasoning names the first call by its id, as OpenRouter sends it."""
@@ -511,7 +512,11 @@ def _completions(asked: Asked, answer: Says) -> Iterator[bytes]:
     if field == "content":
         thinking = f"<think>\n{thinking}\n</think>\n\n"
     for shred in _shreds(thinking, 7):
-        yield chunk({field: shred})
+        if field == "content.thinking":
+            part = {"type": "thinking", "thinking": [{"type": "text", "text": shred}]}
+            yield chunk({"content": [part]})
+        else:
+            yield chunk({field: shred})
     for shred in _shreds(answer.text, 7):
         yield chunk({"content": shred})
     for index, use in enumerate(answer.calls):

@@ -51,6 +51,7 @@ def reasoning_of(body: dict[str, Any]) -> list[object]:
         ("openai", "", "reasoning", ("reasoning", "I need the file.")),
         ("openai", "", "reasoning_text", ("reasoning_text", "I need the file.")),
         ("openai", "", "content", "<think>\nI need the file.\n</think>\n\nI read it."),
+        ("openai", "", "content.thinking", [{"type": "text", "text": "I need the file."}]),
         ("anthropic", "", "", "I need the file."),
         (
             "openai",
@@ -59,7 +60,15 @@ def reasoning_of(body: dict[str, Any]) -> list[object]:
             [{"type": "reasoning_text", "text": "I need the file."}],
         ),
     ],
-    ids=["reasoning_content", "reasoning", "reasoning_text", "think tags", "messages", "responses"],
+    ids=[
+        "reasoning_content",
+        "reasoning",
+        "reasoning_text",
+        "think tags",
+        "content parts",
+        "messages",
+        "responses",
+    ],
 )
 def test_thoughts_go_back_as_they_came_also_after_a_killed_session_is_resumed(
     provider: str, api: str, field: str, expected: object, place: Place, server: Loopback

@@ -285,15 +285,35 @@ def test_node_tests_by_name(command: str, repo: Build) -> None:
     )
 
 
+HELPER = {
+    "helper/package.json": '{"main": "index.js", "peerDependencies": {"@own/add": "*"}}',
+    "helper/index.js": "module.exports = require('@own/add');\n",
+}
+
+
 @needs("node")
-def test_a_package_of_the_repository_itself_is_led_to_the_copy(repo: Build) -> None:
-    test = NODE.replace("ADD", "@own/add")
+@pytest.mark.parametrize("package", ["@own/add", "helper", "pnpm"])
+def test_a_package_of_the_repository_itself_is_led_to_the_copy(repo: Build, package: str) -> None:
+    test = NODE.replace("ADD", "helper" if package == "pnpm" else package)
     workspace = repo(
         {".gitignore": "node_modules\n", "packages/add/index.js": JS, "a.test.js": test}
     )
-    (workspace.root / "node_modules/@own").mkdir(parents=True)
-    (workspace.root / "node_modules/@own/add").symlink_to("../../packages/add")
+    packages = workspace.root / "node_modules"
+    if package == "pnpm":
+        store = packages / ".pnpm/helper@1/node_modules"
+        lay(store, HELPER)
+        (packages / "helper").symlink_to(store / "helper")
+        packages = store
+    else:
+        lay(packages, HELPER)
+    (packages / "@own").mkdir()
+    (packages / "@own/add").symlink_to(workspace.root / "packages/add")
     found = stood(workspace, "node --test", {"packages/add/index.js": JS_WRONG})[1]
+    if package == "pnpm":  # its store stays where it is, and leads to the code as it is
+        assert found.unknown.startswith(
+            "node_modules/.pnpm/helper@1 is only linked to, and may load"
+        )
+        return
     assert sorted_out(found) == (
         ("add (all) > red",),
         ("add (all) > 1 + 1", "parts > 0 + 1"),
