@@ -5,7 +5,8 @@ the repository: it starts only in trusted folders, and in a sandbox without netw
 cannot write the repository. Where no sandbox holds, only servers outside of the repository start.
 One is started when the first file of its language is read, so that it knows the errors from before
 the edit; it ends with the session, also when fugu is killed. A server that is slow, wrong or gone
-changes no edit: what it says too late stands in the result of the next one.
+changes no edit: what it says too late stands in the result of the next edit, of the next test run,
+or in the diff that a Verifier reads.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import shutil
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -48,6 +49,10 @@ SETTLE_SECONDS = 0.3
 """Seconds of silence after which what a server said is all, where it does not name the version it
 speaks of.
 """
+LATE_SECONDS = 5.0
+"""Seconds that the first test run or diff after an edit waits for what is still missing."""
+LATE_TOOLS = ("run_tests", "diff")
+"""Tools whose results also tell what came too late for the edit."""
 EXIT_SECONDS = 1.0
 LARGEST = 1_000_000
 """Bytes of the largest file that is shown to a server."""
@@ -174,6 +179,8 @@ class LanguageServers:
         self._running: dict[str, _Server] = {}
         self._changed: dict[Path, None] = {}
         """Files that edits have changed, in order."""
+        self._pending: set[Path] = set()
+        """Files that were changed since the last wait of a test run or a diff."""
 
     @cached_property
     def _installed(self) -> Mapping[str, tuple[InstalledServer, ...]]:
@@ -216,16 +223,22 @@ class LanguageServers:
                 for path in paths:
                     self._show(path)
             result = await tool.run(arguments, workspace, say)
+            if tool.name in LATE_TOOLS:
+                pending, self._pending = self._pending, set()
+                errors = await self._new_errors(pending, LATE_SECONDS)
+                return result.model_copy(update={"text": result.text + errors})
             if not (result.ok and paths):
                 return result
             if tool.effect == "reads":
                 for path in paths:
                     self._show(path)
                 return result
-            errors = await self._new_errors(paths)
+            self._pending.update(paths)
+            errors = await self._new_errors(paths, WAIT_SECONDS)
             return result.model_copy(update={"text": result.text + errors})
 
-        return replace(tool, run=run) if tool.name == "read" or tool.effect == "writes" else tool
+        is_wrapped = tool.effect == "writes" or tool.name in ("read", *LATE_TOOLS)
+        return replace(tool, run=run) if is_wrapped else tool
 
     def _paths(self, tool: AnyTool, arguments: BaseModel) -> Iterator[Path]:
         """Yield the files of the call that some server handles."""
@@ -260,11 +273,13 @@ class LanguageServers:
                 return None
         return None
 
-    async def _new_errors(self, paths: Sequence[Path]) -> str:
-        """What is new since the last word, of these files and of those that were changed before."""
+    async def _new_errors(self, paths: Collection[Path], seconds: float) -> str:
+        """Return the errors that are new since the last word, in these files and in all that were
+        changed before; "" for none. Only `paths` are waited for.
+        """
         self._changed |= dict.fromkeys(paths)
         lines: list[str] = []
-        until = asyncio.get_running_loop().time() + WAIT_SECONDS
+        until = asyncio.get_running_loop().time() + seconds
         for path in (*paths, *(changed for changed in self._changed if changed not in paths)):
             server = self._server(path)
             if server is not None:

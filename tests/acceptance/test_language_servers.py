@@ -195,6 +195,18 @@ def test_what_comes_too_late_is_told_by_the_next_edit(place: Place, server: Loop
     ]
 
 
+def test_what_comes_too_late_reaches_the_verifier(place: Place, server: Loopback) -> None:
+    seen = installed(place, "late")
+    server.play("lsp", READ, once_opened(seen, EDIT), DONE)  # type: ignore[arg-type]
+    server.play("judge", Says("VERDICT: REVISE it has an error"), Says("VERDICT: ACCEPT"))
+    place.files({"main.c": CODE})
+    place.commit()
+    place.configure(Agent("lsp"), Agent("judge", "strong"))
+    place.fugu("run", "--coordinator", "cascade", "--trust", "go")
+    assert results(place) == ["Changed main.c: 1 place."]
+    assert "no such name: undefined_type main()" in str(server.asked("judge")[0].body)
+
+
 @pytest.mark.parametrize("mode", ["silent", "crash", "noise"])
 def test_a_server_that_fails_changes_no_edit(place: Place, server: Loopback, mode: str) -> None:
     installed(place, mode)
@@ -300,6 +312,7 @@ def test_a_server_ends_with_a_fugu_that_is_killed(place: Place, server: Loopback
             "const x: number = 'a';\n",
             "sum.ts:1:7: ",
         ),
+        ("tsc", "sum.ts", "const x: number = 1;\n", "const x: number = 'a';\n", "sum.ts:1:7: "),
     ],
 )
 def test_real_servers_tell_a_wrong_type(
