@@ -172,6 +172,9 @@ class ServeFlags:
     grace: Annotated[
         float, option("--grace", help="time for answers after a stop (30)", metavar="SECONDS")
     ] = 30.0
+    replica: Annotated[
+        bool, option("--replica", help="other machines answer the same clients (help serve)")
+    ] = False
     write_client: Annotated[
         ClientName | None,
         option(

@@ -22,7 +22,7 @@ from fugu_cli.providers import Say
 from fugu_cli.server import EndpointLimits, full_loop, single_agent
 from fugu_cli.server.model_list import served_models
 from fugu_cli.server.single_agent import FUGU, ULTRA, ActiveRequest, EndpointSettings
-from fugu_cli.server.traces import Traces, new_id
+from fugu_cli.server.traces import CallAuthor, Traces, author_by_tag, new_id
 from fugu_cli.session.events import Finished, Interrupted
 from fugu_cli.ui import trace as trace_view
 from fugu_cli.wires.client_requests import (
@@ -148,7 +148,7 @@ class EndpointService:
             id=head.id,
             client_request=client_request,
             log=log,
-            find_author=self.traces.author,
+            find_author=self._find_author,
             say=say,
             on_agent_chosen=on_agent_chosen,
             save=partial(self.traces.save, head.id),
@@ -174,6 +174,10 @@ class EndpointService:
             log.close()
             if account is not None:
                 account.close()
+
+    def _find_author(self, call: str) -> CallAuthor | None:
+        """Return the author of a call from its trace; from its id if another replica answered."""
+        return self.traces.author(call) or author_by_tag(call, self._settings.members)
 
     async def _dispatch(self, request: ActiveRequest) -> ServedAnswer:
         client_request = request.client_request

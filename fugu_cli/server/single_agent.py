@@ -380,7 +380,8 @@ async def _assign(
         )
     if request.client_request.in_tool_loop and len(request.log.events) == first_new:
         author = _newest_author(request.client_request.messages, request.find_author)
-        available = request.settings.offered.keys() - request.log.state.request.failed_agents
+        excluded = request.settings.team.never | request.log.state.request.failed_agents.keys()
+        available = request.settings.offered.keys() - excluded
         if author is not None and author.agent in available:
             reason = (
                 f"its calls brought results, and its prompt cache is warm (trace {author.trace})"
@@ -517,7 +518,7 @@ def _record_reply(
     """
     single = request.client_request.sampling.single
     made = reply.calls[:1] if single else reply.calls
-    ids = [call_id(request.id, number) for number in range(len(made))]
+    ids = [call_id(request.id, assignment.agent, number) for number in range(len(made))]
     calls, thinking = with_call_ids(made, reply.thinking, ids)
     event = Replied(
         turn=assignment.turn,

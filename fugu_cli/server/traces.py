@@ -5,12 +5,13 @@ usage, and the log is stored as a trace.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -235,7 +236,8 @@ REMEMBERED = 4096
 """Calls whose authors are kept in memory."""
 
 ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}")
-CALL = re.compile(rf"call_({ID.pattern})_\d+")
+CALL = re.compile(rf"call_({ID.pattern})(?:_([0-9a-f]{{5}}))?_\d+")
+"""A call id: its trace, the tag of its agent (absent in ids of earlier versions), and its number."""
 
 
 def new_id() -> str:
@@ -245,11 +247,29 @@ def new_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
 
 
-def call_id(trace: str, number: int) -> str:
-    """Return the id of call `number` of an answer: at most 40 characters, which every provider
-    takes.
+def agent_tag(agent: str) -> str:
+    """Return five hex digits that stand for an agent's name in call ids."""
+    return hashlib.sha256(agent.encode()).hexdigest()[:5]
+
+
+def call_id(trace: str, agent: str, number: int) -> str:
+    """Return the id of call `number` of an agent's answer: at most 40 of the characters
+    `[A-Za-z0-9_-]`, which every provider takes.
     """
-    return f"call_{trace}_{number}"
+    return f"call_{trace}_{agent_tag(agent)}_{number}"
+
+
+def author_by_tag(call: str, agents: Iterable[str]) -> CallAuthor | None:
+    """Return the one of `agents` that the tag in a call id stands for, or None.
+
+    Another replica may have answered, so only its name is known, not its reasoning.
+    """
+    match = CALL.fullmatch(call)
+    if match is None:
+        return None
+    trace, tag = match.groups()
+    tagged = [agent for agent in agents if agent_tag(agent) == tag]
+    return CallAuthor(tagged[0], trace=trace) if len(tagged) == 1 else None
 
 
 class Traces:

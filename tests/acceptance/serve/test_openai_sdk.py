@@ -1,5 +1,6 @@
 """The endpoint as the openai SDK sees it, over a real socket: Chat Completions and Responses."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -135,6 +136,42 @@ def test_tools_go_to_the_client_and_the_agent_that_called_them_goes_on(tmp_path:
     assert [message.type for message in shown.messages] == ["user", "agent", "tool"]
     assert shown.messages[1].thinking[0].text == "hm"  # type: ignore[union-attr]
     assert [tool.name for tool in shown.tools] == ["bash"]
+
+
+@pytest.mark.parametrize(
+    ("agents", "opted_out", "header", "agent", "by"),
+    [
+        (("small", "strong"), "", "", "strong", "sticky"),
+        (("small", "strong"), "", "strong", "small", "cascade"),
+        (("small", "strong"), "strong", "", "small", "cascade"),
+        (("small",), "", "", "small", "cascade"),
+    ],
+    ids=("goes on", "opted out of the request", "opted out here", "gone"),
+)
+def test_a_replica_goes_on_with_the_agent_of_a_tool_loop_that_began_elsewhere(
+    tmp_path: Path, agents: tuple[str, ...], opted_out: str, header: str, agent: str, by: str
+) -> None:
+    with endpoint(tmp_path / "first", uses(), uses()).serving() as place:
+        first = client(place).chat.completions.create(
+            model="fugu", messages=ASK, tools=[TOOL], extra_headers={"x-fugu-opt-out": "small"}
+        )
+    calls = first.choices[0].message.tool_calls
+    assert calls is not None and re.fullmatch(r"[A-Za-z0-9_-]{1,40}", calls[0].id)
+    history: list[ChatCompletionMessageParam] = [
+        *ASK,
+        first.choices[0].message.to_dict(),  # type: ignore[list-item]
+        {"role": "tool", "tool_call_id": calls[0].id, "content": "a.txt"},
+    ]
+    replica = endpoint(tmp_path / "second", uses(), uses())
+    replica.members = [member for member in replica.members if member.name in agents]
+    replica.opted_out = frozenset({opted_out} - {""})
+    with replica.serving():
+        second = client(replica).chat.completions.create(
+            model="fugu", messages=history, tools=[TOOL], extra_headers={"x-fugu-opt-out": header}
+        )
+        trace = httpx.get(f"{replica.url}/v1/traces/{second.id}").json()
+    decision = trace["requests"][0]["decisions"][-1]
+    assert (decision["agent"], decision["by"]) == (agent, by)
 
 
 def test_tool_calls_are_streamed(tmp_path: Path) -> None:

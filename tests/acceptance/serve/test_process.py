@@ -179,12 +179,14 @@ def test_a_stream_that_has_begun_ends_with_the_reason_when_the_endpoint_is_stopp
         (("--host", "0.0.0.0"), 1, "no token protects it"),
         (("--max-concurrent", "0"), 1, "limits must be above 0"),
         (("--agent", "nobody"), 1, "no agent or model named nobody"),
+        (("--replica",), 1, "replicas cannot keep the budget of a day or project"),
     ],
 )
 def test_what_cannot_begin_says_why(
     server: Loopback, arguments: tuple[str, ...], code: int, words: str
 ) -> None:
-    (Path.home() / ".fugurc").write_text(entry(server, "one", "cheap"))
+    budget = "max_budget_usd = { day = 1.0, project = 2.0 }\n"
+    (Path.home() / ".fugurc").write_text(budget + entry(server, "one", "cheap"))
     done, _, said = fugu("serve", *arguments)
     assert (done, words in said) == (code, True), said
 
