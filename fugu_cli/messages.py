@@ -283,31 +283,9 @@ class ToolSpec(Value):
     name: str
     description: str
     parameters: str
-    body: str = ""
-    """The argument that carries free text (a file's content, a patch): written as plain text in the
-    schema protocol.
-    """
 
 
-class InfillHole(Value):
-    """A line or a word of the file `target` that is left out, to be filled in by a model that has
-    not seen it.
-    """
-
-    before: str
-    after: str
-    """The text after it."""
-    start: int
-    end: int
-    """Its end in the file's text, in characters."""
-    place: str
-    """The same for people: path:line, and :column where it is a word."""
-
-
-OPTIONAL = (
-    "effort", "stop", "tool_choice", "allowed_tools", "open_ended", "target", "part", "unwritten",
-    "judged", "wanted", "gap",
-)  # fmt: skip
+OPTIONAL = ("effort", "stop", "tool_choice", "allowed_tools")
 
 
 class Prompt(Value):
@@ -333,44 +311,12 @@ class Prompt(Value):
     """The tools that may be called, where these are not all of `tools`; the list itself stays the
     same, so that it is cached.
     """
-    open_ended: bool = False
-    """Other files than those shown may have to be written: the text protocol then asks for none by
-    name.
-    """
-    target: str = ""
-    """The path of the one file that is to be made: the text protocol asks for it by name."""
-    part: str = ""
-    """The lines of the file `target` that are shown in its place: the text protocol puts the answer
-    there.
-    """
-    unwritten: str = ""
-    """The line that stands for what is to be written: to the text protocol an answer that still
-    holds it is none.
-    """
-    judged: bool = False
-    """Tests judge what is written: the text protocol leaves out what an answer adds to try it
-    out.
-    """
-    wanted: bool = False
-    """A change is asked for, which the end of the request says again: the text protocol asks for
-    what it leads to.
-    """
-    gap: InfillHole | None = None
-    """A line to be filled in: the model continues `before` so that `after` follows, and reads
-    nothing else.
-    """
-    verdict: bool = Field(default=False, exclude=True)
-    """A reply that begins with ACCEPT says all there is to say: an agent may read no further."""
-    files: dict[str, str] = Field(default_factory=dict, exclude=True, repr=False)
-    """Path -> content of the files that are shown, or a part of them: what a text protocol makes
-    calls of.
-    """
-    removes: bool = Field(default=False, exclude=True)
-    """The request may take something away: what an answer leaves out of a file is gone."""
+    role: Literal["", "thinker", "worker", "verifier"] = Field(default="", exclude=True)
+    """The role of the turn; "" outside of one. The model does not read it."""
+    request: str = Field(default="", exclude=True)
+    """What the turn is to do, as it was asked for. It stands among the messages as well."""
     metadata: dict[str, str] = Field(default_factory=dict, exclude=True)
     """Metadata of a client of `fugu serve` for the provider. The model does not read it."""
-    aimed: str = Field(default="", exclude=True)
-    """The form of this question, for the log. The model does not read it."""
 
     @model_serializer(mode="wrap")
     def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:

@@ -36,7 +36,6 @@ from fugu_cli.wiring import (
     build_conductor,
     build_coordinator,
     build_guard,
-    build_harness,
     build_ledger,
     named_secrets,
 )
@@ -142,7 +141,6 @@ def build_server(
             breaker,
             limit,
             config.never(by_name),
-            {member.name: build_harness(member) for member in members},
         ),
         environment=_environment(scratch),
         opted_out=frozenset(config.opt_out),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 from urllib.parse import urlsplit
 
-from fugu_cli import __version__, prompts
+from fugu_cli import __version__
 from fugu_cli.app.open_session import Session, SessionExtras
 from fugu_cli.config import Config, kept_keys, trust
 from fugu_cli.config.agent_pool import PLANNER, has_assumed_price, usable_pool
@@ -24,14 +24,12 @@ from fugu_cli.engine.accounted_agent import AccountedAgent
 from fugu_cli.engine.environment import (
     AskPermission,
     Environment,
-    Harness,
     Refusal,
     RequestLimits,
     Team,
     TestRules,
     WaitLimit,
 )
-from fugu_cli.engine.harness import TOOL_CALLING
 from fugu_cli.engine.recovery import finish_interrupted_undos
 from fugu_cli.errors import InfrastructureError
 from fugu_cli.extensions.instruction_files import nested_instructions, standing_instructions
@@ -67,6 +65,7 @@ if TYPE_CHECKING:
     from fugu_cli.coordinators.outcome_store import OutcomeStore
     from fugu_cli.extensions.mcp_servers import McpServers
     from fugu_cli.extensions.subagents import Subagent
+    from fugu_cli.local.embedded_agent import EmbeddedAgent
     from fugu_cli.local.server_lease import Lease
     from fugu_cli.providers.circuit_breaker import CircuitBreaker, RefusedKeys
     from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
@@ -98,10 +97,7 @@ def build_agents(
     for entry in entries:
         if entry.protocol != "native" or entry.provider == "local":
             _need_grammars(entry.name)
-    made = {
-        entry.name: _with_protocol(entry, _provider(entry, environ, places, events))
-        for entry in entries
-    }
+    made = {entry.name: _agent(entry, environ, places, events) for entry in entries}
     if places.breaker is None:
         return made
     from fugu_cli.providers.circuit_breaker import BreakerAgent
@@ -126,52 +122,46 @@ def _need_grammars(name: str) -> None:
         )
 
 
-def _with_protocol(entry: AgentEntry, agent: Agent) -> Agent:
-    """The wrappers: the entry's own sampling, then the protocol for models that do not call tools
-    natively.
-    """
-    from fugu_cli.providers.wrappers import Sampling
-
-    agent = Sampling(agent, temperature=entry.temperature, max_tokens=entry.max_tokens)
-    if entry.protocol == "schema":
-        from fugu_cli.repair.protocols import SchemaProtocol
-
-        return SchemaProtocol(agent, prompts.load("protocols/schema"))
-    if entry.protocol == "text":
-        from fugu_cli.repair.protocols import TextProtocol
-
-        return TextProtocol(agent, prompts.load("protocols/text"))
-    return agent
-
-
-def _provider(
+def _agent(
     entry: AgentEntry, environ: Mapping[str, str], places: AgentResources, events: Sequence[Event]
 ) -> Agent:
+    """The entry's provider, asked again where that may help, with the entry's own sampling; and what
+    calls tools for a model that cannot.
+    """
     from fugu_cli.providers.retry import Retrying
+    from fugu_cli.providers.wrappers import Sampling
 
+    breaker, fill = places.breaker, None
     match entry.provider:
         case "openai" if entry.api == "responses":
             from fugu_cli.wires.responses import Responses
 
-            return Retrying(Responses(build_endpoint(entry, environ)), breaker=places.breaker)
+            agent: Agent = Responses(build_endpoint(entry, environ))
         case "openai":
             from fugu_cli.wires.chat_completions import OpenAI
 
-            return Retrying(OpenAI(build_endpoint(entry, environ)), breaker=places.breaker)
+            agent = OpenAI(build_endpoint(entry, environ))
         case "anthropic":
             from fugu_cli.wires.messages import Anthropic
 
-            return Retrying(Anthropic(build_endpoint(entry, environ)), breaker=places.breaker)
+            agent = Anthropic(build_endpoint(entry, environ))
         case "local":
-            return Retrying(_local(entry, places))
+            embedded = _local(entry, places)
+            agent, breaker, fill = embedded, None, embedded.fill if entry.infill else None
         case "scripted":
             from fugu_cli.providers.scripted import Scripted, load_script
 
-            return Retrying(
-                Scripted(entry.name, load_script(Path(entry.model)), _replies(events, entry.name))
-            )
+            done = _replies(events, entry.name)
+            agent, breaker = Scripted(entry.name, load_script(Path(entry.model)), done), None
         case _:
             assert_never(entry.provider)
+    agent = Retrying(agent, breaker=breaker)
+    agent = Sampling(agent, temperature=entry.temperature, max_tokens=entry.max_tokens)
+    if entry.protocol == "native":
+        return agent
+    from fugu_cli.local.small_model import SmallModel
+
+    return SmallModel(agent, fill)
 
 
 REFUSED_KEYS: RefusedKeys = {}
@@ -241,20 +231,16 @@ def build_timeouts(setting: float | TimeoutPhases | None) -> Timeouts:
     )
 
 
-def _local(entry: AgentEntry, places: AgentResources) -> Agent:
-    from fugu_cli.local.embedded_agent import EmbeddedAgent, SmallModelSupport
+def _local(entry: AgentEntry, places: AgentResources) -> EmbeddedAgent:
+    from fugu_cli.local.embedded_agent import EmbeddedAgent
     from fugu_cli.local.server_lease import lease_server
-    from fugu_cli.repair.fim_client import fill_in_middle
-    from fugu_cli.repair.replies import stop_reason
 
     async def start() -> Lease:
         return await lease_server(
             entry.model, context=entry.context or 16384, cache=places.cache, idle=places.idle
         )
 
-    return EmbeddedAgent(
-        entry.name, entry.model, start, SmallModelSupport(stop_reason, fill_in_middle)
-    )
+    return EmbeddedAgent(entry.name, entry.model, start)
 
 
 def _replies(events: Sequence[Event], name: str) -> int:
@@ -357,7 +343,6 @@ def build_session(
             breaker,
             WaitLimit(config.time.wait),
             config.never(by_name),
-            {member.name: build_harness(member) for member in members},
         ),
         environment=_with_extensions(
             replace(environment, denials=denials, somebody_to_ask=somebody_to_ask),
@@ -444,15 +429,6 @@ def _with_extensions(
 def pasted_folder(config: Config) -> Path:
     """Return the folder of pictures from the clipboard, resolved like an agent's path to it."""
     return (config.data / "interface" / mentions.PASTED).resolve()
-
-
-def build_harness(member: Member) -> Harness:
-    """Return the agent's harness."""
-    if member.protocol == "native":
-        return TOOL_CALLING
-    from fugu_cli.repair.harness import Repair
-
-    return Repair()
 
 
 def _journal(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fugu_cli.engine import harness
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, ToolSpec, Usage
 from fugu_cli.session.events import (
     Asked,
@@ -19,12 +20,9 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.state import SessionState
-from fugu_cli.wiring import build_harness
 
-SMALL = Member(name="small", provider="local", model="m-small", protocol="schema", slot="cheap")
-CODER = Member(
-    name="coder", provider="local", model="m-coder", protocol="schema", slot="middle", attempts=3
-)
+SMALL = Member(name="small", provider="local", model="m-small", protocol="text", slot="cheap")
+CODER = Member(name="coder", provider="local", model="m-coder", protocol="text", slot="middle")
 STRONG = Member(
     name="strong", provider="openai", model="m-strong", protocol="native", slot="strong"
 )
@@ -97,7 +95,7 @@ def prompt_of(
     events: Sequence[Event], member: Member, tools: Sequence[ToolSpec] = (), instructions: str = ""
 ) -> Prompt:
     """The next call's prompt of the agent of the newest turn."""
-    return build_harness(member).prompt(SessionState(events), member, tools, instructions)
+    return harness.build_prompt(SessionState(events), member, tools, instructions)
 
 
 def shown(prompt: Prompt) -> list[str]:

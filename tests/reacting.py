@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fugu_cli import prompts
 from fugu_cli.coordinators import Coordinator, CoordinatorSettings
 from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.engine.environment import Environment, Permission, RequestLimits, Team
@@ -24,7 +23,7 @@ from fugu_cli.safety.path_rules import Denials
 from fugu_cli.session.events import Asked, Event, Member, Opened
 from fugu_cli.session.log import Log
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.wiring import build_harness, build_toolbox
+from fugu_cli.wiring import build_toolbox
 
 TESTS = "sh check.sh"
 CHECK = 'grep -q fixed calc.txt && echo "1 passed" || { echo "calc.txt:1: 1 failed"; exit 1; }\n'
@@ -88,14 +87,7 @@ def said(prompt: Prompt) -> list[FromAgent]:
 def role(prompt: Prompt) -> str:
     """In which role the newest turn asks the agent to act."""
     newest = next(message for message in reversed(prompt.messages) if isinstance(message, FromUser))
-    judges = [
-        "You are the Verifier now",
-        *(
-            prompts.load(name)
-            for name in ("brief/verifier", "brief/verifier_answer", "brief/verifier_passing")
-        ),
-    ]
-    return "verifier" if any(text in newest.text for text in judges) else "worker"
+    return "verifier" if "You are the Verifier now" in newest.text else "worker"
 
 
 def repository(root: Path, files: Mapping[str, str] | None = None) -> Path:
@@ -132,13 +124,7 @@ class Stage:
 
     def team(self) -> Team:
         coordinator = self.coordinator or Cascade(self.members, self.settings)
-        harnesses = {member.name: build_harness(member) for member in self.members}
-        return Team(
-            {member.name: member for member in self.members},
-            self.agents,
-            coordinator,
-            harnesses=harnesses,
-        )
+        return Team({member.name: member for member in self.members}, self.agents, coordinator)
 
     def environment(self) -> Environment:
         """A new workspace each time, as after a kill."""

@@ -306,7 +306,7 @@ class LogUpdates:
         else:
             rest, id = event.text, next(self._ids)
         if rest.strip():
-            updates.append(thought(rest) if event.filled else _text_chunk(role, rest, id))
+            updates.append(_text_chunk(role, rest, id))
         updates += [self.calls.begin(event.turn, call) for call in event.calls]
         return [*updates, *_usage(self._state, event, role)]
 

@@ -83,11 +83,6 @@ def parent_call(event: Event, before: Sequence[Event]) -> str | None:
     return task.call if task is not None else None
 
 
-def changed_nothing(event: Replied) -> bool:
-    """Return whether a filled-in line changes nothing, so that nothing needs to be reported."""
-    return bool(event.filled) and not event.calls
-
-
 def end_text(request: RequestState, end: Finished) -> str:
     """Return the end of a request in one line, and why where it was stopped."""
     said = end_line(request, end)

@@ -232,10 +232,9 @@ def reply_settings(entry: AgentEntry) -> dict[str, JsonValue]:
     included.
     """
     found = entry.model_dump(mode="json", include=set(REPLY_SETTINGS))
-    if entry.protocol in ("schema", "text"):
-        found["asked"] = hashlib.sha256(
-            prompts.load(f"protocols/{entry.protocol}").encode()
-        ).hexdigest()[:16]
+    if entry.protocol != "native":
+        asked = "".join(prompts.load(f"local/{name}") for name in ("rewrite", "correct", "change"))
+        found["asked"] = hashlib.sha256(asked.encode()).hexdigest()[:16]
     return found
 
 

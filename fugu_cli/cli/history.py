@@ -23,12 +23,10 @@ from fugu_cli.engine import undo as engine_undo
 from fugu_cli.engine.commit_blame import add_noted_authors
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.formatting import first_line
-from fugu_cli.messages import Prompt
 from fugu_cli.safety.paths import is_folder
 from fugu_cli.session import store, views
-from fugu_cli.session.events import Member, Recorded, ToolRan
+from fugu_cli.session.events import Recorded, ToolRan
 from fugu_cli.session.log import Log
-from fugu_cli.session.state import SessionState
 from fugu_cli.tools.diff import change_diffs
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui import blame_text as shown
@@ -78,11 +76,7 @@ def _turn_sources(loaded: LoadedConfig, path: Path, records: Sequence[Recorded])
             made = thread.submit(asyncio.run, change_diffs(workspace, ran.changes)).result()
         return "".join(made.values())
 
-    def prompt_of(state: SessionState, member: Member) -> Prompt:
-        """Return the prompt of a call without tools and AGENTS.md, which the log does not hold."""
-        return wiring.build_harness(member).prompt(state, member, (), "")
-
-    return TurnSources(prompt_of, patch_of)
+    return TurnSources(patch_of=patch_of)
 
 
 def print_trace(session: str, turn: int | None, request: int | None, as_json: bool) -> int:

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fugu_cli import server, wiring
 from fugu_cli.cli.command_flags import ClientName, ServeFlags
@@ -44,11 +45,14 @@ from fugu_cli.errors import AgentError, InfrastructureError, ModelFileError, Usa
 from fugu_cli.formatting import compact_number, shorten
 from fugu_cli.local.sources import FetchProgress
 from fugu_cli.local.store import Store
-from fugu_cli.messages import Call, FromUser, InfillHole, Prompt, Reply, ToolSpec
+from fugu_cli.messages import Call, FromUser, Prompt, Reply, ToolSpec
 from fugu_cli.providers import Agent, Pause, Say
 from fugu_cli.providers.local_servers import LocalServer
 from fugu_cli.system.bounded_json import parse_json
 from fugu_cli.ui.output_stream import OutputStream
+
+if TYPE_CHECKING:
+    from fugu_cli.local.small_model import FillIn
 
 
 def list_models() -> int:
@@ -196,13 +200,8 @@ PROBE_SCHEMA = (
 )
 
 
-PROBE_INFILL = InfillHole(
-    before="def double(number):\n    return ",
-    after="\n\n\nassert double(21) == 42\n",
-    start=31,
-    end=31,
-    place="double.py:2",
-)
+PROBE_INFILL = "def double(number):\n    return ", "\n\n\nassert double(21) == 42\n"
+"""What stands before and behind the line that a model is asked to fill in."""
 INFILL_ANSWER = re.compile(r"number ?\* ?2|2 ?\* ?number|number ?\+ ?number|number << 1")
 
 
@@ -229,8 +228,8 @@ class AgentProbe:
         return self.output / writing if writing > 0.05 and self.output > 1 else 0.0
 
 
-async def probe_agent(agent: Agent, *, fills: bool = False) -> AgentProbe:
-    """Call the agent three times, and once more if it can fill in lines. A failure is part of the
+async def probe_agent(agent: Agent, fill: FillIn | None = None) -> AgentProbe:
+    """Call the agent three times, and `fill` once, which fills in a line. A failure is part of the
     result and never raised.
     """
     started = time.monotonic()
@@ -247,7 +246,7 @@ async def probe_agent(agent: Agent, *, fills: bool = False) -> AgentProbe:
             streams=len(pieces) > 1,
             tools=await _can(_calls_tools(agent)),
             schema=await _can(_keeps_schema(agent)),
-            fills=await _can(_fills_in(agent)) if fills else None,
+            fills=await _can(_fills_in(fill)) if fill is not None else None,
             first=pieces[0] if pieces else seconds,
             seconds=seconds,
             output=reply.usage.output,
@@ -310,10 +309,8 @@ async def _keeps_schema(agent: Agent) -> bool:
     return list(parse_json((await _ask(agent, prompt, _ignore_text)).text)) == ["capital"]
 
 
-async def _fills_in(agent: Agent) -> bool:
-    shown = FromUser(text=f"{PROBE_INFILL.before}...{PROBE_INFILL.after}")
-    prompt = Prompt(system="", messages=(shown,), max_tokens=64, gap=PROBE_INFILL)
-    reply = await agent.reply(prompt, _ignore_text, _ignore_pause)
+async def _fills_in(fill: FillIn) -> bool:
+    reply = await fill(*PROBE_INFILL, _ignore_pause)
     return INFILL_ANSWER.search(reply.text) is not None
 
 
@@ -343,7 +340,6 @@ def show_pool() -> int:
         "model",
         "vendor",
         "protocol",
-        "attempts",
         "context",
         "USD per million in/out",
     )
@@ -404,7 +400,6 @@ def _cells(entry: AgentEntry, config: Config) -> tuple[str, ...]:
         entry.model,
         entry.vendor or "?",
         entry.protocol or "",
-        str(entry.attempts),
         compact_number(entry.context or 0),
         price,
     )
@@ -434,20 +429,31 @@ async def _check_agents(loaded: LoadedConfig, entries: Sequence[AgentEntry]) -> 
     # The bare agent is asked, not the one that speaks its protocol: what it could speak is the
     # question.
     bare = [entry.model_copy(update={"protocol": "native"}) for entry in entries]
-    agents = wiring.build_agents(
-        bare, os.environ, wiring.AgentResources(loaded.config.cache, loaded.config.local_idle)
-    )
+    resources = wiring.AgentResources(loaded.config.cache, loaded.config.local_idle)
+    agents = wiring.build_agents(bare, os.environ, resources)
+    filling = wiring.build_agents([one for one in entries if one.infill], os.environ, resources)
     known: dict[str, AgentProbe] = {}
     try:
         for entry in entries:
             same = entry.model_dump_json(include=ENTRY_FIELDS)
             if same not in known:
-                known[same] = await probe_agent(agents[entry.name], fills=bool(entry.infill))
+                known[same] = await probe_agent(
+                    agents[entry.name], _fill_of(filling.get(entry.name))
+                )
             print_clean(f"{entry.name}: {_probe_cells(known[same], entry)}")
     finally:
-        for agent in agents.values():
+        for agent in (*agents.values(), *filling.values()):
             await agent.close()
     return 2 if any(found.failure for found in known.values()) else 0
+
+
+def _fill_of(agent: Agent | None) -> FillIn | None:
+    """Return how the agent's model fills in a line, None where it cannot."""
+    if agent is None:
+        return None
+    from fugu_cli.local.small_model import SmallModel
+
+    return agent.fill if isinstance(agent, SmallModel) else None
 
 
 def _probe_cells(found: AgentProbe, entry: AgentEntry) -> str:
@@ -459,7 +465,7 @@ def _probe_cells(found: AgentProbe, entry: AgentEntry) -> str:
     speed = f", {found.speed:.0f} tokens/s" if found.speed else ""
     advice = ""
     if entry.protocol == "native" and not found.tools and entry.provider != "scripted":
-        advice = f'; it called no tool: set protocol = "{"schema" if found.schema else "text"}"'
+        advice = '; it called no tool: set protocol = "text"'
     if found.fills is False:
         advice += "; it filled in no line: leave `infill` out"
     loading = " (with loading it)" if entry.provider == "local" else ""

@@ -225,20 +225,10 @@ EMBEDDED = (
         temperature=0.0,
         context=LOCAL_CONTEXT,
     ),
-    AgentEntry(
-        name="coder-5x",
-        provider="local",
-        model="qwen2.5-coder-1.5b",
-        slot="strong",
-        protocol="text",
-        temperature=0.0,
-        attempts=5,
-        context=LOCAL_CONTEXT,
-    ),
 )
-"""The pool of a machine without keys: the same small model once and five times is cheaper than a
-larger one here.
-"""
+"""The pool of a machine without keys."""
+FORMER_AGENTS = {"coder-5x": "coder"}
+"""Agents of the embedded pool that are gone, and what stands in their place."""
 
 ADDRESSES = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com/v1"}
 VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
@@ -417,7 +407,36 @@ def _variable(entry: AgentEntry) -> str | None:
 
 
 def _protocol(entry: AgentEntry) -> Protocol:
-    return entry.protocol or PROTOCOLS.get(entry.provider, "native")
+    protocol = entry.protocol or PROTOCOLS.get(entry.provider, "native")
+    return "text" if protocol == "schema" else protocol
+
+
+def without_former_agents(config: Config) -> Config:
+    """Return the configuration with the agents that stand in the place of former embedded ones."""
+    if config.agents:
+        return config
+    _, single, name = config.coordinator.partition("single:")
+    coordinator = f"single:{FORMER_AGENTS.get(name, name)}" if single else config.coordinator
+    opt_out = tuple(agent for agent in config.opt_out if agent not in FORMER_AGENTS)
+    planner = config.conductor.agent
+    planner = FORMER_AGENTS.get(planner, planner) if planner is not None else None
+    conductor = config.conductor.model_copy(update={"agent": planner})
+    update = {"coordinator": coordinator, "opt_out": opt_out, "conductor": conductor}
+    return config.model_copy(update=update)
+
+
+def former_settings(config: Config) -> tuple[str, ...]:
+    """Return a sentence for each setting of an agent that does nothing any more."""
+    notes = []
+    for entry in config.agents:
+        if entry.attempts is not None:
+            notes.append(
+                f"{entry.name}: `attempts` does nothing any more; a model without tool calls tries "
+                f"several changes in one turn"
+            )
+        if entry.protocol == "schema":
+            notes.append(f'{entry.name}: protocol = "schema" is the same as "text" now')
+    return tuple(notes)
 
 
 def _filled(entry: AgentEntry, config: Config, environ: Mapping[str, str]) -> AgentEntry:
@@ -429,7 +448,6 @@ def _filled(entry: AgentEntry, config: Config, environ: Mapping[str, str]) -> Ag
             "api": _api(entry, base_url),
             "api_key_env": _variable(entry),
             "protocol": _protocol(entry),
-            "attempts": entry.attempts if entry.is_local else 1,
             "context": entry.context or _context(entry, base_url),
             "infill": _infills(entry),
             "vision": _sees_pictures(entry) if entry.vision is None else entry.vision,

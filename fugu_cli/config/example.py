@@ -50,7 +50,6 @@ AGENT = {
     "protocol": "native",
     "slot": "strong",
     "skill": 0.8,
-    "attempts": 1,
     "infill": True,
     "vendor": "openai",
     "needs_tests": False,
@@ -64,6 +63,8 @@ AGENT = {
     "headers": {"x-title": "fugu"},
     "body": {"service_tier": "flex"},
 }
+FORMER = {"attempts"}
+"""Keys of agents that are read and do nothing."""
 PRICE = "{ input = 2.0, cached = 0.1, output = 10.0 }"
 
 
@@ -85,6 +86,8 @@ def example() -> str:
     lines.append(POOL.rstrip("\n"))
     notes = key_notes(AgentEntry)
     for key, spec in AgentEntry.model_fields.items():
+        if key in FORMER:
+            continue
         value = PRICE if key == "price" else _inline(AGENT[key])
         note = "" if spec.default is PydanticUndefined else "optional: "
         lines.append(_line(f"# {key} = {value}", note + notes[key]))

@@ -23,6 +23,7 @@ from fugu_cli.config import (
     SandboxEntry,
     TestsEntry,
     TuiEntry,
+    agent_pool,
 )
 from fugu_cli.config import trust as config_trust
 from fugu_cli.config.schema import FORMS, AgentEntry, Money, TimeLimit, TimeoutPhases
@@ -229,7 +230,8 @@ def load_config(
                 f"{own.source}: ignored until you run `fugu trust` here: {', '.join(ignored)}"
             )
     config = merge_layers([layer for layer in (user, own, environment, flag_layer) if layer])
-    notes += _ignored_attempts(config)
+    config = agent_pool.without_former_agents(config)
+    notes += agent_pool.former_settings(config)
     files = tuple(Path(layer.source) for layer in (user, own) if layer)
     from_folder = own.config.allow if own is not None else ()
     if missing := [str(path) for path in config.add_dirs if not is_folder(path)]:
@@ -408,14 +410,6 @@ def from_settings(values: Mapping[str, Setting], source: str, folder: Path) -> C
         spot = PREFIX + key.upper() if source == "the environment" else "--" + key.replace("_", "-")
         raise _describe_fault(first, f"{source} ({spot})") from error
     return ConfigLayer(source, _resolved(config, folder))
-
-
-def _ignored_attempts(config: Config) -> list[str]:
-    """Return a sentence about `attempts` of agents that have one attempt whatever they say."""
-    names = [entry.name for entry in config.agents if entry.attempts > 1 and not entry.is_local]
-    if not names:
-        return []
-    return [f"`attempts` counts for local models alone and is ignored for {', '.join(names)}"]
 
 
 def misspelled_variables(environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -145,13 +145,13 @@ class AgentEntry(ConfigTable):
     api_key_env: str | None = None
     """the environment variable that holds the key; never the key itself"""
     protocol: Protocol | None = None
-    """how it uses tools: native, schema or text"""
+    """native: it calls tools; text: fugu calls them for a model that cannot"""
     slot: Slot | None = None
     """cheap, middle or strong; by price when left out"""
     skill: float | None = Field(default=None, ge=-5, le=5)
     """how good its model is, on the scale of `fugu pool --skills`; public figures' when left out"""
-    attempts: int = Field(default=1, ge=1, le=20)
-    """attempts of a local model at a Worker turn where tests judge"""
+    attempts: int | None = Field(default=None, ge=1, le=20)
+    """does nothing any more"""
     infill: bool | None = None
     """true: a local model with Qwen's marks for filling in the middle of code; known for the
     embedded ones
@@ -246,13 +246,11 @@ class AgentEntry(ConfigTable):
             name=self.name,
             provider=self.provider,
             model=self.model,
-            protocol=self.protocol,
+            protocol="native" if self.protocol == "native" else "text",
             slot=self.slot,
             price=self.rates,
             assumed_price=assumed_price,
             context=self.context or Member.model_fields["context"].default,
-            attempts=self.attempts,
-            infill=bool(self.infill),
             needs_tests=self.needs_tests,
             max_tokens=self.max_tokens,
             reasoning="" if self.is_local else "within",

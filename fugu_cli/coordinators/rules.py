@@ -121,8 +121,8 @@ def _of_another_vendor(usual: Member, others: Sequence[Member], worked: Sequence
 
 def _tries_again(state: SessionState, first: Member, following: Member) -> bool:
     """A check judged the work of the only Worker so far, which came to its last word, and the next
-    one is far dearer. One that is drawn several times a turn has tried again already."""
-    if first.price is None or following.price is None or first.attempts > 1:
+    one is far dearer."""
+    if first.price is None or following.price is None:
         return False
     low, high = action_space.blended_price(first.price), action_space.blended_price(following.price)
     ended = [

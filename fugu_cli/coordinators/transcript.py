@@ -43,8 +43,6 @@ def tool_digest(turn: views.Turn) -> str:
     ]
     if checks:
         parts.append(tests_state(checks[-1]))
-    if turn.draws:
-        parts.append(f"{_plural(len(turn.draws), 'try', 'tries')} rolled back")
     if len(own) > 1:
         parts.append(_plural(len(own), "call", "calls"))
     return f"[{'; '.join(parts)}]" if parts else ""

@@ -89,7 +89,7 @@ class FileState:
 
 
 def attributed_edits(session: str, records: Sequence[Recorded]) -> list[AttributedEdit]:
-    """The changes agents made in a session, oldest first, without undone requests and draws that
+    """The changes agents made in a session, oldest first, without undone requests and what
     were rolled back.
     """
     at = {id(record.event): record for record in records}

@@ -66,8 +66,11 @@ class Summarizer:
 def is_due(state: SessionState, prompt: Prompt, member: Member) -> bool:
     """The prompt is too long for the agent and something can be left out of it.
 
-    A workflow's steps are not looked at: they read nobody's history.
+    A workflow's steps are not looked at: they read nobody's history. Nor are agents whose models
+    call no tools: they choose what of the prompt their model reads.
     """
+    if member.protocol != "native":
+        return False
     room = min(prompt.max_tokens, member.context // 4)
     return prompt_tokens(prompt) + room > FULL_SHARE * member.context and is_possible(state, member)
 

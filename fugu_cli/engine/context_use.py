@@ -111,10 +111,8 @@ def _next_prompt(
 
 
 def _prompt(state: SessionState, member: Member, team: Team, environment: Environment) -> Prompt:
-    way = harness.chosen(team, member.name)
-    return way.prompt(
-        state, member, way.tools(state, member, environment), environment.instructions
-    )
+    offered = harness.offered_tools(state, environment)
+    return harness.build_prompt(state, member, offered, environment.instructions)
 
 
 def _sizes(prompt: Prompt, environment: Environment) -> Counter[str]:

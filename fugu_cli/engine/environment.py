@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from fugu_cli.coordinators import Coordinator
-from fugu_cli.messages import Call, Prompt, ToolSpec, Value
+from fugu_cli.messages import Call, Prompt, Value
 from fugu_cli.providers import Agent
 from fugu_cli.providers.circuit_breaker import CircuitBreaker
 from fugu_cli.safety import policy
@@ -118,7 +118,9 @@ def due_run(
 
 def _id(events: Sequence[Event], turn: views.Turn | None) -> str:
     return (
-        f"c{len(events)}" if turn is None else f"e{turn.number}-{len(turn.draws)}-{len(turn.runs)}"
+        f"c{len(events)}"
+        if turn is None
+        else f"e{turn.number}-{len(turn.rolled_back)}-{len(turn.runs)}"
     )
 
 
@@ -229,8 +231,6 @@ class Team:
     """The time that a request waits when no agent is available."""
     never: frozenset[str] = frozenset()
     """Members that the coordinator never chooses: opted out, excluded, or beside a pinned one."""
-    harnesses: Mapping[str, Harness] = field(default_factory=dict)
-    """The harness of each agent by name; an agent without one calls tools."""
 
 
 class ClientChannel(Protocol):
@@ -301,43 +301,8 @@ class RunCall:
 
 
 @dataclass(frozen=True)
-class RollBackAttempt:
-    """The attempt failed: put the files back to how they stood when the turn began."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
 class TurnClosed:
     """The turn is over; the coordinator decides next."""
 
 
-NextStep = GatherEvidence | RequestReply | RunCall | RollBackAttempt | TurnClosed
-
-
-class Harness(Protocol):
-    """Runs the turns of one kind of model. `events` always end in the turn in question."""
-
-    @property
-    def has_history(self) -> bool:
-        """Its prompts hold the whole history, which can be summed up when it grows too long."""
-
-    def next_step(self, state: SessionState, member: Member, environment: Environment) -> NextStep:
-        """Return the next step of the turn."""
-
-    def prompt(
-        self, state: SessionState, member: Member, tools: Sequence[ToolSpec], instructions: str
-    ) -> Prompt:
-        """The next model call. `instructions`: the user's standing ones (AGENTS.md)."""
-
-    def tools(
-        self, state: SessionState, member: Member, environment: Environment
-    ) -> tuple[ToolSpec, ...]:
-        """The tools that the agent may use now."""
-
-    def refuses(
-        self, call: Call, state: SessionState, member: Member, environment: Environment
-    ) -> str:
-        """Why the agent must not make this call, whatever the user permits; "" where policy judges
-        it.
-        """
+NextStep = GatherEvidence | RequestReply | RunCall | TurnClosed

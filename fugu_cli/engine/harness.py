@@ -1,16 +1,13 @@
-"""How an agent takes a turn: the protocol `Harness`, and the one for models that call tools. Also
-decides which tests and checks run next.
+"""How an agent takes a turn: its next step, its prompt, its tools. Also decides which tests and
+checks run next.
 
-The loop asks the harness of a turn's agent for the next step, the prompt and the tools.
-`ToolCalling` is the default and all that a reader of the loop meets; wiring may choose another one
-for an agent. Every answer is a function of the log, so a killed turn goes on where it stopped.
+Every answer is a function of the log, so a killed turn goes on where it stopped.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from fugu_cli import prompts
 from fugu_cli.coordinators.conductor.step_context import tests_since, visible_part
@@ -18,12 +15,9 @@ from fugu_cli.engine import message_history
 from fugu_cli.engine.environment import (
     Environment,
     GatherEvidence,
-    Harness,
     NextStep,
     RequestReply,
-    RollBackAttempt,
     RunCall,
-    Team,
     TurnClosed,
     due_run,
 )
@@ -38,128 +32,112 @@ from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.tools.toolbox import AnyTool
 
 SAME_CALL_LIMIT = 3
-"""A turn that made the same call this often without success is closed."""
+"""A turn that made the same call this often without success, and changed nothing meanwhile, is
+closed.
+"""
 MORE_ROOM = 2
 """How many times a reply that was cut before any text is asked for again with twice the room."""
 
 
-class ToolCalling:
-    """Models with native tool calls: they read the whole history and act until they say their last
-    word.
+def next_step(state: SessionState, member: Member, environment: Environment) -> NextStep:
+    """Evidence, the agent's replies and calls, then the tests and checks that its changes make
+    due.
     """
+    turn = state.request.turns[-1]
+    if turn.failed is not None or turn.interrupted:
+        return TurnClosed()
+    if not turn.replies:
+        opening = _opening(state, turn, environment)
+        return GatherEvidence(opening) if opening is not None else RequestReply()
+    if calls := views.open_calls(turn):
+        return RunCall(calls[0])
+    more = len(turn.replies) < environment.limits.replies
+    if more and 0 < turn.silent_cuts <= MORE_ROOM and member.max_tokens is None:
+        return RequestReply()
+    if not agent_is_done(turn, environment.limits.replies) or (
+        more
+        and (correction_due(state, turn) or views.is_asked_to_choose_again(turn, turn.replies[-1]))
+    ):
+        return RequestReply()
+    return _after(state, turn, environment)
 
-    @property
-    def has_history(self) -> bool:
-        return True
 
-    def next_step(self, state: SessionState, member: Member, environment: Environment) -> NextStep:
-        """Evidence, the agent's replies and calls, then the tests and checks that its changes make
-        due.
-        """
-        turn = state.request.turns[-1]
-        if turn.failed is not None or turn.interrupted:
-            return TurnClosed()
-        if not turn.replies:
-            if len(turn.draws) >= max(member.attempts, 1):
-                return TurnClosed()
-            opening = _opening(state, turn, environment)
-            return GatherEvidence(opening) if opening is not None else RequestReply()
-        if calls := views.open_calls(turn):
-            return RunCall(calls[0])
-        more = len(turn.replies) < environment.limits.replies
-        if more and 0 < turn.silent_cuts <= MORE_ROOM and member.max_tokens is None:
-            return RequestReply()
-        if not agent_is_done(turn, environment.limits.replies) or (
-            more
-            and (
-                correction_due(state, turn)
-                or views.is_asked_to_choose_again(turn, turn.replies[-1])
-            )
-        ):
-            return RequestReply()
-        return _after(state, turn, member, environment)
+def build_prompt(
+    state: SessionState, member: Member, tools: Sequence[ToolSpec], instructions: str
+) -> Prompt:
+    """The history as messages; for a Verifier the work as data."""
+    turn = state.request.turns[-1]
+    if turn.assigned.role == "verifier" and not state.served:
+        from fugu_cli.engine.verifier_message import verifier_messages
 
-    def prompt(
-        self, state: SessionState, member: Member, tools: Sequence[ToolSpec], instructions: str
-    ) -> Prompt:
-        """The history as messages; for a Verifier the work as data. A further attempt is sampled
-        (temperature .8, a seed of its own).
-        """
-        turn = state.request.turns[-1]
-        again = attempts_before(state, turn) if member.attempts > 1 else 0
-        if turn.assigned.role == "verifier" and not state.served:
-            from fugu_cli.engine.verifier_message import verifier_messages
+        messages = verifier_messages(state)
+    else:
+        messages = message_history.history(visible_part(state), tests_since(state, turn))
+    return Prompt(
+        system=prompts.fill(
+            prompts.load("system"), instructions=told_instructions(turn, instructions)
+        ).strip(),
+        messages=shown_media.as_shown(messages, _not_shown(state, member)),
+        tools=tuple(tools),
+        max_tokens=member.reply_room << min(turn.silent_cuts, MORE_ROOM),
+        reply_schema=wanted_schema(state, turn),
+        role=turn.assigned.role,
+        request=_request_of(state, turn),
+    )
 
-            messages = verifier_messages(state)
-        else:
-            messages = message_history.history(visible_part(state), tests_since(state, turn))
-        return Prompt(
-            system=prompts.fill(
-                prompts.load("system"), instructions=told_instructions(turn, instructions)
-            ).strip(),
-            messages=shown_media.as_shown(messages, _not_shown(state, member)),
-            tools=tuple(tools),
-            max_tokens=member.reply_room << min(turn.silent_cuts, MORE_ROOM),
-            temperature=0.8 if again else None,
-            seed=again or None,
-            reply_schema=wanted_schema(state, turn),
-        )
 
-    def tools(
-        self, state: SessionState, member: Member, environment: Environment
-    ) -> tuple[ToolSpec, ...]:
-        """Every role has the same tools, so that what comes before the messages stays in a model's
-        cache; what a role may not use is refused. Plan mode, and questions of fugu's own commands,
-        have the tools that they may use. No acceptance check is offered where files are kept from
-        some agents. A subtask has the tools that its subagent's file names."""
-        turn, found = state.request.turns[-1], state.found_tools
+def offered_tools(state: SessionState, environment: Environment) -> tuple[ToolSpec, ...]:
+    """Every role has the same tools, so that what comes before the messages stays in a model's
+    cache; what a role may not use is refused. Plan mode, and questions of fugu's own commands,
+    have the tools that they may use. No acceptance check is offered where files are kept from
+    some agents. A subtask has the tools that its subagent's file names."""
+    turn, found = state.request.turns[-1], state.found_tools
 
-        def is_at_hand(tool: AnyTool) -> bool:
-            return not _is_deferred(tool) or tool.name in found
+    def is_at_hand(tool: AnyTool) -> bool:
+        return not _is_deferred(tool) or tool.name in found
 
-        if (task := turn.assigned.subtask) is not None:
-            named = task.tools is not None  # by its file: nothing has to be found
-            return environment.toolbox.specs(
-                lambda tool: not subtask_refusal(task, tool.name) and (named or is_at_hand(tool))
-            )
-        asked = state.request.asked
-        if asked is not None and asked.only_reads:
-            return environment.toolbox.specs(
-                lambda tool: tool.effect == "reads" and bool(tool.paths) and not tool.internal
-            )
-        if environment.rules.mode == "plan":
-            return environment.toolbox.specs(
-                lambda tool: (
-                    (tool.effect == "reads" or tool.name == BASH)
-                    and not tool.internal
-                    and is_at_hand(tool)
-                )
-            )
-        excluded = set()
-        if environment.denials is not None:
-            excluded.add(views.ACCEPTANCE_CHECK)
-        if not _has_subtasks(state, turn):
-            excluded.add(views.TASK)
+    if (task := turn.assigned.subtask) is not None:
+        named = task.tools is not None  # by its file: nothing has to be found
         return environment.toolbox.specs(
-            lambda tool: not tool.internal and tool.name not in excluded and is_at_hand(tool)
+            lambda tool: not subtask_refusal(task, tool.name) and (named or is_at_hand(tool))
         )
+    asked = state.request.asked
+    if asked is not None and asked.only_reads:
+        return environment.toolbox.specs(
+            lambda tool: tool.effect == "reads" and bool(tool.paths) and not tool.internal
+        )
+    if environment.rules.mode == "plan":
+        return environment.toolbox.specs(
+            lambda tool: (
+                (tool.effect == "reads" or tool.name == BASH)
+                and not tool.internal
+                and is_at_hand(tool)
+            )
+        )
+    excluded = set()
+    if environment.denials is not None:
+        excluded.add(views.ACCEPTANCE_CHECK)
+    if not _has_subtasks(state, turn):
+        excluded.add(views.TASK)
+    return environment.toolbox.specs(
+        lambda tool: not tool.internal and tool.name not in excluded and is_at_hand(tool)
+    )
 
-    def refuses(
-        self, call: Call, state: SessionState, member: Member, environment: Environment
-    ) -> str:
-        """Tools that are not offered, and those that the role may not use."""
-        offered = self.tools(state, member, environment)
-        if refusal := no_such_tool(call, state, environment, offered):
-            return refusal
-        role = state.request.turns[-1].assigned.role
-        if role == "worker" or call.tool not in environment.toolbox:
-            return ""
-        if _is_for_every_role(environment.toolbox[call.tool]):
-            return ""
-        judgement = policy.judge(call, environment.rules, environment.workspace.root)
-        if judgement.reads:
-            return ""
-        return ROLE_REFUSAL.format(role=role.capitalize())
+
+def role_refusal(call: Call, state: SessionState, environment: Environment) -> str:
+    """Tools that are not offered, and those that the role may not use."""
+    offered = offered_tools(state, environment)
+    if refusal := no_such_tool(call, state, environment, offered):
+        return refusal
+    role = state.request.turns[-1].assigned.role
+    if role == "worker" or call.tool not in environment.toolbox:
+        return ""
+    if _is_for_every_role(environment.toolbox[call.tool]):
+        return ""
+    judgement = policy.judge(call, environment.rules, environment.workspace.root)
+    if judgement.reads:
+        return ""
+    return ROLE_REFUSAL.format(role=role.capitalize())
 
 
 BASH = "bash"
@@ -204,6 +182,14 @@ def told_instructions(turn: views.Turn, standing: str) -> str:
     return f"{standing}\n\n{task.brief}".strip() if task is not None and task.brief else standing
 
 
+def _request_of(state: SessionState, turn: views.Turn) -> str:
+    """Return what the turn is to do: a workflow's step its instruction, any other the request."""
+    asked = state.request.asked
+    if turn.assigned.plan or asked is None:
+        return turn.assigned.instruction
+    return asked.whole
+
+
 def _not_shown(state: SessionState, member: Member) -> shown_media.WhyNot:
     """Return the pictures and PDFs that the agent sees only as text, with reasons."""
     refused = state.refused_media(member.name)
@@ -246,7 +232,7 @@ def _opening(state: SessionState, turn: views.Turn, environment: Environment) ->
     """The next piece of evidence that a turn opens with; None when it has all. A Verifier is shown
     the tests and the diff, and the diff also who goes on with what others changed.
     """
-    if turn.draws or turn.assigned.subtask is not None:
+    if turn.assigned.subtask is not None:
         return None
     if turn.assigned.role == "verifier":
         call = due_run(state, turn, environment.tests, verifying=True)
@@ -292,40 +278,24 @@ def diff_due(state: SessionState, turn: views.Turn) -> Call | None:
         for change in state.request.unsnapshotted_changes.values()
     ]
     given = {"since": began} | ({"beside": more} if more else {})
-    return Call.make(f"e{turn.number}-{len(turn.draws)}-{len(turn.runs)}", "diff", **given)
+    return Call.make(f"e{turn.number}-{len(turn.rolled_back)}-{len(turn.runs)}", "diff", **given)
 
 
-def _after(
-    state: SessionState, turn: views.Turn, member: Member, environment: Environment
-) -> NextStep:
-    """After the agent's last word: the tests and checks that are due, then whether the attempt
-    stands.
-    """
+def _after(state: SessionState, turn: views.Turn, environment: Environment) -> NextStep:
+    """After the agent's last word: the tests and checks that are due, then perhaps another word."""
     if turn.assigned.role != "worker":
         call = due_run(state, turn, environment.tests) if sets_check(turn) else None
         return GatherEvidence(call) if call is not None else TurnClosed()
     if (call := due_run(state, turn, environment.tests)) is not None:
         return GatherEvidence(call)
-    if _goes_on_with_failures(state, turn, member, environment):
-        return RequestReply()
-    asked = state.request.asked
-    undoes = (
-        member.attempts > 1
-        and bool(turn.changes)
-        and asked is not None
-        and asked.snapshot is not None
-    )
-    why = state.request.acceptance_blocker if undoes else ""
-    return RollBackAttempt(why) if why else TurnClosed()
+    return RequestReply() if _goes_on_with_failures(state, turn, environment) else TurnClosed()
 
 
-def _goes_on_with_failures(
-    state: SessionState, turn: views.Turn, member: Member, environment: Environment
-) -> bool:
+def _goes_on_with_failures(state: SessionState, turn: views.Turn, environment: Environment) -> bool:
     """Whether a Worker that said its last word is shown what fails, once in its turn: tests or
     checks that speak against its work, or whose report names a file that it changed.
     """
-    if turn.assigned.plan or turn.assigned.subtask is not None or member.attempts > 1:
+    if turn.assigned.plan or turn.assigned.subtask is not None:
         return False
     if not (turn.changes and turn.concluded and len(turn.replies) < environment.limits.replies):
         return False
@@ -370,52 +340,18 @@ def agent_is_done(turn: views.Turn, replies: int) -> bool:
     if not newest.calls or len(turn.replies) >= replies:
         return True
     last = newest.calls[-1]
-    failed = [run.permitted.call for run in turn.runs if run.result is None or not run.result.ok]
-    return (
-        sum((call.tool, call.arguments) == (last.tool, last.arguments) for call in failed)
-        >= SAME_CALL_LIMIT
-    )
-
-
-def attempts_before(state: SessionState, turn: views.Turn) -> int:
-    """Count the answers of this agent's model in this role in this request. The same prompt must
-    not give the same answer.
-    """
-    pool = state.pool
-
-    def model(one: views.Turn) -> str:
-        name = one.assigned.agent
-        return pool[name].model if name in pool else name
-
-    earlier = (one for one in state.request.turns if one.number < turn.number)
-    same = (
-        one
-        for one in earlier
-        if one.assigned.role == turn.assigned.role and model(one) == model(turn)
-    )
-    return sum(len(one.draws) + bool(one.replies) for one in same) + len(turn.draws)
-
-
-TOOL_CALLING = ToolCalling()
-
-
-def prompt_of(team: Team, environment: Environment, state: SessionState, member: Member) -> Prompt:
-    """The next call's prompt of an agent, of the facts up to it; without its tools."""
-    return chosen(team, member.name).prompt(state, member, (), environment.instructions)
+    failed: list[Call] = []
+    for run in turn.runs:
+        if run.result is not None and run.result.changes:
+            failed = []  # what failed before may succeed now
+        elif run.result is None or not run.result.ok:
+            failed.append(run.permitted.call)
+    same = [call for call in failed if (call.tool, call.arguments) == (last.tool, last.arguments)]
+    return len(same) >= SAME_CALL_LIMIT
 
 
 def conversation(state: SessionState, member: Member, environment: Environment) -> Prompt:
-    """Return what was said so far as an agent that calls tools reads it."""
+    """Return what was said so far as the agent reads it."""
     visible = path_rules.visible_events(state.events, member.name, environment.denials)
-    calls_tools = member.protocol == "native"
-    tools = TOOL_CALLING.tools(state, member, environment) if calls_tools else ()
-    return TOOL_CALLING.prompt(SessionState(visible), member, tools, environment.instructions)
-
-
-def chosen(team: Team, name: str) -> Harness:
-    """Return the agent's harness. An agent without one of its own calls tools."""
-    return team.harnesses.get(name, TOOL_CALLING)
-
-
-if TYPE_CHECKING:
-    _tool_calling: Harness = ToolCalling()
+    offered = offered_tools(state, environment) if member.protocol == "native" else ()
+    return build_prompt(SessionState(visible), member, offered, environment.instructions)

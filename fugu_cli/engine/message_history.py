@@ -33,7 +33,7 @@ from fugu_cli.system.bounded_json import parse_json
 
 
 def opening_ids(turn: views.Turn) -> set[str]:
-    """Ids of the calls made before the agent's first reply of the draw."""
+    """Ids of the calls made before the agent's first reply."""
     before = takewhile(lambda fact: not isinstance(fact, Replied), turn.facts)
     return {fact.call.id for fact in before if isinstance(fact, Permitted)}
 
@@ -234,22 +234,17 @@ def _notes(others: Sequence[views.Turn]) -> list[FromUser]:
 
 def _opening(turn: views.Turn, others: Sequence[views.Turn]) -> str:
     """Return what a turn of the agent's own begins with: what others did since its last one, the
-    evidence, its instruction, and what its earlier attempts came to.
+    evidence, and its instruction.
     """
     opening = opening_ids(turn)
     evidence = [
         *(run for other in others for run in other.runs if run.permitted.call.tool != DIFF),
         *(run for run in turn.runs if run.permitted.call.id in opening),
     ]
-    failed = [
-        f"[Attempt {index} of this turn was rolled back: {getattr(draw[-1], 'reason', '')}]"
-        for index, draw in enumerate(turn.draws, start=1)
-    ]
     parts = (
         *_others_notes(others, turn),
         *(_evidence_text(run) for run in _newest_runs(evidence)),
         turn.assigned.instruction,
-        *failed,
     )
     return "\n\n".join(part for part in parts if part)
 

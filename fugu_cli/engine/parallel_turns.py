@@ -18,7 +18,6 @@ from fugu_cli.engine.environment import (
     Environment,
     GatherEvidence,
     NextStep,
-    RollBackAttempt,
     RunCall,
     TurnClosed,
 )
@@ -288,8 +287,6 @@ class TurnRunner:
         match step:
             case RunCall(call) | GatherEvidence(call):
                 return call.tool in toolbox and toolbox[call.tool].effect != "reads"
-            case RollBackAttempt():
-                return True
             case _:
                 return False
 

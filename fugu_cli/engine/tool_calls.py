@@ -12,10 +12,9 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from fugu_cli.engine import content_key, secret_restoration, undo
+from fugu_cli.engine import content_key, secret_restoration
 from fugu_cli.engine.attribution import mark_unclaimed
 from fugu_cli.engine.environment import Environment, Refusal
-from fugu_cli.engine.message_history import path_argument
 from fugu_cli.engine.secret_restoration import RestoredCall
 from fugu_cli.extensions import hook_protocol
 from fugu_cli.extensions.hook_runner import HookVerdict
@@ -31,11 +30,9 @@ from fugu_cli.session.events import (
     Event,
     Finished,
     Permitted,
-    Recorded,
     Replied,
     TestReport,
     ToolRan,
-    Undone,
 )
 from fugu_cli.session.live_events import OutputStreamed
 from fugu_cli.session.log import Log, heartbeat
@@ -45,7 +42,7 @@ from fugu_cli.tools import worktrees
 from fugu_cli.tools.acceptance_check import AcceptanceCheckArguments
 from fugu_cli.tools.result import Say, ToolResult, truncate
 from fugu_cli.tools.toolbox import AnyTool
-from fugu_cli.tools.workspace import Workspace, recall_reads
+from fugu_cli.tools.workspace import Workspace
 
 NO_SNAPSHOT = (
     "It was not run and does not count: something was changed already, and outside a git "
@@ -577,32 +574,3 @@ def _instructions(state: SessionState, environment: Environment, number: int, ca
         for head, said in found.items()
         if not any(head in one for one in shown)
     )
-
-
-async def roll_back_attempt(environment: Environment, turn: views.Turn, reason: str) -> Undone:
-    """Put the files that the draw changed back to how they stood when the turn began; what somebody
-    else changed meanwhile stays.
-
-    Those are again what fugu read for the turn, so that counts as read: an agent without a tool to
-    read may write them.
-    """
-    begun = [run.result.job for run in turn.work if run.result is not None and run.result.job]
-    await environment.workspace.jobs.stop(begun, "undo")
-    snapshot = next(
-        (run.permitted.snapshot for run in turn.work if run.permitted.snapshot),
-        turn.assigned.snapshot,
-    )
-    paths, others = (
-        await undo.roll_back_turn(environment.workspace, snapshot, turn)
-        if snapshot
-        else ((), frozenset())
-    )
-    shown = [
-        run.result
-        for run in turn.runs
-        if run.evidence and run.result is not None and path_argument(run) not in others
-    ]
-    recall_reads(
-        environment.workspace, [Recorded(seq=0, at=time.time(), event=result) for result in shown]
-    )
-    return Undone(snapshot=snapshot, kind="rollback", turn=turn.number, reason=reason, paths=paths)

@@ -1,4 +1,4 @@
-"""Does one step of an open turn and records it: evidence, the agent's reply, a call, a rollback.
+"""Does one step of an open turn and records it: evidence, the agent's reply, a call.
 
 Between the loop, which says which turn goes on (orchestrator.py, parallel_turns.py), and the
 harness, which says what it needs. A turn sees the state as `state_of_turn` gives it: other turns
@@ -23,7 +23,6 @@ from fugu_cli.engine.environment import (
     GatherEvidence,
     NextStep,
     RequestReply,
-    RollBackAttempt,
     RunCall,
     Team,
 )
@@ -79,7 +78,7 @@ def next_step(place: TurnContext, number: int) -> NextStep:
     state = state_of_turn(place.log.state, number)
     name = state.request.turns[-1].assigned.agent
     member = place.team.members.get(name) or state.pool[name]
-    return harness.chosen(place.team, name).next_step(state, member, place.environment)
+    return harness.next_step(state, member, place.environment)
 
 
 def over_budget_agents(place: TurnContext) -> dict[str, str]:
@@ -99,18 +98,14 @@ def over_budget_agents(place: TurnContext) -> dict[str, str]:
             turn=action_space.next_turn_number(state), agent=name, role="worker", by="", plan=plan
         )
         visible = path_rules.visible_state(state.followed_by(begun), name, environment.denials)
-        turn, kind = visible.request.turns[-1], harness.chosen(place.team, name)
-        prompt = kind.prompt(
-            visible,
-            member,
-            kind.tools(visible, member, environment),
-            environment.instructions,
-        )
+        turn = visible.request.turns[-1]
+        offered = harness.offered_tools(visible, environment)
+        prompt = harness.build_prompt(visible, member, offered, environment.instructions)
         if environment.voice is not None:
             prompt = environment.voice.put(prompt, visible, turn)
         prompt = _with_effort(prompt, state, member)
         prompt = spending.within_budget(state.events, member, prompt, limits)
-        shortens = kind.has_history and compaction.is_due(visible, prompt, member)
+        shortens = compaction.is_due(visible, prompt, member)
         if (said := spending.over_budget(state.events, member, prompt, limits)) and not shortens:
             found[name] = said
     return found
@@ -142,8 +137,6 @@ async def do_step(place: TurnContext, number: int, step: NextStep) -> None:
                 call,
                 lambda made: call_refusal(place, state, made),
             )
-        case RollBackAttempt(reason):
-            log.append(await tool_calls.roll_back_attempt(environment, now, reason))
 
 
 def call_refusal(place: TurnContext, state: SessionState, call: Call) -> str:
@@ -159,7 +152,7 @@ def call_refusal(place: TurnContext, state: SessionState, call: Call) -> str:
         and (barred := harness.subtask_refusal(task, call.tool))
     ):
         return barred
-    if refused := harness.chosen(place.team, member.name).refuses(call, state, member, environment):
+    if refused := harness.role_refusal(call, state, environment):
         return refused
     if jobs := place.log.state.jobs:
         from fugu_cli.tools.job_tools import job_of_call
@@ -181,26 +174,19 @@ async def _reply(place: TurnContext, state: SessionState, now: views.Turn) -> No
     close the turn; the coordinator masks the agent."""
     log, environment, name = place.log, place.environment, now.assigned.agent
     member = place.team.members[name]
-    kind = harness.chosen(place.team, name)
-    if kind.has_history:
-        await environment.toolbox.settled(lambda why: log.tell(Waiting(why=why)))
+    await environment.toolbox.settled(lambda why: log.tell(Waiting(why=why)))
     visible = state
     if environment.denials:
         whole = path_rules.visible_state(log.state, name, environment.denials)
         visible = state_of_turn(whole, now.number)
-    prompt = kind.prompt(
-        visible,
-        member,
-        kind.tools(state, member, environment),
-        environment.instructions,
-    )
-    if kind.has_history:
-        allowed = harness.allowed_tools(now, prompt.tools, environment)
-        prompt = prompt.model_copy(update={"allowed_tools": allowed})
+    offered = harness.offered_tools(state, environment)
+    prompt = harness.build_prompt(visible, member, offered, environment.instructions)
+    allowed = harness.allowed_tools(now, prompt.tools, environment)
+    prompt = prompt.model_copy(update={"allowed_tools": allowed})
     if environment.voice is not None:
         prompt = environment.voice.put(prompt, state, now)
     prompt = _with_effort(prompt, state, member)
-    if kind.has_history and compaction.is_due(state, prompt, member):
+    if compaction.is_due(state, prompt, member):
         if compaction.is_thrashing(log.events, now) and _give_to_larger_agent(place, now, member):
             return
         await _compact(place, member, prompt)
@@ -224,12 +210,12 @@ async def _ask(
 ) -> None:
     """Make the call and record its reply or its failure."""
     log, (now, member) = place.log, who
-    name, kind = member.name, harness.chosen(place.team, member.name)
+    name = member.name
     started = time.monotonic()
     call = _UnderWay(place, now, member, prompt)
     try:
         agent = place.team.agents[name]
-        if kind.has_history and not now.changes and not views.interrupted_calls(now):
+        if not now.changes and not views.interrupted_calls(now):
             agent = Retrying(Speaking(agent))  # who changed something may end in silence
         reply = await agent.reply(
             shown_media.loaded(prompt, partial(stored_media, log.path)), call, call.wait
@@ -239,10 +225,8 @@ async def _ask(
         raise
     except AgentError as error:
         place.reserved.hold(now.number, 0.0)
-        if (
-            kind.has_history
-            and (shown := compaction.with_shown_limit(state, prompt, member, error)) is not None
-        ):
+        shown = compaction.with_shown_limit(state, prompt, member, error)
+        if shown is not None:
             await _compact(place, shown, prompt)
         else:
             log.append(failed_event(now.number, name, error))
@@ -262,8 +246,6 @@ async def _ask(
             model=reply.model or member.model,
             stop=reply.stop,
             seconds=reply.seconds or round(time.monotonic() - started, 3),
-            filled=prompt.gap.place if prompt.gap is not None else "",
-            aimed=prompt.aimed if prompt.gap is None else "",
             response_id=reply.response_id,
             max_tokens=prompt.max_tokens,
             refused=reply.refused,
@@ -424,4 +406,6 @@ def _by_our_names(calls: Sequence[Call], toolbox: Toolbox) -> list[Call]:
 def _call_ids(calls: Sequence[Call], turn: views.Turn) -> list[str]:
     """Our own ids: providers repeat theirs, and a result must find its one call."""
     earlier = sum(len(reply.calls) for reply in turn.replies)
-    return [f"t{turn.number}-{len(turn.draws)}-{earlier + index}" for index in range(len(calls))]
+    return [
+        f"t{turn.number}-{len(turn.rolled_back)}-{earlier + index}" for index in range(len(calls))
+    ]

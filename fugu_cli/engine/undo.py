@@ -1,4 +1,4 @@
-"""Puts files back: undo and redo of requests, rewind over several, rollback of an attempt."""
+"""Puts files back: undo and redo of requests, rewind over several."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from fugu_cli.errors import UsageError
 from fugu_cli.safety.sandbox.restoration import BRINGS_BACK
 from fugu_cli.session import store, views
 from fugu_cli.session.events import (
-    NO_EFFECTS,
     Asked,
     Assigned,
     Event,
@@ -26,51 +25,6 @@ from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.state import SessionState
 from fugu_cli.snapshots.file_history import RestorePlan
 from fugu_cli.tools.workspace import Workspace
-
-
-async def roll_back_turn(
-    workspace: Workspace, tree: str, turn: views.Turn
-) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Put what the turn's draw changed back to how it was at `tree`, a snapshot; returns the paths,
-    and those that are not as they were then. Raises StorageError.
-
-    What a killed call or a background job has done is in no fact: after one, all that differs is
-    taken for its doing.
-    """
-    made = _made(turn)
-    if views.interrupted_calls(turn) or any(
-        run.result is not None and run.result.job for run in turn.work
-    ):
-        all_of_it = await workspace.history.since(tree)
-        made = FileEffects(
-            (*all_of_it.changes, *(change for change in turn.changes if change.beside)),
-            all_of_it.attributes,
-        )
-    restored = await workspace.take_back(made)
-    now = await workspace.history.snapshot()
-    others = await workspace.history.made(tree, now) if now is not None else NO_EFFECTS
-    return restored.paths, frozenset((*(change.path for change in others.changes), *restored.left))
-
-
-def _made(turn: views.Turn) -> FileEffects:
-    """Return the attempt's changes to files, in order.
-
-    Changes that the user may have made while a command ran are left out, unless the attempt changed
-    that file itself or fugu's own run made them.
-    """
-    runs = [(run.evidence, run.result.made) for run in turn.work if run.result is not None]
-    changes = [(evidence, change) for evidence, made in runs for change in made.changes]
-    attributes = [attribute for _, made in runs for attribute in made.attributes]
-    own = {change.path for _, change in changes if not change.while_ran}
-    own |= {attribute.path for attribute in attributes if not attribute.while_ran}
-    return FileEffects(
-        tuple(
-            change
-            for evidence, change in changes
-            if change.path in own or (evidence and change.before is None)
-        ),
-        tuple(attribute for attribute in attributes if attribute.path in own),
-    )
 
 
 class NothingToUndo(UsageError):

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from fugu_cli.errors import AgentError, InfrastructureError, ModelFileError
-from fugu_cli.messages import InfillHole, Prompt, Reply
+from fugu_cli.local.infill import fill_in_middle
+from fugu_cli.messages import Prompt, Reply
 from fugu_cli.providers import Pause, Say, Wait
 from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
 from fugu_cli.providers.http_client import HttpConnection
-from fugu_cli.wires.chat_completions import IsComplete, OpenAI
+from fugu_cli.wires.chat_completions import OpenAI
 
 EMBEDDED_TIMEOUTS = Timeouts(first_token=900.0, between=300.0)
 """A long prompt is read at 60 tokens a second here, slower while tests run."""
@@ -36,20 +37,6 @@ LeaseServer = Callable[[], Awaitable[ServerLease]]
 """Leases the model's server, starting it if need be. Raises InfrastructureError."""
 
 
-FillIn = Callable[[HttpConnection, ModelEndpoint, Prompt, InfillHole], Awaitable[Reply]]
-"""Asks the server for one line of code. Raises AgentError."""
-
-
-@dataclass(frozen=True)
-class SmallModelSupport:
-    """Functions that only embedded models need: one ends a complete reply, one fills in a line of
-    code.
-    """
-
-    is_complete: IsComplete
-    fill: FillIn
-
-
 class EmbeddedAgent:
     """An agent served by an embedded model. It holds its lease until `close`, or until the server
     is gone.
@@ -60,29 +47,35 @@ class EmbeddedAgent:
         name: str,
         model: str,
         start: LeaseServer,
-        small: SmallModelSupport,
         timeouts: Timeouts = EMBEDDED_TIMEOUTS,
     ) -> None:
         self._name = name
         self._model = model
         self._start = start
-        self._small = small
         self._timeouts = timeouts
         self._lock = asyncio.Lock()
         self._lease: ServerLease | None = None
         self._agent: OpenAI | None = None
-        self._filling: _InfillAgent | None = None
+        self._filling: tuple[HttpConnection, ModelEndpoint] | None = None
 
     @property
     def name(self) -> str:
         return self._name
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        async with self._lock:
-            agent = self._agent or await self._start_agent(wait)
+        agent = await self._started(wait)
+        return await self._on_server(agent.reply(prompt, say, wait))
+
+    async def fill(self, before: str, behind: str, wait: Wait) -> Reply:
+        """Return the rest of a line between two texts. Raises AgentError."""
+        await self._started(wait)
+        assert self._filling is not None
+        connection, endpoint = self._filling
+        return await self._on_server(fill_in_middle(connection, endpoint, before, behind))
+
+    async def _on_server(self, call: Awaitable[Reply]) -> Reply:
         try:
-            filling = self._filling if prompt.gap is not None else None
-            reply = await (agent if filling is None else filling).reply(prompt, say, wait)
+            reply = await call
         except AgentError as error:
             if error.kind == "network":
                 await self.close()  # the server died: the next try starts another
@@ -96,9 +89,13 @@ class EmbeddedAgent:
         if agent is not None:
             await agent.close()
         if filling is not None:
-            await filling.close()
+            await filling[0].close()
         if lease is not None:
             await lease.close()
+
+    async def _started(self, wait: Wait) -> OpenAI:
+        async with self._lock:
+            return self._agent or await self._start_agent(wait)
 
     async def _start_agent(self, wait: Wait) -> OpenAI:
         wait(Pause(f"loading {self._model}"))
@@ -114,25 +111,10 @@ class EmbeddedAgent:
             timeouts=self._timeouts,
             body={"timings_per_token": True},
         )
-        self._agent = OpenAI(endpoint, is_complete=self._small.is_complete)
-        self._filling = _InfillAgent(endpoint, self._small.fill)
+        self._agent = OpenAI(endpoint)
+        completions = replace(endpoint, base_url=endpoint.base_url.removesuffix("/v1"))
+        self._filling = HttpConnection(completions, {}), completions
         return self._agent
-
-
-class _InfillAgent:
-    """The same server, asked for one line of code: llama.cpp has an endpoint of its own for that."""
-
-    def __init__(self, endpoint: ModelEndpoint, fill: FillIn) -> None:
-        self._fill = fill
-        self._endpoint = replace(endpoint, base_url=endpoint.base_url.removesuffix("/v1"))
-        self._connection = HttpConnection(self._endpoint, {})
-
-    async def reply(self, prompt: Prompt, _say: Say, _wait: Wait) -> Reply:
-        assert prompt.gap is not None
-        return await self._fill(self._connection, self._endpoint, prompt, prompt.gap)
-
-    async def close(self) -> None:
-        await self._connection.close()
 
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from itertools import zip_longest
 
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*([^`]*?)\s*")
@@ -182,40 +181,6 @@ def _fence(line: str) -> str:
 def _info(line: str) -> str:
     match = FENCE.fullmatch(line)
     return match.group(2) if match else ""
-
-
-def similarity(first: str, second: str) -> float:
-    """Return the share of lines that two texts have in common, from 0 to 1."""
-    return SequenceMatcher(None, first.splitlines(), second.splitlines()).ratio()
-
-
-def body_of(text: str, like: str = "") -> tuple[str, bool]:
-    """Return the body of the intended block and whether it is closed; ("", True) without a block.
-
-    It is the block most similar to `like` (the file's current content), else the longest, since some
-    models add examples and tests.
-    """
-    candidates = blocks(text)
-    if not candidates:
-        return "", True
-
-    def rank(block: Block) -> tuple[float, int]:
-        return similarity(like, block.body) if like else 0.0, len(block.body)
-
-    block = max(candidates, key=rank)
-    return block.body, block.closed
-
-
-def without_blocks(text: str, removed: list[Block]) -> str:
-    """Return the text around the blocks in `removed`, with one blank line in place of each."""
-    lines = lines_of(text)
-    kept: list[str] = []
-    position = 0
-    for block in removed:
-        kept += lines[position : block.start]
-        position = block.end
-    kept += lines[position:]
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()
 
 
 def fenced(body: str, info: str = "") -> str:

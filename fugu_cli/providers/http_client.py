@@ -88,8 +88,6 @@ class ReplyProgress(IntEnum):
     SAID = 2
     """Everything except the usage."""
     WHOLE = 3
-    ENOUGH = 4
-    """As much as is needed: the rest of the stream is not read."""
 
 
 @dataclass(frozen=True)
@@ -352,8 +350,6 @@ async def _read_stream(
         for event in events:
             progress = max(on_event(event), progress)
         phase.on_portion(progress)
-        if progress is ReplyProgress.ENOUGH:
-            return
     for event in decoder.finish():
         on_event(event)
 

@@ -36,7 +36,7 @@ for five minutes, and OpenAI's from gpt-5.6 on.
 
 
 def usage(events: Sequence[Event]) -> dict[str, Usage]:
-    """Tokens by agent over all given facts, rolled-back draws and plans included: they were paid
+    """Tokens by agent over all given facts, rolled-back work and plans included: they were paid
     for.
     """
     total: dict[str, Usage] = {}

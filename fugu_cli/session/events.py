@@ -203,16 +203,13 @@ class Member(Value):
     name: str
     provider: str
     model: str
-    protocol: Literal["native", "schema", "text"] = "native"
+    protocol: Literal["native", "text"] = "native"
     slot: Literal["cheap", "middle", "strong"]
     price: Price | None = Price()
     """None: nobody knows."""
     assumed_price: bool = False
     """The price is what others ask for the model, and another server answers."""
     context: int = 32768
-    attempts: int = 1
-    infill: bool = False
-    """Can fill in a line that is left out (fill-in-the-middle)."""
     needs_tests: bool = False
     """Is chosen only where tests judge the request, or nobody else can act."""
     max_tokens: int | None = None
@@ -478,16 +475,6 @@ class Replied(Value):
     model: str = ""
     stop: Literal["end", "calls", "length", "refusal", "cut"] = "end"
     seconds: float = 0.0
-    filled: str = ""
-    """path:line where the reply is one line of that file, left out and filled in; path:line:column
-    where it is a word, path:line+ where it is one more line behind that one; "" for any other
-    reply."""
-    aimed: str = ""
-    """The file or function that a small model was asked to correct or rewrite, if failing tests
-    lead to it.
-    """
-    logprob: float | None = None
-    """The mean logarithm of its tokens' probabilities, None if unknown."""
     response_id: str = ""
     """The provider's id of the reply, "" if it gives none."""
     max_tokens: int = 0

@@ -14,11 +14,12 @@ from fugu_cli.session.events import FORMAT, RECORDED, Opened, Recorded
 from fugu_cli.system.bounded_json import parse_json
 
 REMOVED = {
+    "replied": ("filled", "aimed", "logprob"),
     "tool_ran": ("extras",),
     "undone": ("tree",),
 }
 """Fields of format 0 that say nothing in a session of version 0.1.0, by type of event."""
-REMOVED_OF_AGENTS = ("thinking",)
+REMOVED_OF_AGENTS = ("thinking", "attempts", "infill")
 """The same, of the agents of a pool."""
 WRITTEN_SINCE = {
     "asked": "answer_schema",
@@ -82,6 +83,8 @@ def _convert_agent(member: dict[str, Any]) -> None:
         raise UnreadableFormat
     for field in REMOVED_OF_AGENTS:
         member.pop(field, None)
+    if member.get("protocol") == "schema":
+        member["protocol"] = "text"
     if member.get("reasoning") == "beside":
         member["reasoning"] = "within"
 

@@ -342,7 +342,7 @@ class RequestState:
 
     @cached_property
     def effective(self) -> Sequence[Event]:
-        """The events that the working tree is the result of: without draws that were rolled back,
+        """The events that the working tree is the result of: without work that was rolled back,
         without what was done in worktrees and what the user undid.
         """
         self._fold()

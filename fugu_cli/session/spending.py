@@ -89,10 +89,7 @@ def worst_case_cost(member: Member, prompt: Prompt) -> float:
         return 0.0
     dearest = member.price.input * CACHE_WRITE_FACTOR
     longest = prompt.longest(member.max_tokens)
-    calls = (
-        2 if member.protocol == "schema" and prompt.tools else 1
-    )  # the tool is chosen first, then written for
-    return calls * (prompt.estimated_tokens * dearest + longest * member.price.output) / 1e6
+    return (prompt.estimated_tokens * dearest + longest * member.price.output) / 1e6
 
 
 def remaining_budget(events: Sequence[Event], budgets: Budgets) -> tuple[float, str, float] | None:

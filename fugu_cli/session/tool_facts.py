@@ -50,13 +50,9 @@ class ToolFacts:
     in_subtasks: bool = True
     roles: Literal["", "all", "worker"] = ""
     """The roles that may call it; "" means all if it reads, else Workers."""
-    native: bool = False
-    """Small models do not see it."""
     skippable: bool = False
     """The user may skip a run that fugu began."""
 
-    body: str = ""
-    """The argument that holds free text: a file's content, a patch."""
     instructs: bool = False
     """Its text is the user's own word to the agents, and is not marked as data."""
     remembered: bool = False
@@ -178,7 +174,6 @@ WRITE = ToolFacts(
     effect="writes",
     implementation="fugu_cli.tools.read_write:WRITE",
     paths=("path",),
-    body="content",
     argument_aliases={
         **dict.fromkeys(_FILE_NAMES, "path"),
         **dict.fromkeys(("contents", "file_text", "text"), "content"),
@@ -191,7 +186,6 @@ APPLY_PATCH = ToolFacts(
     effect="writes",
     implementation="fugu_cli.tools.apply_patch:APPLY_PATCH",
     patch="patch",
-    body="patch",
     argument_aliases={"input": "patch", "diff": "patch"},
     covered_by=("Edit", "Write"),
 )
@@ -221,7 +215,6 @@ JOB_OUTPUT = ToolFacts(
     effect="reads",
     implementation="fugu_cli.tools.job_tools:JOB_OUTPUT",
     about_session=True,
-    native=True,
     roles="worker",
     shows_command_output=True,
     claude_code=("BashOutput", "TaskOutput"),
@@ -233,7 +226,6 @@ JOB_STOP = ToolFacts(
     effect="reads",
     implementation="fugu_cli.tools.job_tools:JOB_STOP",
     about_session=True,
-    native=True,
     roles="worker",
     shows_command_output=True,
     claude_code=("KillShell", "KillBash", "TaskStop"),
@@ -246,7 +238,6 @@ TODO = ToolFacts(
     implementation="fugu_cli.tools.todo:TODO_LIST",
     about_session=True,
     in_subtasks=False,
-    native=True,
     roles="worker",
     argument_aliases={"todos": "items"},
     claude_code=("TodoWrite",),
@@ -266,9 +257,7 @@ ACCEPTANCE_CHECK = ToolFacts(
     command="command",
     rule_subject="name",
     in_subtasks=False,
-    native=True,
     roles="all",
-    body="script",
     covered_by=("Write", "Bash"),
 )
 RUN_CHECK = ToolFacts(
@@ -293,7 +282,6 @@ ASK_USER = ToolFacts(
     implementation="fugu_cli.tools.ask_user:ASK_USER",
     about_session=True,
     in_subtasks=False,
-    native=True,
     claude_code=("AskUserQuestion",),
     editor_kind="think",
 )
@@ -302,7 +290,6 @@ SKILL = ToolFacts(
     effect="reads",
     rule_subject="word",
     subject="name",
-    native=True,
     instructs=True,
     claude_code=("Skill",),
     claude_code_arguments={"name": "skill"},
@@ -313,7 +300,6 @@ TASK = ToolFacts(
     rule_subject="word",
     subject="agent",
     in_subtasks=False,
-    native=True,
     roles="worker",
     argument_aliases={"subagent_type": "agent"},
     claude_code=("Task", "Agent"),
@@ -326,7 +312,6 @@ WEB_FETCH = ToolFacts(
     rule_subject="host",
     subject="url",
     leaves_machine=True,
-    native=True,
     claude_code=("WebFetch",),
     editor_kind="fetch",
 )
@@ -334,7 +319,6 @@ WEB_SEARCH = ToolFacts(
     name="web_search",
     effect="reads",
     leaves_machine=True,
-    native=True,
     claude_code=("WebSearch",),
     editor_kind="fetch",
 )

@@ -27,6 +27,7 @@ from fugu_cli.session.events import (
     ToolRan,
     Undone,
 )
+from fugu_cli.session.file_effects import net_changes
 
 TASK = "task"
 """The tool whose call begins one. It changes nothing itself: what its subtask did is in that one's
@@ -55,15 +56,15 @@ class CallRecord:
 class Turn:
     """One turn as the log holds it.
 
-    `facts` are the evidence it opened with and the current draw; draws that were rolled back are
-    only in `draws`, each ending with its Undone. `subtasks` are the turns that its `task` calls of
-    the current draw began.
+    `subtasks` are the turns that its `task` calls began. `rolled_back` is empty but in older logs:
+    what the agent did at first and fugu took back, each part ending with its Undone; it is not in
+    `facts`.
     """
 
     number: int
     assigned: Assigned
     facts: tuple[Event, ...]
-    draws: tuple[tuple[Event, ...], ...] = ()
+    rolled_back: tuple[tuple[Event, ...], ...] = ()
     runs: tuple[CallRecord, ...] = field(default=())
     subtasks: tuple[Turn, ...] = ()
 
@@ -82,7 +83,7 @@ class Turn:
 
     @cached_property
     def replies(self) -> tuple[Replied, ...]:
-        """The agent's replies in the current draw, oldest first."""
+        """The agent's replies, oldest first."""
         return tuple(fact for fact in self.facts if isinstance(fact, Replied))
 
     @cached_property
@@ -127,13 +128,16 @@ class Turn:
 
     @cached_property
     def changes(self) -> tuple[FileChange, ...]:
-        """Files changed in the current draw, by its subtasks too, in order."""
-        return tuple(change for run in self.work if run.result for change in run.result.changes)
+        """Files changed, by its subtasks too: net, without what was put back."""
+        made = (change for run in self.work if run.result for change in run.result.changes)
+        return tuple(net_changes(made).values())
 
     @cached_property
     def spent(self) -> tuple[Replied, ...]:
-        """Every reply that was paid for, those of draws rolled back included."""
-        earlier = tuple(fact for draw in self.draws for fact in draw if isinstance(fact, Replied))
+        """Every reply that was paid for, what was rolled back included."""
+        earlier = tuple(
+            fact for part in self.rolled_back for fact in part if isinstance(fact, Replied)
+        )
         return earlier + self.replies
 
 
@@ -212,15 +216,15 @@ def _turn(events: Sequence[Event], subtasks: Sequence[Turn] = ()) -> Turn:
     assigned = events[0]
     assert isinstance(assigned, Assigned)
     opening: list[Event] = []
-    draws: list[tuple[Event, ...]] = []
+    rolled_back: list[tuple[Event, ...]] = []
     current: list[Event] = []
     for event in events[1:]:
         if isinstance(event, Undone) and event.turn == assigned.turn:
-            draws.append((*current, event))
+            rolled_back.append((*current, event))
             current = []
         elif isinstance(event, Finished | Undone):
             continue
-        elif draws or current or isinstance(event, Replied):
+        elif rolled_back or current or isinstance(event, Replied):
             current.append(event)
         else:
             opening.append(event)
@@ -232,13 +236,13 @@ def _turn(events: Sequence[Event], subtasks: Sequence[Turn] = ()) -> Turn:
         for turn in subtasks
         if turn.assigned.subtask is not None and turn.assigned.subtask.call in calls
     ]
-    return Turn(assigned.turn, assigned, facts, tuple(draws), runs, tuple(begun))
+    return Turn(assigned.turn, assigned, facts, tuple(rolled_back), runs, tuple(begun))
 
 
 class EffectiveFold:
     """The events of a request that the working tree is the result of, kept as they arrive.
 
-    Draws that were rolled back are left out, and what was done in worktrees: what was taken over
+    What was rolled back is left out, and what was done in worktrees: what was taken over
     from one is in its Merged. Where the user undid the request and it went on, what had changed
     files until then is left out, and the Undone is there.
     """
@@ -262,13 +266,13 @@ class EffectiveFold:
         if isinstance(event, Assigned) and event.worktree:
             self._in_worktrees.add(event.turn)
         if isinstance(event, Undone):
-            self._leave_out_draw(event.turn)
+            self._leave_out_rolled_back(event.turn)
             return True
         if getattr(event, "turn", 0) not in self._in_worktrees:
             self.events.append(event)
         return rewritten
 
-    def _leave_out_draw(self, turn: int) -> None:
+    def _leave_out_rolled_back(self, turn: int) -> None:
         start = next(
             (
                 index
@@ -277,16 +281,16 @@ class EffectiveFold:
             ),
             len(self.events),
         )
-        draw = self.events[start:]
+        undone = self.events[start:]
         rolled_back = {turn}
-        for event in draw:
+        for event in undone:
             if (
                 isinstance(event, Assigned)
                 and event.subtask is not None
                 and event.subtask.turn == turn
             ):
                 rolled_back.add(event.turn)
-        others = [event for event in draw if getattr(event, "turn", 0) not in rolled_back]
+        others = [event for event in undone if getattr(event, "turn", 0) not in rolled_back]
         self.events = [*self.events[:start], *others]
 
 

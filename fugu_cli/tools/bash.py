@@ -12,7 +12,6 @@ from fugu_cli.session import tool_facts
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import (
     COMMAND_LIMIT,
-    HIDDEN_FROM_SMALL_MODELS,
     Say,
     ToolResult,
     truncate,
@@ -32,7 +31,6 @@ class BashArguments(ToolArguments):
         bool,
         Field(
             description="answer at once; the command goes on as a job",
-            json_schema_extra=HIDDEN_FROM_SMALL_MODELS,
         ),
     ] = False
 

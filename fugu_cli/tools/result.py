@@ -5,15 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from pydantic import JsonValue
-
 from fugu_cli.messages import Media, PaidValue
 from fugu_cli.safety.redaction import MARK, MARK_LENGTH
 from fugu_cli.session.events import TestReport
-
-HIDDEN_FROM_SMALL_MODELS: dict[str, JsonValue] = {"native": True}
-"""Marks an argument that small models do not see (`json_schema_extra`)."""
-
 
 Say = Callable[[str], None]
 """Takes pieces of output while a tool runs."""

@@ -22,13 +22,11 @@ from fugu_cli.session import tool_facts
 from fugu_cli.session.call_arguments import MalformedArguments, arguments_of
 from fugu_cli.session.tool_facts import ToolFacts
 from fugu_cli.system.bounded_json import parse_json
-from fugu_cli.tools.result import HIDDEN_FROM_SMALL_MODELS, Say, ToolResult
+from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.workspace import RawArguments, Tool, Workspace
 
 AnyTool = Tool[Any]
-HIDDEN_SCHEMA_KEYS = frozenset(
-    {"title", "minLength", "maxLength", "minimum", "maxItems", *HIDDEN_FROM_SMALL_MODELS}
-)
+HIDDEN_SCHEMA_KEYS = frozenset({"title", "minLength", "maxLength", "minimum", "maxItems"})
 """Words of a schema that are kept from agents: names of ours, and limits that nobody comes near."""
 Describe = Callable[[str], str]
 
@@ -65,7 +63,7 @@ class Toolbox:
                 tool_facts.declare(tool.facts)
         self._more = more
         self._describe = describe
-        self._specs: dict[tuple[str, bool], ToolSpec] = {}
+        self._specs: dict[str, ToolSpec] = {}
 
     @property
     def _tools(self) -> dict[str, AnyTool]:
@@ -94,13 +92,11 @@ class Toolbox:
         """The tools that agents may see."""
         return tuple(tool.name for tool in self._tools.values() if not tool.internal)
 
-    def specs(
-        self, is_offered: Callable[[AnyTool], bool], *, brief: bool = False
-    ) -> tuple[ToolSpec, ...]:
-        """Return the tools' descriptions. `brief`: without arguments that small models do not see."""
-        return tuple(self._spec(tool, brief) for tool in self._tools.values() if is_offered(tool))
+    def specs(self, is_offered: Callable[[AnyTool], bool]) -> tuple[ToolSpec, ...]:
+        """Return the tools' descriptions."""
+        return tuple(self._spec(tool) for tool in self._tools.values() if is_offered(tool))
 
-    def _spec(self, tool: AnyTool, brief: bool) -> ToolSpec:
+    def _spec(self, tool: AnyTool) -> ToolSpec:
         """Return a tool's description, made once: it is needed before every model call, and a
         schema takes a millisecond.
         """
@@ -108,9 +104,9 @@ class Toolbox:
             return ToolSpec(
                 name=tool.name, description=tool.foreign.description, parameters=tool.foreign.schema
             )
-        if (tool.name, brief) not in self._specs:
-            self._specs[tool.name, brief] = tool_spec(tool, self._describe(tool.name), brief=brief)
-        return self._specs[tool.name, brief]
+        if tool.name not in self._specs:
+            self._specs[tool.name] = tool_spec(tool, self._describe(tool.name))
+        return self._specs[tool.name]
 
     def parse(self, call: Call) -> tuple[AnyTool | None, BaseModel | ToolResult]:
         """Return the tool and its arguments, or a ToolResult with the fault and the expected form."""
@@ -184,14 +180,10 @@ def _unknown_arguments(arguments: Iterable[str], names: tuple[str, ...] | None) 
     return "; ".join(faults)
 
 
-def tool_spec(tool: AnyTool, description: str, *, brief: bool = False) -> ToolSpec:
+def tool_spec(tool: AnyTool, description: str) -> ToolSpec:
     """Return a tool's description for agents: no titles, nothing unnecessary."""
     schema = tool.arguments.model_json_schema()
-    fields = {
-        name: field
-        for name, field in schema.get("properties", {}).items()
-        if not (brief and HIDDEN_FROM_SMALL_MODELS.items() <= field.items())
-    }
+    fields = schema.get("properties", {})
     parameters = {
         "type": "object",
         "properties": {
@@ -204,7 +196,6 @@ def tool_spec(tool: AnyTool, description: str, *, brief: bool = False) -> ToolSp
         name=tool.name,
         description=description,
         parameters=json.dumps(parameters, ensure_ascii=False),
-        body=tool.body,
     )
 
 

@@ -538,6 +538,6 @@ def _decision(row: DecisionRow) -> dict[str, object]:
         "verdict": row.verdict,
         "tests_ok": row.tests.ok if row.tests else None,
         "changed": list(row.changed),
-        "draws_rolled_back": len(row.turn.draws),
+        "draws_rolled_back": len(row.turn.rolled_back),
         "failed": row.turn.failed.message if row.turn.failed else None,
     }

@@ -150,8 +150,6 @@ def _turn(item: TurnRow, width: int, palette: Palette) -> list[StyledLine]:
         ),
         (f" {flatten(assigned.agent)}", palette.text),
     ]
-    if item.draws:
-        left.append((f" ×{item.draws + 1}", palette.warn))
     said, tone = _outcome(item, palette)
     if width >= ONE_LINE:
         outcome = (f" {said:<{OUTCOME_CELLS}}", tone)

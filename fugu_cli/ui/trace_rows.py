@@ -343,7 +343,6 @@ class TurnRow:
     unpriced: bool = False
     estimated: bool = False
     writing: int = 0
-    draws: int = 0
     ran_tests: ToolRan | None = None
     tests: views.TestOutcome | None = None
     """How its newest run of tests ended."""
@@ -500,8 +499,6 @@ class TraceRows:
                 self._close(
                     n for n, one in self._open.items() if _began(event.call.id, one.assigned)
                 )
-            case Undone():
-                turn.draws += 1
             case Failed():
                 turn.state = "failed"
             case Interrupted():
@@ -561,8 +558,8 @@ def turn_result(row: DecisionRow) -> str:
         )
     if row.changed:
         parts.append(f"changed {', '.join(sanitize(path) for path in row.changed)}")
-    if turn.draws:
-        parts.append(f"{len(turn.draws) + bool(turn.replies)} draws, {len(turn.draws)} rolled back")
+    if turn.rolled_back:
+        parts.append(f"{len(turn.rolled_back)} rolled back")
     works = turn.assigned.role == "worker" and turn.assigned.subtask is None
     return "; ".join(parts) or ("no change" if works else "answered")
 

@@ -235,7 +235,6 @@ class Transcript:
         """The reason why the checkpoint does not decide, once that was said."""
         self._unreachable: list[NoteBlock] = []
         """Notes about hosts that may be taken back, as the end of the request names them all."""
-        self._kept = 0
         """The turn whose newest reply is a line as it stood: nothing is put back after it."""
 
     def take(self, item: Recorded | Live) -> int | None:
@@ -415,8 +414,7 @@ class Transcript:
         return min(indices, default=None)
 
     def _rest(self, event: Event) -> None:
-        silent = isinstance(event, Undone) and 0 < event.turn == self._kept
-        block = None if silent else event_block(event, self._facts)
+        block = event_block(event, self._facts)
         if block is not None:
             self.placed.put(getattr(event, "turn", 0), block)
         if isinstance(event, Failed):
@@ -438,10 +436,6 @@ class Transcript:
 
     def _replied(self, event: Replied) -> int | None:
         """The whole reply: where it is not what was said live (a schema), it takes its place."""
-        self._kept = event.turn if event_text.changed_nothing(event) else 0
-        if self._kept:
-            self.blocks.append(NoteBlock(event.text or f"{event.filled}: nothing", "dim"))
-            return None
         changed = self._replies.end(event)
         if event.stop in event_text.STOPS:
             self.placed.put(event.turn, NoteBlock(event_text.STOPS[event.stop], "warn"))

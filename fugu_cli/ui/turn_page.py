@@ -11,7 +11,7 @@ from itertools import pairwise, takewhile
 
 from fugu_cli.app import patches
 from fugu_cli.app.event_text import describe_call
-from fugu_cli.engine.harness import TOOL_CALLING
+from fugu_cli.engine import harness
 from fugu_cli.formatting import compact_number as tokens
 from fugu_cli.formatting import (
     duration,
@@ -82,16 +82,16 @@ PromptOf = Callable[[SessionState, Member], Prompt]
 """The prompt of the next call of an agent, of the facts up to it."""
 
 
-def tool_calling_prompt(state: SessionState, member: Member) -> Prompt:
-    """Return the prompt of an agent that calls tools, without standing instructions."""
-    return TOOL_CALLING.prompt(state, member, (), "")
+def prompt_without_instructions(state: SessionState, member: Member) -> Prompt:
+    """Return the prompt of an agent without the standing instructions, which no log holds."""
+    return harness.build_prompt(state, member, (), "")
 
 
 @dataclass(frozen=True)
 class TurnSources:
     """The sources of a turn's page that are not in the log."""
 
-    prompt_of: PromptOf = tool_calling_prompt
+    prompt_of: PromptOf = prompt_without_instructions
     patch_of: PatchOf = patch_of_arguments
 
 
@@ -512,7 +512,6 @@ def _calls(mine: Sequence[Recorded], records: Sequence[Recorded]) -> list[str]:
             f"{tokens(used.input)} in{warm}, {tokens(used.output)} out, "
             f"{duration(event.seconds)}, {cost}"
         )
-        numbers += f", asked for {flatten(event.aimed, 100)}" if event.aimed else ""
         lines.append(
             f"{number}. {flatten(event.model) or flatten(event.agent)}: {numbers}, stop: "
             f"{event.stop}"

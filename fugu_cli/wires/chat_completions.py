@@ -249,7 +249,7 @@ class ChatCompletionsDecoder:
         self._model = ""
         self._reason: str | None = None
         self._refused = False
-        self._begun = self._enough = False
+        self._begun = False
         self.finished = False
 
     @property
@@ -260,8 +260,6 @@ class ChatCompletionsDecoder:
     @property
     def progress(self) -> ReplyProgress:
         """The part of the reply that has arrived."""
-        if self._enough:
-            return ReplyProgress.ENOUGH
         if self.finished or self._reason is not None:
             return ReplyProgress.WHOLE if self.finished else ReplyProgress.SAID
         return ReplyProgress.BEGUN if self._begun else ReplyProgress.NOTHING
@@ -288,10 +286,6 @@ class ChatCompletionsDecoder:
         if chunk.error or chunk.object == "error" or event.name == "error":
             raise error_mapping.error_in_stream(self._endpoint, parsed)
         return self._take(chunk)
-
-    def cut(self, reason: str) -> None:
-        """End the reply here with the finish reason `reason`, because the rest is not needed."""
-        self._reason, self.finished, self._enough = reason, True, True
 
     def reply(self) -> Reply:
         """Return the whole reply. Raises AgentError(kind="network") if the stream ended before the
@@ -911,43 +905,20 @@ WIRE = Wire(decode_request, encode_reply, ChatCompletionsStream, openai_error)
 
 # --- the agent ------------------------------------------------------------------------------------
 
-IsComplete = Callable[[Prompt, Sequence[str], str], str]
-"""Return the finish reason of a reply that needs no more text, "" while it goes on. Takes the prompt,
-the pieces of text so far, and the text of all messages.
-"""
-
 
 class OpenAI(WireAgent):
-    """An agent behind a Chat Completions server. `is_complete` may end a reply early."""
+    """An agent behind a Chat Completions server."""
 
     def __init__(
-        self,
-        endpoint: ModelEndpoint,
-        transport: httpx.AsyncBaseTransport | None = None,
-        is_complete: IsComplete | None = None,
+        self, endpoint: ModelEndpoint, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
         super().__init__(endpoint, endpoint.credentials, transport)
-        self._is_complete = is_complete
 
     async def _once(self, prompt: Prompt, say: Say, quirks: ServerQuirks) -> Reply:
         decoder = ChatCompletionsDecoder(self._endpoint, lambda number: call_id(prompt, number))
         stops = StopSequences(() if quirks.stop else prompt.stop)
-        is_complete = self._is_complete
-        if is_complete is None:
-            on_text = say
-        else:
-            message_text = "\n".join(message.text for message in prompt.messages)
-            pieces: list[str] = []
-
-            def on_text(text: str) -> None:
-                say(text)
-                pieces.append(text)
-                reason = "" if decoder.finished else is_complete(prompt, pieces, message_text)
-                if reason:
-                    decoder.cut(reason)
-
         payload = encode_request(prompt, self._endpoint, quirks)
-        return await self._exchange("/chat/completions", payload, decoder, stops, on_text, prompt)
+        return await self._exchange("/chat/completions", payload, decoder, stops, say, prompt)
 
 
 if TYPE_CHECKING:

@@ -814,7 +814,7 @@ def _parse_tool(tool: _SentTool) -> ToolSpec:
         description = tool.description or ""
         if grammar:
             description += f"\n\nIts `input` follows this grammar:\n{grammar}"
-        return ToolSpec(name=tool.name, description=description, parameters=FREEFORM, body="input")
+        return ToolSpec(name=tool.name, description=description, parameters=FREEFORM)
     return function_tool(tool.name, tool.description, tool.parameters)
 
 

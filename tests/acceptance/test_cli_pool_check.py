@@ -7,6 +7,8 @@ import pytest
 
 from fugu_cli.__main__ import called
 from fugu_cli.cli.pool import AgentProbe, probe_agent
+from fugu_cli.messages import Reply
+from fugu_cli.providers import Wait
 from fugu_cli.providers.scripted import Script, Scripted
 from tests.acceptance.loopback import KEY, Says, running
 
@@ -63,8 +65,11 @@ def test_what_an_agent_can_do_is_seen_from_what_it_does(
     ("line", "fills"), [("number * 2", True), ("return 42", False), ("", False)]
 )
 def test_an_agent_that_is_said_to_fill_in_lines_is_asked_for_one(line: str, fills: bool) -> None:
-    script = Script.model_validate({"step": (COUNTS, CALLS, KEEPS, {"text": line})})
-    assert asyncio.run(probe_agent(Scripted("agent", script), fills=True)).fills is fills
+    async def fill(before: str, behind: str, wait: Wait) -> Reply:
+        return Reply(text=line)
+
+    script = Script.model_validate({"step": (COUNTS, CALLS, KEEPS)})
+    assert asyncio.run(probe_agent(Scripted("agent", script), fill)).fills is fills
     assert found(COUNTS, CALLS, KEEPS).fills is None
 
 

@@ -29,9 +29,6 @@ from tests.reacting import Reacting, Stage, calls, fails, repository, results, r
 BROKEN = Member(name="broken", provider="openai", model="b", slot="cheap")
 NATIVE = Member(name="native", provider="openai", model="n", slot="middle")
 STRONG = Member(name="strong", provider="openai", model="s", slot="strong")
-DRAWING = Member(
-    name="drawing", provider="local", model="d", slot="cheap", protocol="text", attempts=3
-)
 
 
 def works_badly(prompt: Prompt) -> Reply:
@@ -70,16 +67,6 @@ def repairs(prompt: Prompt) -> Reply:
     return calls(Call.make("1", "read", path="calc.txt"))
 
 
-def draws(prompt: Prompt) -> Reply:
-    """Wrong twice; the third draw is right."""
-    brief = prompt.messages[0]
-    assert isinstance(brief, FromUser)
-    content = (
-        "fixed\n" if prompt.seed is not None and prompt.seed >= 2 else f"wrong {prompt.seed}\n"
-    )
-    return calls(Call.make("1", "write", path="calc.txt", content=content), text="Here it is.")
-
-
 SESSIONS: Mapping[str, tuple[tuple[Member, ...], Callable[[], Mapping[str, Agent]]]] = {
     "native": (
         (BROKEN, NATIVE, STRONG),
@@ -88,10 +75,6 @@ SESSIONS: Mapping[str, tuple[tuple[Member, ...], Callable[[], Mapping[str, Agent
             "native": Reacting("native", works_badly),
             "strong": Reacting("strong", repairs),
         },
-    ),
-    "draws": (
-        (DRAWING, NATIVE),
-        lambda: {"drawing": Reacting("drawing", draws), "native": Reacting("native", works_badly)},
     ),
 }
 

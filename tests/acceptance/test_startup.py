@@ -115,7 +115,7 @@ UNUSED = (
 def test_opening_a_run_imports_nothing_that_one_request_of_one_agent_does_not_need() -> None:
     loaded = modules_after("import fugu_cli.cli.run_session")
     counted = [name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names]
-    foreign = ("fugu_cli.repair", "fugu_cli.local", "fugu_cli.cli.pool")
+    foreign = ("fugu_cli.local", "fugu_cli.cli.pool")
     assert [name for name in (*UNUSED, *foreign) if name in loaded] == []
     assert len(counted) < 248
 

@@ -39,12 +39,11 @@ from fugu_cli.training.tasks import Task
 ONE_PASS = "one-pass"
 ARMS = (
     ONE_PASS,
-    *("single:small", "single:coder", "single:coder-5x"),
+    *("single:small", "single:coder"),
     *("cascade", "random", "trinity"),
 )
 PLAN = (("coder", (0, 1)), ("small", (0, 1)), ("coder", (2, 3)), ("small", (2, 3)))
-"""The pass matrix: greedy answers first, mended and written anew, then the sampled ones. `coder-5x`
-is `coder` asked up to five times."""
+"""The pass matrix: greedy answers first, mended and written anew, then the sampled ones."""
 TEMPLATE = Path(__file__).with_suffix(".template.md")
 RESULT = Path(__file__).parent / "results" / "embedded-pool.md"
 

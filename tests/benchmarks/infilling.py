@@ -1,12 +1,11 @@
-"""Lines that the embedded models fill in: what the first Worker turn of each solves, beside one
-answer of other kinds.
+"""What one Worker turn of each embedded model solves, beside one answer of other kinds.
 
     python tests/benchmarks/infilling.py --tasks DIR --out DIR [--only quixbugs,hefix-py] [--agents
     small,coder]
 
 A session of one turn for each task and agent, as `fugu run` opens it: the lines of the function
-that fails are filled in one after the other (where they are many it is written anew first), the
-tests judge, the grader has the last word. Rows are kept in --out (infilling.jsonl, sessions/) and
+that fails are filled in one after the other, then its body is written anew, the tests judge, the
+grader has the last word. Rows are kept in --out (infilling.jsonl, sessions/) and
 not measured again; a run that was stopped goes on. Beside them stand the answers in
 results/embedded-pool/one_pass.jsonl to the same tasks. `turns.jsonl`, written at the end, is the
 pass matrix of these turns and those answers, for `fugu train evolve --matrix`.
@@ -130,7 +129,7 @@ def report(
     ]
     for name in chosen.agents:
         own = [row for row in outcomes if row.arm == f"single:{name}"]
-        lines.append(_line(name, "one turn: lines filled in", own, chosen.out))
+        lines.append(_line(name, "one turn: lines, then bodies", own, chosen.out))
         for repeat, kind in KINDS.items():
             done = {row.task for row in own}
             same = [

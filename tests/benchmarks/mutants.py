@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fugu_cli.repair import syntax
+from fugu_cli.local import functions as source_functions
 
 HERE = Path(__file__).parent
 REPOSITORIES = (HERE / "repositories" / "formulas", HERE.parent / "demo" / "invoices")
@@ -62,8 +62,8 @@ def mutants(path: str, content: str) -> Iterator[Mutant]:
     lines = content.split("\n")
     inside = {
         number: one.name
-        for one in syntax.functions(path, content)
-        for number in range(one.head + 1, one.end)
+        for one in source_functions.functions(path, content)
+        for number in range(one.start + 1, one.end)
     }
     for token in tokenize.generate_tokens(io.StringIO(content).readline):
         number, (_, begin), (_, end) = token.start[0] - 1, token.start, token.end

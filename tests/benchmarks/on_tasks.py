@@ -17,10 +17,8 @@ import one_pass
 
 from fugu_cli.config.agent_pool import EMBEDDED
 from fugu_cli.errors import FuguError
-from fugu_cli.local.embedded_agent import EmbeddedAgent, SmallModelSupport
+from fugu_cli.local.embedded_agent import EmbeddedAgent
 from fugu_cli.local.server_lease import lease_server
-from fugu_cli.repair.fim_client import fill_in_middle
-from fugu_cli.repair.replies import stop_reason
 from fugu_cli.training.evaluation import rollout
 from fugu_cli.training.tasks import Task
 from fugu_cli.training.tasks.loading import load_tasks
@@ -56,9 +54,7 @@ def embedded(name: str) -> EmbeddedAgent:
     """The embedded pool's agent of this name, without its protocol."""
     entry = next(entry for entry in EMBEDDED if entry.name == name)
     start = partial(lease_server, entry.model, context=entry.context or 16384)
-    return EmbeddedAgent(
-        entry.name, entry.model, start, SmallModelSupport(stop_reason, fill_in_middle)
-    )
+    return EmbeddedAgent(entry.name, entry.model, start)
 
 
 def mixed(tasks: Sequence[Task]) -> list[Task]:

@@ -15,10 +15,10 @@ from typing import Literal
 
 from fugu_cli import prompts
 from fugu_cli.errors import AgentError, ModelFileError, StorageError
+from fugu_cli.local.candidates import CodeCandidate, blamed_functions
 from fugu_cli.messages import FromUser, Prompt, Reply, Usage, Value
 from fugu_cli.providers import Agent
 from fugu_cli.providers.code_blocks import blocks
-from fugu_cli.repair import excerpts
 from fugu_cli.system import temp_dirs
 from fugu_cli.training.evaluation import results_folder
 from fugu_cli.training.evaluation.intervals import mcnemar, wilson
@@ -29,6 +29,10 @@ from fugu_cli.training.tasks.repository import create_repository, write_files
 
 HERE = Path(__file__).parent
 TEMPERATURE = 0.8
+UNFINISHED = (
+    "The code in `{path}` is not finished. Write all of it, so that it does what is asked and the "
+    "tests pass. Keep its names and leave the tests alone."
+)
 EVIDENCE = 1500
 """Characters of the failing tests' output that are shown."""
 _DECORATION = " \t*`#:"
@@ -68,29 +72,17 @@ def one_pass_prompt(task: Task, evidence: str, repeat: int = 0) -> Prompt:
     files, left_out = {path: task.files[path].strip("\n") for path in task.sources}, False
     path = named[0]
     content = task.files[path]
-    blamed = excerpts.blamed_functions(path, content, evidence) or (
-        excerpts.requested_functions(path, content, task.prompt)
-    )
-    parts = [
-        (excerpts.part_of(content, one), excerpts.without_body(path, content, one))
-        for one in blamed
-    ]
-    if (
-        repeat % 2
-        and len(named) == 1
-        and (rewrites := [(part, new[0]) for part, new in parts if new])
-    ):
-        part, new = rewrites[0]
-        files[path], left_out = content.replace(part, new).strip("\n"), True
+    blamed = blamed_functions(path, content, evidence)
+    if repeat % 2 and len(named) == 1 and blamed:
+        shown, left_out = CodeCandidate(path, blamed[0]).question(content)
+        if left_out:
+            files[path] = blocks(shown)[0].body.strip("\n")
     shown = "\n".join(
         f"The file `{name}`:\n```\n{content}\n```\n" for name, content in files.items()
     )
     tests = f"`{task.test_command}` prints:\n```\n{evidence}\n```\n\n" if evidence else ""
     if left_out:
-        unfinished = prompts.fill(
-            prompts.load("brief/worker_unfinished"), named=f"The code in `{path}`"
-        )
-        tests = f"{tests}{unfinished}\n\n"
+        tests = f"{tests}{UNFINISHED.format(path=path)}\n\n"
     text = prompts.fill(
         (HERE / f"one_pass{'' if len(named) == 1 else '_several'}.template.md")
         .read_text(encoding="utf-8")

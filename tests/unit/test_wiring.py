@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fugu_cli import prompts, wiring
+from fugu_cli import wiring
 from fugu_cli.config import kept_keys
 from fugu_cli.config import trust as config_trust
 from fugu_cli.config.loader import LoadedConfig, Setting, load_config
@@ -500,7 +500,6 @@ def test_every_provider_and_protocol_makes_an_agent_that_calls_nobody_yet(root: 
         == [entry.name for entry in config.agents]
     )
     assert not config.cache.exists()
-    assert prompts.load("protocols/schema").count("===") >= 2
 
 
 def test_a_script_that_is_not_there_is_refused_before_a_session_is_begun(root: Path) -> None:

@@ -39,7 +39,7 @@ from fugu_cli.session.state import SessionState
 from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.system.bounded_json import parse_json
 
-OUTPUT_LIMIT, OUTPUT_LIMIT_BRIEF = 12_000, 1_500
+OUTPUT_LIMIT = 12_000
 """Characters of one output that another step reads: of an agent with native tools, of a small
 one.
 """
@@ -81,12 +81,11 @@ def visible_part(state: SessionState) -> SessionState:
     assignment = turns[-1].assigned
     member = state.pool.get(assignment.agent)
     remaining = HISTORY_SHARE * views.BYTES * member.context if member is not None else 0.0
-    brief = _is_brief(state, assignment.agent)
     *earlier, newest = state.requests
     kept = _visible_of_request(state, newest, _own_turns(newest, assignment), None)
     end = len(state.events) - len(newest.events)
     for request in reversed(earlier):
-        own = set() if brief else _own_turns(request, assignment)
+        own = _own_turns(request, assignment)
         forms = (
             _visible_of_request(
                 SessionState(state.events[:end]),
@@ -168,17 +167,9 @@ def step_instruction(state: SessionState, assignment: Assigned) -> str:
     """Return the instruction of a step: memory, outputs that its access list opens, changes to
     choose among, its part.
     """
-    brief = _is_brief(state, assignment.agent)
-    shown = step_outputs(state, assignment, brief=brief)
+    shown = step_outputs(state, assignment)
     shown = f"{shown}\n\n" if shown else ""
     subtask = assignment.instruction
-    if brief:
-        return prompts.fill(
-            prompts.load("conductor/step_brief"),
-            memory=_memory(state.events, assignment),
-            outputs=shown + _candidates(state, assignment),
-            subtask=subtask,
-        )
     return prompts.fill(
         prompts.load("conductor/step"),
         memory=_memory(state.events, assignment),
@@ -189,10 +180,10 @@ def step_instruction(state: SessionState, assignment: Assigned) -> str:
     )
 
 
-def step_outputs(state: SessionState, assignment: Assigned, *, brief: bool = False) -> str:
+def step_outputs(state: SessionState, assignment: Assigned) -> str:
     """Return the outputs that are open to a step, "" where there are none."""
     outputs = [
-        named_output(name, turn.assigned.agent, views.final_text(turn), brief=brief)
+        named_output(name, turn.assigned.agent, views.final_text(turn))
         for name, turn in _visible_outputs(state, assignment)
     ]
     if not outputs:
@@ -241,17 +232,11 @@ def _earlier_try(state: SessionState, turn: views.Turn) -> str:
     return f"{agent} began this part{left}; {stopped}."
 
 
-def _is_brief(state: SessionState, agent: str) -> bool:
-    """The agent is a small model, whose prompts are short."""
-    member = state.pool.get(agent)
-    return member is not None and member.protocol != "native"
-
-
-def as_data(text: str, *, brief: bool = False) -> str:
+def as_data(text: str) -> str:
     """Somebody's words as data: what would end the frame is made harmless, the middle of a long
     text is left out.
     """
-    return clip_middle(escape_frames(text), OUTPUT_LIMIT_BRIEF if brief else OUTPUT_LIMIT)
+    return clip_middle(escape_frames(text), OUTPUT_LIMIT)
 
 
 def escape_frames(text: str) -> str:
@@ -267,10 +252,10 @@ def clip_middle(text: str, limit: int) -> str:
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
 
 
-def named_output(name: str, agent: str, text: str, *, brief: bool = False) -> str:
+def named_output(name: str, agent: str, text: str) -> str:
     """Return a step's output as data. `agent`: who wrote it, "" to leave that out."""
     author = f' by="{agent}"' if agent else ""
-    return f'<output of="{name}"{author}>\n{as_data(text, brief=brief)}\n</output>'
+    return f'<output of="{name}"{author}>\n{as_data(text)}\n</output>'
 
 
 def _visible_outputs(state: SessionState, assignment: Assigned) -> list[tuple[str, views.Turn]]:
@@ -446,17 +431,15 @@ def _bound(events: Sequence[Event], plan: int) -> int:
 async def valid_results(
     session: SessionState, plan: int, agent: str, state: ContentState
 ) -> tuple[int, ...]:
-    """The entries that still hold: what they depended on is as it was. In the order they were made.
-    A small model gets none that fugu made."""
-    brief = _is_brief(session, agent)
+    """The entries that still hold: what they depended on is as it was. In the order they were
+    made.
+    """
     chosen: list[int] = []
     remaining = MEMORY_LIMIT
     states: dict[tuple[str, str], str] = {}
     for line in known_results(session.events, plan):
         ran = session.events[line]
         assert isinstance(ran, ToolRan)
-        if brief and _by_fugu(session.events, line):
-            continue
         size = min(len(ran.output), 2000)
         if len(chosen) == MEMORY_ENTRIES or size > remaining:
             break

@@ -11,21 +11,21 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from fugu_cli.app import patches
-from fugu_cli.engine import blame, undo
-from fugu_cli.engine.harness import prompt_of
+from fugu_cli.engine import blame, harness, undo
 from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.extensions.instruction_files import memory_file
 from fugu_cli.formatting import flatten, plural
+from fugu_cli.messages import Prompt
 from fugu_cli.safety.redaction import LogRedactor
 from fugu_cli.session import log, store
-from fugu_cli.session.events import FileEffects
+from fugu_cli.session.events import FileEffects, Member
+from fugu_cli.session.state import SessionState
 from fugu_cli.system import temp_dirs
 from fugu_cli.tools.diff import change_diffs
 from fugu_cli.ui import blame_text as plain
@@ -213,9 +213,11 @@ async def show_trace(controller: SessionController, argument: str) -> None:
 def open_turn(controller: SessionController, row: TurnRow) -> None:
     """Show a turn in full. Left and right turn to its neighbours."""
     session, rows = controller.session, controller.feed.folded.rows.rows
-    sources = TurnSources(
-        partial(prompt_of, session.team, session.environment), controller.patches.of
-    )
+
+    def prompt_of(state: SessionState, member: Member) -> Prompt:
+        return harness.build_prompt(state, member, (), session.environment.instructions)
+
+    sources = TurnSources(prompt_of, controller.patches.of)
     controller.view.dialogs.turn_pages(turn_pages(rows, row, session.log.records, sources))
 
 

@@ -36,7 +36,6 @@ from fugu_cli.session.log import read
 from fugu_cli.session.spending import Budgets, Ledger
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.wiring import build_harness
 
 SMALL = Member(
     name="small",
@@ -196,7 +195,6 @@ class Endpoint:
                 watched,
                 coordinator,
                 self.breaker,
-                harnesses={member.name: build_harness(member) for member in self.members},
             ),
             environment=Environment(
                 Toolbox(()), Workspace(empty, empty), Rules(mode="plan"), _nobody

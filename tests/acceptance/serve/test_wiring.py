@@ -2,37 +2,10 @@
 
 from pathlib import Path
 
-import pytest
-
 from fugu_cli import server_wiring
 from fugu_cli.config import Config
 from fugu_cli.config.loader import LoadedConfig
-from fugu_cli.engine.harness import ToolCalling
-from fugu_cli.repair.harness import Repair
 from tests.acceptance.test_own_outcomes import session_of
-
-
-@pytest.mark.parametrize(("protocol", "harness"), [("native", ToolCalling), ("text", Repair)])
-def test_an_agent_takes_its_turns_by_its_own_protocol(
-    tmp_path: Path, protocol: str, harness: type
-) -> None:
-    entry = {
-        "name": "one",
-        "provider": "openai",
-        "model": "m",
-        "base_url": "http://127.0.0.1:1/v1",
-        "slot": "cheap",
-    }
-    values = {
-        "agents": [{**entry, "protocol": protocol}],
-        "coordinator": "cascade",
-        "data_dir": tmp_path / "data",
-    }
-    loaded = LoadedConfig(
-        Config.model_validate(values), files=(), notes=(), root=tmp_path, trusted=False
-    )
-    settings = server_wiring.build_server(loaded, {"OPENAI_API_KEY": "k"}, tmp_path)
-    assert isinstance(settings.team.harnesses["one"], harness)
 
 
 def test_served_requests_are_decided_by_the_outcomes_of_sessions(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from fugu_cli.config.agent_pool import (
     usable_pool,
 )
 from fugu_cli.config.known_models import is_deprecated
-from fugu_cli.config.loader import parse_layer
+from fugu_cli.config.loader import load_config, parse_layer
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.coordinators.skills import canonical_model, shipped_table
 from fugu_cli.errors import ConfigError
@@ -32,10 +32,9 @@ def entry(name: str, **fields: object) -> AgentEntry:
 
 def test_without_keys_the_embedded_models_are_the_pool() -> None:
     members = [agent.member() for agent in usable_pool(Config(), {})]
-    assert [(m.name, m.model, m.slot, m.attempts, m.price) for m in members] == [
-        ("small", "qwen2.5-coder-0.5b", "cheap", 1, Price(cached=0.0)),
-        ("coder", "qwen2.5-coder-1.5b", "middle", 1, Price(cached=0.0)),
-        ("coder-5x", "qwen2.5-coder-1.5b", "strong", 5, Price(cached=0.0)),
+    assert [(m.name, m.model, m.slot, m.price) for m in members] == [
+        ("small", "qwen2.5-coder-0.5b", "cheap", Price(cached=0.0)),
+        ("coder", "qwen2.5-coder-1.5b", "middle", Price(cached=0.0)),
     ]
 
 
@@ -246,11 +245,11 @@ def test_a_pool_without_a_usable_agent_says_which_variable_to_set() -> None:
         ),
         (
             Config(opt_out=("nobody",)),
-            "opt_out: no agent or model named nobody; the pool has small, coder, coder-5x",
+            "opt_out: no agent or model named nobody; the pool has small, coder",
             "fugu pool",
         ),
         (
-            Config(opt_out=("small", "coder", "coder-5x")),
+            Config(opt_out=("small", "coder")),
             "every usable agent of the pool is opted out",
             "shorten",
         ),
@@ -377,3 +376,20 @@ def test_the_embedded_pool_is_made_of_models_that_exist() -> None:
     from fugu_cli.local.manifest import embedded_models
 
     assert {agent.model for agent in EMBEDDED} <= {model.name for model in embedded_models()}
+
+
+def test_settings_of_agents_that_do_nothing_any_more_are_read_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".fugurc").write_text(
+        '[[agents]]\nname = "a"\nprovider = "openai"\nmodel = "m"\nbase_url = "http://x/v1"\n'
+        'protocol = "schema"\nattempts = 3\n'
+    )
+    (tmp_path / "repo").mkdir()
+    loaded = load_config(tmp_path / "repo", {})
+    assert [agent.member().protocol for agent in usable_pool(loaded.config, {})] == ["text"]
+    assert len([note for note in loaded.notes if note.startswith("a: ")]) == 2
+    (tmp_path / ".fugurc").write_text('coordinator = "single:coder-5x"\nopt_out = ["coder-5x"]\n')
+    loaded = load_config(tmp_path / "repo", {})
+    assert (loaded.config.coordinator, loaded.config.opt_out) == ("single:coder", ())

@@ -82,15 +82,14 @@ def sessions() -> list[Session]:
 
 def _member(name: str, told: Sequence[Any]) -> Member:
     vendor, slot, cost, *more = told
-    assert set(more) <= {"needs_tests", "attempts", "vision"}, more
+    assert set(more) <= {"needs_tests", "vision"}, more
     return Member(
         name=name,
         provider="local" if vendor == "alibaba" else "openai",
-        model=name.removesuffix("-5x"),
+        model=name,
         vendor=vendor,
         slot=slot,
         price=Price(input=cost, output=cost),
-        attempts=5 if "attempts" in more else 1,
         needs_tests="needs_tests" in more,
         vision="vision" in more,
     )

@@ -125,15 +125,6 @@ def test_the_longest_reply_is_the_one_that_the_server_is_asked_for(
     assert spending.worst_case_cost(entry.member(), PROMPT) == pytest.approx(longest * 20.0 / 1e6)
 
 
-def test_an_agent_that_asks_twice_for_a_call_is_budgeted_so() -> None:
-    twice = PAID.model_copy(update={"protocol": "schema"})
-    tools = PROMPT.model_copy(
-        update={"tools": (ToolSpec(name="t", description="d", parameters="{}"),)}
-    )
-    assert spending.worst_case_cost(twice, tools) == 2 * spending.worst_case_cost(PAID, tools)
-    assert spending.worst_case_cost(twice, PROMPT) == spending.worst_case_cost(PAID, PROMPT)
-
-
 UNPRICED = PAID.model_copy(update={"name": "new", "price": None})
 
 

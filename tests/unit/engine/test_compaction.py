@@ -175,15 +175,6 @@ def test_no_compaction_ever_parts_a_call_from_its_result(
     assert FromUser(text=newest.text) in prompt.messages
 
 
-def test_a_small_models_brief_carries_the_summary_instead_of_the_request_before() -> None:
-    facts = session(2, 1)
-    facts = [*compacted(facts, len(facts) - 1), Asked(text="and now?"), Assigned(turn=1, agent="small", role="worker",
-             by="single")]  # fmt: skip
-    text = prompt_of(facts, views.pool(facts)["small"], ()).messages[0].model_dump()["text"]
-    assert "(Before: SUMMARY)\n\nand now?" in text
-    assert "request number" not in text
-
-
 def test_the_summary_keeps_requests_word_for_word_and_says_what_it_dropped() -> None:
     log = Log.memory(session(2, 2))
     scribe = summarizer(log, STRONG, Reacting("strong", lambda prompt: Reply(text="Done: much.")))

@@ -44,7 +44,6 @@ from tests.facts import (
     prompt_of,
     ran,
     replied,
-    rolled_back,
     shown,
     write,
 )
@@ -127,8 +126,8 @@ def test_whatever_happened_a_prompt_is_built_and_says_nothing_that_is_not_in_the
     for text in shown(built):
         for stretch in re.findall(r"[α-ω]+", text):
             assert stretch in said
-    roles = ("worker", "worker_again", "worker_whole", "brief/worker", "brief/answer")
-    endings = [prompts.load(name).removeprefix("{named}") for name in roles]
+    roles = ("worker", "worker_again", "worker_whole")
+    endings = [prompts.load(name) for name in roles]
     assert any(ending in built.messages[-1].text for ending in endings), (
         "it ends with what is to be done"
     )
@@ -316,18 +315,3 @@ def test_a_long_file_is_not_copied_into_the_history_that_other_agents_read() -> 
         f"[read a.py]\n({len(long):,} characters)" in text and "x = 1" in text for text in texts
     )
     assert not any("other = 7" in text for text in texts)
-
-
-def test_a_further_attempt_is_told_that_the_last_one_was_rolled_back_and_is_sampled() -> None:
-    member = STRONG.model_copy(update={"attempts": 2})
-    events = [opened(), asked(), assigned(1, "strong"), replied(1, "strong", "secret", write("w"))]
-    events += [*ran(1, write("w"), path="a.py"), *checked(1, ok=False), rolled_back(1)]
-    built = prompt_of(events, member, ())
-    assert built.messages == (
-        FromUser(text="fix the tests"),
-        FromUser(
-            text="[Attempt 1 of this turn was rolled back: the tests failed]\n\n"
-            + prompts.load("worker")
-        ),
-    )
-    assert (built.temperature, built.seed) == (0.8, 1)

@@ -5,18 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from fugu_cli.engine import harness
 from fugu_cli.engine.environment import (
     Environment,
     GatherEvidence,
     NextStep,
     RequestLimits,
     RequestReply,
-    RollBackAttempt,
     RunCall,
     TestRules,
     TurnClosed,
 )
-from fugu_cli.engine.harness import TOOL_CALLING
 from fugu_cli.messages import Call, FromUser
 from fugu_cli.safety import policy
 from fugu_cli.session import views
@@ -42,7 +41,6 @@ WORKED = [
     replied(1, "strong", "", write("w")),
     *ran(1, write("w"), path="a.py"),
 ]
-TRIES = STRONG.model_copy(update={"attempts": 2})
 
 
 @pytest.fixture
@@ -86,24 +84,24 @@ def test_a_worker_begins_with_its_reply_and_runs_its_calls_one_by_one(
 ) -> None:
     made = (Call.make("t1", "read", path="a"), Call.make("t2", "read", path="b"))
     events = [*START, assigned(1, "strong")]
-    assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == RequestReply()
+    assert harness.next_step(SessionState(events), STRONG, environment) == RequestReply()
     events.append(replied(1, "strong", "", *made))
     for call in made:
-        assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == RunCall(call)
+        assert harness.next_step(SessionState(events), STRONG, environment) == RunCall(call)
         events += ran(1, call)
-    assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == RequestReply()
+    assert harness.next_step(SessionState(events), STRONG, environment) == RequestReply()
 
 
 def test_an_answer_in_words_runs_no_tests(environment: Environment) -> None:
     events = [*START, assigned(1, "strong"), replied(1, "strong", "It adds.")]
-    assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == TurnClosed()
+    assert harness.next_step(SessionState(events), STRONG, environment) == TurnClosed()
 
 
 def test_the_suite_runs_once_after_the_changes_of_a_turn(environment: Environment) -> None:
     events = [*START, *WORKED, replied(1, "strong", "done")]
-    assert tool(TOOL_CALLING.next_step(SessionState(events), STRONG, environment)) == "run_tests"
+    assert tool(harness.next_step(SessionState(events), STRONG, environment)) == "run_tests"
     assert (
-        TOOL_CALLING.next_step(SessionState([*events, *suite(1, ok=True)]), STRONG, environment)
+        harness.next_step(SessionState([*events, *suite(1, ok=True)]), STRONG, environment)
         == TurnClosed()
     )
 
@@ -117,7 +115,7 @@ def test_failing_tests_are_looked_up_on_the_files_as_they_were_before_each_id_on
         replied(1, "strong", "done"),
         *suite(1, ok=False, failing=("a", "b")),
     ]
-    step = TOOL_CALLING.next_step(SessionState(events), STRONG, environment)
+    step = harness.next_step(SessionState(events), STRONG, environment)
     assert isinstance(step, GatherEvidence)
     assert (step.call.tool, '"ids": ["a", "b"]' in step.call.arguments) == ("tests_before", True)
     events += looked_up(1, ("a", "b"), failed=("a",))
@@ -130,7 +128,7 @@ def test_where_the_state_before_cannot_be_found_out_nothing_is_blocked_and_it_is
 ) -> None:
     events = [*START, *WORKED, replied(1, "strong", "done"), *suite(1, ok=False, failing=("a",))]
     events += looked_up(1, ("a",), ok=False)
-    assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == TurnClosed()
+    assert harness.next_step(SessionState(events), STRONG, environment) == TurnClosed()
     assert not views.has_regressions(events)
 
 
@@ -148,7 +146,7 @@ def test_a_run_before_the_first_change_is_the_state_before(environment: Environm
         replied(1, "strong", "done"),
     ]
     events += suite(1, ok=False, failing=("a",))
-    assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == TurnClosed()
+    assert harness.next_step(SessionState(events), STRONG, environment) == TurnClosed()
     assert not views.has_regressions(events)
 
 
@@ -172,12 +170,10 @@ def test_a_slow_suite_runs_once_before_the_verifier(
     environment = replace(environment, tests=rules)
     earlier = [*START, *WORKED, *suite(1, ok=True, seconds=seconds)]
     events = [*earlier, *START[1:], *WORKED, replied(1, "strong", "done")]
-    step = TOOL_CALLING.next_step(SessionState(events), STRONG, environment)
+    step = harness.next_step(SessionState(events), STRONG, environment)
     assert (tool(step) if isinstance(step, GatherEvidence) else "") == after_work
     events.append(assigned(2, "strong", "verifier"))
-    assert (
-        tool(TOOL_CALLING.next_step(SessionState(events), STRONG, environment)) == before_verifier
-    )
+    assert tool(harness.next_step(SessionState(events), STRONG, environment)) == before_verifier
 
 
 def test_a_run_that_the_user_ended_is_not_made_again_until_something_changes(
@@ -190,22 +186,22 @@ def test_a_run_that_the_user_ended_is_not_made_again_until_something_changes(
         ToolRan(turn=1, call=call, output="", ok=False, skipped=True),
         assigned(2, "strong", "verifier"),
     ]
-    step = TOOL_CALLING.next_step(SessionState(events), STRONG, environment)
+    step = harness.next_step(SessionState(events), STRONG, environment)
     assert tool(step) == "diff"
     assert views.tests(events) is None
-    told = TOOL_CALLING.prompt(SessionState(events), STRONG, (), "").messages[-1].model_dump_json()
+    told = harness.build_prompt(SessionState(events), STRONG, (), "").messages[-1].model_dump_json()
     assert "The user ended the test run: no tests were run." in told
 
 
 def test_a_verifier_of_changes_begins_with_the_tests_and_the_diff(environment: Environment) -> None:
     events = [*START, *WORKED, replied(1, "strong", "done"), assigned(2, "strong", "verifier")]
-    assert tool(TOOL_CALLING.next_step(SessionState(events), STRONG, environment)) == "run_tests"
+    assert tool(harness.next_step(SessionState(events), STRONG, environment)) == "run_tests"
     events += suite(2, ok=True)
-    step = TOOL_CALLING.next_step(SessionState(events), STRONG, environment)
+    step = harness.next_step(SessionState(events), STRONG, environment)
     assert isinstance(step, GatherEvidence)
     assert (step.call.tool, step.call.arguments) == ("diff", '{"since": "tree0"}')
     assert (
-        TOOL_CALLING.next_step(
+        harness.next_step(
             SessionState([*events, *ran(2, step.call, by="evidence")]), STRONG, environment
         )
         == RequestReply()
@@ -219,25 +215,13 @@ def test_removed_tests_are_looked_for_where_a_test_file_was_changed(
     events = [*START, assigned(1, "strong"), replied(1, "strong", "", edit)]
     events += ran(1, edit, path="tests/test_a.py")
     events += [replied(1, "strong", "done"), *suite(1, ok=True)]
-    step = TOOL_CALLING.next_step(SessionState(events), STRONG, environment)
+    step = harness.next_step(SessionState(events), STRONG, environment)
     assert isinstance(step, GatherEvidence)
     assert (step.call.tool, "tests/test_a.py" in step.call.arguments) == ("tests_before", True)
     assert (
-        TOOL_CALLING.next_step(SessionState([*events, *looked_up(1, ())]), STRONG, environment)
+        harness.next_step(SessionState([*events, *looked_up(1, ())]), STRONG, environment)
         == TurnClosed()
     )
-
-
-def test_an_attempt_is_rolled_back_where_something_speaks_against_it_and_there_are_several(
-    environment: Environment,
-) -> None:
-    failing = [replied(1, "strong", "done"), *suite(1, ok=False, failing=("a",))]
-    broke = [*START, *WORKED, *failing, *looked_up(1, ("a",))]
-    assert TOOL_CALLING.next_step(SessionState(broke), TRIES, environment) == RollBackAttempt(
-        "tests that passed before fail now"
-    )
-    failed_before = [*START, *WORKED, *failing, *looked_up(1, ("a",), failed=("a",))]
-    assert TOOL_CALLING.next_step(SessionState(failed_before), TRIES, environment) == TurnClosed()
 
 
 def test_a_worker_is_shown_once_in_its_turn_what_fails_after_its_last_word(
@@ -245,24 +229,22 @@ def test_a_worker_is_shown_once_in_its_turn_what_fails_after_its_last_word(
 ) -> None:
     failing = [replied(1, "strong", "done"), *suite(1, ok=False, failing=("a",))]
     broke = [*START, *WORKED, *failing, *looked_up(1, ("a",))]
-    assert TOOL_CALLING.next_step(SessionState(broke), STRONG, environment) == RequestReply()
-    prompt = TOOL_CALLING.prompt(SessionState(broke), STRONG, (), "")
+    assert harness.next_step(SessionState(broke), STRONG, environment) == RequestReply()
+    prompt = harness.build_prompt(SessionState(broke), STRONG, (), "")
     assert isinstance(prompt.messages[-1], FromUser)
     assert "The tests were run: they FAIL" in prompt.messages[-1].text
     assert "You are not done" in prompt.messages[-1].text
     again = [*broke, replied(1, "strong", "done")]
-    assert TOOL_CALLING.next_step(SessionState(again), STRONG, environment) == TurnClosed(), (
-        "only once"
-    )
+    assert harness.next_step(SessionState(again), STRONG, environment) == TurnClosed(), "only once"
     own = [*START, *WORKED, *failing, *looked_up(1, ("a",), failed=("a",))]
-    assert TOOL_CALLING.next_step(SessionState(own), STRONG, environment) == TurnClosed(), (
+    assert harness.next_step(SessionState(own), STRONG, environment) == TurnClosed(), (
         "it failed before"
     )
     last = own[-3]
     assert isinstance(last, ToolRan)
     for output, shown in (("a.py:3: error", True), ("data.py:3: error", False)):
         told = [*own[:-3], last.model_copy(update={"output": output}), *own[-2:]]
-        step = TOOL_CALLING.next_step(SessionState(told), STRONG, environment)
+        step = harness.next_step(SessionState(told), STRONG, environment)
         assert (step == RequestReply()) is shown, output
 
 
@@ -277,14 +259,14 @@ def test_the_last_word_of_whoever_does_not_work_closes_the_turn(
         assigned(2, "strong", role),
         replied(2, "strong", "So."),
     ]
-    assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == TurnClosed()
+    assert harness.next_step(SessionState(events), STRONG, environment) == TurnClosed()
 
 
 def test_a_call_that_was_started_and_killed_is_not_run_again(environment: Environment) -> None:
     call = Call.make("t1", "bash", command="rm x")
     events = [*START, assigned(1, "strong"), replied(1, "strong", "", call)]
     events.append(Permitted(turn=1, call=call, allowed=True, by="policy"))
-    assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == RequestReply()
+    assert harness.next_step(SessionState(events), STRONG, environment) == RequestReply()
 
 
 def test_the_same_call_three_times_in_vain_and_too_many_replies_close_the_turn(
@@ -297,23 +279,23 @@ def test_the_same_call_three_times_in_vain_and_too_many_replies_close_the_turn(
             events += [replied(1, "strong", "", call), *ran(1, call, "no such file", ok=False)]
         return events
 
-    assert TOOL_CALLING.next_step(SessionState(repeated(2)), STRONG, environment) == RequestReply()
-    assert TOOL_CALLING.next_step(SessionState(repeated(3)), STRONG, environment) == TurnClosed()
+    assert harness.next_step(SessionState(repeated(2)), STRONG, environment) == RequestReply()
+    assert harness.next_step(SessionState(repeated(3)), STRONG, environment) == TurnClosed()
     few = replace(environment, limits=RequestLimits(replies=2))
-    assert TOOL_CALLING.next_step(SessionState(repeated(2)), STRONG, few) == TurnClosed()
+    assert harness.next_step(SessionState(repeated(2)), STRONG, few) == TurnClosed()
 
 
 def test_a_turn_that_was_cut_is_closed(environment: Environment) -> None:
     events = [*START, assigned(1, "strong"), Interrupted(turn=1, partial="I")]
-    assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == TurnClosed()
+    assert harness.next_step(SessionState(events), STRONG, environment) == TurnClosed()
 
 
 def test_roles_have_their_tools_and_a_call_of_another_is_refused(environment: Environment) -> None:
     def names(role: Role, environment: Environment) -> set[str]:
         return {
             spec.name
-            for spec in TOOL_CALLING.tools(
-                SessionState([*START, assigned(1, "strong", role)]), STRONG, environment
+            for spec in harness.offered_tools(
+                SessionState([*START, assigned(1, "strong", role)]), environment
             )
         }
 
@@ -325,7 +307,7 @@ def test_roles_have_their_tools_and_a_call_of_another_is_refused(environment: En
 
         def refusal(call: Call, role: Role = role) -> str:
             events = [*START, assigned(1, "strong", role)]
-            return TOOL_CALLING.refuses(call, SessionState(events), STRONG, environment)
+            return harness.role_refusal(call, SessionState(events), environment)
 
         assert refusal(write("w")).startswith(f"a {role.capitalize()} changes nothing")
         assert refusal(Call.make("b", "bash", command="rm a.py"))
@@ -351,5 +333,5 @@ def test_a_deleted_file_of_tests_blocks_nothing(environment: Environment) -> Non
         replied(1, "strong", "done"),
     ]
     events += [*suite(1, ok=True), *looked_up(1, ())]
-    assert TOOL_CALLING.next_step(SessionState(events), STRONG, environment) == TurnClosed()
+    assert harness.next_step(SessionState(events), STRONG, environment) == TurnClosed()
     assert views.acceptance_blocker(events) == ""

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.coordinators import CoordinatorSettings
-from fugu_cli.coordinators.rules import Cascade, Single
-from fugu_cli.engine import orchestrator, undo
+from fugu_cli.coordinators.rules import Single
+from fugu_cli.engine import harness, orchestrator, undo
 from fugu_cli.engine.environment import Environment
 from fugu_cli.messages import Call, FromTool, Prompt, Reply, ToolSpec
 from fugu_cli.session import views
@@ -21,8 +21,8 @@ from fugu_cli.session.log import Log
 from fugu_cli.session.open_work import TodoItem
 from fugu_cli.session.state import SessionState
 from fugu_cli.tools.shell_commands import CommandContext
-from fugu_cli.wiring import build_harness, build_toolbox
-from tests.facts import CODER, SMALL, STRONG, asked, assigned, opened
+from fugu_cli.wiring import build_toolbox
+from tests.facts import asked, assigned, opened
 from tests.reacting import React, Reacting, Stage, calls, repository, results
 from tests.unit.coordinators.conductor.staging import Play, everything, lists, planning, play
 
@@ -36,34 +36,11 @@ def offered(tmp_path: Path, member: Member, role: Role) -> tuple[ToolSpec, ...]:
     stage = Stage(tmp_path, tmp_path / "store", (member,), {})
     environment = replace(stage.environment(), toolbox=build_toolbox(rules=("web_fetch",)))
     events = [opened(), asked("do it", judged=False), assigned(1, member.name, role)]
-    return build_harness(member).tools(SessionState(events), member, environment)
+    return harness.offered_tools(SessionState(events), environment)
 
 
 def names(specs: tuple[ToolSpec, ...]) -> set[str]:
     return {spec.name for spec in specs}
-
-
-def test_only_who_calls_tools_itself_is_told_of_them(tmp_path: Path) -> None:
-    new = {"todo", "job_output", "job_stop"}
-    assert names(offered(tmp_path, STRONG, "worker")) >= {*new, "web_fetch"}
-    for role in ("thinker", "verifier"):
-        assert offered(tmp_path, STRONG, role) == offered(tmp_path, STRONG, "worker")
-    for member in (SMALL, CODER):
-        assert names(offered(tmp_path, member, "worker")) == {
-            "read", "list", "glob", "grep", "edit", "write", "apply_patch", "bash", "run_tests"
-        }  # fmt: skip
-        assert offered(tmp_path, member, "thinker") == offered(tmp_path, member, "verifier") == ()
-
-
-def test_what_a_small_model_is_told_of_a_tool_has_no_word_more(tmp_path: Path) -> None:
-    bash = next(spec for spec in offered(tmp_path, SMALL, "worker") if spec.name == "bash")
-    assert bash.parameters == (
-        '{"type": "object", "properties": {"command": {"description": "command line, run in the '
-        "repository's root\", "
-        '"type": "string"}, "timeout": {"default": 120, "description": "seconds", "maximum": '
-        '600, "minimum": 1, '
-        '"type": "integer"}}, "required": ["command"]}'
-    )
 
 
 def test_web_fetch_is_there_only_where_a_rule_names_it() -> None:
@@ -128,35 +105,6 @@ def test_an_undo_that_is_refused_ends_no_job(tmp_path: Path) -> None:
         assert [job.name for job in environment.workspace.jobs.running] == ["job1"]
 
     asyncio.run(story())
-
-
-def test_a_draw_that_is_rolled_back_takes_its_jobs_with_it(tmp_path: Path) -> None:
-    several = ALONE.model_copy(update={"attempts": 2})
-    running: list[list[str]] = []
-
-    def react(prompt: Prompt) -> Reply:
-        running.append([job.name for job in environment.workspace.jobs.running])
-        if results(prompt):
-            return Reply(text="done")
-        return calls(SERVES, Call.make("2", "write", path="new.txt", content="no help\n"))
-
-    agents = {"alone": Reacting("alone", react)}
-    stage = Stage(
-        repository(tmp_path / "repo"), tmp_path / "store", (several,), agents, mode="yolo"
-    )
-    stage = replace(stage, coordinator=Cascade((several,), CoordinatorSettings(turns=1)))
-    log, environment = Log.memory(), stage.environment()
-    environment.workspace.jobs.attach(log.state, log.append)
-
-    async def story() -> None:
-        await stage.begin(log)
-        await orchestrator.run(log, stage.team(), environment)
-        assert environment.workspace.jobs.running == ()
-
-    asyncio.run(story())
-    assert running == [[], ["job1"], [], ["job2"]]
-    ended = [(event.job, event.by) for event in log.events if isinstance(event, JobEnded)]
-    assert ended == [("job1", "undo"), ("job2", "undo")]
 
 
 def test_a_step_of_a_workflow_does_not_see_another_steps_job(tmp_path: Path) -> None:

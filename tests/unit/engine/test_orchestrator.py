@@ -30,7 +30,6 @@ from fugu_cli.session.events import (
     Replied,
     Role,
     ToolRan,
-    Undone,
 )
 from fugu_cli.session.live_events import Live, TextStreamed
 from fugu_cli.session.log import Log
@@ -38,7 +37,6 @@ from fugu_cli.session.state import SessionState
 from fugu_cli.wires.chat_completions import OpenAI
 from tests.acceptance.loopback import KEY, Breaks, running
 from tests.reacting import (
-    CHECK,
     React,
     Reacting,
     Stage,
@@ -53,19 +51,8 @@ from tests.reacting import (
 
 CHEAP = Member(name="cheap", provider="openai", model="c", slot="cheap")
 STRONG = Member(name="strong", provider="openai", model="s", slot="strong")
-SMALL = Member(name="small", provider="local", model="t", slot="cheap", protocol="text", attempts=3)
 READ = Call.make("1", "read", path="calc.txt")
 FIX = Call.make("2", "write", path="calc.txt", content="fixed\n")
-
-
-def wrong_twice(prompt: Prompt) -> Reply:
-    """A small model whose third draw is right; the others leave a file as well."""
-    if prompt.seed is not None and prompt.seed >= 2:
-        return calls(FIX)
-    return calls(
-        Call.make("1", "write", path="calc.txt", content=f"wrong {prompt.seed}\n"),
-        Call.make("2", "write", path="new.txt", content="left over\n"),
-    )
 
 
 def writes(content: str = "fixed\n") -> React:
@@ -145,97 +132,6 @@ def shown(found: Play, name: str) -> list[Prompt]:
     return agent.shown
 
 
-def test_what_the_user_changes_while_draws_fail_stays(root: Path) -> None:
-    """In an editor, beside an agent that fails twice: another file, a new one, one that goes, and
-    the agent's own.
-    """
-    (root / "notes.txt").write_text("one\n")
-    (root / "gone.txt").write_text("old\n")
-
-    def draws(prompt: Prompt) -> Reply:
-        if prompt.seed is None:
-            (root / "notes.txt").write_text("two\n")
-            (root / "mine.txt").write_text("new\n")
-            (root / "gone.txt").unlink()
-            (root / "empty").mkdir()
-        return wrong_twice(prompt)
-
-    found = play(root, (SMALL, draws), (STRONG, writes()))
-    assert found.run().reason == "accepted"
-    assert [event.paths for event in found.of(Undone)] == [("calc.txt", "new.txt")] * 2
-    assert sorted(path.name for path in root.iterdir()) == [
-        *(".git", "calc.txt", "check.sh", "empty", "mine.txt", "notes.txt")
-    ]
-    assert [(root / name).read_text() for name in ("notes.txt", "mine.txt", "calc.txt")] == [
-        "two\n",
-        "new\n",
-        "fixed\n",
-    ]
-    assert list(found.log.state.request.changes) == ["calc.txt"]
-
-
-def test_a_file_that_the_user_saves_while_it_is_written_anew_is_not_overwritten_but_shown_again(
-    root: Path,
-) -> None:
-    """Neither by the reply that was on its way nor by the next draw."""
-
-    def draws(prompt: Prompt) -> Reply:
-        if prompt.seed is None:
-            (root / "calc.txt").write_text("broken\nby hand\n")
-        return calls(Call.make("1", "write", path="calc.txt", content="fixed\n"))
-
-    found = play(root, (SMALL, draws))
-    found.stage.settings = CoordinatorSettings(turns=1)
-    found.run()
-    assert (root / "calc.txt").read_text() == "broken\nby hand\n"
-    assert len(shown(found, "small")) == 1
-    found.run("go on")
-    again = shown(found, "small")[1]
-    assert any(isinstance(told, FromUser) and "by hand" in told.text for told in again.messages)
-
-
-@pytest.mark.parametrize(
-    ("during", "notes", "calc"),
-    [
-        ("echo two > notes.txt", "two\n", "broken\n"),  # nobody can tell who: taken for the user's
-        ("echo x > by_product.txt", "one\n", "broken\n"),  # of the tests
-        ("echo formatted >> calc.txt", "one\n", "broken\n"),  # what the draw wrote, in another form
-    ],
-)
-def test_what_changes_while_the_tests_run_is_the_users_where_it_was_there_and_no_draw_touched_it(
-    during: str, notes: str, calc: str, root: Path
-) -> None:
-    (root / "notes.txt").write_text("one\n")
-    (root / "check.sh").write_text(f"grep -q wrong calc.txt && {during}\n{CHECK}")
-
-    def draws(prompt: Prompt) -> Reply:
-        return calls(Call.make("1", "write", path="calc.txt", content="wrong\n"))
-
-    once = SMALL.model_copy(update={"attempts": 1})
-    found = play(root, (once, draws))
-    found.stage.settings = CoordinatorSettings(turns=1)
-    found.run()
-    assert [event.reason for event in found.of(Undone)] == ["the tests failed"]
-    assert [(root / name).read_text() for name in ("notes.txt", "calc.txt")] == [notes, calc]
-    assert not (root / "by_product.txt").exists()
-
-
-def test_what_breaks_tests_that_passed_is_rolled_back_whatever_the_request_is_about(
-    root: Path,
-) -> None:
-    """Of a small model's; the next draw begins with files that work."""
-    (root / "calc.txt").write_text("fixed\n")
-
-    def draws(prompt: Prompt) -> Reply:
-        content = "broken\n" if prompt.seed is None else "fixed and more\n"
-        return calls(Call.make("1", "write", path="calc.txt", content=content))
-
-    found = play(root, (SMALL, draws), (STRONG, writes()))
-    assert found.run("say more in calc.txt", judged=False).reason == "accepted"
-    assert [event.reason for event in found.of(Undone)] == ["tests that passed before fail"]
-    assert (root / "calc.txt").read_text() == "fixed and more\n"
-
-
 def test_a_question_is_answered_and_that_is_all(root: Path) -> None:
     found = play(root, (CHEAP, says("It holds a word.")), (STRONG, fails))
     assert found.run("what is it?", judged=False) == Finished(reason="answered")
@@ -275,47 +171,6 @@ def test_a_worker_with_tools_fixes_and_another_agent_verifies(root: Path) -> Non
     )
     assert "+fixed" in verifier
     assert "The tests were run (`sh check.sh`): 1 pass" in verifier
-
-
-def test_draws_that_fail_are_rolled_back_exactly_and_the_one_that_passes_stays(root: Path) -> None:
-    (root / "untracked.txt").write_text("mine\n")
-    found = play(root, (SMALL, wrong_twice), (STRONG, writes()))
-    assert found.run().reason == "accepted"
-    undone = [event for event in found.log.events if isinstance(event, Undone)]
-    assert [(event.turn, event.reason, event.paths) for event in undone] == [
-        (1, "the tests failed", ("calc.txt", "new.txt"))
-    ] * 2
-    assert sorted(path.name for path in root.iterdir()) == [
-        ".git",
-        "calc.txt",
-        "check.sh",
-        "untracked.txt",
-    ]
-    assert (root / "calc.txt").read_text() == "fixed\n"
-    assert [(prompt.seed, prompt.temperature) for prompt in shown(found, "small")] == [
-        (None, None),
-        (1, 0.8),
-        (2, 0.8),
-    ]
-    assert list(found.log.state.request.changes) == ["calc.txt"]
-
-
-def test_when_all_attempts_are_used_the_next_agent_begins_from_where_the_turn_began(
-    root: Path,
-) -> None:
-    def bad(prompt: Prompt) -> Reply:
-        if role(prompt) == "verifier":
-            return Reply(text="ACCEPT")
-        return calls(Call.make("1", "write", path="calc.txt", content=f"{prompt.seed}"))
-
-    found = play(root, (SMALL, bad), (STRONG, writes()))
-    assert found.run().reason == "accepted"
-    assert [event.agent for event in found.log.events if isinstance(event, Assigned)] == [
-        "small",
-        "strong",
-        "small",
-    ]
-    assert [result.text for result in results(shown(found, "strong")[1])] == ["1\tbroken"]
 
 
 @dataclass
@@ -766,20 +621,6 @@ def test_an_agent_that_left_the_pool_gives_its_open_turn_to_another(root: Path) 
     assert (failed.what, "not in the pool any more" in failed.message) == ("cheap", True)
 
 
-def test_no_secret_is_read_as_evidence(root: Path) -> None:
-    (root / ".env").write_text("KEY=1\n")
-    found = play(root, (SMALL, says("hm")))
-    found.stage = replace(found.stage, settings=CoordinatorSettings(turns=1), members=(SMALL,))
-    found.run("the tests fail since calc.txt and .env were changed, fix it")
-    reads = [
-        event.call.arguments
-        for event in found.log.events
-        if isinstance(event, Permitted) and event.call.tool == "read"
-    ]
-    assert reads
-    assert not any(".env" in arguments for arguments in reads)
-
-
 def test_the_same_failing_call_again_and_again_ends_the_turn(root: Path) -> None:
     found = play(root, (CHEAP, lambda prompt: calls(Call.make("1", "read", path="gone.txt"))))
     found.stage = replace(found.stage, settings=CoordinatorSettings(turns=1))
@@ -803,35 +644,6 @@ def test_a_server_that_hangs_is_given_up_and_the_next_agent_goes_on(root: Path, 
         assert found.run().reason == "accepted"
     (failed,) = (event for event in found.log.events if isinstance(event, Failed))
     assert (failed.kind, "for 0.3 s" in failed.message) == ("timeout", True)
-
-
-def test_a_small_model_may_not_rewrite_the_tests_that_judge_it(root: Path) -> None:
-    cheat = Call.make("1", "write", path="test_calc.py", content="def test_nothing():\n    pass\n")
-
-    def react(prompt: Prompt) -> Reply:
-        return Reply(text="ACCEPT") if role(prompt) == "verifier" else calls(cheat)
-
-    found = play(root, (SMALL, react))
-    found.run()
-    denied = found.of(Permitted)
-    made = [fact for fact in denied if isinstance(fact, Permitted) and fact.call.tool == "write"]
-    assert made and not any(fact.allowed for fact in made)
-    assert made[0].reason == "the tests judge this request and stay as they are"
-    assert not (root / "test_calc.py").exists()
-
-
-def test_a_small_model_may_write_tests_that_do_not_judge_its_request(root: Path) -> None:
-    renamed = Call.make("1", "write", path="test_calc.py", content="from calc import total\n")
-    found = play(root, (SMALL.model_copy(update={"attempts": 1}), lambda prompt: calls(renamed)))
-    found.stage = replace(found.stage, settings=CoordinatorSettings(turns=1))
-    found.run("rename add to total in test_calc.py", judged=False)
-    made = [
-        fact
-        for fact in found.of(Permitted)
-        if isinstance(fact, Permitted) and fact.call.tool == "write"
-    ]
-    assert [(fact.allowed, fact.by) for fact in made] == [(True, "policy")]
-    assert (root / "test_calc.py").read_text() == "from calc import total\n"
 
 
 def test_every_call_of_a_turn_has_an_id_of_its_own_whatever_the_provider_calls_it(

@@ -119,17 +119,12 @@ COORDINATORS: dict[str, Callable[[], Coordinator]] = {
 }
 
 
-def log_of(
-    request: str, files: dict[str, str], agent: str, rule: str, attempts: int
-) -> list[object]:
+def log_of(request: str, files: dict[str, str], agent: str, rule: str) -> list[object]:
     """The facts of a whole request without its text, and without what differs from run to run."""
     with tempfile.TemporaryDirectory() as folder:
         root = repository(Path(folder) / "repo", files)
-        members = tuple(member.model_copy(update={"attempts": attempts}) for member in POOL)
         made = {name: Reacting(name, AGENTS[agent]()) for name in ("cheap", "strong")}
-        stage = Stage(
-            root, Path(folder) / "store", members, made, COORDINATORS[rule](), mode="yolo"
-        )
+        stage = Stage(root, Path(folder) / "store", POOL, made, COORDINATORS[rule](), mode="yolo")
         log = Log.memory()
 
         async def whole() -> None:
@@ -162,18 +157,17 @@ def _plain(value: object, folder: str) -> object:
     second=st.sampled_from(REQUESTS),
     files=st.sampled_from([FILES, RED]),
     agent=st.sampled_from(sorted(AGENTS)),
-    attempts=st.sampled_from([1, 2]),
 )
 def test_any_two_requests_leave_logs_that_differ_in_their_texts_alone(
-    rule: str, first: str, second: str, files: dict[str, str], agent: str, attempts: int
+    rule: str, first: str, second: str, files: dict[str, str], agent: str
 ) -> None:
-    one, other = (log_of(request, files, agent, rule, attempts) for request in (first, second))
+    one, other = (log_of(request, files, agent, rule) for request in (first, second))
     assert json.dumps(one, indent=1) == json.dumps(other, indent=1)
 
 
 @pytest.mark.parametrize("text", [REQUESTS[0], REQUESTS[-1]])
 def test_no_fact_of_a_request_says_what_it_is_about(text: str) -> None:
-    facts = log_of(text, RED, "answers", "cascade", 1)
+    facts = log_of(text, RED, "answers", "cascade")
     asked = next(fact for fact in facts if isinstance(fact, dict) and fact["type"] == "asked")
     assert not {"judged", "assertions"} & asked.keys()
     assert isinstance(facts[-1], dict) and facts[-1]["reason"] == "answered"

@@ -13,10 +13,8 @@ from histories import REASONED, REPORT, SEALED, SHOT, SIGNED, TOOLS
 from servers import Server, quiet, unhurried
 
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Thinking
-from fugu_cli.prompts import load
 from fugu_cli.providers import Agent
 from fugu_cli.providers.endpoint import ModelEndpoint
-from fugu_cli.repair.protocols import SchemaProtocol, TextProtocol
 from fugu_cli.wires.chat_completions import OpenAI
 from fugu_cli.wires.messages import Anthropic
 from fugu_cli.wires.responses import Responses
@@ -124,12 +122,6 @@ ANSWERS = {
         "content": [{"type": "text", "text": "yes"}],
         "stop_reason": "end_turn",
     },
-    "schema": {
-        "choices": [
-            {"message": {"content": '{"tool": "write", "path": "a.py"}'}, "finish_reason": "stop"}
-        ]
-    },
-    "text": {"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}]},
 }
 
 
@@ -139,10 +131,6 @@ def sent(target: str, prompt: Prompt) -> list[object]:
     access = ModelEndpoint(name="strong", model="m", base_url="http://127.0.0.1/v1")
     kinds = {"anthropic": Anthropic, "responses": Responses}
     agent: Agent = kinds.get(target, OpenAI)(access, server)
-    if target == "schema":
-        agent = SchemaProtocol(agent, load("protocols/schema"))
-    elif target == "text":
-        agent = TextProtocol(agent, load("protocols/text"))
     asyncio.run(agent.reply(prompt, quiet, unhurried))
     return [json.loads(request) for request in server.requests]
 

@@ -112,7 +112,6 @@ WRITE = ToolSpec(
             "required": ["path", "content"],
         }
     ),
-    body="content",
 )
 TESTS = ToolSpec(
     name="run_tests",

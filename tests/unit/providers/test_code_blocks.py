@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.providers.code_blocks import Block, blocks, body_of, fenced, without_blocks
+from fugu_cli.providers.code_blocks import Block, blocks, fenced
 
 NESTED = "```markdown\n# Title\n```bash\nls\n```\nend\n```\nThat is all."
 TWO = "Old:\n```python\nx = 1\n```\nNew:\n```python\nx = 2\ny = 3\n```\n"
@@ -38,17 +38,6 @@ def test_a_block_says_where_it_stands_and_whether_it_was_closed() -> None:
     assert blocks("a\n```\nls\n```\nb") == [
         Block(info="", body="ls\n", start=1, end=4, closed=True)
     ]
-
-
-def test_the_body_meant_is_the_longest_or_the_one_like_what_is_there() -> None:
-    text = "```\nx = 1\ny = 2\nz = 4\n```\nand a test:\n```\n" + "assert x\n" * 20
-    assert body_of(text) == ("assert x\n" * 20, False)
-    assert body_of(text, like="x = 1\ny = 2\nz = 3\n") == ("x = 1\ny = 2\nz = 4\n", True)
-    assert body_of("nothing") == ("", True)
-
-
-def test_words_remain_when_blocks_are_taken_out() -> None:
-    assert without_blocks(TWO, blocks(TWO)) == "Old:\nNew:"
 
 
 @given(body=st.text(st.sampled_from("`~ab \n"), max_size=40))

@@ -8,8 +8,6 @@ CHECKS = {
     "openai": validate.openai,
     "responses": validate.responses,
     "anthropic": validate.anthropic,
-    "schema": validate.openai,
-    "text": validate.openai,
 }
 
 

@@ -1,25 +1,18 @@
-import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-import httpx
-import pytest
 import validate
 from histories import ME, SIGNED, TOOLS, histories, prompts
 from hypothesis import given
 from hypothesis import strategies as st
-from servers import ACCESS, Server, quiet, unhurried
+from servers import ACCESS
 
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Media, Message, Prompt, Thinking
-from fugu_cli.prompts import load
-from fugu_cli.providers import Agent
 from fugu_cli.providers.endpoint import Effort, ModelEndpoint
 from fugu_cli.providers.history import as_plain_text, call_id, normalized, with_media_behind_results
 from fugu_cli.providers.server_quirks import ServerQuirks
-from fugu_cli.repair.protocols import SchemaProtocol, TextProtocol
 from fugu_cli.wires import chat_completions, messages, responses
-from fugu_cli.wires.chat_completions import OpenAI
 
 DONE = json.dumps(
     {
@@ -63,22 +56,6 @@ def test_any_history_renders_to_a_valid_messages_request(
     validate.anthropic(
         body(messages.encode_request(prompt, access, ServerQuirks(adaptive=adaptive)))
     )
-
-
-@pytest.mark.parametrize("protocol", [SchemaProtocol, TextProtocol])
-@given(prompt=prompts)
-def test_any_history_renders_to_words_for_a_model_without_tools(
-    protocol: type[SchemaProtocol | TextProtocol], prompt: Prompt
-) -> None:
-    server = Server(httpx.Response(200, text=DONE, headers={"content-type": "application/json"}))
-    agent: Agent = OpenAI(ACCESS, server)
-    if prompt.tools:
-        agent = protocol(
-            agent, load(f"protocols/{protocol.__name__.removesuffix('Protocol').lower()}")
-        )
-    asyncio.run(agent.reply(prompt, quiet, unhurried))
-    for request in server.requests:
-        (validate.plain if prompt.tools else validate.openai)(request)
 
 
 @given(history=histories)

@@ -11,7 +11,6 @@ from servers import RECORDED, quiet
 from fugu_cli.errors import AgentError, InfrastructureError, ModelFileError
 from fugu_cli.local.embedded_agent import EmbeddedAgent
 from fugu_cli.messages import FromUser, Prompt
-from tests.embedded import OVER_AND_FILL
 
 PROMPT = Prompt(system="s", messages=(FromUser(text="u"),))
 STREAM = (RECORDED / "llamacpp/text.sse").read_bytes()
@@ -62,7 +61,7 @@ def test_the_server_is_started_once_and_let_go_at_the_end() -> None:
     waits: list[str] = []
 
     async def talk() -> list[tuple[str, str]]:
-        agent = EmbeddedAgent("small", "qwen2.5-coder-0.5b", start, OVER_AND_FILL)
+        agent = EmbeddedAgent("small", "qwen2.5-coder-0.5b", start)
         replies = [
             await agent.reply(PROMPT, quiet, lambda pause: waits.append(pause.why))
             for _ in range(2)
@@ -79,7 +78,7 @@ def test_two_calls_at_once_share_one_start() -> None:
     started, start = leasing(HEAD + STREAM)
 
     async def talk() -> list[str]:
-        agent = EmbeddedAgent("small", "m", start, OVER_AND_FILL)
+        agent = EmbeddedAgent("small", "m", start)
         replies = await asyncio.gather(
             *(agent.reply(PROMPT, quiet, lambda pause: None) for _ in range(3))
         )
@@ -94,7 +93,7 @@ def test_a_server_that_died_is_replaced_at_the_next_try() -> None:
     started, start = leasing(HEAD + STREAM[:400], HEAD + STREAM)
 
     async def talk() -> tuple[AgentError, str]:
-        agent = EmbeddedAgent("small", "m", start, OVER_AND_FILL)
+        agent = EmbeddedAgent("small", "m", start)
         with pytest.raises(AgentError) as raised:
             await agent.reply(PROMPT, quiet, lambda pause: None)
         reply = await agent.reply(PROMPT, quiet, lambda pause: None)
@@ -118,11 +117,7 @@ def test_a_server_that_does_not_start_is_the_agents_failure(
 ) -> None:
     _, start = leasing(error)
     with pytest.raises(AgentError) as raised:
-        asyncio.run(
-            EmbeddedAgent("small", "m", start, OVER_AND_FILL).reply(
-                PROMPT, quiet, lambda pause: None
-            )
-        )
+        asyncio.run(EmbeddedAgent("small", "m", start).reply(PROMPT, quiet, lambda pause: None))
     assert (str(raised.value), raised.value.kind, raised.value.retry, raised.value.hint) == (
         f"small: {error}",
         kind,

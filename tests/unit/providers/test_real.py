@@ -1,26 +1,19 @@
 """The local agent and both protocols over a real embedded server with its smallest model."""
 
 import asyncio
-import json
 import os
 from functools import partial
 from pathlib import Path
 
 import pytest
-from histories import TOOLS
-from servers import quiet, unhurried
+from servers import unhurried
 
 from fugu_cli.local.embedded_agent import EmbeddedAgent
 from fugu_cli.local.server_lease import lease_server
 from fugu_cli.local.sources import ModelFolder, default_sources
 from fugu_cli.local.store import Store
 from fugu_cli.messages import FromUser, Prompt, Reply
-from fugu_cli.prompts import load
 from fugu_cli.providers import Agent
-from fugu_cli.repair import excerpts
-from fugu_cli.repair.protocols import SchemaProtocol, TextProtocol
-from fugu_cli.repair.syntax import functions
-from tests.embedded import OVER_AND_FILL
 
 pytestmark = pytest.mark.real
 MODEL = "smollm2-135m"
@@ -51,7 +44,6 @@ def local(cache: Path, model: str = MODEL) -> EmbeddedAgent:
         "small",
         model,
         partial(lease_server, model, context=2048, cache=cache, idle=0.2),
-        OVER_AND_FILL,
     )
 
 
@@ -75,50 +67,19 @@ def test_a_real_server_streams_counts_and_repeats_itself(cache: Path) -> None:
     assert second.usage.cached > 0.8 * second.usage.input
 
 
-def test_a_real_server_holds_a_choice_to_the_schema_and_takes_the_prompts_of_both_protocols(
-    cache: Path,
-) -> None:
-    async def both() -> tuple[Reply, Reply]:
-        agent = local(cache)
-        prompt = PROMPT.model_copy(update={"tools": TOOLS, "max_tokens": 60})
-        try:
-            chosen = await SchemaProtocol(agent, load("protocols/schema")).reply(
-                prompt, quiet, unhurried
-            )
-            return chosen, await TextProtocol(agent, load("protocols/text")).reply(
-                prompt, quiet, unhurried
-            )
-        finally:
-            await agent.close()
-
-    chosen, written = asyncio.run(both())
-    assert [call.tool for call in chosen.calls] in ([], ["read"], ["write"], ["run_tests"])
-    assert chosen.calls == () or isinstance(json.loads(chosen.calls[0].arguments), dict)
-    assert chosen.usage.output > 0 and written.usage.output > 0
-
-
 def test_a_real_model_fills_in_a_line_of_which_it_sees_both_sides(
     real_cache: Path, tmp_path: Path
 ) -> None:
-    content = (
-        "def gcd(a, b):\n    if b == 0:\n        return a\n    else:\n        return gcd(a % b, "
-        "b)\n"
-    )
-    (function,) = functions("gcd.py", content)
-    (*_, gap) = excerpts.line_infills("gcd.py", content, function)
-    prompt = Prompt(
-        system="", messages=(), target="gcd.py", gap=gap, files={"gcd.py": content}, max_tokens=64
-    )
-
     kept = filled_cache(FILLER, real_cache, tmp_path)
+    before = "def gcd(a, b):\n    if b == 0:\n        return a\n    else:\n        "
 
     async def fill() -> Reply:
         agent = local(kept, FILLER)
         try:
-            return await TextProtocol(agent, load("protocols/text")).reply(prompt, quiet, unhurried)
+            return await agent.fill(before, "\n", unhurried)
         finally:
             await agent.close()
 
     reply = asyncio.run(fill())
-    assert json.loads(reply.calls[0].arguments)["new"] == "        return gcd(b, a % b)"
-    assert reply.usage.input > reply.usage.output > 0
+    assert (reply.text, reply.stop) == ("return gcd(b, a % b)", "end")
+    assert reply.usage.output > 0

@@ -123,7 +123,7 @@ def test_tests_that_the_request_is_not_about_decide_nothing() -> None:
     assert views.verdict(events, views.turns(events)[-1]) == "ACCEPT"
 
 
-def test_a_draw_that_was_rolled_back_counts_for_money_and_for_nothing_else() -> None:
+def test_work_that_was_rolled_back_counts_for_money_and_for_nothing_else() -> None:
     events = [opened(), asked(), *checked(0, ok=False), assigned(1, "coder")]
     events += [
         replied(1, "coder", "first", write("w1")),
@@ -136,7 +136,7 @@ def test_a_draw_that_was_rolled_back_counts_for_money_and_for_nothing_else() -> 
         *ran(1, write("w2"), path="b.py"),
     ]
     turn = views.turns(events)[-1]
-    assert (turn.text, len(turn.draws), len(turn.spent)) == ("second", 1, 2)
+    assert (turn.text, len(turn.rolled_back), len(turn.spent)) == ("second", 1, 2)
     assert list(views.changes(events)) == ["b.py"]
     assert views.usage(events) == {"coder": Usage(input=200, cached=40, output=20)}
     run = views.tests(events)

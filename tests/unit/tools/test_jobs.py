@@ -16,7 +16,7 @@ from fugu_cli.tools.bash import BASH
 from fugu_cli.tools.job_tools import JOB_OUTPUT, JOB_STOP
 from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.shell_commands import KEPT_JOBS, MOST_JOBS
-from fugu_cli.tools.toolbox import Toolbox, tool_spec
+from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
 from tests.unit.conftest import Build
 from tests.unit.tools.test_bash import LINUX, MINE, marked
@@ -250,14 +250,3 @@ def test_jobs_of_a_folder_that_goes_are_ended(plain: Build) -> None:
         assert [job.name for job in workspace.jobs.running] == ["job2"]
 
     asyncio.run(story())
-
-
-def test_small_models_are_not_told_of_jobs() -> None:
-    whole, brief = tool_spec(BASH, "d"), tool_spec(BASH, "d", brief=True)
-    assert (
-        '"background": {"default": false, "description": "answer at once; the command goes on as '
-        'a job"' in (whole.parameters)
-    )
-    assert "background" not in brief.parameters
-    assert "native" not in whole.parameters
-    assert [tool.native and tool.worker for tool in (JOB_OUTPUT, JOB_STOP)] == [True, True]

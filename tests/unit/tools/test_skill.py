@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli import wiring
+from fugu_cli.engine import harness
 from fugu_cli.engine.environment import Environment
 from fugu_cli.extensions.skill_library import ExtensionFolder, load_library
 from fugu_cli.extensions.skills import Skill
@@ -23,7 +24,6 @@ from tests.reacting import never
 from tests.unit.extensions.skills import making
 
 NATIVE = Member(name="a", provider="openai", model="m", slot="strong")
-SMALL = Member(name="b", provider="local", model="m", protocol="schema", slot="cheap")
 
 
 @pytest.fixture
@@ -50,10 +50,7 @@ def offered(toolbox: Toolbox, member: Member, role: Role, root: Path) -> list[st
         Assigned(turn=1, agent=member.name, role=role, by="x"),
     ]
     environment = Environment(toolbox, Workspace(root, root / "store"), Rules(), never)
-    return [
-        spec.name
-        for spec in wiring.build_harness(member).tools(SessionState(facts), member, environment)
-    ]
+    return [spec.name for spec in harness.offered_tools(SessionState(facts), environment)]
 
 
 def test_agents_are_told_the_names_and_descriptions_with_the_tool(
@@ -105,16 +102,13 @@ def test_a_skill_that_cannot_be_read_any_more_is_an_answer(
     )
 
 
-def test_native_agents_have_it_in_every_role_and_small_ones_are_not_told(
-    skills: tuple[Skill, ...], tmp_path: Path
-) -> None:
+def test_agents_have_it_in_every_role(skills: tuple[Skill, ...], tmp_path: Path) -> None:
     with_it, without = wiring.build_toolbox(None, skills), wiring.build_toolbox()
     for role in ("worker", "thinker", "verifier"):
         assert offered(with_it, NATIVE, role, tmp_path) == [
             *offered(without, NATIVE, role, tmp_path),
             "skill",
         ]
-        assert offered(with_it, SMALL, role, tmp_path) == offered(without, SMALL, role, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,6 @@ def test_a_tool_is_told_with_nothing_that_is_not_needed() -> None:
                 "required": ["path", "content"],
             }
         ),
-        body="content",
     )
 
 

@@ -34,7 +34,6 @@ POOL = (
         provider="openai",
         model="m-coder",
         slot="middle",
-        attempts=2,
         price=Price(input=1, output=5),
     ),
     Member(

@@ -18,7 +18,6 @@ from fugu_cli.session.events import (
     JobEnded,
     Permitted,
     Planned,
-    Replied,
     ToolRan,
     Undone,
     WorkflowStep,
@@ -225,14 +224,3 @@ def test_arguments_that_are_no_object_leave_the_tools_name_alone(arguments: str)
 )
 def test_tests_are_told_in_words(outcome: views.TestOutcome, output: str, words: str) -> None:
     assert event_text.test_counts_text(outcome, output) == words
-
-
-def test_a_line_that_was_filled_in_as_it_stood_is_one_line() -> None:
-    kept = Replied(turn=1, agent="coder", text="a.py:3: as it is", filled="a.py:3")
-    undone = Undone(snapshot="tree0", turn=1, reason="nothing was changed")
-    before = [opened(), asked(), assigned(1, "coder")]
-    assert printed([*before, kept, undone])[len(printed(before)) :] == ["  a.py:3: as it is"]
-    other = kept.model_copy(update={"calls": (Call.make("w1", "edit", path="a.py"),)})
-    assert (
-        printed([*before, other, undone])[-1] == "  rolled back, trying again: nothing was changed"
-    )

@@ -25,8 +25,8 @@ turn 1: coder as worker
          verifier --
   30 s (decided in 310 ms), 4.8k in, 1.2k
     out, $0.0108
-  tests pass (3 passed); changed a.py; 2
-    draws, 1 rolled back
+  tests pass (3 passed); changed a.py; 1
+    rolled back
   strong masked: opted out
   verifier masked: no Worker answer yet
 turn 2"""
@@ -191,7 +191,7 @@ request 1, turn 1: coder as worker
 
 ── The decision ────────────────────────────────────────────────────────────────
 coder as worker  by trinity
-tests pass (3 passed); changed a.py; 2 draws, 1 rolled back
+tests pass (3 passed); changed a.py; 1 rolled back
 
 agents
   cheap            ██████░░░░░░░░░░░░░░░░░░ .25

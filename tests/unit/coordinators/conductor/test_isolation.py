@@ -190,12 +190,6 @@ def test_a_step_is_shown_what_was_answered_before_whoever_said_it(tmp_path: Path
     assert text.index("mark-request-0") < text.index("mark-output-1") < text.index("mark-request-1")
 
 
-def test_so_is_a_small_models(tmp_path: Path) -> None:
-    text = follow_up(tmp_path, POOL[2].model_copy(update={"protocol": "text"}))
-    assert "the user asked: what is mark-request-0?\\nand got: mark-output-1" in text
-    assert "mark-output-0" not in text
-
-
 def test_where_an_agents_own_turns_have_no_room_it_is_shown_the_answer(tmp_path: Path) -> None:
     def a(prompt: Prompt) -> Reply:
         if "mark-request-1" in everything(prompt):

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from fugu_cli.coordinators.conductor import step_context
 from fugu_cli.engine.environment import Environment
 from fugu_cli.engine.tool_calls import run_call
 from fugu_cli.messages import Call, Prompt, Reply
@@ -21,9 +20,6 @@ from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Tool, Workspace
 from tests.reacting import React, calls, repository, results, says
 from tests.unit.coordinators.conductor.staging import (
-    A,
-    B,
-    C,
     Play,
     everything,
     lists,
@@ -144,21 +140,3 @@ def test_memory_cannot_speak_for_the_user(tmp_path: Path) -> None:
     text = newest(found.shown("a")[2])
     assert text.count("</known>") == 1 and text.count("<subtask>") == 1
     assert "&lt;/known>" in text and "&lt;subtask>" in text
-
-
-def test_a_small_model_is_not_told_what_fugu_reads_for_it_anyway(tmp_path: Path) -> None:
-    """Whoever has tools is: fugu's own reading saves it a call."""
-    small = A.model_copy(update={"protocol": "schema"})
-    later = lists((0, "Look again.", []), (1, "Look, too.", []))
-
-    def plan(prompt: Prompt) -> Reply:
-        return Reply(text=later if "Before, the user asked" in everything(prompt) else LOOK)
-
-    found = play(tmp_path, plan, {})
-    found.members = (small, B, C)
-    found.run("what is in calc.txt?")
-    found.run("and what now in calc.txt?")
-    first, again, other = [event for event in found.log.events if isinstance(event, Assigned)]
-    assert [turn.agent for turn in (first, again, other)] == ["a", "a", "b"]
-    assert again.remembers == ()
-    assert [step_context.caller_of(found.log.events, line) for line in other.remembers] == ["fugu"]

@@ -1,7 +1,7 @@
 """Isolation as it is on the wire: the very bytes that leave for each agent's server hold nothing
 the agent may not see.
 
-Random pools (Chat Completions, the Messages API, a small model held by a schema) carry out random
+Random pools (Chat Completions, the Messages API) carry out random
 conversations: steps that read files, steps whose server refuses, steps that say nothing, workflows
 inside workflows, second rounds.
 """
@@ -17,12 +17,10 @@ import httpx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fugu_cli import prompts
 from fugu_cli.coordinators import CoordinatorSettings
 from fugu_cli.coordinators.conductor.conductor import ConductorSettings
 from fugu_cli.providers import Agent
 from fugu_cli.providers.endpoint import ModelEndpoint
-from fugu_cli.repair.protocols import SchemaProtocol
 from fugu_cli.session.events import Assigned, Planned
 from fugu_cli.session.log import Log
 from fugu_cli.wires.chat_completions import OpenAI
@@ -31,7 +29,7 @@ from tests.reacting import repository
 from tests.unit.coordinators.conductor.staging import POOL, Play, lists
 from tests.unit.coordinators.conductor.test_isolation import FILES, MARK, may_see
 
-WIRES = ("openai", "anthropic", "schema")
+WIRES = ("openai", "anthropic")
 KINDS = ("speaks", "speaks", "speaks", "reads", "reads", "refuses", "silent")
 
 
@@ -92,7 +90,7 @@ class Wire(httpx.AsyncBaseTransport):
         body = (await request.aread()).decode()
         last = json.loads(body)["messages"][-1]
         called = last["role"] == "tool" or '"tool_result"' in json.dumps(last["content"])
-        said = self._script.answer(self._name, body, called=called or self._wire == "schema")
+        said = self._script.answer(self._name, body, called=called)
         if said is None:
             return httpx.Response(
                 401, json={"error": {"message": "no", "type": "authentication_error"}}
@@ -144,8 +142,7 @@ def agent(name: str, wire: str, script: Script) -> Agent:
     server = Wire(name, wire, script)
     if wire == "anthropic":
         return Anthropic(access, server)
-    plain = OpenAI(access, server)
-    return SchemaProtocol(plain, prompts.load("protocols/schema")) if wire == "schema" else plain
+    return OpenAI(access, server)
 
 
 @st.composite
@@ -170,7 +167,7 @@ def plans(draw: st.DrawFn) -> str:
 
 SCRIPTS = st.builds(
     Script,
-    wires=st.tuples(st.sampled_from(WIRES), st.sampled_from(WIRES), st.sampled_from(WIRES[:2])),
+    wires=st.tuples(st.sampled_from(WIRES), st.sampled_from(WIRES), st.sampled_from(WIRES)),
     plans=st.lists(plans(), min_size=2, max_size=8),
     kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=7),
 )
@@ -179,16 +176,12 @@ SCRIPTS = st.builds(
 def carried_out(folder: Path, script: Script, requests: int) -> Play:
     """A conversation of so many requests, over the wire."""
     pairs = list(zip(POOL, script.wires, strict=True))
-    members = tuple(
-        member.model_copy(update={"protocol": "schema" if wire == "schema" else "native"})
-        for member, wire in pairs
-    )
     agents = {member.name: agent(member.name, wire, script) for member, wire in pairs}
     root = repository(folder / "repo", FILES)
     play = Play(
         root,
         agents,
-        members,
+        POOL,
         ConductorSettings(agent="c", rounds=2, depth=1),
         CoordinatorSettings(turns=9),
     )
@@ -238,7 +231,7 @@ def test_a_conversation_of_the_property_holds_what_it_should(tmp_path: Path) -> 
     )
     inner = lists((0, "Fix mark-subtask-4", []), (1, "Fix mark-subtask-5", ["all"]))
     again = lists((2, "Fix mark-subtask-6", ["all"]))
-    script = Script(("openai", "schema", "anthropic"), [outer, inner, again], ["speaks", "reads"])
+    script = Script(("openai", "openai", "anthropic"), [outer, inner, again], ["speaks", "reads"])
     play = carried_out(tmp_path, script, 1)
     assert leaks(script) == []
     within = [

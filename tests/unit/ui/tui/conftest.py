@@ -47,7 +47,7 @@ from tests.unit.ui.tui.terminal import Terminal
 
 START = 1_760_000_000.0
 POOL = (
-    Member(name="small", provider="local", model="qwen-0.5b", protocol="schema", slot="cheap"),
+    Member(name="small", provider="local", model="qwen-0.5b", protocol="text", slot="cheap"),
     Member(
         name="coder",
         provider="openai",

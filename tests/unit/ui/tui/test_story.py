@@ -253,16 +253,3 @@ def test_a_request_is_shown_with_what_was_attached(sample: list[Recorded]) -> No
         RequestBlock("fix the failing test in src/add.py"),
         RequestBlock("write notes.txt\nwith three letters", ("src/add.py",)),
     ]
-
-
-def test_a_line_that_was_filled_in_as_it_stood_is_one_note() -> None:
-    transcript = Transcript()
-    kept = Replied(turn=1, agent="coder", text="a.py:3: as it is", filled="a.py:3")
-    undone = Undone(snapshot="tree0", turn=1, reason="nothing was changed")
-    facts = [ASSIGNED, kept, undone, kept.model_copy(update={"calls": (CALL,)}), undone]
-    for number, event in enumerate(facts, start=1):
-        transcript.take(Recorded(seq=number, at=0.0, event=event))
-    assert [block.text for block in transcript.blocks if isinstance(block, NoteBlock)] == [
-        "a.py:3: as it is",
-        "rolled back, trying again: nothing was changed",
-    ]
