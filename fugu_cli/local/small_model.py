@@ -25,7 +25,7 @@ from fugu_cli.local.functions import functions, parses
 from fugu_cli.local.turn_progress import TRIED, TurnProgress, call, progress_of
 from fugu_cli.messages import Call, FromAgent, FromUser, Prompt, Reply, Usage
 from fugu_cli.providers import Agent, AgentWrapper, Pause, Say, Wait
-from fugu_cli.providers.code_blocks import blocks, fenced, lines_of
+from fugu_cli.providers.code_blocks import blocks, fenced, lines_of, widened
 from fugu_cli.session.recognized_tests import is_test
 from fugu_cli.tools.run_tests import NONE_FOUND
 
@@ -330,6 +330,8 @@ class _Turn:
             path = named[0] if named else code[0] if len(code) == 1 else ""
             if not path or path in files:
                 continue
+            if path.endswith((".md", ".rst", ".txt")):
+                block = widened(reply.text, block)
             old = present.get(path, "")
             names = {function.name for function in functions(path, old)}
             names -= {function.name for function in functions(path, block.body)}

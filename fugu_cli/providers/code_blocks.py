@@ -1,6 +1,6 @@
 """Fenced code blocks in a model's text.
 
-Used by the protocols for models without tools, by tasks and by evaluation. Pure. It does not know
+Used for models without tools, by tasks and by evaluation. Pure. It does not know
 what a block is for. Models forget the closing fence, put prose around it and nest fences (a README
 inside a block). So a fence with an info word opens a level, a bare one closes it, and only a fence
 at least as long as the block's own counts. A bare fence inside a Python string closes nothing: the

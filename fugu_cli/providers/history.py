@@ -2,8 +2,8 @@
 history.
 
 A log may hold anything: a turn cut in the middle, replies of five providers, results whose calls
-were compacted away. This module stands before every wire's encoder and before the two protocols for
-models without tools. It is pure, and knows no wire's field names. `normalized` promises:
+were compacted away. This module stands before every wire's encoder. It is pure, and knows no wire's
+field names. `normalized` promises:
 
 1. Messages of the user and of agents alternate; the first and the last are not an agent's.
 
@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from fugu_cli.messages import (
     INTERRUPTED,
@@ -52,9 +52,6 @@ BEGIN = "(The conversation so far begins with an agent's reply.)"
 GO_ON = "Go on."
 RESULTS_READ = "(The results have been read.)"
 
-CallAsText = Callable[[Call], Sequence[Message]]
-"""Return a call as plain text: the agent's messages, and the requests to it in between."""
-
 
 def normalized(messages: Sequence[Message], agent: str) -> tuple[Message, ...]:
     """Return `messages` in the form above for the agent named `agent`. Reasoning of other agents is
@@ -62,22 +59,6 @@ def normalized(messages: Sequence[Message], agent: str) -> tuple[Message, ...]:
     """
     paired = _Pairing(agent).pair(messages)
     return tuple(_alternating(paired))
-
-
-def as_plain_text(messages: Sequence[Message], show: CallAsText) -> tuple[Message, ...]:
-    """Return `messages` in the form above with calls and results as text, for models without tools."""
-    texts: list[Message] = []
-    for message in normalized(messages, agent=""):
-        match message:
-            case FromAgent():
-                texts.append(message.model_copy(update={"calls": ()}))
-                for call in message.calls:
-                    texts += show(call)
-            case FromTool():
-                texts.append(FromUser(text=result_text(message), media=message.media))
-            case FromUser():
-                texts.append(message)
-    return tuple(_alternating(texts))
 
 
 def with_short_ids(messages: Sequence[Message]) -> tuple[Message, ...]:

@@ -628,6 +628,21 @@ def test_the_same_failing_call_again_and_again_ends_the_turn(root: Path) -> None
     assert found.told.count("read failed") == 3
 
 
+def test_the_same_call_may_fail_again_after_each_change(root: Path) -> None:
+    def react(prompt: Prompt) -> Reply:
+        tried = len(said(prompt))
+        content = "fixed\n" if tried == 5 else f"wrong {tried}\n"
+        write = Call.make("1", "write", path="calc.txt", content=content)
+        if not tried:
+            return calls(READ)
+        return calls(write, Call(id="2", tool="run_tests")) if tried < 6 else Reply(text="done")
+
+    found = play(root, (CHEAP, react), (STRONG, writes()))
+    found.stage = replace(found.stage, mode="yolo")
+    assert found.run().reason == "accepted"
+    assert found.told.count("run_tests failed") == 4
+
+
 @pytest.mark.parametrize("how", ["hang", "hang_middle"])
 def test_a_server_that_hangs_is_given_up_and_the_next_agent_goes_on(root: Path, how: str) -> None:
     with running() as server:

@@ -10,7 +10,7 @@ from servers import ACCESS
 
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Media, Message, Prompt, Thinking
 from fugu_cli.providers.endpoint import Effort, ModelEndpoint
-from fugu_cli.providers.history import as_plain_text, call_id, normalized, with_media_behind_results
+from fugu_cli.providers.history import call_id, normalized, with_media_behind_results
 from fugu_cli.providers.server_quirks import ServerQuirks
 from fugu_cli.wires import chat_completions, messages, responses
 
@@ -150,21 +150,6 @@ def test_agents_at_both_ends_and_side_by_side_are_joined_and_framed() -> None:
 
 def test_an_empty_history_asks_to_go_on() -> None:
     assert normalized([], ME) == (FromUser(text="Go on."),)
-
-
-def test_calls_and_results_read_as_words_when_flat() -> None:
-    history: list[Message] = [
-        FromUser(text="fix it"),
-        FromAgent(agent="strong", text="I look.", calls=(Call.make("1", "read", path="a.py"),)),
-        FromTool(call="1", tool="read", text="no such file", ok=False),
-    ]
-    assert as_plain_text(
-        history, lambda call: [FromAgent(agent="strong", text=call.arguments)]
-    ) == (
-        FromUser(text="fix it"),
-        FromAgent(agent="strong", text='I look.\n\n{"path": "a.py"}'),
-        FromUser(text="Failure of read:\nno such file"),
-    )
 
 
 def test_a_call_has_the_same_id_in_a_replay_and_another_elsewhere() -> None:
