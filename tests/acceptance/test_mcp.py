@@ -19,7 +19,7 @@ from tests.acceptance.loopback import Loopback, Says, Use, once_there
 from tests.acceptance.test_run import ACCEPT, DONE, READ, WRITE
 from tests.unit.ui.tui.terminal import Terminal
 
-SDK = Path(__file__).parents[1] / "unit" / "tools" / "mcp" / "sdk_server.py"
+SDK = Path(__file__).parents[1] / "unit" / "extensions" / "mcp" / "sdk_server.py"
 SMALL = Path(__file__).parents[1] / "unit" / "tools" / "mcp" / "server.py"
 TOKEN = "quite-secret-4711"
 
