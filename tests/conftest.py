@@ -90,7 +90,6 @@ WITH_PROGRAMS = (
     "unit/local/test_wheels.py",
     "unit/providers/test_bounds.py",
     "unit/providers/test_real.py",
-    "unit/repair/test_small_requests.py",
     "unit/safety/policy/test_against_shells.py",
     "unit/safety/sandbox",
     "unit/snapshots/test_snapshots.py",

@@ -52,7 +52,7 @@ class HeadRow:
 class RowRates:
     """One task and one row: the chance that a first turn solves it, that a later one does, and what
     each costs; and both for a first turn after another agent's, which begins with that agent's
-    second draw (repair/search.py). Rows of one `agent` are one model; "" is no other row's."""
+    second draw. Rows of one `agent` are one model; "" is no other row's."""
 
     first: float
     again: float

@@ -1,4 +1,4 @@
-"""The local agent and both protocols over a real embedded server with its smallest model."""
+"""The agent of an embedded model over a real server with its smallest model."""
 
 import asyncio
 import os

@@ -314,11 +314,3 @@ def _anthropic_thinking(request: dict[str, Any]) -> None:
     last = request["messages"][-1]["content"]
     if last[-1]["type"] == "tool_result":
         assert request["messages"][-2]["content"][0]["type"] in ("thinking", "redacted_thinking")
-
-
-def plain(body: bytes) -> dict[str, Any]:
-    """A request of the two protocols for models without tools: words only."""
-    request = openai(body)
-    assert "tools" not in request
-    assert all(message.keys() == {"role", "content"} for message in request["messages"])
-    return request
