@@ -15,6 +15,14 @@ from importlib.resources import files
 from fugu_cli.cli.flags import InterfaceFlags, check_session, settings_of
 from fugu_cli.errors import UsageError
 
+FIRST_SESSION = """\
+  fugu login                          keep the key of a provider, or `fugu models pull` without one
+  fugu run "fix the failing tests"    one request, to its end; `fugu` alone opens the interface
+  fugu trace                          who was chosen each turn, and why
+  fugu undo                           put the files back
+  fugu commit                         commit what is staged; the message names the agents
+"""
+
 
 def help_topics() -> dict[str, str]:
     """Return every help page by its topic."""
@@ -35,9 +43,10 @@ def show_page(topic: str) -> int:
     pages = help_topics()
     if not topic:
         width = max(len(name) for name in pages)
+        print(f"A first session, in a git repository of yours:\n\n{FIRST_SESSION}")
         print(
-            "`fugu help TOPIC` shows one of these pages; `fugu COMMAND --help` the flags of a "
-            "command.\n"
+            "`fugu help TOPIC` shows one of these pages, `fugu help words` what the words mean;\n"
+            "`fugu COMMAND --help` shows the flags of a command.\n"
         )
         for name, text in pages.items():
             print(f"  {name:<{width}}  {text.splitlines()[0].partition(': ')[2]}")
@@ -57,14 +66,11 @@ def show_page(topic: str) -> int:
     return 0
 
 
-HOW_TO = """\
+HOW_TO = f"""\
 fugu is a coding agent that works with a pool of models and shows every routing decision.
 
-  fugu run "fix the failing tests"    one request, to its end
-  fugu trace                          who was chosen each turn, and why
-  fugu undo                           put the files back
+{FIRST_SESSION}
   fugu pool                           the agents; without keys, small models on this machine
-  fugu login                          keep the key of a provider
   fugu models pull                    fetch those (1.6 GB)
   fugu doctor                         what is there and what is missing
   fugu help                           pages on configuration, permissions and more

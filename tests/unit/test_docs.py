@@ -9,7 +9,7 @@ import typer
 
 from fugu_cli.__main__ import called
 from fugu_cli.cli.app import app
-from fugu_cli.cli.interface import help_topics
+from fugu_cli.cli.interface import FIRST_SESSION, help_topics
 from fugu_cli.config import Config
 from fugu_cli.config.example import FORMER, key_notes
 from fugu_cli.config.known_models import price_of
@@ -41,6 +41,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = {
     **{f"help {name}": text for name, text in help_topics().items()},
     "README": (ROOT / "README.md").read_text(),
+    "first session": FIRST_SESSION,
 }
 TREE = typer.main.get_command(app)
 
