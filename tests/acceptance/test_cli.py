@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -147,11 +148,7 @@ def kept(root: Path | None = None, text: str = "fix the failing tests") -> Path:
         (("models", "remove", "gpt"), "no embedded model called 'gpt'", "qwen2.5-coder-0.5b"),
         (("models", "remove"), "Missing argument", "`fugu models remove --help`"),
         (("help", "trce"), "there is no page on 'trce'", "did you mean 'trace'?"),
-        (
-            ("help", "co"),
-            "there is no page on 'co'",
-            "did you mean 'commands' or 'config' or 'coordinator'?",
-        ),
+        (("help", "se"), "there is no page on 'se'", "did you mean 'serve' or 'sessions'?"),
         (("help", "xyzzy"), "there is no page on 'xyzzy'", "there are: acp, agents, anthropic"),
         (("trust", "nowhere"), "nowhere is not a folder", "give the folder"),
     ],
@@ -286,7 +283,8 @@ def test_fugu_alone_says_how_to_begin(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_help_lists_the_pages_and_shows_one(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = fugu("help", capture=capsys)
-    assert "  exit-codes   what `fugu run` ends with\n" in out
+    assert out.startswith("A first session, in a git repository of yours:\n\n  fugu login ")
+    assert re.search(r"^  exit-codes +what `fugu run` ends with$", out, re.MULTILINE)
     assert fugu("help", "exit-codes", capture=capsys)[1].startswith("# exit-codes: ")
     assert fugu("help", "train", capture=capsys)[1].startswith("# training: ")
     assert fugu("help", "eval", capture=capsys)[1].startswith("# evaluation: ")
