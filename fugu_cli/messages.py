@@ -345,7 +345,7 @@ class Prompt(Value):
                 texts.append(item.model_dump_json())
             except PydanticSerializationError:  # half of a character
                 texts.append(repr(item))
-        size = sum(len(text.encode("utf-8", "replace")) for text in texts)
+        size = len("".join(texts).encode("utf-8", "replace"))
         return size / BYTES_PER_TOKEN + sum(media.tokens for media in self.media)
 
     def longest(self, own: int | None) -> int:

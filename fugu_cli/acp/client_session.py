@@ -28,7 +28,7 @@ from fugu_cli.app.request_queue import RequestQueue, request_from_text
 from fugu_cli.engine import undo
 from fugu_cli.errors import FuguError, InfrastructureError, UsageError
 from fugu_cli.extensions.skill_library import parse_headless_request
-from fugu_cli.session import views
+from fugu_cli.session import costs
 from fugu_cli.session.state import SessionState
 from fugu_cli.ui.json_output import result_object, run_ending
 
@@ -283,7 +283,7 @@ def _response(client: ClientSession, first_record: int) -> PromptResponse:
     end = run_ending(SessionState(events))
     if end.reason == "failed":
         raise InfrastructureError(f"the request failed: {end.message}")
-    total = sum(views.usage(events[first_record:]).values(), messages.Usage())
+    total = sum(costs.usage(events[first_record:]).values(), messages.Usage())
     usage = Usage(
         total_tokens=total.input + total.output,
         input_tokens=total.input,

@@ -32,7 +32,8 @@ from fugu_cli.acp.tool_content import Content, changes_made, kind_of, locations_
 from fugu_cli.app import event_text
 from fugu_cli.formatting import first_line, sanitize
 from fugu_cli.messages import Call
-from fugu_cli.session import views
+from fugu_cli.session import costs
+from fugu_cli.session.costs import estimate_field
 from fugu_cli.session.events import (
     Asked,
     Assigned,
@@ -53,6 +54,8 @@ from fugu_cli.session.live_events import (
     TextStreamed,
     ThoughtStreamed,
 )
+from fugu_cli.session.open_work import TODO, TodoItem, items_of
+from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.state import SessionState
 from fugu_cli.ui import workflow_text
 from fugu_cli.ui.json_output import arguments_object, routing_object
@@ -331,8 +334,8 @@ class LogUpdates:
         if event.changes:
             result.locations = locations_of(event.call, self._workspace.root, event.changes)
         updates.append(result)
-        if event.call.tool == views.TODO and event.ok:
-            updates.append(_plan(views.items_of(event.call)))
+        if event.call.tool == TODO and event.ok:
+            updates.append(_plan(items_of(event.call)))
         return updates
 
     def _interrupted(self, event: Interrupted) -> list[Update]:
@@ -374,7 +377,7 @@ def _block_text(event: Event) -> str:
     from fugu_cli.ui.drawing import TERMINAL, plain_text
     from fugu_cli.ui.transcript import event_block
 
-    block = event_block(event, (event,))
+    block = event_block(event, RequestState([event]))
     fragments = block_fragments(block, unfolded=False) if block is not None else []
     lines: list[str] = []
     for fragment in fragments:
@@ -387,19 +390,19 @@ def _usage(state: SessionState, event: Replied, role: str) -> list[Update]:
     members = state.pool
     if (member := members.get(event.agent)) is None:
         return []
-    cost = Cost(amount=views.cost(state.events, members), currency="USD")
+    cost = Cost(amount=state.cost, currency="USD")
     fields = {"agent": event.agent, "role": role, "model": event.model}
     return [
         UsageUpdate(
             session_update="usage_update",
             used=event.usage.input + event.usage.output,
             size=member.context,
-            cost=None if views.unpriced(state.events, members) else cost,
+            cost=None if state.unpriced else cost,
             field_meta=meta(
                 {
                     **fields,
-                    "cost_usd": views.price(event, member),
-                    **views.estimate_field([event], members),
+                    "cost_usd": costs.price(event, member),
+                    **estimate_field([event], members),
                 }
             ),
         )
@@ -425,7 +428,7 @@ def _role_of(assigned: Assigned) -> str:
     return SUBTASK if assigned.subtask is not None else assigned.role
 
 
-def _plan(items: Sequence[views.TodoItem]) -> AgentPlanUpdate:
+def _plan(items: Sequence[TodoItem]) -> AgentPlanUpdate:
     return update_plan(
         plan_entry(
             sanitize(item.text), status="completed" if item.status == "done" else item.status

@@ -19,9 +19,7 @@ from fugu_cli.formatting import (
     shorten,
 )
 from fugu_cli.messages import Call
-from fugu_cli.session import views
 from fugu_cli.session.events import (
-    Asked,
     Assigned,
     Event,
     Failed,
@@ -31,28 +29,18 @@ from fugu_cli.session.events import (
     Opened,
     Permitted,
     Replied,
-    Subtask,
     ToolRan,
     Undone,
 )
 from fugu_cli.session.live_events import Live, Retried, Waiting
+from fugu_cli.session.open_work import TODO, describe_end, items_of, todo_summary
+from fugu_cli.session.outcome import TESTS_BEFORE, TestOutcome
+from fugu_cli.session.recognized_tests import failed_count, passed_count
 from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.tool_facts import MCP, SKILL, facts_of
+from fugu_cli.session.turns import TASK, Verdict
 from fugu_cli.session.verdicts import end_line
 from fugu_cli.system.bounded_json import parse_json
-
-
-def subtask_of(event: Event, before: Sequence[Event]) -> Subtask | None:
-    """Return the subtask of an event, None for others."""
-    number = getattr(event, "turn", 0)
-    if isinstance(event, Assigned):
-        return event.subtask
-    for fact in reversed(before) if number else ():
-        if isinstance(fact, Assigned) and fact.turn == number:
-            return fact.subtask
-        if isinstance(fact, Asked):
-            break
-    return None
 
 
 def subtask_line(event: Event) -> str:
@@ -75,12 +63,6 @@ def subtask_line(event: Event) -> str:
             return "interrupted"
         case _:
             return ""
-
-
-def parent_call(event: Event, before: Sequence[Event]) -> str | None:
-    """Return the id of the call that began the event's subtask, None for others."""
-    task = subtask_of(event, before)
-    return task.call if task is not None else None
 
 
 def end_text(request: RequestState, end: Finished) -> str:
@@ -174,7 +156,7 @@ def top_probabilities(event: Assigned) -> str | None:
     return f"p={probability(first[0])}{runner}"
 
 
-VERDICT_MARKS: dict[views.Verdict, tuple[str, str]] = {
+VERDICT_MARKS: dict[Verdict, tuple[str, str]] = {
     "ACCEPT": ("✓ accepted", "good"),
     "REVISE": ("↻ needs another try", "warn"),
 }
@@ -216,12 +198,12 @@ def _not_undoable(event: ToolRan) -> list[str]:
 def job_end_text(event: JobEnded) -> str:
     """Return a line like `job1: exit code 0, 12 s (npm run build)`."""
     return (
-        f"{event.job}: {views.describe_end(event)}, {duration(event.seconds)} "
+        f"{event.job}: {describe_end(event)}, {duration(event.seconds)} "
         f"({first_line(event.command, 100)})"
     )
 
 
-TEST_OUTCOME_WORDS: dict[views.TestOutcome, str] = {
+TEST_OUTCOME_WORDS: dict[TestOutcome, str] = {
     "pass": "pass",
     "none": "none ran",
     "not run": "not run",
@@ -232,9 +214,9 @@ TEST_OUTCOME_WORDS: dict[views.TestOutcome, str] = {
 """What is said of a run of tests; only a test that passed before the request is worth capitals."""
 
 
-def test_counts_text(outcome: views.TestOutcome, output: str) -> str:
+def test_counts_text(outcome: TestOutcome, output: str) -> str:
     """Return `pass (7 passed)`, `FAIL (2 failed, 5 passed)`, or the words alone without counts."""
-    failing, passing = views.failed_count(output), views.passed_count(output)
+    failing, passing = failed_count(output), passed_count(output)
     parts = [f"{failing} failed"] if failing and outcome != "pass" else []
     parts += [f"{passing} passed"] if passing is not None else []
     words = TEST_OUTCOME_WORDS[outcome]
@@ -243,11 +225,7 @@ def test_counts_text(outcome: views.TestOutcome, output: str) -> str:
 
 def tool_name(call: Call) -> str:
     """Return the name of a call's tool for people."""
-    return (
-        "tests before the request"
-        if call.tool == views.TESTS_BEFORE
-        else escape_invisible(call.tool)
-    )
+    return "tests before the request" if call.tool == TESTS_BEFORE else escape_invisible(call.tool)
 
 
 def describe_call(call: Call) -> str:
@@ -279,11 +257,11 @@ def call_target(call: Call) -> str:
     not parse.
     """
     arguments = _arguments(call)
-    if call.tool == views.TODO:
-        return views.todo_summary(views.items_of(call))
+    if call.tool == TODO:
+        return todo_summary(items_of(call))
     if call.tool == SKILL.name:
         return str(arguments.get("name", ""))
-    if call.tool == views.TASK:
+    if call.tool == TASK:
         return ": ".join(
             str(arguments[key])
             for key in ("agent", "subagent_type", "description")

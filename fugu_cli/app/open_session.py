@@ -23,10 +23,11 @@ from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.extensions.skill_library import MCP_PROMPT, SkillLibrary
 from fugu_cli.messages import Call, Effort, Media
 from fugu_cli.safety import policy, saved_permissions
-from fugu_cli.session import views
-from fugu_cli.session.events import Asked, Finished, Replied
+from fugu_cli.session.events import Asked, Finished
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
+from fugu_cli.session.outcome import RUN_TESTS
+from fugu_cli.session.turns import STOPPED, without_effort
 from fugu_cli.snapshots import snapshots
 from fugu_cli.tools import mentions
 
@@ -157,7 +158,7 @@ class Session:
         stopped.
         """
         end, opened = self.log.state.request.finished, self.log.state.opened
-        if end is not None and end.reason in views.STOPPED and opened is not None:
+        if end is not None and end.reason in STOPPED and opened is not None:
             availability.wake(self.team, self.team.members)
             self.log.append(opened)
         return self.log.state.request.asked is not None and self.log.state.request.finished is None
@@ -176,7 +177,7 @@ class Session:
             from fugu_cli.extensions.subagents import unknown_models
 
             said += unknown_models(self.library.agents, self.team.members.values())
-        if self.effort and (without := views.without_effort(self.team.members)):
+        if self.effort and (without := without_effort(self.team.members)):
             said.append(
                 f"the effort {self.effort} says nothing to {', '.join(without)}: no effort can "
                 f"be told there"
@@ -278,8 +279,7 @@ class Session:
         one.
         """
         state = self.log.state
-        _, kept = views.after_compaction(state.events)
-        if not any(isinstance(event, Replied) for event in kept):
+        if not any(turn.replies for request in state.shown_requests for turn in request.every_turn):
             raise UsageError("there is nothing to shorten yet", hint="ask something first")
         hooks = self.environment.hooks
         if hooks is not None and (
@@ -384,7 +384,7 @@ def _test_command(session: Session) -> str | None:
     """
     if session.config.tests.when == "never" and not session.config.tests.until_pass:
         return None
-    workspace, call = session.environment.workspace, Call(id="", tool=views.RUN_TESTS)
+    workspace, call = session.environment.workspace, Call(id="", tool=RUN_TESTS)
     judgement = policy.judge(call, session.environment.rules, workspace.root)
     return None if judgement.forbidden or judgement.plan_mode else workspace.test_command
 

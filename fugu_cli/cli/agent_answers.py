@@ -22,7 +22,7 @@ from fugu_cli.cli.session_stream import SessionStream
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.errors import FuguError
 from fugu_cli.extensions.mcp_settings import DeclaredServers
-from fugu_cli.session import store, views
+from fugu_cli.session import costs, store
 from fugu_cli.session.events import Replied
 from fugu_cli.ui.headless import deny_headless
 from fugu_cli.ui.json_output import EXIT_CODES
@@ -105,7 +105,7 @@ async def agent_answer(loaded: LoadedConfig, asked: AgentQuestion[Answer]) -> Ag
         agent,
         float(str(result["total_cost_usd"])),
         log.path,
-        views.is_estimated(log.events),
+        costs.is_estimated(log.events, log.state.pool),
     )
 
 

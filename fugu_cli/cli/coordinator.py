@@ -27,7 +27,7 @@ from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.coordinators import Coordinator, Decision, backbone_files, trinity
 from fugu_cli.errors import ConfigError, CoordinatorUnavailable, UsageError
 from fugu_cli.local.store import Store
-from fugu_cli.session import store, views
+from fugu_cli.session import store
 from fugu_cli.session.events import Asked, Assigned, Event, Finished, Member, Opened, Recorded
 from fugu_cli.session.state import SessionState
 from fugu_cli.ui import trace
@@ -400,8 +400,9 @@ def _decision_point(flags: RouteFlags, loaded: LoadedConfig) -> DecisionPoint:
         ]
     elif flags.request is not None:
         raise UsageError("--request needs --turn", hint="fugu route latest --request 1 --turn 2")
-    opened = views.opened(events)
-    if opened is None or views.asked(events) is None:
+    state = SessionState(events)
+    opened = state.opened
+    if opened is None or state.request.asked is None:
         raise UsageError(
             f"nothing was asked in the session {path.stem} yet",
             hint='fugu route "..." decides a request',

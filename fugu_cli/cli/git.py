@@ -171,7 +171,7 @@ def _requests_behind(pending: _Pending) -> list[str]:
     places = {(share.cost.session, share.cost.request) for share in shares if share.lines}
     texts = []
     for name, records in pending.sessions:
-        requests = SessionState([record.event for record in records]).requests
+        requests = SessionState.of_records(records).requests
         for number, request in enumerate(requests, start=1):
             if (name, number) in places and request.asked is not None:
                 texts.append(f"- {clip_middle(request.asked.said, LONGEST_REQUEST)}")

@@ -24,9 +24,10 @@ from fugu_cli.engine.commit_blame import add_noted_authors
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.formatting import first_line
 from fugu_cli.safety.paths import is_folder
-from fugu_cli.session import store, views
+from fugu_cli.session import store
 from fugu_cli.session.events import Recorded, ToolRan
 from fugu_cli.session.log import Log
+from fugu_cli.session.state import SessionState
 from fugu_cli.tools.diff import change_diffs
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui import blame_text as shown
@@ -122,7 +123,7 @@ def _width() -> int:
 
 def _root(loaded: LoadedConfig, records: Sequence[Recorded]) -> Path:
     """Return the folder where the session worked, if it still exists."""
-    first = views.opened([record.event for record in records])
+    first = SessionState.of_records(records).opened
     return Path(first.repo) if first and is_folder(Path(first.repo)) else loaded.root
 
 
@@ -170,8 +171,9 @@ def folder_sessions(loaded: LoadedConfig) -> list[blames.NamedSession]:
 def _one_session(loaded: LoadedConfig, key: str) -> blames.NamedSession:
     path = store.find_session(loaded.config.data, loaded.root, key)
     records = read_records(path)
-    first = views.opened([record.event for record in records])
-    if first is None or views.asked([record.event for record in records]) is None:
+    state = SessionState.of_records(records)
+    first = state.opened
+    if first is None or state.request.asked is None:
         raise UsageError(
             f"nothing was asked in the session {path.stem} yet", hint="`fugu sessions` lists others"
         )

@@ -21,7 +21,7 @@ from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.coordinators import Coordinator, Decision
 from fugu_cli.engine.decision_replay import decision_points, replay_decisions
 from fugu_cli.errors import UsageError
-from fugu_cli.session import store, views
+from fugu_cli.session import store
 from fugu_cli.session.events import Member, Opened, OutcomesKnown, Recorded
 from fugu_cli.session.state import SessionState
 from fugu_cli.ui import replay as shown
@@ -106,7 +106,7 @@ def _recording(loaded: LoadedConfig, flags: ReplayFlags) -> Recording:
     records = read_records(path)
     events = [record.event for record in records]
     opened = next((event for event in events if isinstance(event, Opened)), None)
-    count = len(views.requests(events))
+    count = len(SessionState(events).requests)
     if opened is None or not count:
         raise UsageError(
             f"nothing was asked in the session {path.stem} yet", hint="`fugu sessions` lists others"

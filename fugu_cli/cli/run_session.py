@@ -24,7 +24,7 @@ from fugu_cli.config.schema import AgentEntry
 from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.extensions import skill_library
 from fugu_cli.extensions.skill_library import TypedRequest
-from fugu_cli.session import log, store, views
+from fugu_cli.session import log, store
 from fugu_cli.session.events import Asked
 from fugu_cli.session.state import SessionState
 from fugu_cli.system import signals
@@ -295,7 +295,7 @@ def _check_resumed(path: Path, root: Path, *, new: bool) -> str:
         raise UsageError(
             "the session has no unfinished request", hint="give a prompt to ask for something new"
         )
-    opened = views.opened(events)
+    opened = SessionState(events).opened
     if opened is None or opened.repo == store.recorded_root(root):
         return ""
     if not new:
@@ -320,7 +320,7 @@ async def _patch(session: Session, screen: TerminalOutput) -> bytes:
 
 def _with_request_tier(loaded: LoadedConfig, path: Path) -> LoadedConfig:
     """Keep the tier in which an unfinished request was asked."""
-    request = views.asked([record.event for record in log.read(path)])
+    request = SessionState.of_records(log.read(path)).request.asked
     if request is None or not request.tier:
         return loaded
     return replace(loaded, config=loaded.config.model_copy(update={"tier": request.tier}))

@@ -15,7 +15,7 @@ from fugu_cli.app.request_queue import QueuedRequest, RequestQueue
 from fugu_cli.cli.output import session_name
 from fugu_cli.cli.session_opening import FolderSessions
 from fugu_cli.errors import FuguError
-from fugu_cli.session.events import Asked, Event, Recorded
+from fugu_cli.session.events import Asked, Recorded
 from fugu_cli.session.live_events import TextStreamed, ThoughtStreamed
 from fugu_cli.session.state import SessionState
 from fugu_cli.ui import headless, json_output
@@ -54,7 +54,7 @@ class SessionStream:
         self._answer = answer
         self._partial = partial
         self._relay = relay
-        self._facts: list[Event] = []
+        self._state = SessionState()
         self._failure: FuguError | None = None
         self._opened: Session | None = None
 
@@ -111,7 +111,7 @@ class SessionStream:
             failure = self._failure or FuguError("interrupted before the request was recorded")
             reason = "failed" if self._failure is not None else "interrupted"
             return json_output.refused_object(failure, reason, milliseconds, self.id)
-        end = json_output.run_ending(SessionState([record.event for record in records]), CUT)
+        end = json_output.run_ending(SessionState.of_records(records), CUT)
         log = str(self.session.log.path)
         ignored = self.session.ignored
         report = headless.RunReport(self.id, log, since, milliseconds, ignored=ignored)
@@ -129,13 +129,13 @@ class SessionStream:
 
     def replayed(self, records: Sequence[Recorded]) -> None:
         """Note the events of the opened session, which are not sent again."""
-        self._facts = [record.event for record in records]
+        self._state = SessionState.of_records(records)
 
     def heard(self, item: Recorded | Live) -> None:
         """Send the object of an item of the log."""
         if isinstance(item, Recorded):
-            said = json_output.event_object(item, self._facts, self.id)
-            self._facts.append(item.event)
+            self._state.add(item.event)
+            said = json_output.event_object(item, self._state.request, self.id)
         elif isinstance(item, TextStreamed | ThoughtStreamed):
             said = json_output.text_object(item, self.id) if self._partial else None
         else:

@@ -26,7 +26,8 @@ from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.coordinators import trinity
 from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.session import log, views
+from fugu_cli.session import log
+from fugu_cli.session.state import SessionState
 from fugu_cli.system.atomic_files import write_atomically
 from fugu_cli.training.evaluation import results_folder, runner
 from fugu_cli.training.evaluation.results_folder import locked_folder
@@ -279,5 +280,5 @@ def _missing(folder: Path, runs: int, repeats: int) -> int:
 
 def _prompt(folder: Path, row: RolloutOutcome) -> str:
     """Return the request of a row, for the warm start."""
-    asked = views.asked([record.event for record in log.read(folder / row.session)])
+    asked = SessionState.of_records(log.read(folder / row.session)).request.asked
     return asked.text if asked is not None else row.task

@@ -27,8 +27,9 @@ from fugu_cli.cli.training_flags import ConductorFlags
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.coordinators.baselines import FixedWorkflow
 from fugu_cli.errors import UsageError
-from fugu_cli.session import log, views
+from fugu_cli.session import log
 from fugu_cli.session.events import Member, WorkflowStep
+from fugu_cli.session.state import SessionState
 from fugu_cli.training import grpo
 from fugu_cli.training.evaluation import results_folder, runner
 from fugu_cli.training.evaluation.paid_calls import Spending, SpendingLimits
@@ -79,7 +80,7 @@ class WorkflowRunner:
         self.ahead([(problem, steps)])
         row = self._known()[_arm(steps), problem]
         events = [record.event for record in log.read(self.folder / row.session)]
-        return WorkflowResult(row.ok, views.answer(events))
+        return WorkflowResult(row.ok, SessionState(events).request.answer)
 
     def ahead(self, workflows: Sequence[Workflow]) -> None:
         """Run the workflows that have no result yet, several at once. Raises the same errors as a

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from fugu_cli.coordinators import CoordinatorSettings
-from fugu_cli.session import views
 from fugu_cli.session.events import (
     ANSWERED,
     BUDGET,
@@ -30,7 +29,13 @@ from fugu_cli.session.events import (
     Role,
 )
 from fugu_cli.session.state import SessionState
-from fugu_cli.session.verdicts import acceptance_words, tests_prove_small_change
+from fugu_cli.session.turns import Turn
+from fugu_cli.session.verdicts import (
+    UNREACHABLE_HINT,
+    acceptance_words,
+    suggested_role,
+    tests_prove_small_change,
+)
 
 Slot = Literal["cheap", "middle", "strong"]
 SLOTS: tuple[Slot, ...] = get_args(Slot)
@@ -300,7 +305,7 @@ def finish_without_agents(state: SessionState, excluded: Mapping[str, Exclusion]
     if hosts and "" not in hosts:
         return Finished(
             reason="failed",
-            message=f"no connection to {', '.join(hosts)}. {views.UNREACHABLE_HINT}",
+            message=f"no connection to {', '.join(hosts)}. {UNREACHABLE_HINT}",
             unreachable=tuple(hosts),
         )
     return Finished(
@@ -417,7 +422,7 @@ def newest_worker(state: SessionState) -> str | None:
     return None
 
 
-def _newest(state: SessionState) -> views.Turn | None:
+def _newest(state: SessionState) -> Turn | None:
     """Return the newest turn of a Worker or Verifier whose work counts."""
     for turn in reversed(state.request.counted_turns):
         if turn.assigned.role != "thinker" and turn.replies:
@@ -430,7 +435,7 @@ def thinker_suggestion(state: SessionState) -> Role | None:
     turns = state.request.turns
     if not turns or turns[-1].failed or turns[-1].interrupted:
         return None
-    role = views.suggested_role(turns[-1])
+    role = suggested_role(turns[-1])
     return None if role in roles_out(state) else role
 
 
@@ -507,13 +512,13 @@ def turns_taken(state: SessionState) -> int:
     )
 
 
-def _accepted(state: SessionState, turn: views.Turn) -> bool:
+def _accepted(state: SessionState, turn: Turn) -> bool:
     if turn.failed or turn.interrupted:
         return False
     return state.request.verdict(turn) == "ACCEPT" and state.request.has_worker_answer
 
 
-def _answered(state: SessionState, turn: views.Turn) -> bool:
+def _answered(state: SessionState, turn: Turn) -> bool:
     """Return whether a Worker came to its last word without giving up, nothing was changed but what
     the user may have saved while a command ran, and no check of the user's asks for more.
     """

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from fugu_cli import prompts
 from fugu_cli.coordinators import CoordinatorSettings, action_space
 from fugu_cli.coordinators.rules import Cascade
-from fugu_cli.session import views
 from fugu_cli.session.events import (
     Assigned,
     Exclusion,
@@ -31,6 +30,7 @@ from fugu_cli.session.events import (
     WorkflowStep,
 )
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.turns import Turn
 
 WITH_AGENT = ("one-pass", "retry-same", "self-reflection", "prompted")
 """Baselines about one agent, as in `retry-same:NAME`."""
@@ -103,7 +103,7 @@ class SingleAgentRounds:
         return self._baseline == "retry-same" and not state.request.acceptance_blocker
 
 
-def finished_turns(state: SessionState) -> list[views.Turn]:
+def finished_turns(state: SessionState) -> list[Turn]:
     """Return the turns that came to an end."""
     return [turn for turn in state.request.turns if not turn.failed and not turn.interrupted]
 

@@ -23,7 +23,7 @@ from fugu_cli.coordinators.outcomes import (
     session_outcomes,
 )
 from fugu_cli.errors import StorageError
-from fugu_cli.session import log, store, views
+from fugu_cli.session import log, store
 from fugu_cli.session.events import Asked, KindRead, Member, OutcomesKnown, Recorded
 from fugu_cli.session.state import SessionState
 from fugu_cli.system import atomic_files
@@ -225,7 +225,7 @@ def _with_kinds(
 
 def _read_entry(records: Sequence[Recorded], changed_ns: int, size: int) -> _SessionEntry:
     events = [record.event for record in records]
-    opened = views.opened(events)
+    opened = SessionState(events).opened
     return _SessionEntry(
         changed_ns=changed_ns,
         size=size,

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 
 from fugu_cli.coordinators.list_plan import Candidate, conditional_rate
 from fugu_cli.coordinators.skills import KINDS, SkillTable, shipped_table
-from fugu_cli.session import views
 from fugu_cli.session.costs import PaidEvent, price
 from fugu_cli.session.events import (
     Assigned,
@@ -27,6 +26,7 @@ from fugu_cli.session.events import (
     Replied,
 )
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.turns import Turn
 
 CHECK_WEIGHT = 1.0
 VERDICT_WEIGHT = 0.5
@@ -218,18 +218,16 @@ def _attempts(
     return attempts
 
 
-def _judgement(
-    state: SessionState, turn: views.Turn, turns: Sequence[views.Turn]
-) -> tuple[bool, float] | None:
+def _judgement(state: SessionState, turn: Turn, turns: Sequence[Turn]) -> tuple[bool, float] | None:
     """Return whether the work of a turn was right and how much that counts, None where nothing
     judged it.
     """
     following = next((later for later in turns if later.number > turn.number), None)
-    events = _until_next_reply(state.events, following)
-    if views.acceptance_blocker(events):
+    request = SessionState(_until_next_reply(state.events, following)).request
+    if request.acceptance_blocker:
         return False, CHECK_WEIGHT
-    run = views.tests(events)
-    if turn.changes and ((run is not None and run.passes) or views.checks(events)):
+    run = request.tests
+    if turn.changes and ((run is not None and run.passes) or request.checks):
         return True, CHECK_WEIGHT
     if following is not None and following.assigned.role == "verifier" and following.replies:
         verdict = state.request.verdict(following)
@@ -238,7 +236,7 @@ def _judgement(
     return None
 
 
-def _until_next_reply(events: Sequence[Event], following: views.Turn | None) -> Sequence[Event]:
+def _until_next_reply(events: Sequence[Event], following: Turn | None) -> Sequence[Event]:
     """Return the events up to where the agent of the following turn speaks: tests that fugu ran
     before that judge the turn before.
     """

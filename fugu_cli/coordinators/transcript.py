@@ -17,10 +17,12 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from fugu_cli.errors import CoordinatorUnavailable
-from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Event
+from fugu_cli.session.outcome import RUN_TESTS
+from fugu_cli.session.recognized_tests import failed_count, passed_count
 from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.turns import CallRecord, Turn
 from fugu_cli.system.bounded_json import parse_json
 
 TARGET_LIMIT = 60
@@ -30,7 +32,7 @@ DIGEST_ENTRIES = 8
 _TARGETS = ("path", "file", "command", "pattern", "query", "target")
 
 
-def tool_digest(turn: views.Turn) -> str:
+def tool_digest(turn: Turn) -> str:
     """`[read a.py ok; edit a.py failed x2; tests failed 1; 4 calls]`, "" for a turn without tools.
 
     The agent's own calls, then how the tests that fugu ran itself stand, and draws that were rolled
@@ -38,9 +40,7 @@ def tool_digest(turn: views.Turn) -> str:
     """
     own = [run for run in turn.runs if not run.evidence]
     parts = _entries(own)
-    checks = [
-        run for run in turn.runs if run.evidence and run.permitted.call.tool == views.RUN_TESTS
-    ]
+    checks = [run for run in turn.runs if run.evidence and run.permitted.call.tool == RUN_TESTS]
     if checks:
         parts.append(tests_state(checks[-1]))
     if len(own) > 1:
@@ -48,20 +48,16 @@ def tool_digest(turn: views.Turn) -> str:
     return f"[{'; '.join(parts)}]" if parts else ""
 
 
-def tests_state(run: views.CallRecord) -> str:
+def tests_state(run: CallRecord) -> str:
     """`tests passed 5`, `tests failed 2`: with the count where the output says it."""
     if run.result is None:
         return "tests interrupted"
-    count = (
-        views.passed_count(run.result.output)
-        if run.result.ok
-        else views.failed_count(run.result.output)
-    )
+    count = passed_count(run.result.output) if run.result.ok else failed_count(run.result.output)
     state = "passed" if run.result.ok else "failed"
     return f"tests {state} {count}" if count else f"tests {state}"
 
 
-def _entries(runs: list[views.CallRecord]) -> list[str]:
+def _entries(runs: list[CallRecord]) -> list[str]:
     """One entry per tool, target and outcome, in order of first appearance, with how often it
     came.
     """
@@ -70,14 +66,14 @@ def _entries(runs: list[views.CallRecord]) -> list[str]:
     return entries if len(entries) <= DIGEST_ENTRIES else ["...", *entries[-DIGEST_ENTRIES:]]
 
 
-def _entry(run: views.CallRecord) -> str:
+def _entry(run: CallRecord) -> str:
     call = run.permitted.call
-    if call.tool == views.RUN_TESTS and run.permitted.allowed:
+    if call.tool == RUN_TESTS and run.permitted.allowed:
         return tests_state(run)
     return " ".join(part for part in (call.tool, _target(call.arguments), _outcome(run)) if part)
 
 
-def _outcome(run: views.CallRecord) -> str:
+def _outcome(run: CallRecord) -> str:
     if not run.permitted.allowed:
         return "denied"
     if run.result is None:
@@ -252,11 +248,11 @@ def _request_text(event: Event) -> str:
 
 
 def _baseline(request: RequestState) -> list[str]:
-    runs = [run for run in request.baseline if run.permitted.call.tool == views.RUN_TESTS]
+    runs = [run for run in request.baseline if run.permitted.call.tool == RUN_TESTS]
     return [tests_state(runs[-1])] if runs else []
 
 
-def _turn(turn: views.Turn) -> str:
+def _turn(turn: Turn) -> str:
     text = turn.text.strip()
     if turn.failed is not None:
         text = f"[failed: {turn.failed.kind}]"

@@ -16,13 +16,13 @@ from fugu_cli.messages import Call
 from fugu_cli.safety import paths
 from fugu_cli.safety.policy.dangers import commands_within, possible_folders, writes_arguments
 from fugu_cli.safety.policy.shell_line import Command, Word, parse_line
-from fugu_cli.session import views
 from fugu_cli.session.call_arguments import (
     MalformedArguments,
     arguments_of,
     patched_paths,
 )
 from fugu_cli.session.events import FileAttribute, FileChange, FileEffects
+from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE
 from fugu_cli.session.tool_facts import facts_of
 
 _EXPANDED = re.compile(r"\$\([^)]*\)|`[^`]*`|\$\{[^}]*\}|\$\w+|\{[^{}]*\}")
@@ -56,7 +56,7 @@ def mark_unclaimed(
 
 def _label(call: Call) -> str:
     """`the tests`, or the command line or tool in backticks."""
-    if call.tool in {views.RUN_TESTS, views.TESTS_BEFORE}:
+    if call.tool in {RUN_TESTS, TESTS_BEFORE}:
         return "the tests"
     command = _command_line(call) or call.tool
     line = " ".join(command.split())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -13,10 +13,10 @@ from fugu_cli.errors import AgentError
 from fugu_cli.messages import Prompt
 from fugu_cli.providers import Pause
 from fugu_cli.providers.circuit_breaker import COOLDOWN_SECONDS, SHORT_WAIT, CircuitBreaker
-from fugu_cli.session import spending, views
+from fugu_cli.session import spending
 from fugu_cli.session.events import (
+    BUDGET,
     BudgetLeft,
-    Event,
     Exclusion,
     Failed,
     Finished,
@@ -68,7 +68,7 @@ def readmit(log: Log, team: Team, name: str) -> None:
         return
     excluded = log.state.request.failed_agents
     available = team.breaker is None or team.breaker.seconds(name) == 0
-    if available and name in excluded and excluded[name].kind not in ("", views.BUDGET):
+    if available and name in excluded and excluded[name].kind not in ("", BUDGET):
         del excluded[name]
         log.append(Masked(agents=tuple(sorted(excluded.items()))))
 
@@ -171,7 +171,7 @@ def record_exclusions(
     unreachable = {why.unreachable for name, why in excluded.items() if name in failed_lately}
 
     def may_act_again(name: str, why: Exclusion) -> bool:
-        if breaker is None or why.kind == views.BUDGET:
+        if breaker is None or why.kind == BUDGET:
             return False
         if next_try is not None and name == next_try.agent:
             return True
@@ -179,9 +179,7 @@ def record_exclusions(
             return False
         return breaker.recovered(name, why.kind) and failures[name] < FAILED_TURNS
 
-    exclusions = {
-        name: Exclusion(kind=views.BUDGET, message=why) for name, why in over_budget.items()
-    }
+    exclusions = {name: Exclusion(kind=BUDGET, message=why) for name, why in over_budget.items()}
     for name, why in excluded.items():
         if not may_act_again(name, why):
             exclusions[name] = why
@@ -195,7 +193,7 @@ def record_exclusions(
 
 def record_budget(log: Log, limit: Limit) -> None:
     """Write down what the tightest budget leaves, where that has changed in the request."""
-    remaining = spending.remaining_budget(log.events, spending.budgets_of(limit))
+    remaining = spending.remaining_budget(log.state, spending.budgets_of(limit))
     if remaining is None:
         return
     left = BudgetLeft(dollars=round(max(remaining[0], 0.0), 6))
@@ -299,9 +297,9 @@ async def may_call(
     `turn`.
     """
     (member, prompt), limits = who, spending.budgets_of(budget)
-    while said := spending.over_budget(log.events, member, prompt, limits, reserved.held):
-        if alone := spending.over_budget(log.events, member, prompt, limits):
-            log.append(Failed(turn=turn, what=member.name, kind=views.BUDGET, message=alone))
+    while said := spending.over_budget(log.state, member, prompt, limits, reserved.held):
+        if alone := spending.over_budget(log.state, member, prompt, limits):
+            log.append(Failed(turn=turn, what=member.name, kind=BUDGET, message=alone))
             return False
         log.tell(Waiting(why=f"{member.name} waits for calls under way: {said}"))
         await reserved.given_back()
@@ -309,9 +307,9 @@ async def may_call(
 
 
 def check_budget(
-    events: Sequence[Event], member: Member, prompt: Prompt, budget: Limit, held: float = 0.0
+    state: SessionState, member: Member, prompt: Prompt, budget: Limit, held: float = 0.0
 ) -> None:
     """Raises AgentError where a try of a call might exceed the rest of a budget. `held`: set aside
     for other calls, and spent on tries before it."""
-    if said := spending.over_budget(events, member, prompt, spending.budgets_of(budget), held):
+    if said := spending.over_budget(state, member, prompt, spending.budgets_of(budget), held):
         raise AgentError(said, kind="budget")

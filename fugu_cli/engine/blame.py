@@ -27,7 +27,7 @@ from fugu_cli.session.events import (
     Role,
     ToolRan,
 )
-from fugu_cli.session.state import state_of
+from fugu_cli.session.state import SessionState
 from fugu_cli.snapshots.git_repositories import blob_id
 from fugu_cli.tools import diff
 from fugu_cli.tools.workspace import Workspace
@@ -93,8 +93,7 @@ def attributed_edits(session: str, records: Sequence[Recorded]) -> list[Attribut
     were rolled back.
     """
     at = {id(record.event): record for record in records}
-    events = [record.event for record in records]
-    state, found = state_of(events), []
+    state, found = SessionState.of_records(records), []
     for place in state.undo_history.requests:
         writers = _Writers(session, place + 1, state.requests[place].events)
         for fact in state.requests[place].effective:

@@ -25,9 +25,9 @@ from fugu_cli.engine.blame import BlameLine, FileBlame, LineAuthor, NamedSession
 from fugu_cli.messages import Usage
 from fugu_cli.safety import paths
 from fugu_cli.safety.git_process import repository_programs_off
-from fugu_cli.session import views
 from fugu_cli.session.costs import TurnCost, turn_costs
 from fugu_cli.session.events import Member, Role
+from fugu_cli.session.state import SessionState
 from fugu_cli.snapshots.git_repositories import Git, find_repository, user_git
 from fugu_cli.tools.commits import NOTES_REF, BlobChange
 from fugu_cli.tools.workspace import Workspace
@@ -79,7 +79,7 @@ async def blame_commit(
     models = {
         (name, agent): member
         for name, records in every
-        for agent, member in views.pool([record.event for record in records]).items()
+        for agent, member in SessionState.of_records(records).pool.items()
     }
     return CommitBlame(files, blame.turn_shares(turns, lines, writing=True), models)
 

@@ -2,7 +2,7 @@
 everything.
 
 Between the orchestrator, which calls `shorten` before a call that would not fit, an open session's
-/compact, and message_history.py, which reads the fact it leaves (`views.shortened`). The user's
+/compact, and message_history.py, which reads the fact it leaves (`SessionState.shown_requests`). The user's
 requests are kept word for word, a call is never parted from its result, and the summary says what
 it stands for. Knows no provider.
 """
@@ -10,7 +10,7 @@ it stands for. Knows no provider.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fugu_cli import prompts
@@ -18,7 +18,6 @@ from fugu_cli.engine import availability
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, Usage
 from fugu_cli.providers import Agent, Pause
-from fugu_cli.session import views
 from fugu_cli.session.costs import usd
 from fugu_cli.session.events import (
     Asked,
@@ -31,7 +30,10 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
+from fugu_cli.session.open_work import BYTES, byte_size, prompt_bytes
+from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.turns import Turn
 from fugu_cli.tools.result import cut_between_marks
 
 FULL_SHARE = 0.9
@@ -97,7 +99,7 @@ def with_shown_limit(
     return less if is_possible(state, less) else None
 
 
-def is_thrashing(events: Sequence[Event], turn: views.Turn) -> bool:
+def is_thrashing(events: Sequence[Event], turn: Turn) -> bool:
     """Return whether the conversation was summed up twice in this turn with no change between."""
     begin = next(at for at, event in enumerate(events) if event is turn.assigned)
     count = 0
@@ -115,14 +117,14 @@ def prompt_tokens(prompt: Prompt) -> int:
 
 
 def _tokens_beside_messages(prompt: Prompt) -> float:
-    size = views.byte_size(prompt.system)
+    size = byte_size(prompt.system)
     for tool in prompt.tools:
-        size += views.byte_size(tool.description) + views.byte_size(tool.parameters)
-    return size / views.BYTES
+        size += byte_size(tool.description) + byte_size(tool.parameters)
+    return size / BYTES
 
 
 def _message_tokens(message: Message) -> float:
-    tokens = views.byte_size(message.model_dump_json()) / views.BYTES
+    tokens = byte_size(message.model_dump_json()) / BYTES
     if not isinstance(message, FromAgent):
         tokens += sum(media.tokens for media in message.media)
     return tokens
@@ -135,44 +137,44 @@ def boundary(state: SessionState, member: Member) -> int | None:
     The earliest place after which all that is kept takes little of the agent's context; always
     before a reply, so that every call that is kept has its result.
     """
-    newest = state.newest_compaction
+    newest, events = state.newest_compaction, state.events
     first = newest.upto + 1 if newest else 0
-    starts = [i for i in range(first, len(state.events)) if isinstance(state.events[i], Asked)]
-    begin = starts[-1] if starts else first
-    places = [
-        i
-        for i in range(max(begin, first + 1), len(state.events))
-        if isinstance(state.events[i], Asked | Replied)
-    ]
-    whole = [place for place in places if _parts_nothing(state.events, begin, place)]
-    room, inside = KEPT_SHARE * member.context * views.BYTES, state.lines_of_subtasks
-    sizes = [
-        0 if place in inside else views.prompt_bytes(event)
-        for place, event in enumerate(state.events)
-    ]
-    fits = next(
-        (place for place in whole if sum(sizes[place:]) <= room), whole[-1] if whole else None
-    )
-    if fits is None or not any(
-        isinstance(event, Replied | ToolRan) for event in state.events[first:fits]
+    begin = max(first, len(events) - len(state.request.events))
+    room = KEPT_SHARE * member.context * BYTES
+    kept = None
+    size = 0
+    for place, is_whole in _places(events, begin):
+        if place not in state.lines_of_subtasks:
+            size += prompt_bytes(events[place])
+        if is_whole and place > first and (kept is None or size <= room):
+            kept = place
+        if size > room and kept is not None:
+            break
+    if kept is None or not any(
+        isinstance(event, Replied | ToolRan) for event in events[first:kept]
     ):
         return None
-    return fits - 1
+    return kept - 1
 
 
-def _parts_nothing(events: Sequence[Event], begin: int, place: int) -> bool:
-    """No call made before `place` is judged or answered after it."""
+def _places(events: Sequence[Event], begin: int) -> Iterator[tuple[int, bool]]:
+    """Yield the places from the newest back to `begin`, and whether the events can be parted there:
+    before a request or a reply, where no call that was made before is judged or answered after it.
+    """
     made = {
-        call.id
-        for event in events[begin:place]
-        if isinstance(event, Replied)
-        for call in event.calls
+        call.id for event in events[begin:] if isinstance(event, Replied) for call in event.calls
     }
-    later = (event.call.id for event in events[place:] if isinstance(event, Permitted | ToolRan))
-    again = {
-        call.id for event in events[place:] if isinstance(event, Replied) for call in event.calls
-    }
-    return not any(id in made and id not in again for id in later)
+    made_later: set[str] = set()
+    waiting: set[str] = set()
+    for place in range(len(events) - 1, begin - 1, -1):
+        event = events[place]
+        if isinstance(event, Permitted | ToolRan):
+            if event.call.id in made and event.call.id not in made_later:
+                waiting.add(event.call.id)
+        elif isinstance(event, Replied):
+            made_later.update(call.id for call in event.calls)
+            waiting -= made_later
+        yield place, isinstance(event, Asked | Replied) and not waiting
 
 
 async def compact(log: Log, scribes: Sequence[Summarizer], upto: int, window: int = 0) -> Compacted:
@@ -182,15 +184,15 @@ async def compact(log: Log, scribes: Sequence[Summarizer], upto: int, window: in
     Where nobody can, or one was paid and said nothing, the facts themselves are listed: who asked
     for what, what was answered and changed.
     """
-    events = log.events
+    state = log.state
     written: Compacted | None = None
     for scribe in scribes:
         log.tell(Waiting(why=f"{scribe.member.name} sums up what was said so far"))
         written = await _written(log, scribe, upto)
         if written is not None:
             break
-    fact = written or Compacted(summary=summary_without_model(events, upto), upto=upto)
-    summary = f"{fact.summary}\n\n{_words(events, upto)}".strip()
+    fact = written or Compacted(summary=summary_without_model(state, upto), upto=upto)
+    summary = f"{fact.summary}\n\n{_words(state, upto)}".strip()
     fact = fact.model_copy(update={"summary": summary, "window": window})
     log.append(fact)
     return fact
@@ -200,7 +202,7 @@ async def _written(log: Log, scribe: Summarizer, upto: int) -> Compacted | None:
     """Ask for the memory; once more with twice the room where the reply was cut. None where nobody
     was paid and nothing came of it.
     """
-    events, name = log.events, scribe.member.name
+    name = scribe.member.name
     started = time.monotonic()
     lost = 0.0
 
@@ -225,7 +227,7 @@ async def _written(log: Log, scribe: Summarizer, upto: int) -> Compacted | None:
     if not summary and used == Usage():
         return None
     return Compacted(
-        summary=summary or summary_without_model(events, upto),
+        summary=summary or summary_without_model(log.state, upto),
         upto=upto,
         agent=name,
         usage=used,
@@ -254,13 +256,18 @@ def memory_prompt(conversation: Prompt, member: Member, room: int) -> Prompt:
         limit = LONGEST_PIECE
         while sum(sizes) > room_for_messages and limit > SHORTEST_PIECE:
             limit //= 2
-            for index, message in enumerate(messages[:-1]):
-                if len(message.text) > limit and (
-                    isinstance(message, FromTool) or not only_results
-                ):
-                    text = _clipped(message.text, limit)
-                    messages[index] = message.model_copy(update={"text": text})
-                    sizes[index] = _message_tokens(messages[index])
+            longer = [
+                index
+                for index, message in enumerate(messages[:-1])
+                if len(message.text) > limit and (isinstance(message, FromTool) or not only_results)
+            ]
+            gain = sum(sizes[index] * (1 - limit / len(messages[index].text)) for index in longer)
+            if sum(sizes) - gain > room_for_messages and limit > SHORTEST_PIECE:
+                continue  # the next limit is tried at once
+            for index in longer:
+                text = _clipped(messages[index].text, limit)
+                messages[index] = messages[index].model_copy(update={"text": text})
+                sizes[index] = _message_tokens(messages[index])
     size = sum(sizes)
     kept_from = 0
     for index, message in enumerate(messages):  # the oldest go, each result with its call
@@ -281,24 +288,35 @@ def _clipped(text: str, limit: int) -> str:
     )
 
 
-def summary_without_model(events: Sequence[Event], upto: int) -> str:
+def summary_without_model(state: SessionState, upto: int) -> str:
     """Return a summary up to a line without a model: the earlier one, and what was answered and
     changed since, request by request.
     """
-    earlier = views.newest_compaction(events)
-    events = events[: upto + 1]
+    earlier = state.newest_compaction
     lines = [_without_words(earlier.summary)] if earlier is not None else []
     summed_up = earlier.upto + 1 if earlier is not None else 0
-    requests = views.requests(events)
-    end = len(events) - sum(map(len, requests))
-    for number, facts in enumerate(requests, start=1):
-        end += len(facts)
+    for number, (end, request) in enumerate(_requests_until(state, upto), start=1):
         if end <= summed_up:
             continue
-        changed = ", ".join(sorted(views.changes(facts))) or "nothing"
-        answer = _clipped(views.answer(facts).strip(), 600)
+        changed = ", ".join(sorted(request.changes)) or "nothing"
+        answer = _clipped(request.answer.strip(), 600)
         lines.append(f"Request {number}: changed {changed}. Answer: {answer}")
     return "\n".join(lines)
+
+
+def _requests_until(state: SessionState, upto: int) -> list[tuple[int, RequestState]]:
+    """Return the requests as they were after the line `upto`, each with the line after its end."""
+    requests = []
+    start = len(state.events) - sum(len(request.events) for request in state.requests)
+    for request in state.requests:
+        if start > upto:
+            break
+        end = start + len(request.events)
+        if end > upto + 1:
+            end, request = upto + 1, RequestState(request.events[: upto + 1 - start])
+        requests.append((end, request))
+        start = end
+    return requests
 
 
 def _without_words(summary: str) -> str:
@@ -307,18 +325,16 @@ def _without_words(summary: str) -> str:
     return summary[: min((end for end in ends if end >= 0), default=len(summary))]
 
 
-def _words(events: Sequence[Event], upto: int) -> str:
-    """The requests the summary stands for, word for word, and how much else it does. Pure."""
-    past = events[: upto + 1]
-    _, kept = views.after_compaction((*events, Compacted(summary="", upto=upto)))
-    asked = [
-        event
-        for event in past
-        if isinstance(event, Asked) and not any(event is fact for fact in kept)
-    ]
+def _words(state: SessionState, upto: int) -> str:
+    """Return the requests that the summary stands for, word for word, and how much else it does."""
+    past = state.events[: upto + 1]
+    kept = state.followed_by(Compacted(summary="", upto=upto)).shown_requests
+    asked = [request.asked for _, request in _requests_until(state, upto) if request.asked]
+    if kept and asked and kept[0].asked is asked[-1]:
+        del asked[-1]
     said = [
-        f"{number}. {_clipped(event.text.strip(), REQUEST)}"
-        for number, event in enumerate(asked, start=1)
+        f"{number}. {_clipped(request.text.strip(), REQUEST)}"
+        for number, request in enumerate(asked, start=1)
     ]
     text = _clipped("\n".join(said), REQUESTS)
     replies = sum(isinstance(event, Replied) for event in past)

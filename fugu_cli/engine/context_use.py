@@ -13,9 +13,9 @@ from fugu_cli.coordinators import action_space
 from fugu_cli.engine import harness
 from fugu_cli.engine.environment import Environment, Team
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Prompt, Usage
-from fugu_cli.session import views
 from fugu_cli.session.costs import usd
 from fugu_cli.session.events import Asked, Assigned, Event, Member, Replied
+from fugu_cli.session.open_work import BYTES, byte_size
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.tool_facts import MCP, facts_of
 
@@ -60,7 +60,7 @@ def context_use(
 
 def _use(state: SessionState, member: Member, team: Team, environment: Environment) -> ContextUse:
     sizes = _sizes(_next_prompt(state, member, team, environment), environment)
-    rate, cached = 1 / views.BYTES, 0
+    rate, cached = 1 / BYTES, 0
     inside = state.lines_of_subtasks  # their prompts are others
     places = (at for at in range(len(state.events) - 1, -1, -1) if at not in inside)
     place = next((at for at in places if _answered(state.events[at], member)), None)
@@ -70,12 +70,10 @@ def _use(state: SessionState, member: Member, team: Team, environment: Environme
             _prompt(SessionState(state.events[:place]), member, team, environment), environment
         )
         text = sum(before.values()) - before["pictures"]
-        rate = (
-            max(newest.usage.input - before["pictures"] / views.BYTES, 0) / text if text else rate
-        )
+        rate = max(newest.usage.input - before["pictures"] / BYTES, 0) / text if text else rate
         cached = newest.usage.input if newest.usage.cached or newest.usage.written else 0
     parts = {
-        name: round(size * (1 / views.BYTES if name == "pictures" else rate))
+        name: round(size * (1 / BYTES if name == "pictures" else rate))
         for name, size in sizes.items()
     }
     parts = {name: parts[name] for name in PARTS if parts.get(name)}
@@ -117,22 +115,22 @@ def _prompt(state: SessionState, member: Member, team: Team, environment: Enviro
 
 def _sizes(prompt: Prompt, environment: Environment) -> Counter[str]:
     """Bytes by part."""
-    told = views.byte_size(environment.instructions.strip())
+    told = byte_size(environment.instructions.strip())
     sizes = Counter(
-        {"system prompt": max(views.byte_size(prompt.system) - told, 0), "instructions": told}
+        {"system prompt": max(byte_size(prompt.system) - told, 0), "instructions": told}
     )
     for tool in prompt.tools:
         part = "MCP tools" if tool.name.startswith(MCP) else "tools"
-        sizes[part] += views.byte_size(tool.name + tool.description + tool.parameters)
+        sizes[part] += byte_size(tool.name + tool.description + tool.parameters)
     for message in prompt.messages:
         match message:
             case FromTool():
                 part = "files read" if facts_of(message.tool).reads_files else "tool results"
-                sizes[part] += views.byte_size(message.text)
+                sizes[part] += byte_size(message.text)
             case FromUser():
-                sizes["conversation"] += views.byte_size(message.text)
+                sizes["conversation"] += byte_size(message.text)
             case FromAgent():
-                calls = sum(views.byte_size(call.tool + call.arguments) for call in message.calls)
-                sizes["conversation"] += views.byte_size(message.text) + calls
-    sizes["pictures"] = int(sum(one.tokens for one in prompt.media) * views.BYTES)
+                calls = sum(byte_size(call.tool + call.arguments) for call in message.calls)
+                sizes["conversation"] += byte_size(message.text) + calls
+    sizes["pictures"] = int(sum(one.tokens for one in prompt.media) * BYTES)
     return sizes

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fugu_cli.coordinators import Coordinator, Decision
-from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Assigned, Event, Finished, Member, Planned
 from fugu_cli.session.state import SessionState
 
@@ -110,7 +109,7 @@ async def replay_decisions(
     compared = []
     for place in found:
         before = events[: place.at]
-        opened = views.opened(before)
+        opened = SessionState(before).opened
         members = pool if pool is not None else opened.pool if opened else ()
         if members not in built:
             built[members] = build(members)

@@ -16,11 +16,13 @@ from fugu_cli.providers import Agent
 from fugu_cli.providers.circuit_breaker import CircuitBreaker
 from fugu_cli.safety import policy
 from fugu_cli.safety.path_rules import Denials
-from fugu_cli.session import views
+from fugu_cli.session.checks import RUN_CHECK
 from fugu_cli.session.events import Event, Member, ToolRan
+from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE, is_whole_run
 from fugu_cli.session.recognized_tests import tests_among
 from fugu_cli.session.spending import Limit
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.turns import Turn, interrupted_calls
 from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.toolbox import AnyTool, Toolbox
 from fugu_cli.tools.workspace import Workspace
@@ -84,7 +86,7 @@ class TestRules(Value):
 
 
 def due_run(
-    state: SessionState, turn: views.Turn | None, rules: TestRules, *, verifying: bool = False
+    state: SessionState, turn: Turn | None, rules: TestRules, *, verifying: bool = False
 ) -> Call | None:
     """The next run that the work as it is needs: the suite, the failing tests as they stood before,
     a check. None where everything is known. `verifying`: a Verifier is about to read it."""
@@ -92,7 +94,7 @@ def due_run(
     if request is None:
         return None
     if _suite_due(state, rules, verifying=verifying):
-        return Call(id=_id(state.events, turn), tool=views.RUN_TESTS)
+        return Call(id=_id(state.events, turn), tool=RUN_TESTS)
     ids = (
         state.request.lookup_due
         if request.test_command is not None and rules.when != "never"
@@ -109,14 +111,14 @@ def due_run(
             "ids": list(ids),
             "failing": run is not None and not run.ok,
         }
-        return Call.make(_id(state.events, turn), views.TESTS_BEFORE, **given, edited=edited)
+        return Call.make(_id(state.events, turn), TESTS_BEFORE, **given, edited=edited)
     for check in state.request.checks:
         if check.stale and not check.suite:
-            return Call(id=_id(state.events, turn), tool=views.RUN_CHECK, arguments=check.arguments)
+            return Call(id=_id(state.events, turn), tool=RUN_CHECK, arguments=check.arguments)
     return None
 
 
-def _id(events: Sequence[Event], turn: views.Turn | None) -> str:
+def _id(events: Sequence[Event], turn: Turn | None) -> str:
     return (
         f"c{len(events)}"
         if turn is None
@@ -140,7 +142,7 @@ def _changed(state: SessionState) -> bool:
     anything.
     """
     return bool(state.request.changes) or any(
-        views.interrupted_calls(turn) for turn in state.request.turns
+        interrupted_calls(turn) for turn in state.request.turns
     )
 
 
@@ -149,11 +151,9 @@ def _seconds(events: Sequence[Event]) -> float:
     runs = (
         event
         for event in reversed(events)
-        if isinstance(event, ToolRan) and event.call.tool == views.RUN_TESTS
+        if isinstance(event, ToolRan) and event.call.tool == RUN_TESTS
     )
-    return next(
-        (run.seconds for run in runs if views.is_whole_run(run.call) and not run.skipped), 0.0
-    )
+    return next((run.seconds for run in runs if is_whole_run(run.call) and not run.skipped), 0.0)
 
 
 def tests_unknown_notice(state: SessionState) -> str:
@@ -238,10 +238,10 @@ class ClientChannel(Protocol):
     serve`. Plans and summaries are no turns, since only fugu reads them.
     """
 
-    def put(self, prompt: Prompt, state: SessionState, now: views.Turn) -> Prompt:
+    def put(self, prompt: Prompt, state: SessionState, now: Turn) -> Prompt:
         """The prompt of a turn's call as it is put to its agent."""
 
-    def wait(self, now: views.Turn) -> None:
+    def wait(self, now: Turn) -> None:
         """A turn's call waits, and may then be tried again. Raises AgentError where it must not
         be.
         """

@@ -25,10 +25,13 @@ from fugu_cli.engine.structured_answer import correction_due, wanted_schema
 from fugu_cli.messages import Call, Prompt, ToolSpec
 from fugu_cli.providers import shown_media
 from fugu_cli.safety import path_rules, policy
-from fugu_cli.session import views
-from fugu_cli.session.events import Member, Permitted, Replied, Subtask
+from fugu_cli.session.checks import ACCEPTANCE_CHECK, RUN_CHECK
+from fugu_cli.session.events import FIND_TOOLS, Member, Permitted, Replied, Subtask
+from fugu_cli.session.outcome import RUN_TESTS
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.tool_facts import facts_of
+from fugu_cli.session.turns import TASK, Turn, open_calls
+from fugu_cli.session.workflows import is_asked_to_choose_again
 from fugu_cli.tools.toolbox import AnyTool
 
 SAME_CALL_LIMIT = 3
@@ -49,14 +52,13 @@ def next_step(state: SessionState, member: Member, environment: Environment) -> 
     if not turn.replies:
         opening = _opening(state, turn, environment)
         return GatherEvidence(opening) if opening is not None else RequestReply()
-    if calls := views.open_calls(turn):
+    if calls := open_calls(turn):
         return RunCall(calls[0])
     more = len(turn.replies) < environment.limits.replies
     if more and 0 < turn.silent_cuts <= MORE_ROOM and member.max_tokens is None:
         return RequestReply()
     if not agent_is_done(turn, environment.limits.replies) or (
-        more
-        and (correction_due(state, turn) or views.is_asked_to_choose_again(turn, turn.replies[-1]))
+        more and (correction_due(state, turn) or is_asked_to_choose_again(turn, turn.replies[-1]))
     ):
         return RequestReply()
     return _after(state, turn, environment)
@@ -80,7 +82,7 @@ def build_prompt(
         messages=shown_media.as_shown(messages, _not_shown(state, member)),
         tools=tuple(tools),
         max_tokens=member.reply_room << min(turn.silent_cuts, MORE_ROOM),
-        reply_schema=wanted_schema(state, turn),
+        reply_schema=wanted_schema(state.request, turn),
         role=turn.assigned.role,
         request=_request_of(state, turn),
     )
@@ -116,9 +118,9 @@ def offered_tools(state: SessionState, environment: Environment) -> tuple[ToolSp
         )
     excluded = set()
     if environment.denials is not None:
-        excluded.add(views.ACCEPTANCE_CHECK)
+        excluded.add(ACCEPTANCE_CHECK)
     if not _has_subtasks(state, turn):
-        excluded.add(views.TASK)
+        excluded.add(TASK)
     return environment.toolbox.specs(
         lambda tool: not tool.internal and tool.name not in excluded and is_at_hand(tool)
     )
@@ -144,7 +146,7 @@ BASH = "bash"
 
 
 def allowed_tools(
-    turn: views.Turn, tools: Sequence[ToolSpec], environment: Environment
+    turn: Turn, tools: Sequence[ToolSpec], environment: Environment
 ) -> tuple[str, ...]:
     """Return the tools that a Thinker's or a Verifier's turn may call, for wires that can say so;
     () for a Worker, who may call all.
@@ -170,19 +172,19 @@ def subtask_refusal(task: Subtask, tool: str) -> str:
     return "" if task.offers(tool) else f"the subagent {task.name} has no tool {tool}"
 
 
-def _has_subtasks(state: SessionState, turn: views.Turn) -> bool:
+def _has_subtasks(state: SessionState, turn: Turn) -> bool:
     """Its agent may have subtasks done. In a workflow the planner has divided the work already."""
     asked = state.request.asked
     return not turn.assigned.plan and (asked is None or asked.tier != "ultra")
 
 
-def told_instructions(turn: views.Turn, standing: str) -> str:
+def told_instructions(turn: Turn, standing: str) -> str:
     """The user's standing instructions, and those of the file that describes the subagent."""
     task = turn.assigned.subtask
     return f"{standing}\n\n{task.brief}".strip() if task is not None and task.brief else standing
 
 
-def _request_of(state: SessionState, turn: views.Turn) -> str:
+def _request_of(state: SessionState, turn: Turn) -> str:
     """Return what the turn is to do: a workflow's step its instruction, any other the request."""
     asked = state.request.asked
     if turn.assigned.plan or asked is None:
@@ -210,8 +212,7 @@ def no_such_tool(
         return f"plan mode only reads and has no tool {call.tool}. {policy.PLAN_WAY_OUT}"
     if absent and role == "Worker" and _is_deferred(environment.toolbox[call.tool]):
         return (
-            f"{call.tool} was not found yet: call {views.FIND_TOOLS} first, which shows how it "
-            f"is called"
+            f"{call.tool} was not found yet: call {FIND_TOOLS} first, which shows how it is called"
         )
     return f"a {role} has no tool {call.tool}. {policy.GO_ON_WITHOUT}" if absent else ""
 
@@ -228,7 +229,7 @@ def _is_for_every_role(tool: AnyTool) -> bool:
     return tool.roles == "all" or (tool.roles == "" and tool.effect == "reads")
 
 
-def _opening(state: SessionState, turn: views.Turn, environment: Environment) -> Call | None:
+def _opening(state: SessionState, turn: Turn, environment: Environment) -> Call | None:
     """The next piece of evidence that a turn opens with; None when it has all. A Verifier is shown
     the tests and the diff, and the diff also who goes on with what others changed.
     """
@@ -243,7 +244,7 @@ def _opening(state: SessionState, turn: views.Turn, environment: Environment) ->
     return diff_due(state, turn) if any(one.changes for one in since) else None
 
 
-def _takes_over_changes(state: SessionState, turn: views.Turn) -> bool:
+def _takes_over_changes(state: SessionState, turn: Turn) -> bool:
     """Whether an earlier try of the same step of a plan came to nothing and left changes behind."""
     step = (turn.assigned.plan, turn.assigned.step)
     return not turn.assigned.in_copy and any(
@@ -253,9 +254,9 @@ def _takes_over_changes(state: SessionState, turn: views.Turn) -> bool:
     )
 
 
-def _turns_since_own(state: SessionState, turn: views.Turn) -> list[views.Turn]:
+def _turns_since_own(state: SessionState, turn: Turn) -> list[Turn]:
     """Return the turns of others since the agent's own last one that it reads word for word."""
-    others: list[views.Turn] = []
+    others: list[Turn] = []
     for earlier in state.request.turns[:-1]:
         own = earlier.assigned.agent == turn.assigned.agent
         if own and earlier.assigned.role != "verifier":
@@ -265,7 +266,7 @@ def _turns_since_own(state: SessionState, turn: views.Turn) -> list[views.Turn]:
     return others
 
 
-def diff_due(state: SessionState, turn: views.Turn) -> Call | None:
+def diff_due(state: SessionState, turn: Turn) -> Call | None:
     """The diff of the request, which the turn is shown once; None where it has it, or where undo is
     limited.
     """
@@ -281,7 +282,7 @@ def diff_due(state: SessionState, turn: views.Turn) -> Call | None:
     return Call.make(f"e{turn.number}-{len(turn.rolled_back)}-{len(turn.runs)}", "diff", **given)
 
 
-def _after(state: SessionState, turn: views.Turn, environment: Environment) -> NextStep:
+def _after(state: SessionState, turn: Turn, environment: Environment) -> NextStep:
     """After the agent's last word: the tests and checks that are due, then perhaps another word."""
     if turn.assigned.role != "worker":
         call = due_run(state, turn, environment.tests) if sets_check(turn) else None
@@ -291,7 +292,7 @@ def _after(state: SessionState, turn: views.Turn, environment: Environment) -> N
     return RequestReply() if _goes_on_with_failures(state, turn, environment) else TurnClosed()
 
 
-def _goes_on_with_failures(state: SessionState, turn: views.Turn, environment: Environment) -> bool:
+def _goes_on_with_failures(state: SessionState, turn: Turn, environment: Environment) -> bool:
     """Whether a Worker that said its last word is shown what fails, once in its turn: tests or
     checks that speak against its work, or whose report names a file that it changed.
     """
@@ -315,26 +316,25 @@ def _names_file(text: str, path: str) -> bool:
     return re.search(rf"(?<![\w.-]){re.escape(path)}(?!\w)", text) is not None
 
 
-def _was_shown_failures(turn: views.Turn) -> bool:
+def _was_shown_failures(turn: Turn) -> bool:
     """Whether fugu ran tests or checks between two replies of the turn."""
     ran = False
     for fact in turn.facts:
         if isinstance(fact, Permitted) and fact.by_fugu:
-            ran = ran or fact.call.tool in (views.RUN_TESTS, views.RUN_CHECK)
+            ran = ran or fact.call.tool in (RUN_TESTS, RUN_CHECK)
         elif isinstance(fact, Replied) and ran:
             return True
     return False
 
 
-def sets_check(turn: views.Turn) -> bool:
+def sets_check(turn: Turn) -> bool:
     """The turn set an acceptance check, which may have to run on the changed files at once."""
     return any(
-        run.permitted.call.tool == views.ACCEPTANCE_CHECK and run.result is not None
-        for run in turn.runs
+        run.permitted.call.tool == ACCEPTANCE_CHECK and run.result is not None for run in turn.runs
     )
 
 
-def agent_is_done(turn: views.Turn, replies: int) -> bool:
+def agent_is_done(turn: Turn, replies: int) -> bool:
     """The agent's part is over: no calls left, no more replies allowed, or nothing but repeats."""
     newest = turn.replies[-1]
     if not newest.calls or len(turn.replies) >= replies:

@@ -5,10 +5,8 @@ Built from the log alone.
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import takewhile
 
 from fugu_cli import prompts
@@ -16,29 +14,29 @@ from fugu_cli.coordinators.conductor.step_context import clip_middle, escape_fra
 from fugu_cli.engine import structured_answer
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message
 from fugu_cli.safety.policy import GO_ON_WITHOUT
-from fugu_cli.session import views
+from fugu_cli.session.checks import RUN_CHECK
 from fugu_cli.session.events import (
     CLIENT,
     EVIDENCE,
     HOOK,
-    Asked,
-    Assigned,
-    Event,
     Permitted,
     Replied,
-    Undone,
 )
+from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE
+from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.turns import CallRecord, Turn, call_records, is_cut_in_silence, verdict_of
+from fugu_cli.session.workflows import is_asked_to_choose_again
 from fugu_cli.system.bounded_json import parse_json
 
 
-def opening_ids(turn: views.Turn) -> set[str]:
+def opening_ids(turn: Turn) -> set[str]:
     """Ids of the calls made before the agent's first reply."""
     before = takewhile(lambda fact: not isinstance(fact, Replied), turn.facts)
     return {fact.call.id for fact in before if isinstance(fact, Permitted)}
 
 
-def path_argument(run: views.CallRecord) -> str | None:
+def path_argument(run: CallRecord) -> str | None:
     return text_argument(run.permitted.call, "path")
 
 
@@ -61,24 +59,18 @@ UNDO_MESSAGE = (
 REDO_MESSAGE = "[The user brought back what was undone last: its changes to files are there again.]"
 
 
-def undo_messages(facts: Sequence[Event], turn: Assigned | None) -> list[FromUser]:
-    """Return the notes about undos after this turn of a request; None: before its first turn."""
-    said, newest = list[FromUser](), None
-    for fact in facts:
-        if isinstance(fact, Assigned) and fact.subtask is None:
-            newest = fact
-        elif isinstance(fact, Undone) and not fact.turn and newest is turn:
-            said.append(
-                FromUser(
-                    text=(REDO_MESSAGE if fact.kind == "redo" else UNDO_MESSAGE) + fact.exception
-                )
-            )
-    return said
+def undo_messages(request: RequestState, turn: int) -> list[FromUser]:
+    """Return the notes about undos after this turn of a request; 0: before its first turn."""
+    messages = []
+    for undone in request.undos.get(turn, ()):
+        text = REDO_MESSAGE if undone.kind == "redo" else UNDO_MESSAGE
+        messages.append(FromUser(text=text + undone.exception))
+    return messages
 
 
 EVIDENCE_HEADINGS = {
-    views.RUN_TESTS: ("The tests were run: they pass", "The tests were run: they FAIL"),
-    views.RUN_CHECK: (
+    RUN_TESTS: ("The tests were run: they pass", "The tests were run: they FAIL"),
+    RUN_CHECK: (
         "An acceptance check was run: it passes",
         "An acceptance check was run: it FAILS",
     ),
@@ -86,7 +78,7 @@ EVIDENCE_HEADINGS = {
         "The reproduction was run: it passes",
         "The reproduction was run: it FAILS",
     ),
-    views.TESTS_BEFORE: (
+    TESTS_BEFORE: (
         "How these tests stood before the request",
         "How the tests stood before is not known",
     ),
@@ -110,99 +102,62 @@ def history(state: SessionState, told: str = "") -> tuple[Message, ...]:
     those of others, and all of Verifiers, as data. What was compacted, as its summary. `told`:
     what the newest turn's agent is told besides.
     """
-    summary, kept = views.after_compaction(state.events)
-    *earlier, newest = views.requests(kept)
-    before = "\n\n".join(part for part in (summary, state.still_open) if part)
-    messages: list[Message] = (
-        [FromUser(text=f"[What happened before, summed up:]\n{before}")] if summary else []
-    )
-    turns = views.turns(newest)
-    agent = turns[-1].assigned.agent if turns else ""
-    served = state.served
+    messages: list[Message] = []
+    if state.summary:
+        before = "\n\n".join(part for part in (state.summary, state.still_open) if part)
+        messages.append(FromUser(text=f"[What happened before, summed up:]\n{before}"))
+    *earlier, newest = state.shown_requests
+    agent = newest.turns[-1].assigned.agent if newest.turns else ""
     rules: Rules = ()
-    for facts in earlier:
-        messages += _past(_Past(facts, agent, served), rules)
-        rules = _rules_of(facts) or rules
-    return (
-        *messages,
-        *_request_messages(SessionState(newest), agent, rules, told, served=served, newest=True),
-    )
-
-
-def _rules_of(facts: Sequence[Event]) -> Rules:
-    request = facts[0]
-    return request.rules if isinstance(request, Asked) else ()
-
-
-class _Past:
-    """An earlier request's facts, which never change: equal when they are the very same ones, read
-    by the same agent.
-    """
-
-    def __init__(self, facts: Sequence[Event], agent: str, served: bool) -> None:
-        self.facts = facts
-        self.agent = agent
-        self.served = served
-
-    def __hash__(self) -> int:
-        return hash((id(self.facts[0]), len(self.facts), self.agent, self.served))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Past) or len(self.facts) != len(other.facts):
-            return False
-        if (self.agent, self.served) != (other.agent, other.served):
-            return False
-        return all(map(operator.is_, self.facts, other.facts))
-
-
-@lru_cache(maxsize=256)
-def _past(past: _Past, rules: Rules) -> tuple[Message, ...]:
-    """Its messages, built once: a session's every model call would build them again."""
-    return _request_messages(SessionState(past.facts), past.agent, rules, served=past.served)
+    for request in earlier:
+        messages += request.derived(_request_messages, agent, rules, state.served)
+        assert request.asked is not None
+        rules = request.asked.rules or rules
+    messages += _request_messages(newest, agent, rules, state.served, told, newest=True)
+    return tuple(messages)
 
 
 def _request_messages(
-    state: SessionState,
+    request: RequestState,
     agent: str,
     rules: Rules,
+    served: bool,
     told: str = "",
     *,
-    served: bool,
     newest: bool = False,
 ) -> tuple[Message, ...]:
     """Return one request as `agent` reads it. `rules`: those of the session that it has been
     shown. `served`: what Workers answered is the conversation with a client, whoever said it.
     """
-    request = state.events[0]
-    assert isinstance(request, Asked)
+    asked = request.asked
+    assert asked is not None
     messages: list[Message] = [
-        FromUser(text=request.whole, media=request.media),
-        *_runs_as_text(state.request.baseline),
+        FromUser(text=asked.whole, media=asked.media),
+        *_runs_as_text(request.baseline),
     ]
-    if shown := shown_rules(request.rules, rules):
+    if shown := shown_rules(asked.rules, rules):
         messages.append(FromUser(text=shown))
-    messages += undo_messages(state.events, None)
-    own: list[views.Turn] = []
-    others: list[views.Turn] = []
-    turns = state.request.turns
-    for turn in turns:
-        is_read = newest and turn is turns[-1]
+    messages += undo_messages(request, 0)
+    own: list[Turn] = []
+    others: list[Turn] = []
+    for turn in request.turns:
+        is_read = newest and turn is request.turns[-1]
         if not (is_read or _is_own(turn, agent, served)):
             others.append(turn)
-            if undone := undo_messages(state.events, turn.assigned):
+            if undone := undo_messages(request, turn.number):
                 messages += [*_notes(others), *undone]
                 others = []
             continue
         opening = [
             told if is_read else "",
             _opening(turn, others),
-            "" if served or request.only_reads else _role_text(turn, own, others, request.mode),
+            "" if served or asked.only_reads else _role_text(turn, own, others, asked.mode),
         ]
         if any(opening):
             messages.append(FromUser(text="\n\n".join(part for part in opening if part)))
-        schema = structured_answer.wanted_schema(state, turn)
+        schema = structured_answer.wanted_schema(request, turn)
         messages += turn_messages(turn, schema, is_open=is_read)
-        messages += undo_messages(state.events, turn.assigned)
+        messages += undo_messages(request, turn.number)
         own.append(turn)
         others = []
     return (*messages, *_notes(others))
@@ -217,7 +172,7 @@ def shown_rules(rules: Rules, before: Rules) -> str:
     return "\n".join([heading, *lines]) if lines else ""
 
 
-def _is_own(turn: views.Turn, agent: str, served: bool) -> bool:
+def _is_own(turn: Turn, agent: str, served: bool) -> bool:
     """Whether the agent reads the turn as its own messages. A Verifier began with a message of its
     own, so that nobody reads its turn in this way later."""
     if turn.assigned.by == CLIENT or (served and turn.assigned.role == "worker"):
@@ -225,14 +180,14 @@ def _is_own(turn: views.Turn, agent: str, served: bool) -> bool:
     return turn.assigned.agent == agent and turn.assigned.role != "verifier"
 
 
-def _notes(others: Sequence[views.Turn]) -> list[FromUser]:
+def _notes(others: Sequence[Turn]) -> list[FromUser]:
     """Return in short what others did in a request after the agent's own last turn."""
     workers = [turn for turn in others if turn.assigned.role == "worker"]
     text = "\n\n".join(work_note(turn, EARLIER_WORDS) for turn in workers)
     return [FromUser(text=text)] if text else []
 
 
-def _opening(turn: views.Turn, others: Sequence[views.Turn]) -> str:
+def _opening(turn: Turn, others: Sequence[Turn]) -> str:
     """Return what a turn of the agent's own begins with: what others did since its last one, the
     evidence, and its instruction.
     """
@@ -249,7 +204,7 @@ def _opening(turn: views.Turn, others: Sequence[views.Turn]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _newest_runs(runs: Sequence[views.CallRecord]) -> list[views.CallRecord]:
+def _newest_runs(runs: Sequence[CallRecord]) -> list[CallRecord]:
     """Return fugu's own runs, of each tool with the same arguments the newest one alone."""
     newest = {
         (run.permitted.call.tool, run.permitted.call.arguments): run for run in runs if run.evidence
@@ -257,7 +212,7 @@ def _newest_runs(runs: Sequence[views.CallRecord]) -> list[views.CallRecord]:
     return list(newest.values())
 
 
-def _others_notes(others: Sequence[views.Turn], reader: views.Turn) -> list[str]:
+def _others_notes(others: Sequence[Turn], reader: Turn) -> list[str]:
     """Return what others did in this request, as data for the agent whose turn begins."""
     plans = [turn for turn in others if turn.assigned.role == "thinker"]
     notes = []
@@ -273,7 +228,7 @@ def _others_notes(others: Sequence[views.Turn], reader: views.Turn) -> list[str]
     return notes
 
 
-def work_note(turn: views.Turn, limit: int) -> str:
+def work_note(turn: Turn, limit: int) -> str:
     """Return what a Worker changed, what stopped it, and what it said last, at most `limit`
     characters of it; "" for one that failed before it said anything.
     """
@@ -295,18 +250,18 @@ def work_note(turn: views.Turn, limit: int) -> str:
     return f"{agent} worked on this{changed}. It said last{cut}:\n<work>\n{words}\n</work>"
 
 
-def verdict_note(turn: views.Turn) -> str:
+def verdict_note(turn: Turn) -> str:
     """Return what a Verifier wants, "" where it came to no verdict."""
     words = escape_frames(clip_middle(turn.text.strip(), WORDS))
     if turn.failed is not None or turn.interrupted or not words:
         return ""
     verifier = f"The Verifier (`{turn.assigned.agent}`)"
-    if views.verdict_of(turn.text) == "ACCEPT":
+    if verdict_of(turn.text) == "ACCEPT":
         return f"{verifier} accepted the work."
     return f"{verifier} wants a revision:\n<verdict>\n{words}\n</verdict>"
 
 
-def _plan_note(turn: views.Turn, *, to_do: bool) -> str:
+def _plan_note(turn: Turn, *, to_do: bool) -> str:
     plan = escape_frames(clip_middle(_SUGGESTION.sub("", turn.text).strip(), WORDS))
     if turn.failed is not None or turn.interrupted or not plan:
         return ""
@@ -314,9 +269,7 @@ def _plan_note(turn: views.Turn, *, to_do: bool) -> str:
     return f"`{turn.assigned.agent}` made this plan:\n<plan>\n{plan}\n</plan>{ask}"
 
 
-def _role_text(
-    turn: views.Turn, own: Sequence[views.Turn], others: Sequence[views.Turn], mode: str
-) -> str:
+def _role_text(turn: Turn, own: Sequence[Turn], others: Sequence[Turn], mode: str) -> str:
     """Return what the role is to do in the request's permission mode. A brief that the agent has
     read in this request is not said again.
     """
@@ -337,7 +290,7 @@ def _role_text(
     return "\n".join(parts)
 
 
-def turn_messages(turn: views.Turn, schema: str = "", *, is_open: bool = False) -> list[Message]:
+def turn_messages(turn: Turn, schema: str = "", *, is_open: bool = False) -> list[Message]:
     """Return a turn's replies with the results of their calls. `schema`: the one that its last
     words must follow. `is_open`: its agent is asked for another reply.
     """
@@ -347,7 +300,7 @@ def turn_messages(turn: views.Turn, schema: str = "", *, is_open: bool = False) 
     corrected = structured_answer.correction(turn, schema)
     begun = [place for place, fact in enumerate(turn.facts) if isinstance(fact, Replied)]
     for reply, start, stop in zip(turn.replies, begun, [*begun, len(turn.facts)][1:], strict=True):
-        if not views.is_cut_in_silence(reply):
+        if not is_cut_in_silence(reply):
             messages.append(
                 FromAgent(
                     agent=reply.agent, text=reply.text, thinking=reply.thinking, calls=reply.calls
@@ -358,11 +311,11 @@ def turn_messages(turn: views.Turn, schema: str = "", *, is_open: bool = False) 
         if corrected and not reply.calls:
             messages.append(FromUser(text=corrected))
             corrected = ""
-        elif is_followed and views.is_asked_to_choose_again(turn, reply):
+        elif is_followed and is_asked_to_choose_again(turn, reply):
             names = ", ".join(turn.assigned.choices)
             text = prompts.fill(prompts.load("conductor/choose_again"), names=names)
             messages.append(FromUser(text=text))
-        after = views.call_records(turn.facts[start:stop])
+        after = call_records(turn.facts[start:stop])
         evidence = _runs_as_text([run for run in after if run.permitted.call.id not in opening])
         if evidence and not reply.calls and is_followed:
             failing = evidence[0].model_copy(
@@ -377,7 +330,7 @@ def turn_messages(turn: views.Turn, schema: str = "", *, is_open: bool = False) 
     return messages
 
 
-def _result(run: views.CallRecord) -> FromTool:
+def _result(run: CallRecord) -> FromTool:
     call = run.permitted.call
     if not run.permitted.allowed:
         return FromTool(call=call.id, tool=call.tool, text=_refusal(run.permitted), ok=False)
@@ -400,7 +353,7 @@ def _refusal(permitted: Permitted) -> str:
     return f"Not allowed: {reason}"
 
 
-def _runs_as_text(runs: Sequence[views.CallRecord]) -> list[FromUser]:
+def _runs_as_text(runs: Sequence[CallRecord]) -> list[FromUser]:
     texts = [_evidence_text(run) for run in runs if run.evidence]
     media = tuple(
         one for run in runs if run.evidence and run.result is not None for one in run.result.media
@@ -408,7 +361,7 @@ def _runs_as_text(runs: Sequence[views.CallRecord]) -> list[FromUser]:
     return [FromUser(text="\n\n".join(texts), media=media)] if texts else []
 
 
-def _evidence_text(run: views.CallRecord) -> str:
+def _evidence_text(run: CallRecord) -> str:
     if not run.permitted.allowed:
         return f"[{run.permitted.call.tool} {path_argument(run) or ''}]\n{_refusal(run.permitted)}"
     if run.result is None:

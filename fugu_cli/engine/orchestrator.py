@@ -19,18 +19,17 @@ from fugu_cli.engine.message_history import text_argument
 from fugu_cli.engine.recovery import recover
 from fugu_cli.engine.turn import TurnContext, over_budget_agents
 from fugu_cli.messages import Call
-from fugu_cli.session import views
 from fugu_cli.session.events import (
     EVIDENCE,
     Assigned,
     Finished,
     Interrupted,
-    Permitted,
     Planned,
     ToolRan,
 )
 from fugu_cli.session.log import Log
 from fugu_cli.session.tool_facts import MCP
+from fugu_cli.session.turns import interrupted_calls
 from fugu_cli.tools import mentions
 
 __all__ = ["Team", "run"]
@@ -161,7 +160,7 @@ def _due_after_a_cut(place: TurnContext) -> Call | None:
     )
     if (
         not cut
-        or not (turns[-1].changes or views.interrupted_calls(turns[-1]))
+        or not (turns[-1].changes or interrupted_calls(turns[-1]))
         or not state.request.checks
     ):
         return None
@@ -171,15 +170,13 @@ def _due_after_a_cut(place: TurnContext) -> Call | None:
 def _due_attachment(place: TurnContext) -> Call | None:
     """The call that shows the next of what the request attaches; None where a turn or a plan has
     begun. Each is judged once, like a call of an agent's."""
-    facts = place.log.state.request.events
-    if not (request := views.asked(facts)) or any(
-        isinstance(fact, Assigned | Planned) for fact in facts
-    ):
+    request = place.log.state.request
+    if request.asked is None or request.turns or request.plans:
         return None
-    judged = sum(isinstance(fact, Permitted) and fact.by != EVIDENCE for fact in facts)
-    if judged >= len(request.attachments):
+    judged = sum(run.permitted.by != EVIDENCE for run in request.baseline)
+    if judged >= len(request.asked.attachments):
         return None
-    root, name = place.environment.workspace.root, request.attachments[judged]
+    root, name = place.environment.workspace.root, request.asked.attachments[judged]
     return mentions.reading_call(root, name, f"c{len(place.log.events)}")
 
 

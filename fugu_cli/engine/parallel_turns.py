@@ -25,18 +25,21 @@ from fugu_cli.engine.turn import TurnContext, do_step, failed_event, next_step, 
 from fugu_cli.errors import AgentError, StorageError
 from fugu_cli.messages import Call
 from fugu_cli.providers import Pause
-from fugu_cli.session import spending, store, views
+from fugu_cli.session import spending, store
 from fugu_cli.session.costs import usd
 from fugu_cli.session.events import Assigned, FileChange, Interrupted, Merged
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log, locked_if_closed, read
+from fugu_cli.session.state import SessionState
+from fugu_cli.session.turns import TASK, Turn, interrupted_calls
+from fugu_cli.session.workflows import step_name
 from fugu_cli.tools.workspace import Workspace, recall_reads
 
 REMOVING = ".going"
 """Ends the name of a folder that is being removed."""
 
 
-def worktree_folder(log: Log, workspace: Workspace, turn: views.Turn) -> Path:
+def worktree_folder(log: Log, workspace: Workspace, turn: Turn) -> Path:
     """Return the folder of the turn's worktree, whether it exists yet or not."""
     return _home(log, workspace) / turn.assigned.worktree
 
@@ -46,7 +49,7 @@ def _home(log: Log, workspace: Workspace) -> Path:
 
 
 async def ensure_worktrees(
-    log: Log, workspace: Workspace, turns: Sequence[views.Turn]
+    log: Log, workspace: Workspace, turns: Sequence[Turn]
 ) -> list[Workspace]:
     """The worktrees of these turns, made where nothing was done in them yet.
 
@@ -69,23 +72,21 @@ async def ensure_worktrees(
     return [await _made(workspace, turn, worktree_folder(log, workspace, turn)) for turn in turns]
 
 
-async def _made(workspace: Workspace, turn: views.Turn, place: Path) -> Workspace:
+async def _made(workspace: Workspace, turn: Turn, place: Path) -> Workspace:
     from fugu_cli.tools.worktrees import make_worktree
 
     assert turn.assigned.snapshot is not None
     return await make_worktree(workspace, turn.assigned.snapshot, place)
 
 
-def _worked(turn: views.Turn) -> bool:
+def _worked(turn: Turn) -> bool:
     """Something was done that somebody may still want."""
     return (
-        not turn.failed
-        and not turn.interrupted
-        and bool(turn.changes or views.interrupted_calls(turn))
+        not turn.failed and not turn.interrupted and bool(turn.changes or interrupted_calls(turn))
     )
 
 
-def _lost(log: Log, workspace: Workspace, gone: Sequence[views.Turn]) -> StorageError:
+def _lost(log: Log, workspace: Workspace, gone: Sequence[Turn]) -> StorageError:
     numbers = {turn.number for turn in gone}
     for turn in log.state.request.turns:
         chose = not turn.changes and any(number in turn.assigned.sees for number in numbers)
@@ -122,7 +123,7 @@ def _set_apart(home: Path) -> None:
             home.rename(f"{home}{REMOVING}")
             return
         for tree in home.glob("*-*-*"):
-            if not tree.name.startswith(f"{len(views.requests(events))}-"):
+            if not tree.name.startswith(f"{len(SessionState(events).requests)}-"):
                 tree.rename(f"{home}-{tree.name}{REMOVING}")
 
 
@@ -188,7 +189,7 @@ class TurnRunner:
         if (
             here
             and isinstance(step, RunCall)
-            and step.call.tool == views.TASK in place.environment.toolbox
+            and step.call.tool == TASK in place.environment.toolbox
         ):
             from fugu_cli.engine import subtasks
 
@@ -219,11 +220,11 @@ class TurnRunner:
         recall_reads(workspace, mine)
         return replace(environment, workspace=workspace)
 
-    async def _copies(self, chooser: views.Turn) -> dict[str, Workspace]:
+    async def _copies(self, chooser: Turn) -> dict[str, Workspace]:
         """Return the copies that a step chooses among, by the names of their steps."""
         log, request = self._place.log, self._place.log.state.request
         turns = {
-            views.step_name(request.workflows, turn.assigned.plan, turn.assigned.step): turn
+            step_name(request.workflows, turn.assigned.plan, turn.assigned.step): turn
             for turn in request.turns
             if turn.assigned.worktree and turn.number in chooser.assigned.sees
         }
@@ -307,7 +308,7 @@ async def record_plan(place: TurnContext, decision: AskPlanner) -> None:
     if decision.reads_instructions and place.environment.instructions:
         system = f"{asked.system}\n\n{place.environment.instructions}"
         asked = asked.model_copy(update={"system": system})
-    prompt = spending.within_budget(log.events, member, asked, limits, place.reserved.held)
+    prompt = spending.within_budget(log.state, member, asked, limits, place.reserved.held)
     if not await availability.may_call(
         log, 0, (member, prompt), place.environment.limits.budget, place.reserved
     ):
@@ -320,7 +321,7 @@ async def record_plan(place: TurnContext, decision: AskPlanner) -> None:
     def wait(pause: Pause) -> None:
         pauses.check(pause, log.state)
         lost = usd(pause.used, member.price)
-        availability.check_budget(log.events, member, prompt, place.environment.limits.budget, lost)
+        availability.check_budget(log.state, member, prompt, place.environment.limits.budget, lost)
         log.tell(availability.waiting_event(pause, 0, name))
 
     try:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from fugu_cli.session import views
 from fugu_cli.session.events import Finished
+from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.turns import Turn
 from fugu_cli.system.bounded_json import parse_json, refuse_constant
 
 if TYPE_CHECKING:
@@ -99,16 +100,15 @@ def _place(path: Sequence[object]) -> str:
     return f"{'.'.join(map(str, path))}: " if path else ""
 
 
-def wanted_schema(state: SessionState, turn: views.Turn) -> str:
+def wanted_schema(request: RequestState, turn: Turn) -> str:
     """The schema that the turn's last words must follow; "" where they need not. A workflow's steps
     answer no user.
     """
-    request = state.request.asked
     answers = turn.assigned.role == "worker" and not turn.assigned.plan
-    return request.answer_schema if request is not None and answers else ""
+    return request.asked.answer_schema if request.asked is not None and answers else ""
 
 
-def correction(turn: views.Turn, schema: str) -> str:
+def correction(turn: Turn, schema: str) -> str:
     """Return the correction that an agent must make to its final text, "" if that follows the
     schema. It is asked for once a turn.
     """
@@ -117,11 +117,11 @@ def correction(turn: views.Turn, schema: str) -> str:
     return CORRECTION.format(fault=fault) if fault else ""
 
 
-def correction_due(state: SessionState, turn: views.Turn) -> bool:
+def correction_due(state: SessionState, turn: Turn) -> bool:
     """The agent's newest words are its last, and are to be said again."""
     if turn.replies[-1].calls or sum(not reply.calls for reply in turn.replies) > 1:
         return False
-    return bool(correction(turn, wanted_schema(state, turn)))
+    return bool(correction(turn, wanted_schema(state.request, turn)))
 
 
 def request_end(state: SessionState, end: Finished) -> Finished:

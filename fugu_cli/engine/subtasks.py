@@ -28,10 +28,11 @@ from fugu_cli.extensions.subagents import (
     named_agents,
 )
 from fugu_cli.messages import Call, Usage
-from fugu_cli.session import tool_facts, views
+from fugu_cli.session import costs, tool_facts
 from fugu_cli.session.events import Assigned, Exclusion, Finished, Replied, Subtask
 from fugu_cli.session.state import SessionState
-from fugu_cli.session.turns import TASK
+from fugu_cli.session.turns import BY_FILE, TASK, Turn, open_calls
+from fugu_cli.session.workflows import final_text, is_done
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult, truncate
 from fugu_cli.tools.workspace import Tool, Workspace
@@ -69,7 +70,7 @@ async def run_tasks(place: TurnContext, number: int, first: Call, drive: DriveTu
     """
     turn = place.log.state.request.turn(number)
     assert turn is not None
-    due = dropwhile(lambda call: call.id != first.id, views.open_calls(turn))
+    due = dropwhile(lambda call: call.id != first.id, open_calls(turn))
     group = _SubtaskGroup(place, turn, drive)
     await run_together(group.run(call) for call in takewhile(lambda call: call.tool == TASK, due))
 
@@ -91,7 +92,7 @@ class _SubtaskGroup:
     """Subtasks that a turn began together."""
 
     place: TurnContext
-    turn: views.Turn
+    turn: Turn
     drive: DriveTurn
     deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
     """One is assigned after the other: a coordinator reads one log at a time."""
@@ -207,7 +208,7 @@ class _SubtaskGroup:
         if not able:
             return f"{wish.named[0]}: {out[wish.named[0]]}"
         return Assigned(
-            turn=0, agent=able[0], role="worker", by=views.BY_FILE, reason=f"{wish.what} names it"
+            turn=0, agent=able[0], role="worker", by=BY_FILE, reason=f"{wish.what} names it"
         )
 
     def _wish(self, subagent: Subagent | None) -> _Wish:
@@ -244,8 +245,8 @@ class _SubtaskGroup:
         """The last words, and what they cost."""
         state = self.place.log.state
         turn = state.request.turn(tried[-1]) if tried else None
-        said = truncate(views.final_text(turn), RESULT_LIMIT) if turn is not None else ""
-        done = turn is not None and not why and views.is_done(turn)
+        said = truncate(final_text(turn), RESULT_LIMIT) if turn is not None else ""
+        done = turn is not None and not why and is_done(turn)
         if turn is not None and not done and not why:
             cut = f"it had no last word after {len(turn.replies)} replies"
             why = f"The subtask came to nothing: {turn.failed.message if turn.failed else cut}"
@@ -261,14 +262,14 @@ class _SubtaskGroup:
 def _spent(state: SessionState, session: SessionState) -> str:
     """`[2 replies, 1,234 tokens in, 56 out, $0.0012]`; "" where nobody was asked."""
     replies = sum(isinstance(fact, Replied) for fact in state.events)
-    used = sum(views.usage(state.events).values(), Usage())
+    used = sum(costs.usage(state.events).values(), Usage())
     if not replies and used == Usage():
         return ""
     members = session.pool
     cost = (
         "cost unknown"
-        if views.unpriced(state.events, members)
-        else f"${views.cost(state.events, members):.4f}"
+        if costs.unpriced(state.events, members)
+        else f"${costs.cost(state.events, members):.4f}"
     )
     plural = "reply" if replies == 1 else "replies"
     return f"[{replies} {plural}, {used.input:,} tokens in, {used.output:,} out, {cost}]"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,8 +21,8 @@ from fugu_cli.extensions.hook_runner import HookVerdict
 from fugu_cli.messages import Call
 from fugu_cli.safety import policy
 from fugu_cli.safety.prompt_injection import mark_injection
-from fugu_cli.session import views
 from fugu_cli.session.call_arguments import MalformedArguments, arguments_of, named_paths
+from fugu_cli.session.checks import ACCEPTANCE_CHECK
 from fugu_cli.session.events import (
     EVIDENCE,
     HOOK,
@@ -36,6 +36,7 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.live_events import OutputStreamed
 from fugu_cli.session.log import Log, heartbeat
+from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE
 from fugu_cli.session.state import SessionState
 from fugu_cli.system import temp_dirs
 from fugu_cli.tools import worktrees
@@ -55,7 +56,7 @@ def on_original_files(tool: AnyTool, state: SessionState) -> AnyTool:
     """`tool`; where it sets a check and something was changed already, one that runs on the files
     as they were.
     """
-    if tool.name != views.ACCEPTANCE_CHECK or not state.request.changes:
+    if tool.name != ACCEPTANCE_CHECK or not state.request.changes:
         return tool
     tree = state.request.start_snapshot
 
@@ -415,9 +416,9 @@ async def _refusal_of_tests(log: Log, environment: Environment, call: Call) -> s
     """Return why fugu must not run the tests itself, "" where it may: the table allows it, the user
     does, the folder is trusted, or the user asked for a request that ends when they pass.
     """
-    if call.tool not in {views.RUN_TESTS, views.TESTS_BEFORE} or log.state.request.suite_decides:
+    if call.tool not in {RUN_TESTS, TESTS_BEFORE} or log.state.request.suite_decides:
         return ""
-    run = Call(id=call.id, tool=views.RUN_TESTS)
+    run = Call(id=call.id, tool=RUN_TESTS)
     judgement = _judged(environment, run)
     if judgement.verdict == "allow" or _granted(log, environment, run, judgement):
         return ""
@@ -567,7 +568,10 @@ def _instructions(state: SessionState, environment: Environment, number: int, ca
         return ""
     now = state.request.turn(number)
     apart = now is not None and (now.assigned.plan or now.assigned.subtask)
-    seen = now.facts if now is not None and apart else views.after_compaction(state.events)[1]
+    if now is not None and apart:
+        seen: Iterable[Event] = now.facts
+    else:
+        seen = (event for request in state.shown_requests for event in request.events)
     shown = [event.output for event in seen if isinstance(event, ToolRan)]
     return "".join(
         f"{head}\n{said}\n\n"

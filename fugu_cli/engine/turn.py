@@ -31,13 +31,14 @@ from fugu_cli.messages import Call, Prompt, Usage, with_call_ids
 from fugu_cli.providers import Pause, shown_media
 from fugu_cli.providers.retry import Retrying, Speaking
 from fugu_cli.safety import path_rules, policy
-from fugu_cli.session import spending, views
+from fugu_cli.session import spending
 from fugu_cli.session.costs import usd
 from fugu_cli.session.events import Assigned, Failed, Interrupted, Member, Replied
 from fugu_cli.session.live_events import TextStreamed, ThoughtStreamed, Waiting
 from fugu_cli.session.log import Log, stored_media
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.tool_facts import own_tool_name
+from fugu_cli.session.turns import BY_FILE, Turn, interrupted_calls
 from fugu_cli.tools.toolbox import Toolbox
 
 _GONE = "it is not in the pool any more; another agent takes the turn"
@@ -87,7 +88,7 @@ def over_budget_agents(place: TurnContext) -> dict[str, str]:
     prompt counts when the call is due."""
     state, environment, found = place.log.state, place.environment, dict[str, str]()
     limits = spending.budgets_of(environment.limits.budget)
-    if spending.remaining_budget(state.events, limits) is None:
+    if spending.remaining_budget(state, limits) is None:
         return found
     flows = state.request.workflows
     plan = (
@@ -104,9 +105,9 @@ def over_budget_agents(place: TurnContext) -> dict[str, str]:
         if environment.voice is not None:
             prompt = environment.voice.put(prompt, visible, turn)
         prompt = _with_effort(prompt, state, member)
-        prompt = spending.within_budget(state.events, member, prompt, limits)
+        prompt = spending.within_budget(state, member, prompt, limits)
         shortens = compaction.is_due(visible, prompt, member)
-        if (said := spending.over_budget(state.events, member, prompt, limits)) and not shortens:
+        if (said := spending.over_budget(state, member, prompt, limits)) and not shortens:
             found[name] = said
     return found
 
@@ -169,7 +170,7 @@ def call_refusal(place: TurnContext, state: SessionState, call: Call) -> str:
     return f"{withheld}. {policy.GO_ON_WITHOUT}" if withheld else ""
 
 
-async def _reply(place: TurnContext, state: SessionState, now: views.Turn) -> None:
+async def _reply(place: TurnContext, state: SessionState, now: Turn) -> None:
     """One model call. A failure after the agent's own retries, and a call that no budget carries,
     close the turn; the coordinator masks the agent."""
     log, environment, name = place.log, place.environment, now.assigned.agent
@@ -192,7 +193,7 @@ async def _reply(place: TurnContext, state: SessionState, now: views.Turn) -> No
         await _compact(place, member, prompt)
         return
     limits = spending.budgets_of(environment.limits.budget)
-    prompt = spending.within_budget(log.events, member, prompt, limits, place.reserved.held)
+    prompt = spending.within_budget(log.state, member, prompt, limits, place.reserved.held)
     if not await availability.may_call(
         log, now.number, (member, prompt), environment.limits.budget, place.reserved
     ):
@@ -206,7 +207,7 @@ def _with_effort(prompt: Prompt, state: SessionState, member: Member) -> Prompt:
 
 
 async def _ask(
-    place: TurnContext, state: SessionState, who: tuple[views.Turn, Member], prompt: Prompt
+    place: TurnContext, state: SessionState, who: tuple[Turn, Member], prompt: Prompt
 ) -> None:
     """Make the call and record its reply or its failure."""
     log, (now, member) = place.log, who
@@ -215,7 +216,7 @@ async def _ask(
     call = _UnderWay(place, now, member, prompt)
     try:
         agent = place.team.agents[name]
-        if not now.changes and not views.interrupted_calls(now):
+        if not now.changes and not interrupted_calls(now):
             agent = Retrying(Speaking(agent))  # who changed something may end in silence
         reply = await agent.reply(
             shown_media.loaded(prompt, partial(stored_media, log.path)), call, call.wait
@@ -258,7 +259,7 @@ class _UnderWay:
     aside.
     """
 
-    def __init__(self, place: TurnContext, now: views.Turn, member: Member, prompt: Prompt) -> None:
+    def __init__(self, place: TurnContext, now: Turn, member: Member, prompt: Prompt) -> None:
         self._place = place
         self._now = now
         self._member = member
@@ -289,7 +290,7 @@ class _UnderWay:
         self._pauses.check(pause, place.log.state)
         lost, budget = usd(pause.used, self._member.price), place.environment.limits.budget
         held = place.reserved.beside(number) + lost
-        availability.check_budget(place.log.events, self._member, self._prompt, budget, held)
+        availability.check_budget(place.log.state, self._member, self._prompt, budget, held)
         if place.environment.voice is not None:
             place.environment.voice.wait(self._now)
         place.reserved.hold(number, self._most + lost)
@@ -297,14 +298,14 @@ class _UnderWay:
         place.log.tell(availability.waiting_event(pause, number, self._member.name))
 
 
-def _others(state: SessionState, now: views.Turn) -> availability.OtherAgents:
+def _others(state: SessionState, now: Turn) -> availability.OtherAgents:
     """Return which agents may take the turn from a waiting call.
 
     A step of a workflow goes to another agent only once, and a subtask only to the agent that its
     file names.
     """
     plan, step = now.assigned.plan, now.assigned.step
-    if now.assigned.by == views.BY_FILE:
+    if now.assigned.by == BY_FILE:
         return "none"
     if not plan:
         return "soon"
@@ -316,7 +317,7 @@ def _others(state: SessionState, now: views.Turn) -> availability.OtherAgents:
     return "none" if any(turn.failed for turn in tried) else "now"
 
 
-def _give_to_larger_agent(place: TurnContext, turn: views.Turn, member: Member) -> bool:
+def _give_to_larger_agent(place: TurnContext, turn: Turn, member: Member) -> bool:
     """Close the turn of an agent whose window is too small for the work, where one that reads more
     can take it; say so in either case.
     """
@@ -361,7 +362,7 @@ async def _compact(place: TurnContext, member: Member, conversation: Prompt) -> 
         place.team.agents[member.name],
         conversation,
         lambda prompt, lost: availability.check_budget(
-            log.events, member, prompt, limits, place.reserved.held + lost
+            log.state, member, prompt, limits, place.reserved.held + lost
         ),
     )
     window = place.team.members[member.name].context
@@ -403,7 +404,7 @@ def _by_our_names(calls: Sequence[Call], toolbox: Toolbox) -> list[Call]:
     return renamed
 
 
-def _call_ids(calls: Sequence[Call], turn: views.Turn) -> list[str]:
+def _call_ids(calls: Sequence[Call], turn: Turn) -> list[str]:
     """Our own ids: providers repeat theirs, and a result must find its one call."""
     earlier = sum(len(reply.calls) for reply in turn.replies)
     return [

@@ -10,7 +10,7 @@ from typing import Literal
 from fugu_cli.engine import recovery
 from fugu_cli.errors import UsageError
 from fugu_cli.safety.sandbox.restoration import BRINGS_BACK
-from fugu_cli.session import store, views
+from fugu_cli.session import store
 from fugu_cli.session.events import (
     Asked,
     Assigned,
@@ -76,7 +76,7 @@ async def undo_request(log: Log, workspace: Workspace, keep: Collection[str] = (
     found = await _undoable(log, workspace)
     asked = undoable_requests(log.state)[0][-1].asked
     begun = next(index for index, event in enumerate(log.events) if event is asked)
-    if await workspace.jobs.stop(views.jobs(log.events[begun:]), "undo"):
+    if await workspace.jobs.stop(log.state.jobs_since(begun), "undo"):
         found = await _undoable(log, workspace)  # they may have written something meanwhile
     moved = [
         sentence
@@ -170,7 +170,7 @@ async def rewind_files(log: Log, workspace: Workspace, point: RewindPoint) -> li
     first; background jobs that were started since end first. Raises UsageError, StorageError."""
     await recovery.recover(log, workspace)
     _rewindable(log, workspace, point)
-    if await workspace.jobs.stop(views.jobs(log.events[point.line :]), "undo"):
+    if await workspace.jobs.stop(log.state.jobs_since(point.line), "undo"):
         _rewindable(log, workspace, point)  # they may have written something meanwhile
     steps = reversed(_made_since(log.state, point))
     return [
@@ -205,7 +205,8 @@ def _made_since(state: SessionState, point: RewindPoint) -> list[FileEffects]:
             if isinstance(one, Asked | Assigned)
         ]
         if end > point.line:
-            found.append(views.file_effects((*kept, *state.events[max(point.line, start) : end])))
+            rest = RequestState((*kept, *state.events[max(point.line, start) : end]))
+            found.append(rest.file_effects)
     return found
 
 
@@ -272,7 +273,7 @@ async def _redoable(log: Log, workspace: Workspace) -> RestorePlan:
 def _refuse_elsewhere(events: Sequence[Event], fact: Event, workspace: Workspace) -> None:
     """A session may have gone on in another folder: its files are put back there."""
     place = next(index for index, event in enumerate(events) if event is fact)
-    opened = views.opened(events[:place])
+    opened = SessionState(events[:place]).opened
     if opened is not None and opened.repo != store.recorded_root(workspace.root):
         hint = (
             "undo and redo it in that folder"

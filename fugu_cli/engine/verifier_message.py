@@ -17,10 +17,13 @@ from fugu_cli.coordinators.conductor.step_context import (
 from fugu_cli.engine import message_history
 from fugu_cli.engine.environment import tests_unknown_notice
 from fugu_cli.messages import FromUser, Media, Message
-from fugu_cli.session import views
 from fugu_cli.session.events import EVIDENCE
+from fugu_cli.session.open_work import undo_notices
+from fugu_cli.session.outcome import TestRun, TestsBefore
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.turns import Turn
 from fugu_cli.session.verdicts import test_summary
+from fugu_cli.session.workflows import step_name
 
 LAST_WORDS = 4_000
 """Characters of what one turn said last."""
@@ -53,10 +56,9 @@ def verifier_messages(state: SessionState) -> tuple[Message, ...]:
         *_checks(state),
         *_diff(turn),
     ]
-    summary, kept = views.after_compaction(state.events)
-    own = views.turns(kept)[-1]
+    own = state.shown_requests[-1].turns[-1]
     if own.facts != turn.facts:  # only a turn that has read very much is summed up itself
-        parts.append(f"[What you have found so far, summed up:]\n{summary}")
+        parts.append(f"[What you have found so far, summed up:]\n{state.summary}")
     media = (*request.media, *_attached_media(state))
     return (
         FromUser(text="\n\n".join(part for part in parts if part), media=media),
@@ -64,7 +66,7 @@ def verifier_messages(state: SessionState) -> tuple[Message, ...]:
     )
 
 
-def _whose_work(state: SessionState, turn: views.Turn) -> str:
+def _whose_work(state: SessionState, turn: Turn) -> str:
     """Return whose work it is, in words: the authors of the diff, or who answered."""
     answering = state.request.answered_by
     authors = state.request.authors or ((answering.assigned.agent,) if answering else ())
@@ -85,7 +87,7 @@ def _earlier_requests(state: SessionState) -> list[str]:
         answer = as_data(request.answer[:EARLIER_ANSWER])
         text = prompts.load("conductor/before")
         parts.append(prompts.fill(text, request=as_data(request.asked.text), answer=answer))
-        parts += views.undo_notices(request.events)
+        parts += undo_notices(request.events)
     return parts
 
 
@@ -106,7 +108,7 @@ def _attached_media(state: SessionState) -> tuple[Media, ...]:
     return tuple(media for run in runs if run.result for media in run.result.media)
 
 
-def _work(state: SessionState, verifier: views.Turn) -> list[str]:
+def _work(state: SessionState, verifier: Turn) -> list[str]:
     """Return who worked, what they changed and said last, and what Verifiers said before."""
     parts = []
     for turn in state.request.turns:
@@ -119,9 +121,9 @@ def _work(state: SessionState, verifier: views.Turn) -> list[str]:
     return [part for part in parts if part]
 
 
-def _planned_work(state: SessionState, verifier: views.Turn) -> list[str]:
+def _planned_work(state: SessionState, verifier: Turn) -> list[str]:
     """Return what the plan asks of the step that judges, and the reports that it may read."""
-    name = views.step_name(state.request.workflows, verifier.assigned.plan, verifier.assigned.step)
+    name = step_name(state.request.workflows, verifier.assigned.plan, verifier.assigned.step)
     subtask = prompts.fill(
         prompts.load("conductor/judge"), name=name, subtask=as_data(verifier.assigned.instruction)
     )
@@ -165,14 +167,14 @@ def _tests(state: SessionState) -> list[str]:
     return ["\n".join(lines)]
 
 
-def _counts(run: views.TestRun, passed: int) -> str:
+def _counts(run: TestRun, passed: int) -> str:
     if run.ok:
         return f"{passed} pass" if passed else "they pass"
     failed = "some FAIL" if run.failed is None else f"{run.failed} FAIL"
     return f"{failed}, {passed} pass" if passed else failed
 
 
-def _stood_before(before: views.TestsBefore) -> str:
+def _stood_before(before: TestsBefore) -> str:
     if before.unknown:
         return f"How they stood before the request is not known: {before.unknown}"
     if before.ok is None and before.count is None:
@@ -201,7 +203,7 @@ def _checks(state: SessionState) -> list[str]:
     return parts
 
 
-def _diff(turn: views.Turn) -> list[str]:
+def _diff(turn: Turn) -> list[str]:
     runs = (run for run in turn.runs if run.evidence and run.permitted.call.tool == "diff")
     outputs = [run.result.output for run in runs if run.result is not None]
     return [f"The diff of the whole request:\n{fenced(outputs[-1], 'diff')}"] if outputs else []

@@ -4,7 +4,7 @@ own.
 The session holds this object, and the toolbox asks it for tools before every model call. Nothing
 starts before `start`, and nothing at all if no server is declared. mcp_connection.py runs each
 server. If there are too many tools to offer with every call, find_tools searches them by words, and
-an agent may then call those that a result of find_tools names (session/views.py).
+an agent may then call those that a result of find_tools names (`SessionState.found_tools`).
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from fugu_cli import __version__
 from fugu_cli.messages import Call, Usage
-from fugu_cli.session import views
+from fugu_cli.session import costs
 from fugu_cli.session.costs import PaidEvent
 from fugu_cli.session.events import (
     Asked,
@@ -160,7 +160,7 @@ class Telemetry:
     def _tell(self, event: Event) -> None:
         match event:
             case Opened():
-                self._members = views.pool([event])
+                self._members = {member.name: member for member in event.pool}
             case Asked():
                 self._end_request("interrupted")
                 self.begin_request(event)
@@ -254,7 +254,7 @@ class Telemetry:
         attributes |= (
             {"gen_ai.usage.reasoning.output_tokens": used.reasoning} if used.reasoning else {}
         )
-        attributes["fugu.cost_usd"] = cost = views.price(event, call.member)
+        attributes["fugu.cost_usd"] = cost = costs.price(event, call.member)
         attributes |= {"gen_ai.response.model": call.model} if call.model else {}
         if isinstance(event, Replied):
             if event.response_id:

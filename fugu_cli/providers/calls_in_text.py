@@ -58,6 +58,9 @@ _BEGIN_OF_OPENING = re.compile(r"(?:<[^\s>]{0,40}|<function\s+\w{0,4}|\[/?[A-Z_]
 _PLAIN_HEADERS = tuple(
     f"{role}{channel} to=" for role in ("assistant", "") for channel in ("commentary", "analysis")
 )
+_HEADER_BEGINNINGS = frozenset(
+    [header[:length] for header in _PLAIN_HEADERS for length in range(1, len(header) + 1)]
+)
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 _FENCED_OBJECT = re.compile(r"\s*```(?:json|tool_call)?\s*\n(\{.*\})\s*\n```\s*", re.DOTALL)
 
@@ -335,7 +338,7 @@ class TextCallReader:
             return begin.start() - len(self._line)
         longest = max(map(len, _PLAIN_HEADERS))
         for length in range(min(longest, len(pending)), 0, -1):
-            if any(header.startswith(pending[-length:]) for header in _PLAIN_HEADERS):
+            if pending[-length:] in _HEADER_BEGINNINGS:
                 return len(pending) - length
         return len(pending)
 

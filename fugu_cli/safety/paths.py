@@ -148,10 +148,11 @@ def search_path_outside(root: Path) -> str:
     """Return PATH without relative folders and folders in `root`, so that fugu runs nothing from a
     repository.
     """
-    kept = (entry for entry in os.get_exec_path() if entry.startswith("/"))
-    return os.pathsep.join(
-        entry for entry in kept if not inside(Path(os.path.realpath(entry)), root)
-    )
+    kept = []
+    for entry in os.get_exec_path():
+        if entry.startswith("/") and not inside(Path(os.path.realpath(entry)), root):
+            kept.append(entry)
+    return os.pathsep.join(kept)
 
 
 def path_exists(path: Path) -> bool:

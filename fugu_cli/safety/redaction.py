@@ -94,6 +94,9 @@ _FORMS = (
         r"(?i:(?<=aws_secret_access_key=)|(?<=aws_secret_access_key = ))[A-Za-z0-9/+=]{40}",
     ),
 )
+_LITERALS = [literal for form in _FORMS for literal in form.literals]
+_FORMS_OF_LITERALS = [form for form in _FORMS for _ in form.literals]
+"""The form that each of `_LITERALS` begins."""
 MARK = re.compile(r"\[secret [0-9a-f]{4}\]")
 MARK_LENGTH = len("[secret 0000]")
 _AWS = "aws_secret_access_key = "
@@ -150,10 +153,9 @@ class SecretScanner:
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         values = sorted(set(known), key=len, reverse=True)
-        forms = [(literal, form) for form in _FORMS for literal in form.literals]
         self._exact = 1 + len(values)
-        self._literals = (_OPENED, *values, *(literal for literal, _ in forms))
-        self._forms = [form for _, form in forms]
+        self._literals = (_OPENED, *values, *_LITERALS)
+        self._forms = _FORMS_OF_LITERALS
         self._longest = max(map(len, self._literals))
         self._by_first: dict[str, list[str]] = defaultdict(list)
         for literal in self._literals:
@@ -165,11 +167,13 @@ class SecretScanner:
         Literal beginnings are searched first, which is cheap: trying every pattern at every
         character took a second for a million of them, while nothing else ran.
         """
-        numbers = range(len(self._literals) if forms else self._exact)
-        literals = self._literals
-        there = [number for number in numbers if literals[number] in text]
-        beginnings = [(self._begins(text, number, start), number) for number in there]
-        waiting = [(at, number) for at, number in beginnings if at >= 0]
+        waiting: list[tuple[int, int]] = []
+        for number in range(len(self._literals) if forms else self._exact):
+            if self._literals[number] not in text:
+                continue
+            at = self._begins(text, number, start)
+            if at >= 0:
+                waiting.append((at, number))
         heapq.heapify(waiting)
         over = start
         while waiting:

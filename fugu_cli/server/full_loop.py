@@ -21,7 +21,7 @@ from fugu_cli.messages import FromUser, Message, Prompt
 from fugu_cli.server import single_agent, traces
 from fugu_cli.server.single_agent import ActiveRequest
 from fugu_cli.server.traces import conversation_events, follow_up_request, with_authors
-from fugu_cli.session import views
+from fugu_cli.session import turns
 from fugu_cli.session.events import (
     ANSWERED,
     Assigned,
@@ -30,7 +30,8 @@ from fugu_cli.session.events import (
     WorkflowStep,
 )
 from fugu_cli.session.live_events import Live, TextStreamed, ThoughtStreamed
-from fugu_cli.session.state import SessionState, state_of
+from fugu_cli.session.state import SessionState
+from fugu_cli.session.turns import Turn, may_be_unable
 from fugu_cli.wires.client_requests import DEFAULT_MAX_TOKENS, ServedAnswer
 
 
@@ -76,7 +77,7 @@ async def answer_with_full_loop(
     note: str = end.reason
     if end.reason not in ("accepted", "answered"):
         note = f"{end.reason}: {_without_commands(end.message)}"
-    unable_reason = views.unable_reason(reply.text)
+    unable_reason = turns.unable_reason(reply.text)
     answer = reply
     if unable_reason is not None:
         answer = reply.model_copy(update={"text": unable_reason})
@@ -96,7 +97,7 @@ def _newest_answer(state: SessionState, first_new: int) -> Replied | None:
         if is_worker and turn.text.strip() and id(turn.replies[-1]) in new:
             newest = turn
     if newest is None or newest.assigned.plan:
-        newest = state_of(state.events).request.user_facing_turn or newest
+        newest = state.request.user_facing_turn or newest
     return newest.replies[-1] if newest else None
 
 
@@ -125,7 +126,7 @@ class ClientVoice:
         self._held_back: tuple[int, str] = (0, "")
         """A turn and its text so far, while that may be the beginning of `UNABLE:`."""
 
-    def put(self, prompt: Prompt, state: SessionState, turn: views.Turn) -> Prompt:
+    def put(self, prompt: Prompt, state: SessionState, turn: Turn) -> Prompt:
         """Return the prompt without fugu's texts about repositories.
 
         If the turn's text may go to the client, the client's limits on its answer apply.
@@ -170,7 +171,7 @@ class ClientVoice:
             turn, earlier_text = self._held_back
             text = earlier_text + item.text if turn == item.turn else item.text
             self._held_back = (item.turn, text)
-            if views.may_be_unable(text):
+            if may_be_unable(text):
                 return
             item = item.model_copy(update={"text": text})
         is_revision = self._heard_turn not in (None, item.turn)
@@ -190,7 +191,7 @@ class ClientVoice:
             text = f"{REVISED}{answer.text}"
             self._request.forward(TextStreamed(turn=turn, agent=answer.agent, text=text))
 
-    def wait(self, turn: views.Turn) -> None:
+    def wait(self, turn: Turn) -> None:
         if self._heard_turn == turn.number and self._request.client_request.stream:
             raise single_agent.broken_stream_reason(turn.assigned.agent)
         self._held_back = (0, "")
@@ -203,7 +204,7 @@ class ClientVoice:
         return self._request.client_request.stream and turn is not None and turn.failed is not None
 
 
-def _answers_client(state: SessionState, turn: views.Turn) -> bool:
+def _answers_client(state: SessionState, turn: Turn) -> bool:
     """Return whether the turn's text may go to the client.
 
     This holds for a Worker outside of workflows, and for the answering steps of a workflow. A step
@@ -234,7 +235,7 @@ def _answering_steps(steps: Sequence[WorkflowStep]) -> set[int]:
     return answering
 
 
-def _role_text(turn: views.Turn, answers: bool) -> str:
+def _role_text(turn: Turn, answers: bool) -> str:
     """Return the name of the text that explains the turn's role; "" if its instruction does so."""
     assignment = turn.assigned
     judges = bool(assignment.sees) and scheduling.is_judging(assignment.instruction)

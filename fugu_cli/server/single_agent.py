@@ -39,10 +39,11 @@ from fugu_cli.server.traces import (
     conversation_events,
     with_authors,
 )
-from fugu_cli.session import spending, views
+from fugu_cli.session import spending
 from fugu_cli.session.costs import usd
 from fugu_cli.session.events import (
     ANSWERED,
+    BUDGET,
     Assigned,
     Event,
     Exclusion,
@@ -56,6 +57,7 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.live_events import TextStreamed, ThoughtStreamed
 from fugu_cli.session.log import Log
+from fugu_cli.session.open_work import BYTES
 from fugu_cli.session.spending import Budgets, SharedAccount
 from fugu_cli.wires.client_requests import (
     TOO_LONG,
@@ -268,7 +270,7 @@ def check_length(settings: EndpointSettings, client_request: ClientRequest) -> N
         characters += len(message.text)
         if isinstance(message, FromAgent):
             characters += sum(len(call.arguments) for call in message.calls)
-    tokens = int(characters / views.BYTES)
+    tokens = int(characters / BYTES)
     largest_context = max((member.context for member in settings.offered.values()), default=0)
     if tokens > TOO_LONG_FACTOR * largest_context:
         raise RequestRefused(
@@ -437,9 +439,7 @@ async def _reply(
     log, member = request.log, request.settings.members[assignment.agent]
     over_budget = _over_budget(request, messages, member)
     if over_budget:  # the agent was not chosen by the coordinator
-        log.append(
-            Failed(turn=assignment.turn, what=member.name, kind=views.BUDGET, message=over_budget)
-        )
+        log.append(Failed(turn=assignment.turn, what=member.name, kind=BUDGET, message=over_budget))
         return None
     prompt = _prompt(request, messages, member)
     # Some servers refuse a limit on the reply that exceeds the rest of the context.
@@ -458,7 +458,7 @@ async def _reply(
         pauses.check(pause, log.state)
         listener.texts.clear()
         spent = usd(pause.used, member.price)
-        availability.check_budget(log.events, member, prompt, request_budgets(request), spent)
+        availability.check_budget(log.state, member, prompt, request_budgets(request), spent)
 
     try:
         agent = answering_agents(request)[member.name]
@@ -576,7 +576,7 @@ LEAST_REPLY_TOKENS = 1024
 def _over_budget(request: ActiveRequest, messages: tuple[Message, ...], member: Member) -> str:
     """Return why the agent's answer would exceed a budget; "" if it would not."""
     prompt = _prompt(request, messages, member)
-    return spending.over_budget(request.log.events, member, prompt, request_budgets(request))
+    return spending.over_budget(request.log.state, member, prompt, request_budgets(request))
 
 
 def request_budgets(request: ActiveRequest) -> spending.Budgets:

@@ -19,8 +19,8 @@ from pathlib import Path
 from fugu_cli import prompts
 from fugu_cli.errors import StorageError
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Thinking, Usage
+from fugu_cli.session import costs, log_format
 from fugu_cli.session import log as logs
-from fugu_cli.session import log_format, views
 from fugu_cli.session.events import (
     ANSWERED,
     CLIENT,
@@ -196,7 +196,7 @@ def answer_with_usage(
     `recorded` is the same reply as the log holds it, with secrets redacted.
     """
     new_events = state.events[first_new:]
-    is_estimated = views.is_estimated(new_events, state.pool)
+    is_estimated = costs.is_estimated(new_events, state.pool)
     return ServedAnswer(
         text=reply.text,
         calls=reply.calls,
@@ -205,8 +205,8 @@ def answer_with_usage(
         orchestration=orchestration_usage(new_events, recorded),
         agent=reply.agent,
         served=reply.model,
-        cost=views.cost(new_events, state.pool),
-        estimated_cost=views.estimated_cost(new_events, state.pool) if is_estimated else None,
+        cost=costs.cost(new_events, state.pool),
+        estimated_cost=costs.estimated_cost(new_events, state.pool) if is_estimated else None,
         reasoning="\n\n".join(block.text for block in reply.thinking if block.text),
         note=note,
     )

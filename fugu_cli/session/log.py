@@ -121,7 +121,7 @@ class Log:
     ) -> None:
         self.path = path
         self._records = records
-        self.state = SessionState(record.event for record in records)
+        self.state = SessionState.of_records(records)
         """The state that follows from the events so far."""
         self._clock = clock
         self._file: LineFile | None = None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any, TypeVar, TypeVarTuple
 
-from fugu_cli.messages import Effort
+from fugu_cli.messages import Call, Effort
 from fugu_cli.session.checks import CheckStatus
 from fugu_cli.session.events import (
     Asked,
@@ -25,7 +26,9 @@ from fugu_cli.session.events import (
     Permitted,
     Planned,
     Replied,
+    Subtask,
     ToolRan,
+    Undone,
     net_changes,
 )
 from fugu_cli.session.outcome import (
@@ -55,6 +58,9 @@ from fugu_cli.session.workflows import (
     turn_that_answers,
 )
 
+T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
+
 
 class RequestState:
     """A request as it stands: grows with its events, and derives each value at most once between
@@ -69,12 +75,27 @@ class RequestState:
         self._turns = TurnFold()
         self._effective = EffectiveFold()
         self._work = WorkFold()
+        self._calls_by_fugu: set[str] = set()
+        self._derived: dict[tuple[object, ...], Any] = {}
 
     def add(self, event: Event) -> None:
         """Take the next event."""
         self.events.append(event)
+        self._derived.clear()
         for name in vars(self).keys() & _DERIVED:
             del vars(self)[name]
+
+    def derived(
+        self, function: Callable[[RequestState, *Arguments], T], *arguments: *Arguments
+    ) -> T:
+        """Return what the function makes of this request, for readers in other packages: worked out
+        at most once between two events. The arguments must be hashable.
+        """
+        key = (function, *arguments)
+        if key not in self._derived:
+            self._derived[key] = function(self, *arguments)
+        value: T = self._derived[key]
+        return value
 
     def _fold(self) -> None:
         """Give the folds the events they have not taken yet."""
@@ -82,6 +103,8 @@ class RequestState:
             self._work = self._new_work()
         for event in self.events[self._folded :]:
             self._turns.add(event)
+            if isinstance(event, Permitted) and event.by_fugu:
+                self._calls_by_fugu.add(event.call.id)
             count = len(self._effective.events)
             if self._effective.add(event):
                 self._work, count = self._new_work(), 0
@@ -158,6 +181,17 @@ class RequestState:
         """Return the turn or subtask with this number."""
         return next((turn for turn in self.every_turn if turn.number == number), None)
 
+    def subtask(self, number: int) -> Subtask | None:
+        """Return the subtask with this number; None for a turn that no call began."""
+        self._fold()
+        assigned = self._turns.assigned(number)
+        return assigned.subtask if assigned is not None else None
+
+    def is_by_fugu(self, call: Call) -> bool:
+        """Return whether fugu itself made the call, for evidence."""
+        self._fold()
+        return call.id in self._calls_by_fugu
+
     @cached_property
     def turns_since_opened(self) -> tuple[Turn, ...]:
         """The turns since the session was opened the last time."""
@@ -178,6 +212,11 @@ class RequestState:
             for turn in self.turns_since_opened
             if turn.unable is not None and not turn.assigned.plan
         )
+
+    @cached_property
+    def calls(self) -> Mapping[str, CallRecord]:
+        """Every call that was judged, with its result, by its id."""
+        return {run.permitted.call.id: run for run in call_records(self.events)}
 
     @cached_property
     def open_subtasks(self) -> tuple[Turn, ...]:
@@ -298,6 +337,21 @@ class RequestState:
             if isinstance(event, Masked) and event.probed:
                 return True
         return False
+
+    @cached_property
+    def undos(self) -> Mapping[int, Sequence[Undone]]:
+        """The user's undos and redos, by the number of the turn they came after; 0: they came before
+        the first.
+        """
+        undos: dict[int, list[Undone]] = {}
+        turn = 0
+        for event in self.events:
+            if isinstance(event, Assigned) and event.subtask is None:
+                turn = event.turn
+                undos.pop(turn, None)
+            elif isinstance(event, Undone) and not event.turn:
+                undos.setdefault(turn, []).append(event)
+        return undos
 
     # Workflows
 

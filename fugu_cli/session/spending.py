@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from fugu_cli.errors import AgentError, StorageError
 from fugu_cli.messages import Prompt, Usage
-from fugu_cli.session import log, store, views
+from fugu_cli.session import costs, log, store
 from fugu_cli.session.costs import CACHE_WRITE_FACTOR, PaidEvent, price, usd
 from fugu_cli.session.events import Event, Member, Opened, Recorded
 from fugu_cli.session.live_events import Live
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending_file import OpenCall, SpendingFile, Sums, this_process
+from fugu_cli.session.state import SessionState
 
 UNPRICED = "no price is known, so that no budget can hold"
 PRICE_HINT = (
@@ -92,18 +93,15 @@ def worst_case_cost(member: Member, prompt: Prompt) -> float:
     return (prompt.estimated_tokens * dearest + longest * member.price.output) / 1e6
 
 
-def remaining_budget(events: Sequence[Event], budgets: Budgets) -> tuple[float, str, float] | None:
+def remaining_budget(state: SessionState, budgets: Budgets) -> tuple[float, str, float] | None:
     """The tightest budget: what is left of it, whose it is, and how large it is; None where there
     is none. What calls under way elsewhere may cost is not left."""
-    pool, elsewhere = views.pool(events), budgets.elsewhere
-    session = views.cost(events, pool)
+    session, elsewhere = state.cost, budgets.elsewhere
     shared = budgets.day is not None or budgets.project is not None
     held = elsewhere.held() if elsewhere and shared else 0.0
     left: list[tuple[float, str, float]] = []
     if budgets.request is not None:
-        left.append(
-            (budgets.request - views.cost(views.request(events), pool), "request", budgets.request)
-        )
+        left.append((budgets.request - state.request_cost, "request", budgets.request))
     if budgets.session is not None:
         left.append((budgets.session - session, "session", budgets.session))
     if budgets.day is not None:
@@ -116,11 +114,11 @@ def remaining_budget(events: Sequence[Event], budgets: Budgets) -> tuple[float, 
 
 
 def over_budget(
-    events: Sequence[Event], member: Member, prompt: Prompt, budgets: Budgets, held: float = 0.0
+    state: SessionState, member: Member, prompt: Prompt, budgets: Budgets, held: float = 0.0
 ) -> str:
     """Says so where this call could exceed what is left of a budget, or nobody knows what it costs;
     "" where it may be made, as one that costs nothing always may. `held`: set aside."""
-    tightest, most = remaining_budget(events, budgets), worst_case_cost(member, prompt)
+    tightest, most = remaining_budget(state, budgets), worst_case_cost(member, prompt)
     if tightest is not None and member.price is None:
         return f"{UNPRICED}: {PRICE_HINT}"
     if tightest is None or not most or most <= tightest[0] - held:
@@ -130,12 +128,12 @@ def over_budget(
 
 
 def within_budget(
-    events: Sequence[Event], member: Member, prompt: Prompt, budgets: Budgets, held: float = 0.0
+    state: SessionState, member: Member, prompt: Prompt, budgets: Budgets, held: float = 0.0
 ) -> Prompt:
     """Return the prompt with a reply no longer than what is left of a budget carries, but with
     LEAST_REPLY at least. A limit of the agent's own entry stays. `held`: set aside.
     """
-    tightest = remaining_budget(events, budgets)
+    tightest = remaining_budget(state, budgets)
     if tightest is None or member.price is None or not member.price.output:
         return prompt
     without_reply = worst_case_cost(member, prompt.model_copy(update={"max_tokens": 0}))
@@ -182,15 +180,14 @@ class Payment:
 
 def session_payments(records: Sequence[Recorded], session: str) -> list[Payment]:
     """Its payments, oldest first."""
-    events = [record.event for record in records]
-    pool, repo = views.pool(events), ""
+    pool, repo = SessionState.of_records(records).pool, ""
     found = []
     for record in records:
         if isinstance(record.event, Opened):
             repo = record.event.repo  # a session may have gone on in another folder
-        for agent, usage in views.usage([record.event]).items():
-            dollars = views.cost([record.event], pool)
-            priced = not views.unpriced([record.event], pool)
+        for agent, usage in costs.usage([record.event]).items():
+            dollars = costs.cost([record.event], pool)
+            priced = not costs.unpriced([record.event], pool)
             found.append(
                 Payment(
                     at=record.at,
@@ -201,8 +198,8 @@ def session_payments(records: Sequence[Recorded], session: str) -> list[Payment]
                     usage=usage,
                     dollars=dollars,
                     priced=priced,
-                    estimated_dollars=views.estimated_cost([record.event], pool),
-                    is_estimated=views.is_estimated([record.event], pool),
+                    estimated_dollars=costs.estimated_cost([record.event], pool),
+                    is_estimated=costs.is_estimated([record.event], pool),
                 )
             )
     return found
@@ -325,7 +322,7 @@ class SessionAccount:
         self._calls = 0
         self._finished: list[tuple[str, str, float]] = []
         """Calls that are over and not logged yet: their keys, their agents, and USD."""
-        self._members: dict[str, Member] = views.pool(log.events)
+        self._members: dict[str, Member] = dict(log.state.pool)
         self._repo = ledger.root
         for event in log.events:
             self._note_opened(event)

@@ -7,11 +7,12 @@ Must not know files, models or the screen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from weakref import WeakValueDictionary
+from typing import TypeGuard
 
 from fugu_cli.session.costs import PaidEvent, cost, price
 from fugu_cli.session.events import (
@@ -29,6 +30,7 @@ from fugu_cli.session.events import (
     Merged,
     Opened,
     Permitted,
+    Recorded,
     Replied,
     Subtask,
     ToolRan,
@@ -47,62 +49,144 @@ from fugu_cli.session.request_state import RequestState
 _OF_A_TURN = (Assigned, Replied, Permitted, ToolRan, Failed, Interrupted)
 
 
+class _OpenWork:
+    """The todo list and the background jobs after some events."""
+
+    def __init__(self) -> None:
+        self.todo_event: ToolRan | None = None
+        self.jobs: dict[str, RecordedJob] = {}
+
+    def add(self, event: ToolRan | JobEnded) -> None:
+        """Take the next event that `_concerns_open_work`."""
+        if isinstance(event, JobEnded):
+            if event.job in self.jobs:
+                self.jobs[event.job] = replace(self.jobs[event.job], end=event)
+            return
+        if event.job:
+            self.jobs[event.job] = RecordedJob(event.job, event.call)
+        if event.call.tool == TODO and event.ok:
+            self.todo_event = event
+
+    @property
+    def todo(self) -> tuple[TodoItem, ...]:
+        """The todo list as it stands."""
+        return items_of(self.todo_event.call) if self.todo_event is not None else ()
+
+    @property
+    def text(self) -> str:
+        """What is still to be done, for agents; "" where nothing is."""
+        items = self.todo
+        running = [job for job in self.jobs.values() if job.end is None]
+        parts = []
+        if any(item.status != "done" for item in items):
+            parts.append("\n".join(["The todo list, as it stood:", *todo_lines(items)]))
+        if running:
+            lines = [f"{job.name}: {job.call.arguments[:200]}" for job in running]
+            parts.append("\n".join(["Background jobs:", *lines]))
+        return "\n\n".join(parts)
+
+
 class _SessionFold:
     """Folds the events of several requests."""
 
     def __init__(self) -> None:
         self.count = 0
         """Of the events that were taken."""
-        self.opened: Opened | None = None
+        self.openings: list[tuple[int, Opened]] = []
+        """Every opening of the session, after its line."""
         self.pool: dict[str, Member] = {}
         self.cost = 0.0
+        self.request_cost = 0.0
+        self.paid_agents: dict[str, None] = {}
+        """The agents that were paid for, in the order of their first call."""
         self.undo = UndoFold()
-        self.jobs: dict[str, RecordedJob] = {}
-        self.todo_event: ToolRan | None = None
+        self.work = _OpenWork()
+        self.work_events: list[tuple[int, ToolRan | JobEnded]] = []
+        """The events that `work` is made of, each after its line."""
         self.found_tools: frozenset[str] = frozenset()
         self.refused_media: dict[str, frozenset[str]] = {}
         self.compactions: tuple[Compacted, ...] = ()
+        self.lines_of_subtasks: set[int] = set()
+        self._subtasks: set[int] = set()
+        """The subtasks of the newest request."""
+        self._request_start: int | None = None
 
     def take(self, events: Sequence[Event], until: int) -> None:
         """Take those of the session's `events` up to the line `until` that were not taken yet."""
         for line in range(self.count, until):
-            event = events[line]
-            self.undo.add(event)
-            match event:
-                case Opened():
-                    self.opened = event
-                    self.pool = self.pool | {member.name: member for member in event.pool}
-                    self.cost = cost(events[:line], self.pool)
-                case ToolRan():
-                    if event.job:
-                        self.jobs[event.job] = RecordedJob(event.job, event.call)
-                    if event.call.tool == TODO and event.ok:
-                        self.todo_event = event
-                    if event.found or event.call.tool not in self.found_tools:
-                        self.found_tools |= {*event.found, event.call.tool}
-                case JobEnded() if event.job in self.jobs:
-                    self.jobs[event.job] = replace(self.jobs[event.job], end=event)
-                case Replied() if event.refused:
-                    refused = self.refused_media.get(event.agent, frozenset())
-                    self.refused_media[event.agent] = refused.union(event.refused)
-                case Compacted():
-                    self.compactions = (event, *self.compactions)
-                case _:
-                    pass
-            if isinstance(event, PaidEvent):
-                self.cost += price(event, self.pool.get(event.agent))
+            self._take(events, line)
         self.count = max(self.count, until)
+
+    def _take(self, events: Sequence[Event], line: int) -> None:
+        event = events[line]
+        self.undo.add(event)
+        match event:
+            case Opened():
+                self._open(events, line, event)
+            case Asked():
+                self._request_start, self.request_cost = line, 0.0
+                self._subtasks.clear()
+            case Assigned() if event.subtask is not None:
+                self._subtasks.add(event.turn)
+            case ToolRan():
+                if event.found or event.call.tool not in self.found_tools:
+                    self.found_tools |= {*event.found, event.call.tool}
+            case Replied() if event.refused:
+                refused = self.refused_media.get(event.agent, frozenset())
+                self.refused_media[event.agent] = refused.union(event.refused)
+            case Compacted():
+                self.compactions = (event, *self.compactions)
+            case _:
+                pass
+        if _concerns_open_work(event):
+            self.work.add(event)
+            self.work_events.append((line, event))
+        if self._subtasks and getattr(event, "turn", 0) in self._subtasks:
+            self.lines_of_subtasks.add(line)
+        if isinstance(event, PaidEvent) and event.agent:
+            self.paid_agents[event.agent] = None
+            dollars = price(event, self.pool.get(event.agent))
+            self.cost += dollars
+            if self._request_start is not None:
+                self.request_cost += dollars
+
+    def _open(self, events: Sequence[Event], line: int, event: Opened) -> None:
+        """Take an opening. What was paid before counts at the prices that it names."""
+        self.openings.append((line, event))
+        before, self.pool = self.pool, self.pool | {member.name: member for member in event.pool}
+        if all(_same_price(member, before.get(member.name)) for member in event.pool):
+            return
+        self.cost = cost(events[:line], self.pool)
+        if self._request_start is not None:
+            self.request_cost = cost(events[self._request_start : line], self.pool)
+
+    def work_in(self, lines: range) -> _OpenWork:
+        """Return the todo list and the jobs of the events at these lines."""
+        work = _OpenWork()
+        for line, event in self.work_events:
+            if line in lines:
+                work.add(event)
+        return work
 
     def copy(self) -> _SessionFold:
         """Return a fold that goes on from here with other events."""
         fold = copy(self)
-        fold.undo = self.undo.copy()
-        fold.jobs, fold.refused_media = dict(self.jobs), dict(self.refused_media)
+        fold.undo, fold.work = self.undo.copy(), copy(self.work)
+        fold.work.jobs = dict(self.work.jobs)
+        fold.openings, fold.work_events = list(self.openings), list(self.work_events)
+        fold.refused_media, fold.paid_agents = dict(self.refused_media), dict(self.paid_agents)
+        fold.lines_of_subtasks, fold._subtasks = set(self.lines_of_subtasks), set(self._subtasks)
         return fold
 
-    def todo(self) -> tuple[TodoItem, ...]:
-        """Return the todo list as it stands."""
-        return items_of(self.todo_event.call) if self.todo_event is not None else ()
+
+def _concerns_open_work(event: Event) -> TypeGuard[ToolRan | JobEnded]:
+    if isinstance(event, ToolRan):
+        return bool(event.job) or (event.call.tool == TODO and event.ok)
+    return isinstance(event, JobEnded)
+
+
+def _same_price(member: Member, before: Member | None) -> bool:
+    return before is not None and member.price == before.price
 
 
 class SessionState:
@@ -113,10 +197,12 @@ class SessionState:
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.events: list[Event] = list(events)
         """Oldest first. The list grows; do not change it."""
-        starts = [line for line, event in enumerate(self.events) if isinstance(event, Asked)]
-        ends = [*starts[1:], len(self.events)]
+        self._starts = [line for line, event in enumerate(self.events) if isinstance(event, Asked)]
+        """The line of each request."""
+        ends = [*self._starts[1:], len(self.events)]
         self.requests = [
-            RequestState(self.events[start:end]) for start, end in zip(starts, ends, strict=False)
+            RequestState(self.events[start:end])
+            for start, end in zip(self._starts, ends, strict=False)
         ]
         """Every request, oldest first."""
         self.request = self.requests[-1] if self.requests else RequestState()
@@ -125,20 +211,27 @@ class SessionState:
         self._before_request = _SessionFold()
         """The fold of the events before the newest request."""
         self._parts: dict[int, SessionState] = {}
-        self._compacted: tuple[Compacted, str] | None = None
-        _BY_EVENTS[id(self.events)] = self
+        self._open_at_summary: tuple[Compacted, str] | None = None
+
+    @classmethod
+    def of_records(cls, records: Iterable[Recorded]) -> SessionState:
+        """Return the state that follows from the lines of a log."""
+        return cls(record.event for record in records)
 
     def add(self, event: Event) -> None:
         """Take the next event."""
-        self.events.append(event)
         if isinstance(event, Asked):
+            self._before_request = self._now.copy()
             self.request = RequestState()
             self.requests.append(self.request)
+            self._starts.append(len(self.events))
+        self.events.append(event)
         if self.requests:
             self.request.add(event)
         self._parts.clear()
         for name in vars(self).keys() & _DERIVED:
             del vars(self)[name]
+        self._fold.take(self.events, len(self.events))
 
     @cached_property
     def _now(self) -> _SessionFold:
@@ -151,7 +244,8 @@ class SessionState:
         """The newest opening: the session's first line, or a later one where it was continued with
         another pool.
         """
-        return self._now.opened
+        openings = self._now.openings
+        return openings[-1][1] if openings else None
 
     @cached_property
     def served(self) -> bool:
@@ -171,16 +265,31 @@ class SessionState:
         return self._now.cost
 
     @cached_property
+    def unpriced(self) -> tuple[str, ...]:
+        """The agents that were called and whose price nobody knows."""
+        members = {name: self.pool[name] for name in self._now.paid_agents if name in self.pool}
+        return tuple(name for name, member in members.items() if member.price is None)
+
+    @cached_property
+    def request_cost(self) -> float:
+        """USD of the newest request, at the newest prices the session knows."""
+        return self._now.request_cost
+
+    @cached_property
     def todo(self) -> tuple[TodoItem, ...]:
         """The todo list as it stands; empty where none was made. It lives as long as the session,
         until it is replaced.
         """
-        return self._now.todo()
+        return self._now.work.todo
 
     @cached_property
     def jobs(self) -> Mapping[str, RecordedJob]:
         """Every background job that was started, by name, the oldest first."""
-        return dict(self._now.jobs)
+        return dict(self._now.work.jobs)
+
+    def jobs_since(self, line: int) -> Mapping[str, RecordedJob]:
+        """Return the background jobs that were started at this line or later."""
+        return self._now.work_in(range(line, len(self.events))).jobs
 
     @cached_property
     def found_tools(self) -> frozenset[str]:
@@ -210,16 +319,28 @@ class SessionState:
         return next(counting, None)
 
     @cached_property
-    def after_compaction(self) -> Sequence[Event]:
-        """The events that the newest summary does not stand for; all where there is none.
+    def summary(self) -> str:
+        """The newest summary, "" where there is none."""
+        return self.newest_compaction.summary if self.newest_compaction is not None else ""
 
-        A request that goes on after it keeps its words, and an open turn its assignment.
+    @cached_property
+    def shown_requests(self) -> tuple[RequestState, ...]:
+        """The requests that the newest summary does not stand for; all where there is none.
+
+        Of one that goes on after it the words are among them, the assignments of turns that go on,
+        and what came later.
         """
         newest = self.newest_compaction
         if newest is None:
-            return self.events
-        before, after = self.events[: newest.upto + 1], self.events[newest.upto + 1 :]
-        return (*_events_going_on(before, after), *after)
+            return tuple(self.requests)
+        first = newest.upto + 1
+        index = bisect_left(self._starts, first)
+        later = self.requests[index:]
+        if index == 0:
+            return tuple(later)
+        count = first - self._starts[index - 1]
+        going_on = _rest_of_request(self.requests[index - 1].events, count)
+        return (going_on, *later) if going_on is not None else tuple(later)
 
     @cached_property
     def still_open(self) -> str:
@@ -231,42 +352,22 @@ class SessionState:
         newest = self.newest_compaction
         if newest is None:
             return ""
-        if self._compacted is None or self._compacted[0] is not newest:
-            self._compacted = (newest, self._open_until(newest.upto))
-        return self._compacted[1]
-
-    def _open_until(self, line: int) -> str:
-        past = _SessionFold()
-        past.take(self.events, min(line + 1, len(self.events)))
-        items = past.todo()
-        running = [job for job in past.jobs.values() if job.end is None]
-        parts = []
-        if any(item.status != "done" for item in items):
-            parts.append("\n".join(["The todo list, as it stood:", *todo_lines(items)]))
-        if running:
-            lines = [f"{job.name}: {job.call.arguments[:200]}" for job in running]
-            parts.append("\n".join(["Background jobs:", *lines]))
-        return "\n\n".join(parts)
+        if self._open_at_summary is None or self._open_at_summary[0] is not newest:
+            self._open_at_summary = (newest, self._now.work_in(range(newest.upto + 1)).text)
+        return self._open_at_summary[1]
 
     @cached_property
-    def lines_of_subtasks(self) -> frozenset[int]:
+    def lines_of_subtasks(self) -> Set[int]:
         """The places of the events of subtasks, which no other turn reads."""
-        lines: set[int] = set()
-        subtasks: set[int] = set()
-        for line, event in enumerate(self.events):
-            if isinstance(event, Asked):
-                subtasks.clear()
-            elif isinstance(event, Assigned) and event.subtask is not None:
-                subtasks.add(event.turn)
-            if subtasks and getattr(event, "turn", 0) in subtasks:
-                lines.add(line)
-        return frozenset(lines)
+        return self._now.lines_of_subtasks
 
     # Parts of the session as states of their own
 
     def before(self, assigned: Assigned) -> SessionState:
         """Return the session as it was when a turn, one of its own, began."""
-        line = next(line for line, event in enumerate(self.events) if event is assigned)
+        line = next(
+            line for line in reversed(range(len(self.events))) if self.events[line] is assigned
+        )
         return self._with_request_from(line, ())
 
     def followed_by(self, event: Event) -> SessionState:
@@ -300,11 +401,23 @@ class SessionState:
         ]
         if begin.subtask is not None:
             own = [event for event in later if getattr(event, "turn", 0) == number]
-            return SessionState(_events_of_subtask(events[:start], begin, own))
+            return SessionState(self._events_of_subtask(start, begin, own))
         if not begin.worktree and len(later) == len(events) - start - 1:
             return self
         begin = begin.model_copy(update={"worktree": ""}) if begin.worktree else begin
         return self._with_request_from(start, [begin, *later])
+
+    def _events_of_subtask(
+        self, start: int, begin: Assigned, later: Sequence[Event]
+    ) -> tuple[Event, ...]:
+        """The events of a session whose only request is the subtask that `begin` began."""
+        assert begin.subtask is not None
+        index = bisect_left(self._starts, start) - 1
+        around = self.requests[index].asked if index >= 0 else None
+        rules = around.rules if around is not None else ()
+        asked = Asked(text=begin.instruction, effort=begin.subtask.effort, rules=rules)
+        openings = [event for line, event in self._now.openings if line < start]
+        return (*openings, asked, begin.model_copy(update={"instruction": ""}), *later)
 
     def _with_request_from(self, line: int, events: Sequence[Event]) -> SessionState:
         """The session with other events from a line of its newest request on."""
@@ -317,8 +430,7 @@ class SessionState:
         part.request = RequestState(part.events[first:])
         part.requests = [*self.requests[:-1], part.request]
         part._fold, part._before_request = self._before_request.copy(), self._before_request.copy()
-        part._parts = {}
-        _BY_EVENTS[id(part.events)] = part
+        part._starts, part._parts = list(self._starts), {}
         for name in vars(part).keys() & _DERIVED:
             del vars(part)[name]
         return part
@@ -332,7 +444,7 @@ class SessionState:
         masked = (Masked(agents=tuple(sorted(excluded.items()))),) if excluded else ()
         return SessionState(
             (
-                *_openings(self.events),
+                *(opened for _, opened in self._now.openings),
                 *_last_of(self.events, task),
                 Asked(text=prompt, effort=task.effort),
                 *masked,
@@ -344,55 +456,23 @@ _DERIVED = frozenset(
     name for name, value in vars(SessionState).items() if isinstance(value, cached_property)
 )
 
-_BY_EVENTS: WeakValueDictionary[int, SessionState] = WeakValueDictionary()
-
-
-def state_of(events: Sequence[Event] | SessionState) -> SessionState:
-    """Return the state whose list of events this is, or a new one."""
-    if isinstance(events, SessionState):
-        return events
-    state = _BY_EVENTS.get(id(events))
-    return state if state is not None and state.events is events else SessionState(events)
-
 
 def _begins(event: Event, number: int) -> bool:
     return isinstance(event, Assigned) and event.turn == number
 
 
-def _events_going_on(before: Sequence[Event], after: Sequence[Event]) -> list[Event]:
-    """The request and the assignments in `before` that events in `after` belong to."""
-    until = next(
-        (index for index, event in enumerate(after) if isinstance(event, Asked)), len(after)
-    )
-    open_turns = {event.turn for event in after[:until] if isinstance(event, _OF_A_TURN)}
-    start = next(
-        (line for line in range(len(before) - 1, -1, -1) if isinstance(before[line], Asked)),
-        len(before),
-    )
-    request = RequestState(before[start:])
-    if request.asked is None or (request.finished is not None and not open_turns):
-        return []
+def _rest_of_request(events: Sequence[Event], count: int) -> RequestState | None:
+    """Return a request without its first `count` events, but with its words and the assignments of
+    the turns that go on; None where it was over by then.
+    """
+    before, after = RequestState(events[:count]), events[count:]
+    open_turns = {event.turn for event in after if isinstance(event, _OF_A_TURN)}
+    if before.asked is None or (before.finished is not None and not open_turns):
+        return None
     begun = [
-        event
-        for event in request.events
-        if isinstance(event, Assigned) and event.turn in open_turns
+        event for event in before.events if isinstance(event, Assigned) and event.turn in open_turns
     ]
-    return [request.asked, *begun]
-
-
-def _events_of_subtask(
-    before: Sequence[Event], begin: Assigned, later: Sequence[Event]
-) -> tuple[Event, ...]:
-    """The events of a session whose only request is the subtask that `begin` began."""
-    assert begin.subtask is not None
-    around = next((event for event in reversed(before) if isinstance(event, Asked)), None)
-    rules = around.rules if around is not None else ()
-    asked = Asked(text=begin.instruction, effort=begin.subtask.effort, rules=rules)
-    return (*_openings(before), asked, begin.model_copy(update={"instruction": ""}), *later)
-
-
-def _openings(events: Sequence[Event]) -> tuple[Event, ...]:
-    return tuple(event for event in events if isinstance(event, Opened))
+    return RequestState([before.asked, *begun, *after])
 
 
 def _last_of(events: Sequence[Event], task: Subtask) -> tuple[Event, ...]:

@@ -18,8 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.session import log, log_format, views
+from fugu_cli.session import log, log_format
 from fugu_cli.session.events import Asked, Event, Interrupted, Recorded, Replied
+from fugu_cli.session.state import SessionState
+from fugu_cli.session.turns import STOPPED, open_calls
+from fugu_cli.session.verdicts import END_WORDS
 from fugu_cli.system import atomic_files
 from fugu_cli.system.bounded_json import parse_json
 
@@ -70,7 +73,7 @@ class SessionSummary:
     @property
     def ended(self) -> str:
         """`state` in words."""
-        return views.END_WORDS.get(self.state, self.state.replace("_", " "))
+        return END_WORDS.get(self.state, self.state.replace("_", " "))
 
 
 def session_folder(data: Path, root: Path) -> Path:
@@ -199,10 +202,9 @@ def session_summary(path: Path) -> SessionSummary | None:
         return None
     if not found.records and found.fault is None:
         return None
-    events = [record.event for record in found.records]
-    first = views.opened(events)
-    asked = [event for event in events if isinstance(event, Asked)]
-    end = views.finished(events)
+    session = SessionState.of_records(found.records)
+    first, end = session.opened, session.request.finished
+    asked = [request.asked for request in session.requests if request.asked is not None]
     state: str = end.reason if end else "unfinished"
     if found.fault is not None:
         state = DAMAGED
@@ -323,8 +325,9 @@ def _kept(file: Path) -> object:
 
 def unfinished(events: Sequence[Event]) -> bool:
     """There is a request to go on with: one that was cut, or that a limit or a failure stopped."""
-    end = views.finished(events)
-    return views.asked(events) is not None and (end is None or end.reason in views.STOPPED)
+    request = SessionState(events).request
+    end = request.finished
+    return request.asked is not None and (end is None or end.reason in STOPPED)
 
 
 def worktrees_folder(data: Path, path: Path | None) -> Path:
@@ -388,17 +391,17 @@ def repair_session(data: Path, root: Path, path: Path) -> tuple[Path, log.LogFau
 def _cut_off(records: Sequence[Recorded], why: str) -> bytes:
     """Lines that close turns whose calls may have been started behind the end. They carry the time
     of the last line: what was written to files later may be the user's."""
-    events = [record.event for record in records]
-    open_turns = [
-        turn.number
-        for turn in views.turns(events)
-        if views.open_calls(turn) and not turn.interrupted
-    ]
+    request = SessionState.of_records(records).request
+    open_turns = []
+    if request.finished is None:
+        open_turns = [
+            turn.number for turn in request.turns if open_calls(turn) and not turn.interrupted
+        ]
     lines = [
         Recorded(
             seq=len(records) + place, at=records[-1].at, event=Interrupted(turn=number, reason=why)
         )
-        for place, number in enumerate(open_turns if views.finished(events) is None else ())
+        for place, number in enumerate(open_turns)
     ]
     return log_format.encode_lines(lines)
 

@@ -191,6 +191,11 @@ class TurnFold:
         self._built.pop(number, None)
         self._built.pop(self._parents.get(number, number), None)
 
+    def assigned(self, number: int) -> Assigned | None:
+        """Return the assignment of the turn or subtask with this number."""
+        events = self._events.get(number)
+        return events[0] if events and isinstance(events[0], Assigned) else None
+
     def turns(self) -> tuple[Turn, ...]:
         """Return the turns, oldest first, each with its subtasks."""
         subtasks: dict[int, list[int]] = {}

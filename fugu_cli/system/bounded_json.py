@@ -28,7 +28,9 @@ def parse_json(
         value = json.loads(text, strict=strict, parse_constant=parse_constant)
     except RecursionError:
         raise NestedTooDeeply from None
-    check_depth(value)
+    opening = text.count("{") + text.count("[") if isinstance(text, str) else len(text)
+    if opening > MAX_DEPTH:
+        check_depth(value)
     return value
 
 

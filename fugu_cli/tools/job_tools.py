@@ -9,8 +9,9 @@ from typing import Annotated
 from pydantic import Field
 
 from fugu_cli.messages import Call
-from fugu_cli.session import tool_facts, views
+from fugu_cli.session import tool_facts
 from fugu_cli.session.call_arguments import MalformedArguments, arguments_of
+from fugu_cli.session.open_work import describe_end
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import COMMAND_LIMIT, Say, ToolResult, truncate
 from fugu_cli.tools.shell_commands import BackgroundJob
@@ -84,7 +85,7 @@ def _describe_job(job: BackgroundJob, workspace: Workspace) -> str:
     shown = truncate(workspace.whole_secrets(output, limit), limit) or "(nothing new)"
     state = f"{job.name} is running"
     if job.end is not None:
-        state = f"{job.name}: {views.describe_end(job.end)}"
+        state = f"{job.name}: {describe_end(job.end)}"
     return f"{shown}\n[{state}, {job.seconds:.0f} s]"
 
 

@@ -36,8 +36,8 @@ from fugu_cli.safety.sandbox.command_limits import (
     exceeded_text,
 )
 from fugu_cli.safety.sandbox.command_sandbox import Launch, Sandbox
-from fugu_cli.session import views
 from fugu_cli.session.events import JobEnded
+from fugu_cli.session.open_work import describe_end
 from fugu_cli.session.state import SessionState
 from fugu_cli.tools.result import Say, plain_text
 
@@ -449,7 +449,7 @@ class Jobs:
         if name not in self._gone:
             return None
         end = self._gone[name]
-        return views.describe_end(end) if end is not None else "ended with the session"
+        return describe_end(end) if end is not None else "ended with the session"
 
     @property
     def running(self) -> tuple[BackgroundJob, ...]:

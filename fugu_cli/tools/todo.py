@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
-from fugu_cli.session import tool_facts, views
-from fugu_cli.session.open_work import Status, status_word
+from fugu_cli.session import tool_facts
+from fugu_cli.session.open_work import Status, TodoItem, status_word, todo_summary
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.workspace import Tool, Workspace
@@ -41,8 +41,8 @@ class TodoArguments(ToolArguments):
 
 async def todo(arguments: TodoArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Set the list. The result summarises it."""
-    items = [views.TodoItem(item.text, item.status) for item in arguments.items]
-    return ToolResult(text=f"The list stands: {views.todo_summary(items)}.")
+    items = [TodoItem(item.text, item.status) for item in arguments.items]
+    return ToolResult(text=f"The list stands: {todo_summary(items)}.")
 
 
 TODO_LIST = Tool.of(tool_facts.TODO, TodoArguments, todo)

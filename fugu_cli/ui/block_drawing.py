@@ -32,8 +32,11 @@ from fugu_cli.formatting import (
     sanitize_for_screen,
     short_duration,
 )
-from fugu_cli.session import views
+from fugu_cli.session.checks import RUN_CHECK
 from fugu_cli.session.events import Permitted
+from fugu_cli.session.open_work import TODO, items_of
+from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE
+from fugu_cli.session.turns import find_verdict
 from fugu_cli.ui import diff_drawing
 from fugu_cli.ui.blocks import (
     Block,
@@ -161,7 +164,7 @@ def reply_lines(
     chunk: MarkdownChunk, width: int, palette: Palette, judged: Judged = ""
 ) -> list[StyledLine]:
     """Return a chunk of a reply. A Verifier's verdict is drawn as a mark in place of the word."""
-    found = views.find_verdict(chunk.text, leading=judged == "first") if judged else None
+    found = find_verdict(chunk.text, leading=judged == "first") if judged else None
     if found is None:
         return markdown_lines(chunk, width, palette)
     before, verdict, after = found
@@ -275,14 +278,14 @@ def _tool_head(block: ToolBlock, palette: Palette) -> tuple[list[StyledPart], li
     sign, tone = _sign(block, palette)
     name = flatten(escape_for_approval(tool_name(block.call)), 40)
     left: list[StyledPart] = [(f"  {sign} ", tone)]
-    if block.call.tool == views.RUN_TESTS:
+    if block.call.tool == RUN_TESTS:
         said = (
             test_counts_text(block.tests, block.result.output)
             if block.result is not None and block.tests is not None
             else "running"
         )
         left += [("tests ", f"bold {palette.text}"), (said, tone)]
-    elif block.call.tool == views.RUN_CHECK:
+    elif block.call.tool == RUN_CHECK:
         said = ("pass" if block.result.ok else "FAIL") if block.result else "running"
         left += [("acceptance check ", f"bold {palette.text}"), (said, tone)]
     else:
@@ -354,7 +357,7 @@ def _below(
             sanitize_for_screen(now).rstrip("\n").split("\n")[-LIVE_LINES:] if now.strip() else []
         )
         return _set_off("\n".join(tail), width, palette) if tail else []
-    if block.call.tool == views.TODO and result.ok:
+    if block.call.tool == TODO and result.ok:
         return _todo(block, width, palette)
     if result.media:
         return _set_off("\n".join(flatten(one.line) for one in result.media), width, palette)
@@ -371,9 +374,9 @@ def _below(
         _, _, cost = result.output.rpartition("\n\n")  # its last words stand in what it said
         return _set_off(f"{inside}\n\n{cost}" if inside else result.output, width, palette)
     if not result.ok and block.call.tool not in (
-        views.RUN_TESTS,
-        views.RUN_CHECK,
-        views.TESTS_BEFORE,
+        RUN_TESTS,
+        RUN_CHECK,
+        TESTS_BEFORE,
     ):
         return _set_off(flatten(result.output, 300), width, palette)[:2]
     return []
@@ -387,7 +390,7 @@ def _todo(block: ToolBlock, width: int, palette: Palette) -> list[StyledLine]:
         "done": ("☑", palette.dim),
     }
     made: list[StyledLine] = []
-    for item in views.items_of(block.call):
+    for item in items_of(block.call):
         sign, tone = signs[item.status]
         made += indent_lines(
             wrap_lines(sanitize_for_screen(item.text), width - 6, tone), (f"    {sign} ", tone)

@@ -25,10 +25,12 @@ from fugu_cli.formatting import (
     shorten,
 )
 from fugu_cli.messages import Call
-from fugu_cli.session import views
-from fugu_cli.session.events import Event, Permitted, Recorded
+from fugu_cli.session import costs
+from fugu_cli.session.events import Permitted, Recorded
 from fugu_cli.session.live_events import OutputStreamed, Retried, TextStreamed, Waiting
 from fugu_cli.session.log import Log
+from fugu_cli.session.outcome import RUN_TESTS
+from fugu_cli.session.state import SessionState
 from fugu_cli.ui import json_output
 from fugu_cli.ui.drawing import BLANK, TERMINAL, StyledLine, styled_line, wrap_lines
 from fugu_cli.ui.json_output import RunEnding, result_object
@@ -238,7 +240,7 @@ async def follow_text(log: Log, screen: TerminalOutput, since: int = 0) -> None:
                 if (
                     fresh
                     and isinstance(item.event, Permitted)
-                    and item.event.call.tool == views.RUN_TESTS
+                    and item.event.call.tool == RUN_TESTS
                 ):
                     screen.show(Text(f"  {folded.activity.doing}", "dim"))
             else:
@@ -298,11 +300,13 @@ async def follow_stream_json(
     """Print a JSON line for every event from line `since` on, until the log is closed. Call
     `end_work` when the reader turns out to have left.
     """
-    facts: list[Event] = []
+    state = SessionState()
     async for item in log.follow():
+        line = None
         if isinstance(item, Recorded):
-            line = json_output.event_object(item, facts, session) if item.seq >= since else None
-            facts.append(item.event)
+            state.add(item.event)
+            if item.seq >= since:
+                line = json_output.event_object(item, state.request, session)
         else:
             line = json_output.live_object(item, session)
         if line is not None:
@@ -323,15 +327,15 @@ def print_end(
     """Print the end of a run for people: diff, tests, tokens, money and log; the answer goes to
     standard output.
     """
-    events = [record.event for record in records]
-    if views.finished(events) is None:
+    request = SessionState.of_records(records).request
+    if request.finished is None:
         screen.show(
             Text(f"{end.reason}: {end.message}" if end.message else end.reason, "bold yellow")
         )
     if report.patch.strip():
         for text in coloured_diff(report.patch):
             screen.show(text)
-    answer = sanitize(views.answer(events)).strip()
+    answer = sanitize(request.answer).strip()
     if answer:
         screen.data(answer)
     for text in _totals(records, report):
@@ -383,20 +387,21 @@ def coloured_diff(patch: str, limit: int = DIFF_LINES) -> list[Text]:
 
 
 def _totals(records: Sequence[Recorded], report: RunReport) -> list[Text]:
-    members = views.pool([record.event for record in records])
+    state = SessionState.of_records(records)
+    members = state.pool
     mine = [record.event for record in records if record.seq >= report.since]
-    used = views.usage(mine)
+    used = costs.usage(mine)
     parts = [
         f"{name} {compact_number(total.input)} in"
         + (f" ({compact_number(total.cached)} cached)" if total.cached else "")
         + f" {compact_number(total.output)} out"
         for name, total in used.items()
     ]
-    turns = len(views.turns([record.event for record in records]))
+    turns = len(state.request.turns)
     cost = known_cost(
-        views.cost(mine, members),
-        unpriced=bool(views.unpriced(mine, members)),
-        estimated=views.is_estimated(mine, members),
+        costs.cost(mine, members),
+        unpriced=bool(costs.unpriced(mine, members)),
+        estimated=costs.is_estimated(mine, members),
     )
     words = (
         f"{turns} turn{'' if turns == 1 else 's'}, {duration(report.milliseconds / 1000)}, {cost}"

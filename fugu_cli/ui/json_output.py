@@ -6,17 +6,16 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from fugu_cli import __version__
-from fugu_cli.app import event_text
 from fugu_cli.engine.structured_answer import answer_fault, answer_value
 from fugu_cli.errors import FuguError
 from fugu_cli.messages import Call, Usage
-from fugu_cli.session import views
-from fugu_cli.session.costs import PaidEvent
+from fugu_cli.session import costs
+from fugu_cli.session.costs import PaidEvent, estimate_field, orchestration_usage
 from fugu_cli.session.events import (
     Assigned,
     Compacted,
@@ -34,6 +33,7 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.live_events import Live, Retried, TextStreamed, ThoughtStreamed, Waiting
+from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.verdicts import end_line, test_summary, verified_by
 from fugu_cli.system.bounded_json import parse_json
@@ -106,14 +106,13 @@ def result_object(
     `milliseconds` is the run's duration; without it the times of the lines are used. `ignored` are
     files that were not read because the user does not trust the folder.
     """
-    every = [record.event for record in records]
-    members = views.pool(every)
+    state = SessionState.of_records(records)
+    request, members = state.request, state.pool
     mine = [record.event for record in records if record.seq >= since]
-    used = sum(views.usage(mine).values(), Usage())
+    used = sum(costs.usage(mine).values(), Usage())
     times = [record.at for record in records if record.seq >= since]
-    request = views.asked(every)
-    schema = request.answer_schema if request is not None else ""
-    wrong = answer_fault(schema, views.answer(every)) if schema else ""
+    schema = request.asked.answer_schema if request.asked is not None else ""
+    wrong = answer_fault(schema, request.answer) if schema else ""
     span = int((times[-1] - times[0]) * 1000) if times else 0
     return {
         "type": "result",
@@ -121,14 +120,12 @@ def result_object(
         "is_error": EXIT_CODES[end.reason] != 0,
         "duration_ms": span if milliseconds is None else milliseconds,
         "duration_api_ms": int(sum(map(_seconds, mine)) * 1000),
-        "num_turns": len(views.turns(every)),
-        "result": views.answer(every),
-        **(
-            {"structured_output": answer_value(views.answer(every))} if schema and not wrong else {}
-        ),
+        "num_turns": len(request.turns),
+        "result": request.answer,
+        **({"structured_output": answer_value(request.answer)} if schema and not wrong else {}),
         "session_id": session,
-        "total_cost_usd": views.cost(mine, members),
-        **views.estimate_field(mine, members),
+        "total_cost_usd": costs.cost(mine, members),
+        **estimate_field(mine, members),
         "usage": usage_object(used),
         "modelUsage": _by_model(mine, members),
         "permission_denials": [
@@ -137,8 +134,8 @@ def result_object(
             if isinstance(event, Permitted) and not event.allowed
         ],
         "fugu": {
-            **_own(SessionState(every), end),
-            "unpriced": list(views.unpriced(mine, members)),
+            **_own(state, end),
+            "unpriced": list(costs.unpriced(mine, members)),
             "ignored": list(ignored),
         },
     }
@@ -156,7 +153,9 @@ def usage_object(used: Usage) -> dict[str, int]:
     }
 
 
-def _by_model(events: Sequence[Event], members: dict[str, Member]) -> dict[str, dict[str, object]]:
+def _by_model(
+    events: Sequence[Event], members: Mapping[str, Member]
+) -> dict[str, dict[str, object]]:
     """Return the paid calls by serving model. They add up to `total_cost_usd`.
 
     If an event names no model, the one of its agent's other replies counts, else the agent's
@@ -179,18 +178,18 @@ def _seconds(event: Event) -> float:
     return event.seconds if isinstance(event, Replied | Planned | Compacted) else 0.0
 
 
-def _model(replies: Sequence[PaidEvent], members: dict[str, Member]) -> dict[str, object]:
+def _model(replies: Sequence[PaidEvent], members: Mapping[str, Member]) -> dict[str, object]:
     used = sum((reply.usage for reply in replies), Usage())
     member = members.get(replies[0].agent)
-    estimated = views.estimated_cost(replies, members)
+    estimated = costs.estimated_cost(replies, members)
     return {
         "inputTokens": max(used.input - used.cached - used.written, 0),
         "outputTokens": used.output,
         "cacheReadInputTokens": used.cached,
         "cacheCreationInputTokens": used.written,
-        "costUSD": sum(views.price(reply, members.get(reply.agent)) for reply in replies),
+        "costUSD": sum(costs.price(reply, members.get(reply.agent)) for reply in replies),
         "contextWindow": member.context if member else 0,
-        **({"estimatedCostUSD": estimated} if views.is_estimated(replies, members) else {}),
+        **({"estimatedCostUSD": estimated} if costs.is_estimated(replies, members) else {}),
     }
 
 
@@ -225,7 +224,7 @@ def _own(state: SessionState, end: RunEnding) -> dict[str, object]:
         "tests": test_summary(state.request),
         "changed": sorted(state.request.changes),
         "failed_agents": {name: str(why) for name, why in state.request.failed_agents.items()},
-        "orchestration": _orchestration(views.orchestration_usage(state.request.events)),
+        "orchestration": _orchestration(orchestration_usage(state.request.events)),
         "routing": [routing_object(turn.assigned) for turn in state.request.turns],
     }
 
@@ -315,16 +314,17 @@ def init_object(setting: StreamInit) -> Object:
     }
 
 
-def event_object(record: Recorded, before: Sequence[Event], session: str) -> Object | None:
+def event_object(record: Recorded, request: RequestState, session: str) -> Object | None:
     """Return the line of an event, None for events without one (Opened, Asked, a granted
-    permission, Finished).
+    permission, Finished). `request` is the event's.
     """
     event = record.event
-    body = _body(event, before, session, record.seq)
+    body = _body(event, request, session, record.seq)
     if body is None:
         return None
     if "parent_tool_use_id" in body:
-        body["parent_tool_use_id"] = event_text.parent_call(event, before)
+        subtask = request.subtask(getattr(event, "turn", 0))
+        body["parent_tool_use_id"] = subtask.call if subtask is not None else None
     at = (
         datetime.fromtimestamp(record.at, UTC)
         .isoformat(timespec="milliseconds")
@@ -333,7 +333,7 @@ def event_object(record: Recorded, before: Sequence[Event], session: str) -> Obj
     return {**body, "session_id": session, "uuid": _uuid(session, record.seq), "timestamp": at}
 
 
-def _body(event: Event, before: Sequence[Event], session: str, seq: int) -> Object | None:
+def _body(event: Event, request: RequestState, session: str, seq: int) -> Object | None:
     match event:
         case Assigned():
             return {"type": "system", "subtype": "routing", **routing_object(event)}
@@ -346,7 +346,7 @@ def _body(event: Event, before: Sequence[Event], session: str, seq: int) -> Obje
                 _evidence(shown) if event.by_fugu else _tool_result(event.call, refusal, ok=False)
             )
         case ToolRan():
-            return _evidence(event) if _by_fugu(event.call, before) else _ran(event)
+            return _evidence(event) if request.is_by_fugu(event.call) else _ran(event)
         case Failed() | Undone() | Interrupted() | Compacted() | JobEnded():
             return _system(event)
         case Planned() | Merged():
@@ -371,12 +371,6 @@ def _system(event: Failed | Undone | Interrupted | Compacted | JobEnded) -> Obje
         case JobEnded():
             name, said = "job_ended", event.model_dump(exclude={"type"})
     return {"type": "system", "subtype": name, "turn": getattr(event, "turn", None), **said}
-
-
-def _by_fugu(call: Call, before: Sequence[Event]) -> bool:
-    return any(
-        isinstance(fact, Permitted) and fact.call.id == call.id and fact.by_fugu for fact in before
-    )
 
 
 def _assistant(event: Replied, identity: str) -> Object:

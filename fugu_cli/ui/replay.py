@@ -14,7 +14,6 @@ from fugu_cli.formatting import (
     first_line,
     probability,
 )
-from fugu_cli.session import views
 from fugu_cli.session.decision_scores import decision_scores
 from fugu_cli.session.events import Assigned, Event, Finished, Member
 from fugu_cli.session.state import SessionState
@@ -77,7 +76,7 @@ def _agreement(compared: Sequence[ReplayedDecision]) -> str:
 
 def _row(one: ReplayedDecision, events: Sequence[Event]) -> list[str]:
     recorded, other = one.place.recorded, one.other
-    opened = views.opened(events[: one.place.at])
+    opened = SessionState(events[: one.place.at]).opened
     then = _confidence(recorded, opened.pool if opened else ())
     now = _confidence(other, one.pool)
     turn = str(recorded.turn) if isinstance(recorded, Assigned) else "end"
@@ -178,7 +177,7 @@ def replay_object(events: Sequence[Event], report: ReplayReport) -> dict[str, ob
 
 
 def _compared_object(one: ReplayedDecision, events: Sequence[Event]) -> dict[str, object]:
-    opened = views.opened(events[: one.place.at])
+    opened = SessionState(events[: one.place.at]).opened
     recorded = one.place.recorded
     return {
         "request": one.place.request,

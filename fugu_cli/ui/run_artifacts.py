@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,7 +15,8 @@ from fugu_cli.app.event_text import describe_call, job_end_text
 from fugu_cli.errors import UsageError
 from fugu_cli.messages import Usage
 from fugu_cli.safety.paths import path_exists
-from fugu_cli.session import log_format, views
+from fugu_cli.session import costs, log_format
+from fugu_cli.session.costs import estimate_field
 from fugu_cli.session.events import (
     Asked,
     Assigned,
@@ -25,12 +26,13 @@ from fugu_cli.session.events import (
     Interrupted,
     JobEnded,
     Member,
-    Permitted,
     Recorded,
     Replied,
     ToolRan,
     Undone,
 )
+from fugu_cli.session.request_state import RequestState
+from fugu_cli.session.state import SessionState
 from fugu_cli.session.store import OUTPUT_FILES, copy_media
 from fugu_cli.system import atomic_files
 from fugu_cli.ui.json_output import arguments_object, routing_object
@@ -41,16 +43,19 @@ Object = dict[str, object]
 
 def atif_trajectory(records: Sequence[Recorded], session: str) -> Object:
     """Return the whole document. Every session with an Opened event has at least one step."""
-    events = [record.event for record in records]
-    opened = views.opened(events)
-    members = views.pool(events)
+    state = SessionState.of_records(records)
+    events, opened, members = state.events, state.opened, state.pool
+    requests = iter(state.requests)
+    request = RequestState()
     steps: list[Object] = []
     for record in records:
-        body = _step(record.event, events, members)
+        if isinstance(record.event, Asked):
+            request = next(requests)
+        body = _step(record.event, request, members)
         if body is not None:
             at = datetime.fromtimestamp(record.at, UTC).isoformat(timespec="milliseconds")
             steps.append({"step_id": len(steps) + 1, "timestamp": at, **body})
-    used = sum(views.usage(events).values(), Usage())
+    used = sum(costs.usage(events).values(), Usage())
     return {
         "schema_version": ATIF_VERSION,
         "session_id": session,
@@ -68,14 +73,14 @@ def atif_trajectory(records: Sequence[Recorded], session: str) -> Object:
             "total_prompt_tokens": used.input,
             "total_completion_tokens": used.output,
             "total_cached_tokens": used.cached,
-            "total_cost_usd": views.cost(events, members),
+            "total_cost_usd": state.cost,
             "total_steps": max(len(steps), 1),
             **_estimate(events, members),
         },
     }
 
 
-def _step(event: Event, events: Sequence[Event], members: dict[str, Member]) -> Object | None:
+def _step(event: Event, request: RequestState, members: Mapping[str, Member]) -> Object | None:
     match event:
         case Asked():
             return {"source": "user", "message": event.whole}
@@ -87,8 +92,8 @@ def _step(event: Event, events: Sequence[Event], members: dict[str, Member]) -> 
                 "extra": {"routing": routing_object(event)},
             }
         case Replied():
-            return _reply(event, events, members.get(event.agent))
-        case ToolRan() if _by_fugu(event, events):
+            return _reply(event, request, members.get(event.agent))
+        case ToolRan() if request.is_by_fugu(event.call):
             result = {"content": event.output, "extra": {"ok": event.ok, "seconds": event.seconds}}
             message = f"fugu ran {describe_call(event.call)}"
             return {"source": "system", "message": message, "observation": {"results": [result]}}
@@ -98,9 +103,9 @@ def _step(event: Event, events: Sequence[Event], members: dict[str, Member]) -> 
             return None
 
 
-def _estimate(events: Sequence[Event], members: dict[str, Member]) -> Object:
+def _estimate(events: Sequence[Event], members: Mapping[str, Member]) -> Object:
     """Return the part of a cost that is estimated, where ATIF has a place for fields of our own."""
-    estimate = views.estimate_field(events, members)
+    estimate = estimate_field(events, members)
     return {"extra": estimate} if estimate else {}
 
 
@@ -118,13 +123,7 @@ def _notice(event: Failed | Undone | Interrupted | Finished | JobEnded) -> str:
             return job_end_text(event)
 
 
-def _by_fugu(event: ToolRan, events: Sequence[Event]) -> bool:
-    return any(
-        isinstance(e, Permitted) and e.by_fugu and e.call.id == event.call.id for e in events
-    )
-
-
-def _reply(event: Replied, events: Sequence[Event], member: Member | None) -> Object:
+def _reply(event: Replied, request: RequestState, member: Member | None) -> Object:
     step: Object = {
         "source": "agent",
         "model_name": event.model or (member.model if member else event.agent),
@@ -133,7 +132,7 @@ def _reply(event: Replied, events: Sequence[Event], member: Member | None) -> Ob
             "prompt_tokens": event.usage.input,
             "completion_tokens": event.usage.output,
             "cached_tokens": event.usage.cached,
-            "cost_usd": views.price(event, member),
+            "cost_usd": costs.price(event, member),
             **_estimate([event], {event.agent: member} if member is not None else {}),
         },
         "llm_call_count": 1,
@@ -156,31 +155,24 @@ def _reply(event: Replied, events: Sequence[Event], member: Member | None) -> Ob
             }
             for call in event.calls
         ]
-        step["observation"] = {"results": _results(event, events)}
+        step["observation"] = {"results": _results(event, request)}
     return step
 
 
-def _results(event: Replied, events: Sequence[Event]) -> list[Object]:
+def _results(event: Replied, request: RequestState) -> list[Object]:
     """Return one result for each call, also for calls that were refused or never returned."""
-    start = next(index for index, fact in enumerate(events) if fact is event)
-    after = events[start:]
-    found: list[Object] = []
+    results: list[Object] = []
     for call in event.calls:
-        ran = next(
-            (fact for fact in after if isinstance(fact, ToolRan) and fact.call.id == call.id), None
-        )
-        asked = next(
-            (fact for fact in after if isinstance(fact, Permitted) and fact.call.id == call.id),
-            None,
-        )
-        if ran is not None:
-            text, extra = ran.output, {"ok": ran.ok, "seconds": ran.seconds}
-        elif asked is not None and not asked.allowed:
-            text, extra = f"Not allowed: {asked.reason}", {"ok": False, "seconds": 0.0}
+        run = request.calls.get(call.id)
+        if run is not None and run.result is not None:
+            text = run.result.output
+            extra = {"ok": run.result.ok, "seconds": run.result.seconds}
+        elif run is not None and not run.permitted.allowed:
+            text, extra = f"Not allowed: {run.permitted.reason}", {"ok": False, "seconds": 0.0}
         else:
             text, extra = "No result: the run was cut off.", {"ok": False, "seconds": 0.0}
-        found.append({"source_call_id": call.id, "content": text, "extra": extra})
-    return found
+        results.append({"source_call_id": call.id, "content": text, "extra": extra})
+    return results
 
 
 SESSION, PATCH, TRAJECTORY, SUMMARY, PREDICTION = OUTPUT_FILES

@@ -14,7 +14,7 @@ from pathlib import Path
 from fugu_cli.app import patches
 from fugu_cli.app.event_text import describe_call
 from fugu_cli.errors import UsageError
-from fugu_cli.session.events import Asked, Recorded, ToolRan
+from fugu_cli.session.events import Recorded, ToolRan
 from fugu_cli.session.state import SessionState
 from fugu_cli.ui.block_drawing import transcript_fragments
 from fugu_cli.ui.blocks import Block, EndBlock, NoteBlock, ReplyBlock, RequestBlock, ToolBlock
@@ -80,13 +80,16 @@ def session_html(records: Sequence[Recorded], session: str) -> str:
 
 def session_json(records: Sequence[Recorded], session: str) -> str:
     """Return `events`, the objects of `stream-json`, and `result`, the last one."""
-    events = [record.event for record in records]
-    shown = [event_object(record, events[:place], session) for place, record in enumerate(records)]
+    state = SessionState()
+    shown = []
+    for record in records:
+        state.add(record.event)
+        shown.append(event_object(record, state.request, session))
     document = {
         "session_id": session,
-        "requests": [event.said for event in events if isinstance(event, Asked)],
+        "requests": [request.asked.said for request in state.requests if request.asked],
         "events": [one for one in shown if one is not None],
-        "result": result_object(records, session, run_ending(SessionState(events))),
+        "result": result_object(records, session, run_ending(state)),
     }
     return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
 

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Sequence
 from fugu_cli.app.event_text import IN_BACKGROUND, call_target, describe_call
 from fugu_cli.formatting import flatten, sanitize
 from fugu_cli.messages import Usage
-from fugu_cli.session import views
-from fugu_cli.session.costs import PaidEvent
+from fugu_cli.session import costs
+from fugu_cli.session.costs import PaidEvent, has_assumed_price
 from fugu_cli.session.events import (
     EVIDENCE,
     Asked,
@@ -43,7 +43,8 @@ from fugu_cli.session.live_events import (
     ThoughtStreamed,
     Waiting,
 )
-from fugu_cli.session.open_work import TodoItem
+from fugu_cli.session.open_work import BYTES, TODO, TodoItem, items_of
+from fugu_cli.session.outcome import RUN_TESTS
 from fugu_cli.ui.trace_rows import TraceRows
 from fugu_cli.ui.transcript import Transcript
 
@@ -132,7 +133,7 @@ class Activity:
 
     def _running(self, event: Permitted) -> str:
         """Return the description of a running call; for fugu's own test run the command."""
-        if event.by == EVIDENCE and event.call.tool == views.RUN_TESTS:
+        if event.by == EVIDENCE and event.call.tool == RUN_TESTS:
             return f"{RUNNING_TESTS}: {flatten(self._test_command, 60)}"
         return f"running {flatten(describe_call(event.call), 60)}"
 
@@ -171,7 +172,7 @@ class SessionTotals:
         return [
             name
             for name, (usage, _) in self.by_agent.items()
-            if usage.is_estimated or views.has_assumed_price(self.members.get(name))
+            if usage.is_estimated or has_assumed_price(self.members.get(name))
         ]
 
     @property
@@ -186,7 +187,7 @@ class SessionTotals:
     @property
     def writing(self) -> int:
         """Tokens written for the newest request; those of a running reply are guessed."""
-        return self._written + round(sum(self._said.values()) / views.BYTES)
+        return self._written + round(sum(self._said.values()) / BYTES)
 
     def take(self, item: Recorded | Live) -> None:
         """Handle an item of the log."""
@@ -219,8 +220,8 @@ class SessionTotals:
             case ToolRan():
                 if event.job:
                     self.jobs[event.job] = call_target(event.call).removesuffix(IN_BACKGROUND)
-                if event.call.tool == views.TODO and event.ok:
-                    self.todo = views.items_of(event.call)
+                if event.call.tool == TODO and event.ok:
+                    self.todo = items_of(event.call)
             case JobEnded():
                 self.jobs.pop(event.job, None)
             case Finished():
@@ -240,7 +241,7 @@ class SessionTotals:
             self.context = (event.usage.input + event.usage.output) / member.context
 
     def _paid(self, event: PaidEvent) -> None:
-        cost = views.price(event, self.members.get(event.agent))
+        cost = costs.price(event, self.members.get(event.agent))
         usage, before = self.by_agent.get(event.agent, (Usage(), 0.0))
         self.by_agent[event.agent] = (usage + event.usage, before + cost)
         self.cost += cost

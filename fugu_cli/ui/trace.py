@@ -27,10 +27,13 @@ from fugu_cli.formatting import (
     sanitize,
     shorten,
 )
-from fugu_cli.session import views
+from fugu_cli.session import costs
+from fugu_cli.session.costs import orchestration_usage
 from fugu_cli.session.decision_scores import decision_scores
 from fugu_cli.session.events import Assigned, Event, Opened, Planned, Recorded, ToolRan
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.turns import Turn
+from fugu_cli.session.workflows import is_done
 from fugu_cli.ui import workflow_text
 from fugu_cli.ui.estimates import cascade_text, estimate_text, kind_text
 from fugu_cli.ui.json_output import routing_object
@@ -128,14 +131,14 @@ def _step_turn(session: SessionState, row: DecisionRow) -> str:
         f"{compact_number(row.usage.input)} in, {compact_number(row.usage.output)} out, {row.paid}"
     )
     apart = ", in a worktree" if turn.assigned.worktree else ""
-    state = "" if views.is_done(turn) else f"; {_state(session, turn)}"
+    state = "" if is_done(turn) else f"; {_state(session, turn)}"
     return (
         f"turn {turn.number} ({turn.assigned.agent}{apart}): saw {', '.join(parts)}{hidden}. "
         f"{spent}{saved}{state}"
     )
 
 
-def _state(state: SessionState, turn: views.Turn) -> str:
+def _state(state: SessionState, turn: Turn) -> str:
     """Return the state of a turn that left no result. The turns that began together last may still
     be running.
     """
@@ -149,7 +152,7 @@ def _state(state: SessionState, turn: views.Turn) -> str:
     return "not at its end" if newest and state.request.finished is None else "nothing came of it"
 
 
-def _step(state: SessionState, step: int, number: int, reader: views.Turn) -> str:
+def _step(state: SessionState, step: int, number: int, reader: Turn) -> str:
     """Return `step 1 (turn 2)`, with the plan if it is another one."""
     plan = next(turn.assigned.plan for turn in state.request.turns if turn.number == number)
     return (
@@ -189,10 +192,10 @@ def _changed(diff: str) -> str:
 def _planning_totals(state: SessionState) -> str:
     """Return the cost of planning, and after the request the turns that its answer does not use."""
     request = state.request.events
-    spent = views.orchestration_usage(request)
-    every = sum((usage.input + usage.output for usage in views.usage(request).values()), 0)
+    spent = orchestration_usage(request)
+    every = sum((usage.input + usage.output for usage in costs.usage(request).values()), 0)
     plans = [event for event in request if isinstance(event, Planned)]
-    cost = sum(views.price(plan, state.pool.get(plan.agent)) for plan in plans)
+    cost = sum(costs.price(plan, state.pool.get(plan.agent)) for plan in plans)
     share = f", {100 * (spent.input + spent.output) / every:.0f} % of all tokens" if every else ""
     said = (
         f"planning: orchestration_input_tokens {spent.input} ({spent.cached} cached), "
@@ -256,7 +259,7 @@ def plan_objects(state: SessionState) -> list[dict[str, object]]:
                     "step": turn.assigned.step,
                     "turn": turn.number,
                     "agent": turn.assigned.agent,
-                    "came_to_something": views.is_done(turn),
+                    "came_to_something": is_done(turn),
                     "shown": asdict(step_manifest(state, turn.number)),
                     "saved": asdict(step_context.memory_savings(state.events, turn)),
                 }
@@ -278,7 +281,7 @@ def trace_text(records: Sequence[Recorded], session: str, width: int = 100) -> s
     for request in traced_requests(records):
         lines += ["", *_request(request, width)]
         lines += workflow_lines(
-            SessionState([record.event for record in records[: request.upto]]), request.rows, width
+            SessionState.of_records(records[: request.upto]), request.rows, width
         )
     if len(lines) == len(_head(records, session, width)):
         lines += ["", "nothing was asked in this session"]
@@ -286,8 +289,8 @@ def trace_text(records: Sequence[Recorded], session: str, width: int = 100) -> s
 
 
 def _head(records: Sequence[Recorded], session: str, width: int) -> list[str]:
-    events = [record.event for record in records]
-    opened = views.opened(events)
+    state = SessionState.of_records(records)
+    events, opened = state.events, state.opened
     if opened is None:
         return [f"session {session}"]
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime(records[0].at))
@@ -458,18 +461,18 @@ def _stacked(row: DecisionRow, width: int) -> list[str]:
 
 
 def _totals(records: Sequence[Recorded], width: int) -> str:
-    events = [record.event for record in records]
-    members = views.pool(events)
+    state = SessionState.of_records(records)
+    events, members = state.events, state.pool
     parts = [
         f"{name} {compact_number(used.input)} in"
         + (f" ({compact_number(used.cached)} cached)" if used.cached else "")
         + f" {compact_number(used.output)} out"
-        for name, used in views.usage(events).items()
+        for name, used in costs.usage(events).items()
     ]
     cost = known_cost(
-        views.cost(events, members),
-        unpriced=bool(views.unpriced(events, members)),
-        estimated=views.is_estimated(events, members),
+        state.cost,
+        unpriced=bool(state.unpriced),
+        estimated=costs.is_estimated(events, members),
     )
     return "\n".join(wrapped_items("total", [cost, *parts], width))
 
@@ -489,9 +492,7 @@ def trace_json(records: Sequence[Recorded], session: str) -> str:
                         for event in request.undone
                     ],
                     "decisions": [_decision(row) for row in request.rows],
-                    "plans": plan_objects(
-                        SessionState([record.event for record in records[: request.upto]])
-                    ),
+                    "plans": plan_objects(SessionState.of_records(records[: request.upto])),
                 }
                 for request in traced_requests(records)
             ],

@@ -17,10 +17,10 @@ from fugu_cli.formatting import (
 )
 from fugu_cli.formatting import compact_number as tokens
 from fugu_cli.messages import Usage
-from fugu_cli.session import views
 from fugu_cli.session.events import (
     WorkflowStep,
 )
+from fugu_cli.session.verdicts import END_WORDS
 from fugu_cli.ui.drawing import (
     BLANK,
     Palette,
@@ -59,7 +59,7 @@ def _request(item: RequestRow, width: int, palette: Palette) -> list[StyledLine]
     right: list[StyledPart] = []
     if item.finished is not None:
         good = item.finished.reason in ("accepted", "answered")
-        said = views.END_WORDS[item.finished.reason]
+        said = END_WORDS[item.finished.reason]
         right = [(said, palette.good if good else palette.warn)]
     title: list[StyledPart] = [
         (f"{item.number} ", palette.dim),

@@ -13,8 +13,9 @@ from fugu_cli.app.event_text import decision_reason
 from fugu_cli.errors import UsageError
 from fugu_cli.formatting import first_line, known_cost, sanitize
 from fugu_cli.messages import Usage
-from fugu_cli.session import views
-from fugu_cli.session.costs import PaidEvent
+from fugu_cli.session import costs
+from fugu_cli.session.checks import ACCEPTANCE_CHECK, RUN_CHECK
+from fugu_cli.session.costs import PaidEvent, has_assumed_price
 from fugu_cli.session.events import (
     ROLES,
     Asked,
@@ -33,8 +34,11 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.live_events import Live, TextStreamed
-from fugu_cli.session.state import SessionState, state_of
-from fugu_cli.session.verdicts import end_line
+from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE, TestOutcome, TestRun
+from fugu_cli.session.request_state import RequestState
+from fugu_cli.session.state import SessionState
+from fugu_cli.session.turns import Turn, Verdict
+from fugu_cli.session.verdicts import EndLine, end_line, suggested_role
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class DecisionRow:
     """
 
     request: int
-    turn: views.Turn
+    turn: Turn
     reason: str
     start: int
     upto: int
@@ -69,9 +73,9 @@ class DecisionRow:
     cost: float
     unpriced: bool
     estimated: bool
-    verdict: views.Verdict | None
-    tests: views.TestRun | None
-    tests_outcome: views.TestOutcome | None
+    verdict: Verdict | None
+    tests: TestRun | None
+    tests_outcome: TestOutcome | None
     checked: tuple[bool, ...]
     """Each run of an acceptance check: whether it passed."""
     rows: tuple[ScoreCell, ...]
@@ -98,10 +102,10 @@ class TracedRequest:
 
     number: int
     asked: Asked
-    before: views.TestRun | None
+    before: TestRun | None
     rows: tuple[DecisionRow, ...]
     end: Finished | None
-    end_line: views.EndLine
+    end_line: EndLine
     undone: tuple[Undone, ...]
     """Undos and redos before the next request."""
     upto: int
@@ -120,8 +124,8 @@ def traced_requests(records: Sequence[Recorded]) -> tuple[TracedRequest, ...]:
 
 def _request(records: Sequence[Recorded], number: int, start: int, end: int) -> TracedRequest:
     events = [record.event for record in records[:end]]
-    asked = events[start]
-    assert isinstance(asked, Asked)
+    request = SessionState(events).request
+    assert request.asked is not None
     begins = [index for index in range(start, end) if isinstance(events[index], Assigned)]
     stops = [
         _stop(events, begin, stop) for begin, stop in zip(begins, [*begins[1:], end], strict=False)
@@ -134,11 +138,11 @@ def _request(records: Sequence[Recorded], number: int, start: int, end: int) -> 
     )
     return TracedRequest(
         number,
-        asked,
-        views.first_tests(events),
+        request.asked,
+        request.first_tests,
         rows,
-        views.finished(events),
-        end_line(state_of(events).request),
+        request.finished,
+        end_line(request),
         undone,
         end,
     )
@@ -173,19 +177,16 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Dec
     events = [record.event for record in records[:stop]]
     assigned = events[begin]
     assert isinstance(assigned, Assigned)
-    events = (
-        list(views.events_of_turn(events, assigned.turn))
-        if _is_interleaved(events, begin)
-        else events
-    )
-    turn = replace(views.turns(events)[-1], assigned=assigned)
+    state = SessionState(events)
+    if _is_interleaved(events, begin):
+        state = state.of_turn(assigned.turn)
+    events, pool = state.events, state.pool
+    turn = replace(state.request.turns[-1], assigned=assigned)
     first = next(
         place for place in range(len(events) - 1, -1, -1) if isinstance(events[place], Assigned)
     )
     mine = events[first:]
-    ran = [
-        event for event in mine if isinstance(event, ToolRan) and event.call.tool == views.RUN_TESTS
-    ]
+    ran = [event for event in mine if isinstance(event, ToolRan) and event.call.tool == RUN_TESTS]
     last = max(
         (index for index in range(begin, stop) if not _after_turn(records[index].event)),
         default=begin,
@@ -198,19 +199,19 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Dec
         upto=stop,
         seconds=max(records[last].at - records[begin].at - waited_for_user(mine), 0.0),
         model_seconds=sum(event.seconds for event in mine if isinstance(event, Replied)),
-        usage=sum(views.usage(mine).values(), Usage()),
-        cost=views.cost(mine, views.pool(events)),
-        unpriced=bool(views.unpriced(mine, views.pool(events))),
-        estimated=views.is_estimated(mine, views.pool(events)),
-        verdict=views.verdict(events, turn),
-        tests=views.TestRun(ran[-1].ok, ran[-1].output, False, turn.number, ran[-1].tests)
+        usage=sum(costs.usage(mine).values(), Usage()),
+        cost=costs.cost(mine, pool),
+        unpriced=bool(costs.unpriced(mine, pool)),
+        estimated=costs.is_estimated(mine, pool),
+        verdict=state.request.verdict(turn),
+        tests=TestRun(ran[-1].ok, ran[-1].output, False, turn.number, ran[-1].tests)
         if ran
         else None,
-        tests_outcome=views.test_outcome(ran[-1], events) if ran else None,
+        tests_outcome=state.request.test_outcome(ran[-1]) if ran else None,
         checked=tuple(found for event in mine if (found := _checked(event)) is not None),
-        rows=_agent_cells(turn.assigned, SessionState(events)),
+        rows=_agent_cells(turn.assigned, state),
         roles=_role_cells(turn.assigned),
-        effort=_effort(turn.assigned.agent, SessionState(events)),
+        effort=_effort(turn.assigned.agent, state),
     )
 
 
@@ -235,11 +236,11 @@ def _checked(event: Event) -> bool | None:
     """Return whether an acceptance check passed, None for other events. Setting one counts as a
     failed run.
     """
-    if isinstance(event, ToolRan) and event.call.tool == views.RUN_CHECK:
+    if isinstance(event, ToolRan) and event.call.tool == RUN_CHECK:
         return event.ok
     return (
         False
-        if isinstance(event, ToolRan) and event.call.tool == views.ACCEPTANCE_CHECK and event.ok
+        if isinstance(event, ToolRan) and event.call.tool == ACCEPTANCE_CHECK and event.ok
         else None
     )
 
@@ -344,7 +345,7 @@ class TurnRow:
     estimated: bool = False
     writing: int = 0
     ran_tests: ToolRan | None = None
-    tests: views.TestOutcome | None = None
+    tests: TestOutcome | None = None
     """How its newest run of tests ended."""
     verdict: str = ""
     state: TurnState = "open"
@@ -380,25 +381,25 @@ class TraceRows:
         self._request: RequestRow | None = None
         self._plans: list[PlanRow] = []
         self._open: dict[int, TurnRow] = {}
-        self._facts: list[Event] = []
-        self._opened: Opened | None = None
+        self._state = RequestState()
+        """The newest request."""
 
     def take(self, item: Recorded | Live) -> int | None:
         """Handle an item of the log. Return the first row that changed."""
         if not isinstance(item, Recorded):
             return self._writing(item) if isinstance(item, TextStreamed) else None
         event = item.event
-        self._facts.append(event)
         first = self._first_open(len(self.rows))
+        if isinstance(event, Asked):
+            self._close(self._open)
+            self._state = RequestState()
+        self._state.add(event)
         match event:
             case Opened():
-                self._opened = event
                 self._members |= {member.name: member for member in event.pool}
                 return None
             case Asked():
-                self._close(self._open)
                 self._plans = []
-                self._facts = [*([self._opened] if self._opened else []), event]
                 self._request = RequestRow(
                     1 + self._count(), event, item.seq, item.at, len(self.rows)
                 )
@@ -411,7 +412,7 @@ class TraceRows:
                 self._close(self._open)
                 if self._request is not None:
                     self._request.finished = event
-                    spent = item.at - self._request.at - waited_for_user(self._facts)
+                    spent = item.at - self._request.at - waited_for_user(self._state.events)
                     self._request.seconds = max(spent, 0.0)
                     return self._request.index
             case _:
@@ -447,9 +448,9 @@ class TraceRows:
 
     def _add_cost(self, row: PlanRow | TurnRow, event: PaidEvent) -> None:
         member = self._members.get(event.agent)
-        row.cost += views.price(event, member)
+        row.cost += costs.price(event, member)
         row.unpriced |= member is not None and member.price is None
-        row.estimated |= event.usage.is_estimated or views.has_assumed_price(member)
+        row.estimated |= event.usage.is_estimated or has_assumed_price(member)
 
     def _begin(self, record: Recorded, event: Assigned) -> None:
         if event.subtask is None:
@@ -489,13 +490,13 @@ class TraceRows:
             case Permitted():
                 turn.waited += event.waited
             case ToolRan():
-                if event.call.tool == views.RUN_TESTS:
+                if event.call.tool == RUN_TESTS:
                     turn.ran_tests = event
                 if turn.ran_tests is not None and event.call.tool in (
-                    views.RUN_TESTS,
-                    views.TESTS_BEFORE,
+                    RUN_TESTS,
+                    TESTS_BEFORE,
                 ):
-                    turn.tests = views.test_outcome(turn.ran_tests, self._facts)
+                    turn.tests = self._state.test_outcome(turn.ran_tests)
                 self._close(
                     n for n, one in self._open.items() if _began(event.call.id, one.assigned)
                 )
@@ -513,9 +514,8 @@ class TraceRows:
             if turn.state == "open":
                 turn.state = "closed"
             if turn.assigned.role == "verifier" and turn.state == "closed":
-                found = views.turn_of(self._facts, number)
-                verdict = views.verdict(self._facts, found) if found else None
-                turn.verdict = verdict or ""
+                found = self._state.turn(number)
+                turn.verdict = (self._state.verdict(found) if found else None) or ""
 
 
 def find_turn(rows: Sequence[TraceRow], number: int, request: int | None = None) -> TurnRow:
@@ -548,7 +548,7 @@ def turn_result(row: DecisionRow) -> str:
         parts.append("interrupted")
     if row.verdict is not None:
         parts.append(event_text.VERDICT_MARKS[row.verdict][0])
-    if (role := views.suggested_role(turn)) is not None:
+    if (role := suggested_role(turn)) is not None:
         parts.append(f"suggests a {role}")
     if row.tests is not None and row.tests_outcome is not None:
         parts.append(f"tests {event_text.test_counts_text(row.tests_outcome, row.tests.output)}")

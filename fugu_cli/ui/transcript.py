@@ -10,8 +10,10 @@ from dataclasses import replace
 
 from fugu_cli.app import event_text
 from fugu_cli.formatting import compact_number, excerpt, known_cost
-from fugu_cli.session import views
+from fugu_cli.session import costs
+from fugu_cli.session.costs import paid_for_checking
 from fugu_cli.session.events import (
+    BUDGET,
     Asked,
     Assigned,
     Compacted,
@@ -39,8 +41,9 @@ from fugu_cli.session.live_events import (
     ThoughtStreamed,
     Waiting,
 )
-from fugu_cli.session.state import SessionState, state_of
-from fugu_cli.session.verdicts import end_line
+from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE
+from fugu_cli.session.request_state import RequestState
+from fugu_cli.session.verdicts import UNREACHABLE_HINT, EndLine, end_line
 from fugu_cli.ui import workflow_text
 from fugu_cli.ui.blocks import (
     Block,
@@ -227,8 +230,8 @@ class Transcript:
         self._agents: dict[int, str] = {}
         self._opened: Opened | None = None
         self._asked_at = 0.0
-        self._facts: list[Event] = []
-        """Of the newest request."""
+        self._request = RequestState()
+        """The newest request."""
         self._tests_ran: ToolRan | None = None
         """The newest run of tests in the newest request."""
         self._fallback = ""
@@ -244,8 +247,8 @@ class Transcript:
         if not isinstance(item, Recorded):
             return self._live(item)
         if isinstance(item.event, Asked):
-            self._facts.clear()
-        self._facts.append(item.event)
+            self._request = RequestState()
+        self._request.add(item.event)
         gone = self._replies.settle(item.event)
         if not _leaves_turn_empty(item.event):
             self.placed.retractable = None
@@ -344,7 +347,7 @@ class Transcript:
                 first = self._retract(self._unreachable) if event.unreachable else None
                 self.placed.retractable = None
                 self.blocks.append(
-                    _end_block(event, self._facts, self._opened, at - self._asked_at)
+                    _end_block(event, self._request, self._opened, at - self._asked_at)
                 )
                 return first
             case Interrupted():
@@ -359,10 +362,10 @@ class Transcript:
 
     def _tool_ran(self, event: ToolRan) -> int | None:
         first = self.placed.change_call(event.call.id, result=event, live="")
-        if event.call.tool == views.RUN_TESTS:
+        if event.call.tool == RUN_TESTS:
             self._tests_ran = event
-        if event.call.tool in (views.RUN_TESTS, views.TESTS_BEFORE) and self._tests_ran is not None:
-            outcome = views.test_outcome(self._tests_ran, self._facts)
+        if event.call.tool in (RUN_TESTS, TESTS_BEFORE) and self._tests_ran is not None:
+            outcome = self._request.test_outcome(self._tests_ran)
             changed = self.placed.change_call(self._tests_ran.call.id, tests=outcome)
             return min((index for index in (first, changed) if index is not None), default=None)
         return first
@@ -414,7 +417,7 @@ class Transcript:
         return min(indices, default=None)
 
     def _rest(self, event: Event) -> None:
-        block = event_block(event, self._facts)
+        block = event_block(event, self._request)
         if block is not None:
             self.placed.put(getattr(event, "turn", 0), block)
         if isinstance(event, Failed):
@@ -477,24 +480,24 @@ def _leaves_turn_empty(item: Event | Live) -> bool:
 
 
 def _end_block(
-    event: Finished, facts: Sequence[Event], opened: Opened | None, seconds: float
+    event: Finished, request: RequestState, opened: Opened | None, seconds: float
 ) -> EndBlock:
-    """Return the block for the end. `facts` are the request's events up to it.
-
-    `opened` has the prices. `seconds` include the wait for the user.
+    """Return the block for the end. `request` is as it ended, `opened` has the prices.
+    `seconds` include the wait for the user.
     """
+    facts = request.events
     turns = sum(isinstance(fact, Assigned) and fact.subtask is None for fact in facts)
     tokens = sum(
         fact.usage.input + fact.usage.output for fact in facts if isinstance(fact, Replied)
     )
     waited = sum(fact.waited for fact in facts if isinstance(fact, Permitted))
-    said = end_line(state_of(facts).request)
+    said = end_line(request)
     if event.unreachable:
-        said = views.EndLine(f"no connection to {', '.join(event.unreachable)}", "bad")
+        said = EndLine(f"no connection to {', '.join(event.unreachable)}", "bad")
     told = event.reason == "failed" and any(isinstance(fact, Failed) for fact in facts)
     why = "`fugu pool check` tries each agent" if told else event.message
     if event.unreachable:
-        why = views.UNREACHABLE_HINT
+        why = UNREACHABLE_HINT
     members = {member.name: member for member in opened.pool} if opened is not None else {}
     cost = _cost(facts, members)
     checking = _checking(facts, members)
@@ -503,29 +506,28 @@ def _end_block(
 
 def _cost(events: Sequence[Event], members: Mapping[str, Member]) -> str:
     return known_cost(
-        views.cost(events, members),
-        unpriced=bool(views.unpriced(events, members)),
-        estimated=views.is_estimated(events, members),
+        costs.cost(events, members),
+        unpriced=bool(costs.unpriced(events, members)),
+        estimated=costs.is_estimated(events, members),
     )
 
 
 def _checking(facts: Sequence[Event], members: Mapping[str, Member]) -> str:
     """Return the tokens and cost of the request's Verifiers, "" where there was none."""
-    calls = views.paid_for_checking(facts)
+    calls = paid_for_checking(facts)
     if not calls:
         return ""
     tokens = sum(call.usage.input + call.usage.output for call in calls)
     return f"{compact_number(tokens)} tokens, {_cost(calls, members)}"
 
 
-def event_block(event: Event, facts: Sequence[Event]) -> Block | None:
-    """Return the block for an event that has one of its own, else None.
-
-    `facts` are the events of its request up to it.
+def event_block(event: Event, request: RequestState) -> Block | None:
+    """Return the block for an event that has one of its own, else None. `request` is the event's, up
+    to it.
     """
     match event:
         case Planned():
-            return PlanBlock(event, workflow_text.round_reason(event, SessionState(facts[:-1])))
+            return PlanBlock(event, workflow_text.round_reason(event, request))
         case Failed():
             why = excerpt(event.message, FAILURE_CHARACTERS, "the session's log has all of it")
             return NoteBlock(f"{event.what} failed: {why}", "bad")
@@ -558,7 +560,7 @@ FAILURE_CHARACTERS = 2000
 
 def _masked_note(event: Masked) -> NoteBlock | None:
     """Return a note about excluded agents. Failures and waiting times are shown elsewhere."""
-    out = [f"{name} ({why})" for name, why in event.agents if why.kind in ("", views.BUDGET)]
+    out = [f"{name} ({why})" for name, why in event.agents if why.kind in ("", BUDGET)]
     return NoteBlock("left out: " + "; ".join(out)) if out else None
 
 

@@ -23,7 +23,8 @@ from fugu_cli.formatting import (
     sanitize_for_screen,
 )
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt
-from fugu_cli.session import views
+from fugu_cli.session import costs
+from fugu_cli.session.costs import has_assumed_price
 from fugu_cli.session.decision_scores import decision_scores
 from fugu_cli.session.events import (
     CLIENT,
@@ -116,9 +117,7 @@ def turn_sections(
                 _text("\n".join(left_out(before, prompt, row.assigned.agent))),
             )
         )
-    elif (
-        views.served([record.event for record in records[: row.last]]) and row.assigned.by != CLIENT
-    ):
+    elif SessionState.of_records(records[: row.last]).served and row.assigned.by != CLIENT:
         made.append(Section(f"What {agent} was shown", _text(FROM_CLIENT)))
     made.append(
         Section(
@@ -365,8 +364,9 @@ def _shown(
         row.last + 1
     ]
     events = [record.event for record in records[: ends[-1]]]
-    member = views.pool(events).get(row.assigned.agent)
-    if member is None or views.served(events):
+    state = SessionState(events)
+    member = state.pool.get(row.assigned.agent)
+    if member is None or state.served:
         return None
 
     @cache
@@ -495,7 +495,9 @@ def _reply_left_out(event: Replied, shown: str, turn: str) -> list[str]:
 
 
 def _calls(mine: Sequence[Recorded], records: Sequence[Recorded]) -> list[str]:
-    pool = views.pool([record.event for record in records[: mine[-1].seq + 1]]) if mine else {}
+    pool = (
+        SessionState([record.event for record in records[: mine[-1].seq + 1]]).pool if mine else {}
+    )
     lines = []
     for number, event in enumerate(
         (r.event for r in mine if isinstance(r.event, Replied)), start=1
@@ -504,9 +506,9 @@ def _calls(mine: Sequence[Recorded], records: Sequence[Recorded]) -> list[str]:
         warm = f" ({tokens(used.cached)} cached)" if used.cached else ""
         member = pool.get(event.agent)
         cost = known_cost(
-            views.price(event, member),
+            costs.price(event, member),
             unpriced=member is not None and member.price is None,
-            estimated=used.is_estimated or views.has_assumed_price(member),
+            estimated=used.is_estimated or has_assumed_price(member),
         )
         numbers = (
             f"{tokens(used.input)} in{warm}, {tokens(used.output)} out, "

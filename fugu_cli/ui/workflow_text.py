@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from fugu_cli.formatting import first_line
 from fugu_cli.session.events import Failed, Merged, Planned, WorkflowStep
-from fugu_cli.session.state import SessionState
+from fugu_cli.session.request_state import RequestState
 
 
 def plan_title(event: Planned) -> str:
@@ -24,18 +24,14 @@ def plan_title(event: Planned) -> str:
     )
 
 
-def round_reason(event: Planned, state: SessionState) -> str:
-    """Return why a workflow is planned again, from the events before it; "" for the first one."""
+def round_reason(event: Planned, request: RequestState) -> str:
+    """Return why a workflow is planned again, as the request stands; "" for the first one."""
     if event.round < 2 or event.within is not None:
         return ""
-    failed = [fact for fact in state.events if isinstance(fact, Failed)]
-    judged = [
-        verdict
-        for turn in state.request.turns
-        if (verdict := state.request.verdict(turn)) is not None
-    ]
-    run = state.request.tests
-    if blocker := state.request.acceptance_blocker:
+    failed = [fact for fact in request.events if isinstance(fact, Failed)]
+    judged = [verdict for turn in request.turns if (verdict := request.verdict(turn)) is not None]
+    run = request.tests
+    if blocker := request.acceptance_blocker:
         return blocker
     if run is not None and not run.passes:
         return "the tests fail"

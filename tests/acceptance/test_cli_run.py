@@ -15,8 +15,9 @@ import pytest
 
 from fugu_cli.__main__ import called
 from fugu_cli.config import Config
-from fugu_cli.session import log, store, views
+from fugu_cli.session import log, store
 from fugu_cli.session.events import Asked, Event, Finished, Interrupted, Permitted, Undone
+from fugu_cli.session.state import SessionState
 from tests.rights import without_roots_rights
 from tests.unit.ui import atif_rules
 
@@ -459,7 +460,7 @@ def test_a_signal_cuts_the_turn_and_continue_finishes_it(
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (4, "I read.\n"), err
     assert "`fugu run --continue` goes on with it" in err and "Traceback" not in err
-    assert isinstance(facts()[-1], Interrupted) and views.finished(facts()) is None
+    assert isinstance(facts()[-1], Interrupted) and SessionState(facts()).request.finished is None
     assert json.loads(Path("../out/summary.json").read_text())["subtype"] == "interrupted"
     script(*SOLVES)
     assert called(words("--continue")) == 0

@@ -19,9 +19,10 @@ import pytest
 from fugu_cli.engine import orchestrator
 from fugu_cli.messages import Call, FromUser, Prompt, Reply
 from fugu_cli.providers import Agent
-from fugu_cli.session import views
 from fugu_cli.session.events import RECORDED, Event, Finished, Member, Permitted, Undone
 from fugu_cli.session.log import Log
+from fugu_cli.session.state import SessionState
+from fugu_cli.session.turns import open_calls
 from fugu_cli.tools.workspace import recall_reads
 from tests.filming import Film, Frame, shoot
 from tests.reacting import Reacting, Stage, calls, fails, repository, results, role
@@ -195,7 +196,7 @@ def faults_of(played: Played, one: Resumed) -> list[str]:
     killed = one.frame.what == "after permitted" and _newest(film, one.frame).call in started
     if played.name == "native" and (len(started) != 1 or count != (0 if killed else 1)):
         faults.append(f"the command ran {count} times, was started {len(started)} times")
-    if views.open_calls(views.turns(one.events)[-1]):
+    if open_calls(SessionState(one.events).request.turns[-1]):
         faults.append("calls are left open")
     return [f"after {one.frame.lines} lines, {one.frame.what}: {fault}" for fault in faults]
 

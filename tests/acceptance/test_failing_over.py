@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from fugu_cli.session import views
 from fugu_cli.session.events import Assigned, Failed, Replied
+from fugu_cli.session.state import SessionState
 from tests.acceptance.driving import Agent, Place, objects
 from tests.acceptance.loopback import Breaks, Loopback, Refuses, Says
 
@@ -79,7 +79,7 @@ def test_one_agent_alone_is_waited_for_and_the_wait_is_one_line(
     assert (done.code, done.out.strip()) == (0, ANSWER.text), done.err
     lines = [line.strip() for line in done.err.splitlines() if "retrying" in line]
     assert lines == ["first: rate limit reached, retrying 1 of 4 in 2 s"]
-    assert len(views.turns(place.events())) == 1, "it is waited for inside its turn"
+    assert len(SessionState(place.events()).request.turns) == 1, "it is waited for inside its turn"
 
 
 def test_a_named_agent_is_waited_for_though_another_is_idle(place: Place, server: Loopback) -> None:

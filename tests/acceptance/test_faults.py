@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.session import views
 from fugu_cli.session.events import (
     Assigned,
     Failed,
@@ -21,6 +20,7 @@ from fugu_cli.session.events import (
     Replied,
     ToolRan,
 )
+from fugu_cli.session.state import SessionState
 from tests.acceptance.driving import Agent, Place, ended
 from tests.acceptance.loopback import Asked, Breaks, Loopback, Refuses, Says, Use
 from tests.acceptance.test_run import ACCEPT, DONE, READ, WORKS, WRITE
@@ -100,7 +100,7 @@ def test_agents_that_fail_for_good_give_way_to_the_next_best(
         assert words in failed[name].message
         assert f"{name} failed: " in done.err
         assert len(server.asked(name)) == 1, "what cannot pass is not tried again"
-    turns = views.turns(place.events())
+    turns = SessionState(place.events()).request.turns
     assert [turn.assigned.agent for turn in turns if not turn.failed] == ["healthy", "healthy"]
 
 
@@ -239,7 +239,7 @@ def test_money_is_not_spent_beyond_the_budget(place: Place, server: Loopback) ->
     assert done.code == 3
     assert "stopped: budget" in done.err
     assert len(server.asked("dear")) == 1, "the second call was refused before it was made"
-    assert views.cost(place.events()) == pytest.approx(0.51)
+    assert SessionState(place.events()).cost == pytest.approx(0.51)
     refused = place.fugu("run", "--max-budget-usd", "0.0001", "fix the tests")
     assert refused.code == 3
     assert len(server.asked("dear")) == 1

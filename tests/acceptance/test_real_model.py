@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.coordinators.trinity import EMBEDDED
-from fugu_cli.session import log, store, views
+from fugu_cli.session import log, store
 from fugu_cli.session.events import Assigned, Replied
+from fugu_cli.session.state import SessionState
 
 pytestmark = pytest.mark.real
 
@@ -60,7 +61,7 @@ def test_a_real_model_carries_a_request_to_its_end(
     assert done.returncode in (0, 3), done.stderr
     result = json.loads(done.stdout)
     events = [record.event for record in log.read(store.session_paths(home / "data")[0])]
-    end = views.finished(events)
+    end = SessionState(events).request.finished
     assert end is not None
     assert (
         (end.reason in ("accepted", "answered"))
@@ -71,12 +72,14 @@ def test_a_real_model_carries_a_request_to_its_end(
     assert assigned and all(event.by == "trinity" and event.scores for event in assigned)
     replies = [event for event in events if isinstance(event, Replied)]
     assert replies and all(reply.model == EMBEDDED and reply.usage.output > 0 for reply in replies)
-    before, after = views.first_tests(events), views.tests(events)
+    before, after = SessionState(events).request.first_tests, SessionState(events).request.tests
     assert before is not None and not before.ok, "the failing test was run before anything was done"
     changed = subprocess.run(
         ["git", "status", "--porcelain"], cwd=repo, capture_output=True, text=True, check=True
     )
-    assert sorted(views.changes(events)) == sorted(line[3:] for line in changed.stdout.splitlines())
+    assert sorted(SessionState(events).request.changes) == sorted(
+        line[3:] for line in changed.stdout.splitlines()
+    )
     if done.returncode == 0:
         assert after is not None and after.ok
         subprocess.run(

@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from fugu_cli.session import views
 from fugu_cli.session.events import Assigned, Finished, Replied
+from fugu_cli.session.state import SessionState
 from tests.acceptance.driving import Agent, Place, objects
 from tests.acceptance.loopback import Loopback, Says, Use
 
@@ -59,8 +59,8 @@ def test_failing_tests_are_fixed_verified_and_reported(place: Place, server: Loo
         "worker-2026-01-01",
         "judge-2026-01-01",
     }
-    assert list(views.changes(events)) == ["basket.py"]
-    assert views.cost(events) == pytest.approx(0.0006)
+    assert list(SessionState(events).request.changes) == ["basket.py"]
+    assert SessionState(events).cost == pytest.approx(0.0006)
     trace = place.fugu("trace", "latest")
     assert trace.code == 0
     for part in ("worker", "judge", "verifier", "✓ accepted"):

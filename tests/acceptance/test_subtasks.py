@@ -6,7 +6,6 @@ import json
 import signal
 from collections.abc import Callable
 
-from fugu_cli.session import views
 from fugu_cli.session.events import (
     Assigned,
     Event,
@@ -17,6 +16,7 @@ from fugu_cli.session.events import (
     Replied,
     ToolRan,
 )
+from fugu_cli.session.state import SessionState
 from tests.acceptance.driving import Agent, Done, Place, ended, objects
 from tests.acceptance.loopback import Answer, Asked, Loopback, Says, Use
 
@@ -248,7 +248,7 @@ def test_what_a_subtask_changed_is_verified_blamed_shown_in_the_trace_and_undone
     assert "verified by judge · 1 test passes" in done.err
     events = place.events()
     assert [one.turn for one in events if isinstance(one, ToolRan) and one.changes] == [2]
-    assert list(views.changes(events)) == ["calc.txt"]
+    assert list(SessionState(events).request.changes) == ["calc.txt"]
     trace = json.loads(place.fugu("trace", "latest", "--json").out)
     rows = [
         (

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fugu_cli.errors import InfrastructureError
-from fugu_cli.session import views
 from fugu_cli.session.events import Failed
+from fugu_cli.session.state import SessionState
 from fugu_cli.system import temp_dirs
 from fugu_cli.training.evaluation import results_folder
 from fugu_cli.training.evaluation.paid_calls import OUTSIDE_FAILURES
@@ -66,7 +66,7 @@ async def run_task(
         ok=judged.ok,
         accepted=end.reason == "accepted",
         reason=end.reason,
-        turns=len(views.turns(events)),
+        turns=len(SessionState(events).request.turns),
         seconds=round(seconds, 3),
         spent=agent_spending(events),
         session=""

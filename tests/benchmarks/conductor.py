@@ -32,8 +32,9 @@ from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.engine.environment import Permission
 from fugu_cli.messages import Call
 from fugu_cli.safety import policy
-from fugu_cli.session import log, views
+from fugu_cli.session import costs, log
 from fugu_cli.session.events import Event, Planned
+from fugu_cli.session.state import SessionState
 from fugu_cli.training.evaluation import results_folder, rollout
 from fugu_cli.training.tasks import Task
 
@@ -150,8 +151,8 @@ class Planning:
 def planning(events: Sequence[Event]) -> Planning:
     """Counts of a session with one request. `share`: of all tokens, those of plans."""
     plans = [event for event in events if isinstance(event, Planned)]
-    turns = views.turns(events)
-    used = [usage.input + usage.output for usage in views.usage(events).values()]
+    turns = SessionState(events).request.turns
+    used = [usage.input + usage.output for usage in costs.usage(events).values()]
     spent = sum(plan.usage.input + plan.usage.output for plan in plans)
     return Planning(
         steps=sum(len(plan.steps) for plan in plans if plan.round == 1 and plan.within is None),

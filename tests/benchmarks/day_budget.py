@@ -46,7 +46,7 @@ def serve_request(ledger: Ledger, data: Path, number: int) -> None:
     account = ledger.tab(log, data / "sessions" / "served" / f"{number}.jsonl")
     budgets = Budgets(day=1e9, elsewhere=account)
     for _ in range(2):
-        assert not spending.over_budget(log.events, MEMBER, PROMPT, budgets)
+        assert not spending.over_budget(log.state, MEMBER, PROMPT, budgets)
     if hasattr(account, "hold"):  # before there was one file for all processes
         account.hold(0.01)
         account.hold(-0.01)

@@ -83,7 +83,7 @@ class Profile:
         self.most_per_event |= self.calls_of_event
         derived: dict[str, tuple[int, int]] = {}
         for (module, function), most in self.most_per_event.items():
-            is_fold = module.startswith("fugu_cli.session.") and module != "fugu_cli.session.views"
+            is_fold = module.startswith("fugu_cli.session.") and not module.endswith(".views")
             if is_fold and function in DERIVED:
                 counts = (self.calls[module, function], most)
                 derived[function] = max(counts, derived.get(function, (0, 0)))

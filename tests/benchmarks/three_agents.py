@@ -29,7 +29,7 @@ from fugu_cli.coordinators import CoordinatorSettings
 from fugu_cli.coordinators.composed import ComposedHead
 from fugu_cli.coordinators.kinds import KindFiles, build_kind_reader
 from fugu_cli.coordinators.outcome_store import OutcomeStore
-from fugu_cli.session import log, store, views
+from fugu_cli.session import log, store
 from fugu_cli.session.events import Asked as Request
 from fugu_cli.session.events import Assigned, Member, Opened, OutcomesKnown, Price
 from fugu_cli.session.state import SessionState
@@ -130,7 +130,7 @@ def work(repository: Path, asked: Sequence[tuple[str, str]]) -> list[str]:
         result = run_sync(text, options)
         path = store.session_paths(data_folder(), repository)[0]
         events = [record.event for record in log.read(path)]
-        turn = views.turns(events)[0].assigned
+        turn = SessionState(events).request.turns[0].assigned
         first.append(turn.agent)
         print(f"{kind:14} {turn.agent:5} {result.get('subtype', '')} {text}", flush=True)
     return first

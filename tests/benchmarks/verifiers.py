@@ -31,8 +31,11 @@ from verifiers_live import Case, Judged, Script, Shown, judge, reproduce
 from verifiers_works import Found, Work
 
 from fugu_cli import __version__, prompts
-from fugu_cli.session import log, views
+from fugu_cli.session import log
 from fugu_cli.session.events import Event
+from fugu_cli.session.outcome import RUN_TESTS
+from fugu_cli.session.state import SessionState
+from fugu_cli.session.turns import verdict_of
 from fugu_cli.training.evaluation import results_folder, rollout
 from fugu_cli.training.evaluation.intervals import wilson
 from fugu_cli.training.tasks import Task
@@ -316,7 +319,7 @@ def after_the_last_change(events: Sequence[Event]) -> Iterator[tuple[str, str, b
     """(agent, what the tests said, accepted) of each Verifier turn whose work the session's grade
     is about.
     """
-    turns = views.turns(events)
+    turns = SessionState(events).request.turns
     last = max((place for place, turn in enumerate(turns) if turn.changes), default=-1)
     for place, turn in enumerate(turns):
         if place <= last or turn.assigned.role != "verifier" or not turn.replies:
@@ -325,11 +328,11 @@ def after_the_last_change(events: Sequence[Event]) -> Iterator[tuple[str, str, b
             run
             for one in turns[: place + 1]
             for run in one.runs
-            if run.permitted.call.tool == views.RUN_TESTS
+            if run.permitted.call.tool == RUN_TESTS
         ]
         known = [run.result for run in before if run.result is not None]
         state = "no tests" if not known else "tests passed" if known[-1].ok else "tests failed"
-        yield turn.assigned.agent, state, views.verdict_of(turn.text) == "ACCEPT"
+        yield turn.assigned.agent, state, verdict_of(turn.text) == "ACCEPT"
 
 
 def rate(found: Sequence[bool]) -> str:

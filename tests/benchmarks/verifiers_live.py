@@ -30,9 +30,9 @@ from fugu_cli.engine.environment import Permission
 from fugu_cli.errors import InfrastructureError
 from fugu_cli.messages import Call, Usage, Value
 from fugu_cli.safety import policy
-from fugu_cli.session import views
 from fugu_cli.session.events import Assigned, Event, Finished
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.turns import verdict_of
 from fugu_cli.training.tasks import Task
 from fugu_cli.training.tasks.repository import create_repository
 
@@ -107,7 +107,7 @@ async def reproduce(task: Task, agent: str, entries: Sequence[AgentEntry] = EMBE
         config = Config(agents=tuple(entries), data_dir=Path(temporary) / "data")
         events = await _session(config, folder, ask, (turn,))
         text = (folder / SCRIPT).read_text(encoding="utf-8")
-    replies = views.turns(events)[0].spent
+    replies = SessionState(events).request.turns[0].spent
     return Script(
         task=task.id,
         agent=agent,
@@ -176,7 +176,7 @@ def _row(case: Case, state: SessionState) -> Judged:
         shown=case.shown,
         before=None if first is None else first.ok,
         after=None if now is None else now.ok,
-        said=views.verdict_of(turn.text),
+        said=verdict_of(turn.text),
         verdict=verdict,
         text=turn.text,
         seconds=round(sum(reply.seconds for reply in turn.spent), 3),

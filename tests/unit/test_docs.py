@@ -31,6 +31,7 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.live_events import Retried, Waiting
+from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.tool_facts import TOOLS
 from fugu_cli.training.evaluation import runner
 from fugu_cli.ui import json_output
@@ -326,7 +327,7 @@ def test_every_line_of_the_stream_is_documented_with_its_fields() -> None:
         JobEnded(job="job1", command="ls"),
     ]
     lines = [
-        json_output.event_object(Recorded(seq=0, at=0.0, event=fact), [by_fugu], "s")
+        json_output.event_object(Recorded(seq=0, at=0.0, event=fact), RequestState([by_fugu]), "s")
         for fact in facts
     ]
     retried = Retried(turn=1, agent="a", kind="network", why="", seconds=1.0, retry=1, retries=4)

@@ -31,8 +31,8 @@ from fugu_cli.coordinators.conductor.planner import PlanTask, planner_feedback, 
 from fugu_cli.coordinators.conductor.scheduling import AvailableAgents
 from fugu_cli.formatting import plural
 from fugu_cli.messages import Reply
-from fugu_cli.session import views
 from fugu_cli.session.events import (
+    BUDGET,
     AcceptedBy,
     Assigned,
     Exclusion,
@@ -44,6 +44,8 @@ from fugu_cli.session.events import (
     WorkflowStep,
 )
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.turns import Turn, verdict_of
+from fugu_cli.session.workflows import Workflow, is_done, step_prefix
 
 _ACCEPT = re.compile(r"\baccept\b", re.IGNORECASE)
 CONTINUE_HINT = "`fugu run --continue` goes on from here."
@@ -148,11 +150,11 @@ def _changed_nothing(state: SessionState) -> bool:
     return not state.request.is_work and not any(merge.left for merge in state.request.merges)
 
 
-def _accepts(state: SessionState, turn: views.Turn) -> bool:
+def _accepts(state: SessionState, turn: Turn) -> bool:
     """Return whether the turn's verdict accepts the work: it was to judge, it changed nothing, and
     it read those who changed something, directly or not.
     """
-    if turn.changes or views.verdict_of(turn.text) != "ACCEPT":
+    if turn.changes or verdict_of(turn.text) != "ACCEPT":
         return False
     if turn.assigned.role == "verifier":  # it was shown the whole diff
         return True
@@ -162,13 +164,13 @@ def _accepts(state: SessionState, turn: views.Turn) -> bool:
     return bool(may_accept) and _read_all_changes(state, turn)
 
 
-def _planned_step(state: SessionState, turn: views.Turn) -> WorkflowStep:
+def _planned_step(state: SessionState, turn: Turn) -> WorkflowStep:
     flows = state.request.workflows
     flow = next(flow for flow in flows if flow.number == turn.assigned.plan)
     return flow.planned.steps[turn.assigned.step]
 
 
-def _judges_in_words(turn: views.Turn) -> bool:
+def _judges_in_words(turn: Turn) -> bool:
     """Return whether a step of the papers' form, which has no field for it, was to judge. Anybody
     may write of accepted formats.
     """
@@ -177,7 +179,7 @@ def _judges_in_words(turn: views.Turn) -> bool:
     return is_judging and _ACCEPT.search(turn.text) is not None
 
 
-def _read_all_changes(state: SessionState, turn: views.Turn) -> bool:
+def _read_all_changes(state: SessionState, turn: Turn) -> bool:
     turns = {each.number: each for each in state.request.turns}
     read, more = set[int](), {turn.number}
     while more:
@@ -190,24 +192,24 @@ def _read_all_changes(state: SessionState, turn: views.Turn) -> bool:
     return changed | {merge.chosen for merge in state.request.merges if merge.changes} <= read
 
 
-def _newest_judging_turn(state: SessionState) -> views.Turn | None:
+def _newest_judging_turn(state: SessionState) -> Turn | None:
     """Return the newest step that judged the work, None where there is none or somebody changed
     something since.
     """
     for turn in reversed(state.request.turns):
         if turn.changes:
             return None
-        if turn.assigned.plan and turn.assigned.role == "verifier" and views.is_done(turn):
+        if turn.assigned.plan and turn.assigned.role == "verifier" and is_done(turn):
             return turn
     return None
 
 
 def _revision_wanted(state: SessionState) -> bool:
     turn = _newest_judging_turn(state)
-    return turn is not None and views.verdict_of(turn.text) == "REVISE"
+    return turn is not None and verdict_of(turn.text) == "REVISE"
 
 
-def _reviewer(state: SessionState) -> views.Turn | None:
+def _reviewer(state: SessionState) -> Turn | None:
     """Return the turn that accepts the work as it is, if there is one."""
     candidates = (_newest_judging_turn(state), state.request.answering_turn)
     return next((turn for turn in candidates if turn is not None and _accepts(state, turn)), None)
@@ -385,7 +387,7 @@ class Conductor:
             keeps=number > 1,
             earlier=number > 1 or bool(outputs),
             by_name=by_name,
-            prefix=views.step_prefix(workflows, within, number),
+            prefix=step_prefix(workflows, within, number),
             outputs=tuple(outputs),
         )
         text, result = planner_feedback(state, within, number, by_name=by_name)
@@ -417,7 +419,7 @@ class Conductor:
             if why.kind != "invalid" or failures[name] >= MOST_REFUSED
         }
 
-    def _advance(self, state: SessionState, flow: views.Workflow) -> Decision | None:
+    def _advance(self, state: SessionState, flow: Workflow) -> Decision | None:
         """Return the next decision of a workflow, None if it is over or one of its steps has failed
         for good.
         """
@@ -438,7 +440,7 @@ class Conductor:
         return scheduling.next_steps(state, flow, ready, team)
 
     def _advance_inside(
-        self, state: SessionState, flow: views.Workflow, step: int, team: AvailableAgents
+        self, state: SessionState, flow: Workflow, step: int, team: AvailableAgents
     ) -> Decision | None:
         """Return the next decision of a step that is a workflow: it is planned, followed, and done
         by the planner itself where that came to nothing.
@@ -456,7 +458,7 @@ class Conductor:
         why = "its own workflow came to nothing"
         return scheduling.single_step(state, flow, step, team, why)
 
-    async def _over(self, state: SessionState, flow: views.Workflow) -> Decision:
+    async def _over(self, state: SessionState, flow: Workflow) -> Decision:
         """Return what follows a workflow that came to its end or cannot go on."""
         fault = scheduling.failure_of(state, flow, self._team(state))
         check = suite_due(state)
@@ -500,11 +502,9 @@ def _unable_to_plan(state: SessionState, excluded: dict[str, Exclusion]) -> dict
     refused = {
         event.what
         for event in state.request.events
-        if isinstance(event, Failed) and event.kind == views.BUDGET
+        if isinstance(event, Failed) and event.kind == BUDGET
     }
-    return {
-        name: why for name, why in excluded.items() if name in refused or why.kind != views.BUDGET
-    }
+    return {name: why for name, why in excluded.items() if name in refused or why.kind != BUDGET}
 
 
 def plan_of_reply(reply: Reply, task: PlanTask, planner: str) -> Planned:

@@ -23,9 +23,10 @@ from fugu_cli.coordinators.skills import (
     success_rate,
 )
 from fugu_cli.messages import FromUser, Prompt
-from fugu_cli.session import views
 from fugu_cli.session.events import Member, Planned
+from fugu_cli.session.open_work import undo_notices
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.workflows import Workflow, final_text, step_name, visible_output
 
 
 def planner_feedback(
@@ -54,10 +55,10 @@ def _part(state: SessionState, within: tuple[int, int], *, by_name: bool) -> tup
     assert request is not None
     outputs = outside_outputs(workflows, within, 1)
     shown = [
-        named_output(name, turn.assigned.agent if by_name else "", views.final_text(turn))
+        named_output(name, turn.assigned.agent if by_name else "", final_text(turn))
         for name, turn in outputs.items()
     ]
-    name = views.step_name(workflows, *within)
+    name = step_name(workflows, *within)
     whole = prompts.fill(prompts.load("conductor/part"), name=name, whole=request.text)
     if shown:
         text = prompts.fill(prompts.load("conductor/outputs"), outputs="\n".join(shown))
@@ -65,40 +66,40 @@ def _part(state: SessionState, within: tuple[int, int], *, by_name: bool) -> tup
     return flow.planned.steps[within[1]].instruction, whole
 
 
-def _carried_out(state: SessionState, flow: views.Workflow) -> str:
+def _carried_out(state: SessionState, flow: Workflow) -> str:
     """Return the steps of a plan with their reports."""
     workflows = state.request.workflows
     lines = []
     for index, step in enumerate(flow.planned.steps):
-        name = views.step_name(workflows, flow.number, index)
-        turn = views.visible_output(workflows, flow.number, index)
+        name = step_name(workflows, flow.number, index)
+        turn = visible_output(workflows, flow.number, index)
         agent = turn.assigned.agent if turn is not None else step.agent
         lines.append(f"{name} ({agent}): {step.instruction}")
         lines.append(
-            named_output(name, agent, views.final_text(turn))
+            named_output(name, agent, final_text(turn))
             if turn is not None
             else _not_done(flow, index)
         )
     return "\n".join(lines)
 
 
-def _carried_out_by_number(state: SessionState, flow: views.Workflow) -> str:
+def _carried_out_by_number(state: SessionState, flow: Workflow) -> str:
     """Return the steps of a plan with their outputs, in the papers' form."""
     workflows, models = state.request.workflows, flow.planned.models
     lines = []
     for index, step in enumerate(flow.planned.steps):
-        turn = views.visible_output(workflows, flow.number, index)
+        turn = visible_output(workflows, flow.number, index)
         number = models.index(step.agent) if step.agent in models else len(models)
         lines.append(f"Step {index}, Model {number}: {step.instruction}")
         lines.append(
-            f'<output step="{index}">\n{as_data(views.final_text(turn))}\n</output>'
+            f'<output step="{index}">\n{as_data(final_text(turn))}\n</output>'
             if turn is not None
             else _not_done(flow, index)
         )
     return "\n".join(lines)
 
 
-def _not_done(flow: views.Workflow, index: int) -> str:
+def _not_done(flow: Workflow, index: int) -> str:
     tries = flow.tries(index)
     kinds = sorted({turn.failed.kind for turn in tries if turn.failed})  # messages name providers
     unable = [turn.unable for turn in tries if turn.unable is not None]
@@ -232,7 +233,7 @@ def _before(state: SessionState) -> str:
             )
             + "\n\n"
         )
-        parts += [f"{notice}\n\n" for notice in views.undo_notices(request.events)]
+        parts += [f"{notice}\n\n" for notice in undo_notices(request.events)]
     return "".join(parts)
 
 

@@ -14,7 +14,6 @@ from fugu_cli.coordinators import MergeTurns, ParallelTurns, action_space
 from fugu_cli.coordinators.action_space import by_strength
 from fugu_cli.coordinators.conductor.outputs import readable_outputs
 from fugu_cli.coordinators.conductor.plan_steps import name_same_file, same_job
-from fugu_cli.session import views
 from fugu_cli.session.events import (
     Assigned,
     Exclusion,
@@ -23,10 +22,19 @@ from fugu_cli.session.events import (
     WorkflowStep,
 )
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.turns import Turn, interrupted_calls
+from fugu_cli.session.workflows import (
+    Workflow,
+    final_text,
+    is_done,
+    named_choice,
+    step_name,
+    step_output,
+)
 
 
 def group_merge(
-    state: SessionState, flow: views.Workflow, group: Sequence[views.Turn], *, lost: bool
+    state: SessionState, flow: Workflow, group: Sequence[Turn], *, lost: bool
 ) -> MergeTurns | None:
     """Return how to merge the closed turns of a group, None if that is done or waits for its
     merging step.
@@ -51,7 +59,7 @@ def group_merge(
 
 def _merge_by_choice(
     state: SessionState,
-    flow: views.Workflow,
+    flow: Workflow,
     turns: tuple[int, ...],
     among: Sequence[int],
     *,
@@ -60,9 +68,7 @@ def _merge_by_choice(
     """The merging step's word, once it has spoken."""
     group = [turn for turn in flow.turns if turn.number in turns]
     step = _merging_step(flow, group)
-    finished = (
-        [turn for turn in flow.tries(step) if views.is_done(turn)] if step is not None else []
-    )
+    finished = [turn for turn in flow.tries(step) if is_done(turn)] if step is not None else []
     if not finished and lost and step is not None:
         return MergeTurns(
             flow.number, turns, among[0], f"step {step + 1} came to nothing: the first one"
@@ -77,7 +83,7 @@ def _merge_by_choice(
             flow.number, turns, 0, f"step {step_number} wrote its own from what it read"
         )
     names = {change_name(state, number): number for number in among}
-    if (name := views.named_choice(turn)) in names:
+    if (name := named_choice(turn)) in names:
         return MergeTurns(
             flow.number,
             turns,
@@ -89,17 +95,15 @@ def _merge_by_choice(
     )
 
 
-def _best_by_tests(state: SessionState, group: Sequence[views.Turn]) -> tuple[list[int], str]:
+def _best_by_tests(state: SessionState, group: Sequence[Turn]) -> tuple[list[int], str]:
     """The turns whose changes are worth having, by the tests where they were run, and why. A call
     that was killed may have changed something."""
     changed = [
-        turn
-        for turn in group
-        if views.is_done(turn) and (turn.changes or views.interrupted_calls(turn))
+        turn for turn in group if is_done(turn) and (turn.changes or interrupted_calls(turn))
     ]
     if not changed:
         return [], "nobody changed anything"
-    runs = {turn.number: views.tests(state.of_turn(turn.number).events) for turn in changed}
+    runs = {turn.number: state.of_turn(turn.number).request.tests for turn in changed}
     passing = [number for number, run in runs.items() if run is not None and run.passes]
     if passing:
         return passing, f"the tests pass for {len(passing)} of {len(group)}"
@@ -120,10 +124,10 @@ def change_name(state: SessionState, number: int) -> str:
     """Return the name of the step whose change a turn made in a copy."""
     turns = {turn.number: turn for turn in state.request.turns}
     step = turns[number].assigned
-    return views.step_name(state.request.workflows, step.plan, step.step)
+    return step_name(state.request.workflows, step.plan, step.step)
 
 
-def _merging_step(flow: views.Workflow, group: Sequence[views.Turn]) -> int | None:
+def _merging_step(flow: Workflow, group: Sequence[Turn]) -> int | None:
     """Return the first later step that reads every step of the group."""
     steps = {turn.assigned.step for turn in group}
     for index, step in enumerate(flow.planned.steps):
@@ -160,17 +164,17 @@ class AvailableAgents:
         ]
 
 
-def finished_steps(state: SessionState, flow: views.Workflow) -> set[int]:
+def finished_steps(state: SessionState, flow: Workflow) -> set[int]:
     """Steps that have an output."""
     workflows = state.request.workflows
     return {
         step
         for step in range(len(flow.planned.steps))
-        if views.step_output(workflows, flow.number, step) is not None
+        if step_output(workflows, flow.number, step) is not None
     } - _with_open_subworkflow(state, flow)
 
 
-def _with_open_subworkflow(state: SessionState, flow: views.Workflow) -> set[int]:
+def _with_open_subworkflow(state: SessionState, flow: Workflow) -> set[int]:
     """Steps whose own workflow has an output already and more steps to do."""
     workflows = state.request.workflows
     open_now: set[int] = set()
@@ -183,16 +187,16 @@ def _with_open_subworkflow(state: SessionState, flow: views.Workflow) -> set[int
     return open_now
 
 
-def _failed_for_good(flow: views.Workflow, rest: set[int]) -> bool:
+def _failed_for_good(flow: Workflow, rest: set[int]) -> bool:
     return any(len(_failed(flow, step)) >= STEP_TRIES for step in rest)
 
 
-def _failed(flow: views.Workflow, step: int) -> list[views.Turn]:
+def _failed(flow: Workflow, step: int) -> list[Turn]:
     """A step's turns that came to nothing; one that the user cut is not held against it."""
-    return [turn for turn in flow.tries(step) if not views.is_done(turn) and not turn.interrupted]
+    return [turn for turn in flow.tries(step) if not is_done(turn) and not turn.interrupted]
 
 
-def ready_steps(state: SessionState, flow: views.Workflow) -> list[int]:
+def ready_steps(state: SessionState, flow: Workflow) -> list[int]:
     """Steps without an output all of whose sources have one."""
     done = finished_steps(state, flow)
     return [
@@ -206,7 +210,7 @@ def _sources(step: int, access: tuple[int, ...] | str) -> tuple[int, ...]:
     return tuple(range(step)) if isinstance(access, str) else access
 
 
-def failure_of(state: SessionState, flow: views.Workflow, team: AvailableAgents) -> str:
+def failure_of(state: SessionState, flow: Workflow, team: AvailableAgents) -> str:
     """Why the workflow cannot go on, "" while it can: a step came to nothing twice, or nobody else
     is left for it.
     """
@@ -227,18 +231,18 @@ def failure_of(state: SessionState, flow: views.Workflow, team: AvailableAgents)
     return ""
 
 
-def _failure_text(turn: views.Turn) -> str:
+def _failure_text(turn: Turn) -> str:
     if turn.failed:
         return turn.failed.message
     if turn.unable is not None:
         return f"it said that it cannot do this: {turn.unable}"
-    if not (turn.replies and views.final_text(turn)):
+    if not (turn.replies and final_text(turn)):
         return "it said and did nothing"
     return "it refused" if turn.replies[-1].stop == "refusal" else "it did not come to an end"
 
 
 def next_steps(
-    state: SessionState, flow: views.Workflow, indexes: Sequence[int], team: AvailableAgents
+    state: SessionState, flow: Workflow, indexes: Sequence[int], team: AvailableAgents
 ) -> ParallelTurns | Finished:
     """Return the steps that begin now."""
     if not team.able():
@@ -265,7 +269,7 @@ def next_steps(
 
 
 def single_step(
-    state: SessionState, flow: views.Workflow, step: int, team: AvailableAgents, why: str
+    state: SessionState, flow: Workflow, step: int, team: AvailableAgents, why: str
 ) -> ParallelTurns | Finished:
     """Return a step that was to be a workflow, done as one turn."""
     if not team.able():
@@ -282,7 +286,7 @@ def single_step(
     return ParallelTurns((assignment,))
 
 
-def _agent_for(flow: views.Workflow, index: int, team: AvailableAgents) -> tuple[Member, str]:
+def _agent_for(flow: Workflow, index: int, team: AvailableAgents) -> tuple[Member, str]:
     """Return the agent the plan names, or another one where that one failed or is excluded; with
     the words for the trace.
     """
@@ -301,7 +305,7 @@ def _agent_for(flow: views.Workflow, index: int, team: AvailableAgents) -> tuple
     return substitute, f"{title}; {step.agent} {why}"
 
 
-def _same_jobs(state: SessionState, flow: views.Workflow, indexes: Sequence[int]) -> set[int]:
+def _same_jobs(state: SessionState, flow: Workflow, indexes: Sequence[int]) -> set[int]:
     """Return the steps that share their job with another one."""
     request = state.request.asked
     if request is None or request.snapshot is None:
@@ -310,9 +314,7 @@ def _same_jobs(state: SessionState, flow: views.Workflow, indexes: Sequence[int]
     return {index for index in indexes if _shares_job(steps, index)}
 
 
-def _separate_writers(
-    state: SessionState, flow: views.Workflow, indexes: Sequence[int]
-) -> set[int]:
+def _separate_writers(state: SessionState, flow: Workflow, indexes: Sequence[int]) -> set[int]:
     """Return the steps that work at once, each in a copy, for they name different files. One that
     was done in a copy already is done again in the repository.
     """
@@ -338,7 +340,7 @@ def _separate_writers(
     return separate if len(separate) > 1 else set()
 
 
-def _separate_merge(state: SessionState, flow: views.Workflow) -> MergeTurns | None:
+def _separate_merge(state: SessionState, flow: Workflow) -> MergeTurns | None:
     """Return how to bring together the next finished work of a step that named its files: it is
     taken over, or done again where it wrote a file of a step beside it.
     """
@@ -352,7 +354,7 @@ def _separate_merge(state: SessionState, flow: views.Workflow) -> MergeTurns | N
         and not _shares_job(steps, turn.assigned.step)
     ]
     for turn in copies:
-        if turn.number in merged or not views.is_done(turn):
+        if turn.number in merged or not is_done(turn):
             continue
         for beside in copies:
             started_together = beside.assigned.snapshot == turn.assigned.snapshot
@@ -382,9 +384,7 @@ def _shares_job(steps: Sequence[WorkflowStep], index: int) -> bool:
     )
 
 
-def merge_due(
-    state: SessionState, flow: views.Workflow, team: AvailableAgents
-) -> MergeTurns | None:
+def merge_due(state: SessionState, flow: Workflow, team: AvailableAgents) -> MergeTurns | None:
     """Return how to merge copies whose steps are over: of several that did the same job, or of one
     that named its files.
     """
@@ -417,7 +417,7 @@ def merge_due(
 
 def _assignment(
     state: SessionState,
-    flow: views.Workflow,
+    flow: Workflow,
     step: int,
     *,
     turn: int,
@@ -446,7 +446,7 @@ def _assignment(
     )
 
 
-def _choices(state: SessionState, flow: views.Workflow, sees: Sequence[int]) -> tuple[str, ...]:
+def _choices(state: SessionState, flow: Workflow, sees: Sequence[int]) -> tuple[str, ...]:
     """Return the names of the changes that wait for the choice of a step that reads them all."""
     newest = {merge.turns: merge for merge in state.request.merges if merge.plan == flow.number}
     for merge in reversed(newest.values()):
@@ -456,7 +456,7 @@ def _choices(state: SessionState, flow: views.Workflow, sees: Sequence[int]) -> 
     return ()
 
 
-def _visible_turns(state: SessionState, flow: views.Workflow, step: int) -> tuple[int, ...]:
+def _visible_turns(state: SessionState, flow: Workflow, step: int) -> tuple[int, ...]:
     """Return the turns whose words the step may read."""
     outputs = readable_outputs(state.request.workflows, flow, step)
     return tuple(dict.fromkeys(turn.number for turn in outputs.values()))

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from fugu_cli import prompts
 from fugu_cli.coordinators.conductor.outputs import readable_outputs
 from fugu_cli.messages import Call, Usage
-from fugu_cli.session import views
 from fugu_cli.session.events import (
     CLIENT,
     EVIDENCE,
@@ -34,9 +33,12 @@ from fugu_cli.session.events import (
     ToolRan,
     Undone,
 )
+from fugu_cli.session.open_work import BYTES, prompt_bytes
 from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.tool_facts import facts_of
+from fugu_cli.session.turns import Turn
+from fugu_cli.session.workflows import final_text, step_name
 from fugu_cli.system.bounded_json import parse_json
 
 OUTPUT_LIMIT = 12_000
@@ -80,7 +82,7 @@ def visible_part(state: SessionState) -> SessionState:
         return state
     assignment = turns[-1].assigned
     member = state.pool.get(assignment.agent)
-    remaining = HISTORY_SHARE * views.BYTES * member.context if member is not None else 0.0
+    remaining = HISTORY_SHARE * BYTES * member.context if member is not None else 0.0
     *earlier, newest = state.requests
     kept = _visible_of_request(state, newest, _own_turns(newest, assignment), None)
     end = len(state.events) - len(newest.events)
@@ -96,17 +98,17 @@ def visible_part(state: SessionState) -> SessionState:
             for shown_turns in (own, set[int]())
         )
         shown = next(
-            (form for form in forms if sum(map(views.prompt_bytes, form)) <= remaining),
+            (form for form in forms if sum(map(prompt_bytes, form)) <= remaining),
             request.events[:1],
         )
         end -= len(request.events)
-        remaining -= sum(map(views.prompt_bytes, shown))
+        remaining -= sum(map(prompt_bytes, shown))
         kept = [*shown, *kept]
     openings = [event for event in state.events if isinstance(event, Opened)]
     return SessionState((*openings, *kept))
 
 
-def tests_since(state: SessionState, turn: views.Turn) -> str:
+def tests_since(state: SessionState, turn: Turn) -> str:
     """Return the state of the tests when a step began, if others ran them since its own turns; ""
     if it saw the newest run.
 
@@ -122,7 +124,7 @@ def tests_since(state: SessionState, turn: views.Turn) -> str:
 
 
 def _visible_of_request(
-    state: SessionState, request: RequestState, own: set[int], answer: views.Turn | None
+    state: SessionState, request: RequestState, own: set[int], answer: Turn | None
 ) -> list[Event]:
     """A request's facts that are shown: the request, what the user took back, the agent's own turns
     with fugu's evidence before them, and of the turn that answered, where that is another's, its
@@ -145,7 +147,7 @@ def _visible_of_request(
         elif answer is not None and event is answer.assigned:
             kept.append(event.model_copy(update={"instruction": ""}))
         elif answer is not None and event is answer.replies[-1]:
-            text = clip_middle(views.final_text(answer), OUTPUT_LIMIT)
+            text = clip_middle(final_text(answer), OUTPUT_LIMIT)
             kept.append(event.model_copy(update={"text": text, "thinking": (), "calls": ()}))
     return kept
 
@@ -174,7 +176,7 @@ def step_instruction(state: SessionState, assignment: Assigned) -> str:
         prompts.load("conductor/step"),
         memory=_memory(state.events, assignment),
         outputs=shown + _candidates(state, assignment),
-        name=views.step_name(state.request.workflows, assignment.plan, assignment.step),
+        name=step_name(state.request.workflows, assignment.plan, assignment.step),
         subtask=subtask,
         situation=_situation(state, assignment),
     )
@@ -183,7 +185,7 @@ def step_instruction(state: SessionState, assignment: Assigned) -> str:
 def step_outputs(state: SessionState, assignment: Assigned) -> str:
     """Return the outputs that are open to a step, "" where there are none."""
     outputs = [
-        named_output(name, turn.assigned.agent, views.final_text(turn))
+        named_output(name, turn.assigned.agent, final_text(turn))
         for name, turn in _visible_outputs(state, assignment)
     ]
     if not outputs:
@@ -206,7 +208,7 @@ def _situation(state: SessionState, assignment: Assigned) -> str:
     return "".join(f"\n{sentence}" for sentence in sentences if sentence)
 
 
-def _earlier_try(state: SessionState, turn: views.Turn) -> str:
+def _earlier_try(state: SessionState, turn: Turn) -> str:
     """Return who began a step, what they changed, and what stopped them."""
     agent = f"`{turn.assigned.agent}`"
     for merge in state.request.merges:
@@ -258,7 +260,7 @@ def named_output(name: str, agent: str, text: str) -> str:
     return f'<output of="{name}"{author}>\n{as_data(text)}\n</output>'
 
 
-def _visible_outputs(state: SessionState, assignment: Assigned) -> list[tuple[str, views.Turn]]:
+def _visible_outputs(state: SessionState, assignment: Assigned) -> list[tuple[str, Turn]]:
     """Return the outputs that are open to a step, by their names."""
     workflows = state.request.workflows
     flow = next((flow for flow in workflows if flow.number == assignment.plan), None)
@@ -296,7 +298,7 @@ def _candidates(state: SessionState, assignment: Assigned) -> str:
     changes = []
     for number, diff in choice.diffs:
         step = turns[number].assigned
-        name = views.step_name(state.request.workflows, step.plan, step.step)
+        name = step_name(state.request.workflows, step.plan, step.step)
         changes.append(
             f'<change of="{name}" by="{step.agent}">\n{_tests_of_copy(state, number)}\n'
             f"{as_data(diff)}\n</change>"
@@ -332,7 +334,7 @@ def _open_choice(events: Sequence[Event], assignment: Assigned) -> Merged | None
         for i in range(len(events) - 1, -1, -1)
         if events[i] is assignment or _is_of_turn(events[i], assignment)
     )
-    newest = {merge.turns: merge for merge in views.merges(events[:start])}
+    newest = {merge.turns: merge for merge in SessionState(events[:start]).request.merges}
     open_merges = [
         merge for merge in newest.values() if merge.open and merge.plan == assignment.plan
     ]
@@ -493,7 +495,7 @@ class MemorySavings:
         return self.offered - self.repeated
 
 
-def memory_savings(events: Sequence[Event], turn: views.Turn) -> MemorySavings:
+def memory_savings(events: Sequence[Event], turn: Turn) -> MemorySavings:
     """An estimate from what the same calls took when they were made: their share of the replies
     that made them.
     """

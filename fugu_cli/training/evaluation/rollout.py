@@ -16,9 +16,9 @@ from typing import Protocol
 from fugu_cli.errors import StorageError
 from fugu_cli.messages import Usage, Value
 from fugu_cli.session import log as logs
-from fugu_cli.session import views
 from fugu_cli.session.events import Event, Failed, Finished, Interrupted, Planned, Replied
 from fugu_cli.session.log import Log
+from fugu_cli.session.state import SessionState
 from fugu_cli.training.evaluation.paid_calls import AgentUnanswered
 from fugu_cli.training.tasks import ExpectedTests, Problem, Question, Task
 from fugu_cli.training.tasks.grading import grade
@@ -207,14 +207,14 @@ async def rollout(
 
 async def _run_request(session: RolloutSession, task: Task) -> Finished:
     """Run the only request to its end, unless the log has that end already."""
-    if views.asked(session.log.events) is None:
+    if session.log.state.request.asked is None:
         await session.ask(task.prompt)
-    return views.finished(session.log.events) or await session.run()
+    return session.log.state.request.finished or await session.run()
 
 
 async def _solved(job: RolloutJob, events: Sequence[Event], repository: Path) -> bool:
     if isinstance(job.problem, Question):
-        return await is_right(job.problem, views.answer(events))
+        return await is_right(job.problem, SessionState(events).request.answer)
     return (await grade(job.problem, repository, job.expected)).ok
 
 
@@ -225,7 +225,7 @@ def _require_own_decisions(job: RolloutJob, events: Sequence[Event], own: Path) 
     stood_in = next(
         (
             turn.assigned
-            for turn in views.turns(events)
+            for turn in SessionState(events).request.turns
             if turn.assigned.fallback or turn.assigned.by == "cascade"
         ),
         None,
@@ -243,7 +243,8 @@ def _require_own_decisions(job: RolloutJob, events: Sequence[Event], own: Path) 
 
 
 def _row(job: RolloutJob, events: Sequence[Event], end: Finished, solved: bool) -> RolloutOutcome:
-    turns = views.turns(events)
+    state = SessionState(events)
+    turns = state.request.turns
     uses = Counter((turn.assigned.agent, turn.assigned.role) for turn in turns)
     failures = [event for event in events if isinstance(event, Failed)]
     return RolloutOutcome(
@@ -260,7 +261,7 @@ def _row(job: RolloutJob, events: Sequence[Event], end: Finished, solved: bool) 
             f"{failure.what}: {failure.kind}: {failure.message}" for failure in failures
         ),
         seed=job.seed,
-        usd=views.cost(events, views.pool(events)),
+        usd=state.cost,
         uses=tuple(
             AgentUse(agent=agent, role=role, turns=count) for (agent, role), count in uses.items()
         ),
@@ -276,14 +277,14 @@ def _resumable_log(own: Path) -> Path | None:
     if not (own / "repository" / ".git").is_dir():
         return None
     for path in sorted((own / "data").rglob("*.jsonl")):
-        events = [record.event for record in logs.read(path)]
-        cut = any(isinstance(event, Interrupted) for event in events)
+        state = SessionState.of_records(logs.read(path))
+        cut = any(isinstance(event, Interrupted) for event in state.events)
         killed = any(
             run.permitted.allowed and run.result is None and not run.evidence
-            for turn in views.turns(events)
+            for turn in state.request.turns
             for run in turn.runs
         )
-        if views.asked(events) is not None and not cut and not killed:
+        if state.request.asked is not None and not cut and not killed:
             return path
     return None
 

@@ -21,8 +21,8 @@ from fugu_cli.formatting import (
     short_duration,
 )
 from fugu_cli.messages import EFFORTS
-from fugu_cli.session import views
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.turns import Turn, without_effort
 from fugu_cli.ui.tui.screen_protocol import Choice
 from fugu_cli.ui.tui.session_commands import confirm_and_undo, require_idle
 
@@ -143,7 +143,7 @@ async def change_effort(controller: SessionController, argument: str) -> None:
         await controller.send(text.strip(), effort=effort)
         return
     session.effort = effort
-    without = views.without_effort(session.team.members) if effort else ()
+    without = without_effort(session.team.members) if effort else ()
     controller.say(
         f"effort {level}" + (f"; it says nothing to {', '.join(without)}" if without else "")
     )
@@ -198,7 +198,7 @@ async def show_context(controller: SessionController, argument: str) -> None:
     )
 
 
-def _turns(state: SessionState) -> Sequence[views.Turn]:
+def _turns(state: SessionState) -> Sequence[Turn]:
     return state.request.turns if state.request.asked is not None else ()
 
 

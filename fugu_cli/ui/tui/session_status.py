@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from fugu_cli import __version__
 from fugu_cli.formatting import flatten
-from fugu_cli.session import views
 from fugu_cli.session.events import Assigned, Replied
+from fugu_cli.session.state import SessionState
 from fugu_cli.ui.session_totals import RUNNING_TESTS
 from fugu_cli.ui.tui import project_folder
 from fugu_cli.ui.tui.screen_protocol import StatusLine
@@ -129,9 +129,9 @@ def status_input(controller: StatusSources) -> dict[str, object]:
         str(controller.opener.root),
     )
     log = session.log if session is not None else None
-    events = log.events if log is not None else ()
-    replies = [event for event in events if isinstance(event, Replied)]
-    turns = [event.agent for event in views.request(events) if isinstance(event, Assigned)]
+    state = log.state if log is not None else SessionState()
+    replies = [event for event in state.events if isinstance(event, Replied)]
+    turns = [event.agent for event in state.request.events if isinstance(event, Assigned)]
     members = session.team.members if session is not None else {}
     agent = next(
         (name for name in (*reversed(turns), controller.work.pinned, *members) if name in members),

@@ -13,7 +13,6 @@ from fugu_cli.coordinators import CoordinatorSettings, action_space, backbone
 from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.coordinators.trinity import Trinity, reader_with
 from fugu_cli.errors import ConfigError
-from fugu_cli.session import views
 from fugu_cli.session.events import Assigned, Member, Opened
 from fugu_cli.session.state import SessionState
 from fugu_cli.training.pass_matrix import (
@@ -63,8 +62,8 @@ def test_one_task_is_too_few_to_tell_what_was_learned(folder: Path, tmp_path: Pa
 def test_an_example_leads_to_what_the_loop_would_ask_for_next() -> None:
     for example in examples():
         assert sum(example.rows) == pytest.approx(1)
-        run = views.tests(example.events)
-        turns = views.turns(example.events)
+        run = SessionState(example.events).request.tests
+        turns = SessionState(example.events).request.turns
         assert (example.role == "verifier") == (bool(turns) and (run is None or run.ok))
         assert (
             action_space.request_end(SessionState(example.events), turns=9, verify_answers=False)
@@ -74,8 +73,11 @@ def test_an_example_leads_to_what_the_loop_would_ask_for_next() -> None:
 
 def test_failures_aim_at_the_values_of_their_state() -> None:
     events = session_after(TASK, SEATS, (1, 0))
-    assert [turn.assigned.agent for turn in views.turns(events)] == ["middle", "cheap"]
-    assert [check.suite for check in views.unmet_checks(events)] == [True]
+    assert [turn.assigned.agent for turn in SessionState(events).request.turns] == [
+        "middle",
+        "cheap",
+    ]
+    assert [check.suite for check in SessionState(events).request.unmet_checks] == [True]
     wanted = softmax(row_values(TASK, (0,), ValueSettings()), ValueSettings().tau)
     failed_once = session_after(TASK, SEATS, (0,))
     assert [example.rows for example in examples() if example.events == failed_once] == [wanted]
@@ -85,7 +87,7 @@ def test_nobody_is_taught_to_verify_own_work() -> None:
     rows = [seat.row for seat in SEATS]
     for example in examples():
         if example.role == "verifier":
-            author = views.turns(example.events)[-1].assigned.agent
+            author = SessionState(example.events).request.turns[-1].assigned.agent
             assert example.rows[rows.index(author)] == 0
 
 

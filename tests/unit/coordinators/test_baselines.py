@@ -7,9 +7,9 @@ from fugu_cli.coordinators import Coordinator, CoordinatorSettings, baselines
 from fugu_cli.coordinators.baselines import FixedWorkflow
 from fugu_cli.engine import orchestrator
 from fugu_cli.messages import Call, Prompt, Reply
-from fugu_cli.session import views
 from fugu_cli.session.events import Assigned, Event, Failed, Finished, Member, Planned, WorkflowStep
 from fugu_cli.session.log import Log
+from fugu_cli.session.state import SessionState
 from tests.reacting import Reacting, Stage, calls, fails, repository, results, role, says
 
 MEMBERS = tuple(
@@ -54,7 +54,9 @@ def played(
 
 
 def turns(events: tuple[Event, ...]) -> list[tuple[str, str]]:
-    return [(turn.assigned.agent, turn.assigned.role) for turn in views.turns(events)]
+    return [
+        (turn.assigned.agent, turn.assigned.role) for turn in SessionState(events).request.turns
+    ]
 
 
 def end(events: tuple[Event, ...]) -> Finished:
@@ -114,7 +116,7 @@ def test_retrying_stops_after_all_turns_and_an_answer_is_not_asked_for_again(
 def test_reflection_looks_at_its_own_work_five_times(tmp_path: Path) -> None:
     events = played(tmp_path, "self-reflection:large", judged=False)
     assert turns(events) == [("large", "worker")] * 6
-    told = [turn.assigned.instruction[:15] for turn in views.turns(events)]
+    told = [turn.assigned.instruction[:15] for turn in SessionState(events).request.turns]
     assert told == ["", *["Look critically"] * 5]
 
 
@@ -133,7 +135,7 @@ def test_a_mixture_has_layers_that_read_the_one_before_and_an_aggregator_that_wo
     events = played(tmp_path, "mixture-of-agents", large=fixes)
     names = ["small", "medium", "large"]
     assert turns(events) == [*((name, "thinker") for name in [*names, *names]), ("large", "worker")]
-    assert [turn.assigned.sees for turn in views.turns(events)] == [
+    assert [turn.assigned.sees for turn in SessionState(events).request.turns] == [
         (),
         (),
         (),
@@ -151,7 +153,7 @@ def test_a_panel_is_judged_then_merged_by_the_strongest(tmp_path: Path) -> None:
         *((name, "thinker") for name in ("small", "medium", "large", "large")),
         ("large", "worker"),
     ]
-    assert [turn.assigned.sees for turn in views.turns(events)] == [
+    assert [turn.assigned.sees for turn in SessionState(events).request.turns] == [
         (),
         (),
         (),
@@ -164,7 +166,11 @@ def test_a_panel_is_judged_then_merged_by_the_strongest(tmp_path: Path) -> None:
 def test_a_proposal_that_fails_is_left_out_and_who_settles_it_is_replaced(tmp_path: Path) -> None:
     events = played(tmp_path, "panel-judge-merge", large=fails, medium=fixes)
     assert [event.what for event in events if isinstance(event, Failed)] == ["large"]
-    done = [(t.assigned.agent, t.assigned.role) for t in views.turns(events) if not t.failed]
+    done = [
+        (t.assigned.agent, t.assigned.role)
+        for t in SessionState(events).request.turns
+        if not t.failed
+    ]
     assert done == [
         ("small", "thinker"),
         ("medium", "thinker"),
@@ -225,7 +231,7 @@ def test_a_workflow_that_was_written_elsewhere_is_carried_out_step_by_step(tmp_p
         return tuple(log.events)
 
     events = asyncio.run(driven())
-    taken = [turn.assigned for turn in views.turns(events) if not turn.failed]
+    taken = [turn.assigned for turn in SessionState(events).request.turns if not turn.failed]
     assert [(one.agent, one.instruction, one.sees) for one in taken] == [
         ("small", "Find the cause.", ()),
         ("large", "Repair it.", (1,)),

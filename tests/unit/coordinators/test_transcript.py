@@ -16,7 +16,6 @@ from fugu_cli.coordinators.transcript import (
     transcript_messages,
 )
 from fugu_cli.messages import Call
-from fugu_cli.session import views
 from fugu_cli.session.events import Event, Failed, Interrupted, Permitted
 from fugu_cli.session.state import SessionState
 from tests.facts import asked, assigned, checked, opened, ran, replied, rolled_back, write
@@ -103,7 +102,7 @@ def test_a_digest_counts_repeats_and_names_outcomes() -> None:
     facts += ran(1, shell)
     facts.append(Permitted(turn=1, call=denied, allowed=False, by="policy"))
     facts += ran(1, Call.make("t", "run_tests"), "2 failed, 1 passed in 1s", ok=False)
-    turn = views.turns([*BROKEN, assigned(1, "small"), *facts])[-1]
+    turn = SessionState([*BROKEN, assigned(1, "small"), *facts]).request.turns[-1]
     command = "pytest -q " + "x" * 47 + "..."
     assert tool_digest(turn) == (
         f"[edit a.py failed x3; bash {command} ok; bash rm -rf / denied; tests failed 2; 6 calls]"
@@ -113,7 +112,9 @@ def test_a_digest_counts_repeats_and_names_outcomes() -> None:
 def test_a_digest_keeps_the_newest_of_many_entries() -> None:
     calls = [Call.make(f"r{n}", "read", path=f"{n}.py") for n in range(12)]
     facts = [fact for call in calls for fact in ran(1, call)]
-    turn = views.turns([*BROKEN, assigned(1, "small"), replied(1, "small", "", *calls), *facts])[-1]
+    turn = SessionState(
+        [*BROKEN, assigned(1, "small"), replied(1, "small", "", *calls), *facts]
+    ).request.turns[-1]
     kept = "; ".join(f"read {n}.py ok" for n in range(4, 12))
     assert tool_digest(turn) == f"[...; {kept}; 12 calls]"
 
@@ -124,7 +125,9 @@ def test_a_digest_survives_arguments_that_are_not_json() -> None:
         Call(id="2", tool="edit", arguments="[1]"),
     ]
     facts = [fact for call in bad for fact in ran(1, call, "bad arguments", ok=False)]
-    turn = views.turns([*BROKEN, assigned(1, "small"), replied(1, "small", "", *bad), *facts])[-1]
+    turn = SessionState(
+        [*BROKEN, assigned(1, "small"), replied(1, "small", "", *bad), *facts]
+    ).request.turns[-1]
     assert tool_digest(turn) == "[edit failed x2; 2 calls]"
 
 
@@ -144,7 +147,7 @@ def test_a_run_without_a_result_was_interrupted() -> None:
     call = Call.make("t", "run_tests")
     started = Permitted(turn=1, call=call, allowed=True, by="policy")
     events = [*BROKEN, assigned(1, "small"), replied(1, "small", "", call), started]
-    assert tool_digest(views.turns(events)[-1]) == "[tests interrupted]"
+    assert tool_digest(SessionState(events).request.turns[-1]) == "[tests interrupted]"
 
 
 def test_what_fits_is_left_alone() -> None:

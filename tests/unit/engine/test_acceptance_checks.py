@@ -13,7 +13,6 @@ from fugu_cli.coordinators import action_space
 from fugu_cli.engine import orchestrator
 from fugu_cli.messages import Call, FromUser, Prompt, Reply
 from fugu_cli.safety import policy
-from fugu_cli.session import views
 from fugu_cli.session.events import (
     Assigned,
     Finished,
@@ -305,7 +304,7 @@ def test_after_a_cut_turn_it_is_run_again_before_the_next_one(root: Path) -> Non
         Permitted(turn=2, call=call, allowed=True, by="policy"),
     ]
     facts += [Interrupted(turn=2)]
-    (now,) = views.checks(facts)
+    (now,) = SessionState(facts).request.checks
     assert (now.ok, now.stale) == (False, True)
 
 

@@ -26,11 +26,12 @@ from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.http_client import SseDecoder
 from fugu_cli.providers.server_quirks import ServerQuirks
 from fugu_cli.providers.wrappers import Sampling
-from fugu_cli.session import log, spending, store, views
+from fugu_cli.session import costs, log, spending, store
 from fugu_cli.session.costs import turn_costs
 from fugu_cli.session.events import Asked, Event, Failed, Member, Opened, Price, Recorded, Replied
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Budgets, Ledger, all_payments, session_payments
+from fugu_cli.session.state import SessionState
 from fugu_cli.training.evaluation.paid_calls import Spending, SpendingLimits
 from fugu_cli.wires.messages import MessagesDecoder, encode_request
 from tests.reacting import Reacting
@@ -130,12 +131,12 @@ UNPRICED = PAID.model_copy(update={"name": "new", "price": None})
 
 def test_under_a_budget_nobody_is_called_whose_price_is_unknown() -> None:
     events = session(0.5)
-    assert spending.over_budget(events, UNPRICED, PROMPT, Budgets(day=100.0)) == (
+    assert spending.over_budget(SessionState(events), UNPRICED, PROMPT, Budgets(day=100.0)) == (
         "no price is known, so that no budget can hold: give its entry a price = { input = ..., "
         "output = ... }, "
         "USD per million tokens; zeros where it is free"
     )
-    assert spending.over_budget(events, UNPRICED, PROMPT, Budgets()) == ""
+    assert spending.over_budget(SessionState(events), UNPRICED, PROMPT, Budgets()) == ""
 
 
 def test_an_evaluation_with_a_budget_does_not_begin_with_an_unknown_price(tmp_path: Path) -> None:
@@ -175,7 +176,10 @@ def test_unknown_costs_are_not_shown_as_nothing(capsys: pytest.CaptureFixture[st
     for event in (Asked(text="x"), spent(1.0), spent(2.0, "new")):
         journal.append(event)
     journal.close()
-    assert (views.cost(journal.events), views.unpriced(journal.events)) == (1.0, ("new",))
+    assert (journal.state.cost, costs.unpriced(journal.events, journal.state.pool)) == (
+        1.0,
+        ("new",),
+    )
     assert sessions.show_cost("agent", None, False, False) == 0
     rows = [line.split(maxsplit=5) for line in capsys.readouterr().out.splitlines()[3:]]
     assert [(row[0], row[-1]) for row in rows] == [
@@ -206,7 +210,7 @@ def test_a_call_that_could_exceed_what_is_left_is_named_with_its_budget(
     limits: Budgets, name: str
 ) -> None:
     events = session(1.0, 0.5)
-    said = spending.over_budget(events, PAID, PROMPT, limits)
+    said = spending.over_budget(SessionState(events), PAID, PROMPT, limits)
     assert said.startswith("its next call may cost $0.02")
     assert f"$0.0100 of the {name}'s budget" in said
 
@@ -243,7 +247,7 @@ def test_what_is_written_to_a_cache_costs_a_quarter_more_than_what_is_read(
     for _ in range(2):
         journal.append(Replied(turn=1, agent="claude", usage=used))
     journal.close()
-    assert views.cost(journal.events) == pytest.approx(2 * dollars)
+    assert journal.state.cost == pytest.approx(2 * dollars)
     assert sessions.show_cost("agent", None, False, True) == 0
     row = json.loads(capsys.readouterr().out)["rows"][0]
     assert row == {
@@ -269,22 +273,27 @@ def test_a_call_that_may_write_its_whole_prompt_to_a_cache_is_budgeted_so() -> N
 
 def test_within_all_budgets_it_may_be_made() -> None:
     limits = Budgets(request=0.6, session=1.6, day=2.0, project=2.0, elsewhere=Others(0.1, 0.2))
-    assert spending.over_budget(session(1.0, 0.5), PAID, PROMPT, limits) == ""
-    assert spending.over_budget(session(1.0, 0.5), PAID, PROMPT, Budgets()) == ""
+    assert spending.over_budget(SessionState(session(1.0, 0.5)), PAID, PROMPT, limits) == ""
+    assert spending.over_budget(SessionState(session(1.0, 0.5)), PAID, PROMPT, Budgets()) == ""
 
 
 def test_what_calls_under_way_may_cost_is_taken_off() -> None:
-    assert spending.over_budget(session(0.0), PAID, PROMPT, Budgets(request=0.05), held=0.0) == ""
+    assert (
+        spending.over_budget(
+            SessionState(session(0.0)), PAID, PROMPT, Budgets(request=0.05), held=0.0
+        )
+        == ""
+    )
     assert "$0.0100 of the request's" in spending.over_budget(
-        session(0.0), PAID, PROMPT, Budgets(request=0.05), held=0.04
+        SessionState(session(0.0)), PAID, PROMPT, Budgets(request=0.05), held=0.04
     )
 
 
 def test_what_costs_nothing_may_be_called_when_nothing_is_left() -> None:
     free = PAID.model_copy(update={"price": Price()})
     overspent = Budgets(session=0.4)
-    assert spending.over_budget(session(0.5), free, PROMPT, overspent) == ""
-    assert spending.over_budget(session(0.5), PAID, PROMPT, overspent) == (
+    assert spending.over_budget(SessionState(session(0.5)), free, PROMPT, overspent) == ""
+    assert spending.over_budget(SessionState(session(0.5)), PAID, PROMPT, overspent) == (
         "its next call may cost $0.0214; $0.0000 of the session's budget of $0.4000 are left"
     )
 
@@ -315,7 +324,7 @@ def test_a_fork_does_not_count_its_past_twice(tmp_path: Path) -> None:
     events = [record.event for record in log.read(copy)]
     for limits in (Budgets(day=2.51), Budgets(project=2.51)):
         known = replace(limits, elsewhere=Ledger(tmp_path, tmp_path, copy))
-        assert "$0.0100 of the" in spending.over_budget([*events], PAID, PROMPT, known)
+        assert "$0.0100 of the" in spending.over_budget(SessionState(events), PAID, PROMPT, known)
 
 
 def test_a_session_that_goes_on_counts_only_what_is_of_today_and_of_this_folder(
@@ -339,7 +348,7 @@ def test_a_session_that_goes_on_counts_only_what_is_of_today_and_of_this_folder(
     ]
     for limits in (Budgets(day=2.51), Budgets(project=2.51)):
         known = replace(limits, elsewhere=Ledger(tmp_path, here, path))
-        assert spending.remaining_budget(paid, known) == pytest.approx(
+        assert spending.remaining_budget(SessionState(paid), known) == pytest.approx(
             (0.51, "day" if limits.day else "project", 2.51)
         )
 
@@ -410,9 +419,9 @@ def test_sessions_of_one_process_know_at_once_what_the_others_spend_and_hold(
     log.append(spent(1.0))
     assert (beside.day(), beside.project(), beside.held()) == (1.0, 1.0, 0.25)
     assert (tab.day(), tab.project(), tab.held()) == (0.0, 0.0, 0.0)
-    said = spending.over_budget(other.events, PAID, PROMPT, Budgets(day=1.27, elsewhere=beside))
+    said = spending.over_budget(other.state, PAID, PROMPT, Budgets(day=1.27, elsewhere=beside))
     assert "$0.0200 of the day's budget of $1.2700 are left" in said
-    said = spending.over_budget(other.events, PAID, PROMPT, Budgets(day=1.0, elsewhere=beside))
+    said = spending.over_budget(other.state, PAID, PROMPT, Budgets(day=1.0, elsewhere=beside))
     assert "$0.0000 of the day's budget of $1.0000 are left" in said
     tab.end_call(key, PAID, Usage())
     tab.close()
@@ -422,11 +431,11 @@ def test_sessions_of_one_process_know_at_once_what_the_others_spend_and_hold(
 def test_a_failure_costs_what_its_provider_counted() -> None:
     failed = Failed(turn=1, what="a", kind="network", message="cut", usage=Usage(input=100_000))
     free = Failed(turn=1, what="a", kind="network", message="cut")
-    assert (views.cost([*session(), free, failed]), views.usage([free, failed])) == (
+    assert (SessionState([*session(), free, failed]).cost, costs.usage([free, failed])) == (
         1.0,
         {"a": failed.usage},
     )
-    assert views.usage([free]) == {}
+    assert costs.usage([free]) == {}
     recorded = [
         Recorded(seq=seq, at=0.0, event=event) for seq, event in enumerate([*session(), failed])
     ]

@@ -17,7 +17,7 @@ from fugu_cli.coordinators.rules import Single
 from fugu_cli.engine import compaction, orchestrator
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply, Usage
-from fugu_cli.session import views
+from fugu_cli.session import costs
 from fugu_cli.session.events import (
     Asked,
     Assigned,
@@ -30,6 +30,7 @@ from fugu_cli.session.events import (
     ToolRan,
 )
 from fugu_cli.session.log import Log
+from fugu_cli.session.open_work import BYTES
 from fugu_cli.session.state import SessionState
 from tests.facts import STRONG, assigned, opened, prompt_of, ran, replied
 from tests.reacting import React, Reacting, Stage, calls, fails, repository
@@ -187,7 +188,7 @@ def test_the_summary_keeps_requests_word_for_word_and_says_what_it_dropped() -> 
         "Files may not be as they were then: read one before you change it.]"
     )
     assert (fact.agent, fact.usage.input, log.events[-1]) == ("strong", 100, fact)
-    assert views.usage(log.events)["strong"].input == 100 * 6 + 100
+    assert costs.usage(log.events)["strong"].input == 100 * 6 + 100
 
 
 def test_beside_the_summary_stand_the_open_items_of_the_list_and_the_jobs_that_run() -> None:
@@ -417,7 +418,7 @@ def test_where_nothing_can_be_left_out_a_prompt_that_is_too_long_fails(tmp_path:
 @pytest.mark.parametrize("script", ["x = 1\n", "これは長い文章です。", "длинный текст "])
 def test_a_prompt_is_measured_in_bytes_for_other_scripts_have_more_tokens(script: str) -> None:
     prompt = Prompt(system="", messages=(FromUser(text=script * 100),))
-    assert compaction.prompt_tokens(prompt) >= len((script * 100).encode()) / views.BYTES
+    assert compaction.prompt_tokens(prompt) >= len((script * 100).encode()) / BYTES
     facts = [*session(3, 2)[:-1], Finished(reason="answered")]
     long = [
         fact.model_copy(update={"output": script * 1500}) if isinstance(fact, ToolRan) else fact
@@ -460,7 +461,7 @@ def test_a_summary_without_words_is_paid_for_all_the_same(react: React, paid: Us
     )
     assert (fact.agent, fact.usage) == ("strong", paid)
     assert "Request 1: changed nothing." in fact.summary
-    assert views.usage([fact]) == {"strong": paid}
+    assert costs.usage([fact]) == {"strong": paid}
 
 
 def test_a_prompt_that_fits_is_left_alone() -> None:

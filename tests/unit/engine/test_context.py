@@ -15,7 +15,6 @@ from fugu_cli.engine import message_history
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Thinking
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.server_quirks import ServerQuirks
-from fugu_cli.session import views
 from fugu_cli.session.events import (
     Asked,
     Assigned,
@@ -31,6 +30,7 @@ from fugu_cli.session.events import (
     ToolRan,
     Undone,
 )
+from fugu_cli.session.state import SessionState
 from fugu_cli.wires import chat_completions
 from fugu_cli.wires import messages as providers_messages
 from tests.facts import (
@@ -246,7 +246,7 @@ def test_a_cut_between_turns_is_not_told_as_a_cut_turn() -> None:
     ]
     texts = shown(prompt_of([*events, assigned(2, "strong")], STRONG, ()))
     assert "[The user interrupted this turn.]" not in texts
-    assert views.turns(events)[-1].text == "done"
+    assert SessionState(events).request.turns[-1].text == "done"
 
 
 @pytest.mark.parametrize("plan", [0, 1])

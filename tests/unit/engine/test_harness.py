@@ -18,7 +18,6 @@ from fugu_cli.engine.environment import (
 )
 from fugu_cli.messages import Call, FromUser
 from fugu_cli.safety import policy
-from fugu_cli.session import views
 from fugu_cli.session.events import (
     Asked,
     Event,
@@ -29,6 +28,7 @@ from fugu_cli.session.events import (
     TestReport,
     ToolRan,
 )
+from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE
 from fugu_cli.session.state import SessionState
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.wiring import build_toolbox
@@ -54,7 +54,7 @@ def environment(tmp_path: Path) -> Environment:
 def suite(
     turn: int, *, ok: bool, failing: tuple[str, ...] = (), id: str = "s", seconds: float = 0.0
 ) -> list[Event]:
-    call = Call(id=f"{id}{turn}", tool=views.RUN_TESTS)
+    call = Call(id=f"{id}{turn}", tool=RUN_TESTS)
     report = TestReport(passed=3, failed=len(failing), failing=failing, by_id=True)
     result = ToolRan(turn=turn, call=call, output=FAILS, ok=ok, tests=report, seconds=seconds)
     return [Permitted(turn=turn, call=call, allowed=True, by="evidence"), result]
@@ -63,7 +63,7 @@ def suite(
 def looked_up(
     turn: int, ids: tuple[str, ...], *, failed: tuple[str, ...] = (), ok: bool = True
 ) -> list[Event]:
-    call = Call.make(f"l{turn}", views.TESTS_BEFORE, tree="tree0", ids=list(ids), changed=[])
+    call = Call.make(f"l{turn}", TESTS_BEFORE, tree="tree0", ids=list(ids), changed=[])
     passed = tuple(id for id in ids if id not in failed)
     report = (
         TestReport(failing=failed, passing=passed, failed=len(failed), by_id=True) if ok else None
@@ -119,8 +119,13 @@ def test_failing_tests_are_looked_up_on_the_files_as_they_were_before_each_id_on
     assert isinstance(step, GatherEvidence)
     assert (step.call.tool, '"ids": ["a", "b"]' in step.call.arguments) == ("tests_before", True)
     events += looked_up(1, ("a", "b"), failed=("a",))
-    assert (views.regressions(events), views.has_regressions(events)) == (("b",), True)
-    assert not views.has_regressions([*events[:-2], *looked_up(1, ("a", "b"), failed=("a", "b"))])
+    assert (
+        SessionState(events).request.regressions,
+        SessionState(events).request.has_regressions,
+    ) == (("b",), True)
+    assert not SessionState(
+        [*events[:-2], *looked_up(1, ("a", "b"), failed=("a", "b"))]
+    ).request.has_regressions
 
 
 def test_where_the_state_before_cannot_be_found_out_nothing_is_blocked_and_it_is_not_asked_again(
@@ -129,7 +134,7 @@ def test_where_the_state_before_cannot_be_found_out_nothing_is_blocked_and_it_is
     events = [*START, *WORKED, replied(1, "strong", "done"), *suite(1, ok=False, failing=("a",))]
     events += looked_up(1, ("a",), ok=False)
     assert harness.next_step(SessionState(events), STRONG, environment) == TurnClosed()
-    assert not views.has_regressions(events)
+    assert not SessionState(events).request.has_regressions
 
 
 def test_a_run_before_the_first_change_is_the_state_before(environment: Environment) -> None:
@@ -147,7 +152,7 @@ def test_a_run_before_the_first_change_is_the_state_before(environment: Environm
     ]
     events += suite(1, ok=False, failing=("a",))
     assert harness.next_step(SessionState(events), STRONG, environment) == TurnClosed()
-    assert not views.has_regressions(events)
+    assert not SessionState(events).request.has_regressions
 
 
 @pytest.mark.parametrize(
@@ -188,7 +193,7 @@ def test_a_run_that_the_user_ended_is_not_made_again_until_something_changes(
     ]
     step = harness.next_step(SessionState(events), STRONG, environment)
     assert tool(step) == "diff"
-    assert views.tests(events) is None
+    assert SessionState(events).request.tests is None
     told = harness.build_prompt(SessionState(events), STRONG, (), "").messages[-1].model_dump_json()
     assert "The user ended the test run: no tests were run." in told
 
@@ -334,4 +339,4 @@ def test_a_deleted_file_of_tests_blocks_nothing(environment: Environment) -> Non
     ]
     events += [*suite(1, ok=True), *looked_up(1, ())]
     assert harness.next_step(SessionState(events), STRONG, environment) == TurnClosed()
-    assert views.acceptance_blocker(events) == ""
+    assert SessionState(events).request.acceptance_blocker == ""

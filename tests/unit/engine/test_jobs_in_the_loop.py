@@ -15,10 +15,9 @@ from fugu_cli.coordinators.rules import Single
 from fugu_cli.engine import harness, orchestrator, undo
 from fugu_cli.engine.environment import Environment
 from fugu_cli.messages import Call, FromTool, Prompt, Reply, ToolSpec
-from fugu_cli.session import views
 from fugu_cli.session.events import Asked, JobEnded, Member, Permitted, Role, ToolRan, Undone
 from fugu_cli.session.log import Log
-from fugu_cli.session.open_work import TodoItem
+from fugu_cli.session.open_work import TodoItem, todo_summary
 from fugu_cli.session.state import SessionState
 from fugu_cli.tools.shell_commands import CommandContext
 from fugu_cli.wiring import build_toolbox
@@ -90,7 +89,7 @@ def test_a_job_goes_on_after_its_request_and_undoing_that_ends_it(tmp_path: Path
     ends = [event for event in log.events if isinstance(event, JobEnded | Undone)]
     assert [event.type for event in ends] == ["job_ended", "undone", "job_ended"]
     assert isinstance(ends[0], JobEnded) and (ends[0].job, ends[0].by) == ("job1", "undo")
-    assert views.jobs(log.events)["job1"].end == ends[0]
+    assert log.state.jobs["job1"].end == ends[0]
 
 
 def test_an_undo_that_is_refused_ends_no_job(tmp_path: Path) -> None:
@@ -200,7 +199,7 @@ def test_the_todo_list_is_what_the_newest_call_said(tmp_path: Path) -> None:
         await orchestrator.run(log, stage.team(), environment)
 
     asyncio.run(story())
-    assert views.todo(log.events) == (TodoItem("look", "done"), TodoItem("act", "in_progress"))
+    assert log.state.todo == (TodoItem("look", "done"), TodoItem("act", "in_progress"))
     ran = [event for event in log.events if isinstance(event, ToolRan)]
     assert [event.output for event in ran] == [
         "The list stands: 0 of 2 done: look.",
@@ -210,6 +209,4 @@ def test_the_todo_list_is_what_the_newest_call_said(tmp_path: Path) -> None:
     ]
     assert [event.changes for event in ran] == [(), (), ()]
     log.append(Asked(text="and then?"))
-    assert views.todo_summary(views.todo(log.events)) == "1 of 2 done: act", (
-        "it lives as long as the session"
-    )
+    assert todo_summary(log.state.todo) == "1 of 2 done: act", "it lives as long as the session"

@@ -13,9 +13,10 @@ from fugu_cli.__main__ import called
 from fugu_cli.coordinators import CoordinatorSettings
 from fugu_cli.engine import orchestrator
 from fugu_cli.messages import Call, Prompt, Reply
-from fugu_cli.session import views
+from fugu_cli.session import verdicts
 from fugu_cli.session.events import Finished, Member, Opened, ToolRan
 from fugu_cli.session.log import Log
+from fugu_cli.session.verdicts import EndLine
 from tests.reacting import (
     CHECK,
     React,
@@ -71,7 +72,7 @@ class Play:
 
     @property
     def roles(self) -> list[str]:
-        return [turn.assigned.role for turn in views.turns(self.log.events)]
+        return [turn.assigned.role for turn in self.log.state.request.turns]
 
     @property
     def looked_up(self) -> list[tuple[int, bool]]:
@@ -109,7 +110,7 @@ def test_what_breaks_tests_that_passed_is_not_accepted_and_the_next_worker_mends
     assert found.tests == [(1, False), (2, True)]
     assert found.looked_up == [(1, True)]
     assert (
-        views.turns(found.log.events)[1].assigned.reason
+        found.log.state.request.turns[1].assigned.reason
         == "tests that passed before fail now: strong works on it"
     )
 
@@ -131,7 +132,7 @@ def test_tests_that_failed_before_decide_nothing(tmp_path: Path) -> None:
         [(1, False)],
         [(1, True)],
     )
-    assert views.end_line(found.log.events) == views.EndLine(
+    assert verdicts.end_line(found.log.state.request) == EndLine(
         "verified by strong · 1 test still fails (it failed before)", "warn"
     )
 

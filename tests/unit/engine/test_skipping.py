@@ -5,10 +5,11 @@ from pathlib import Path
 
 from fugu_cli.engine import orchestrator
 from fugu_cli.messages import Call, Prompt, Reply
-from fugu_cli.session import views
+from fugu_cli.session import verdicts
 from fugu_cli.session.events import Finished, Member, ToolRan
 from fugu_cli.session.live_events import OutputStreamed
 from fugu_cli.session.log import Log
+from fugu_cli.session.verdicts import EndLine
 from tests.reacting import React, Reacting, Stage, calls, repository, results, role
 
 MEMBERS = (
@@ -59,8 +60,10 @@ def test_a_run_that_is_ended_says_nothing_and_is_not_made_again(tmp_path: Path) 
         if isinstance(event, ToolRan) and event.call.tool == "run_tests"
     ]
     assert [(run.ok, run.skipped) for run in runs] == [(False, True)]
-    assert views.tests(log.events) is None
-    assert views.end_line(log.events) == views.EndLine("verified by strong · no tests ran", "good")
+    assert log.state.request.tests is None
+    assert verdicts.end_line(log.state.request) == EndLine(
+        "verified by strong · no tests ran", "good"
+    )
     shown = "".join(message.model_dump_json() for message in agents["strong"].shown[-1].messages)
     assert "The user ended the test run: no tests were run." in shown
 

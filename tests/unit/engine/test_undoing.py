@@ -10,7 +10,6 @@ import pytest
 from fugu_cli.engine import recovery, undo
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.messages import Call
-from fugu_cli.session import views
 from fugu_cli.session.events import (
     Asked,
     Assigned,
@@ -355,13 +354,13 @@ def test_a_request_that_was_undone_and_goes_on_counts_what_it_does_then(project:
         await undo.undo_request(log, workspace)
         await undo.redo_request(log, workspace)
         await undo.undo_request(log, workspace)
-        assert list(views.changes(log.events)) == ["first.txt"], (
+        assert list(log.state.request.changes) == ["first.txt"], (
             "what an undone request did is still told"
         )
         undone = state(project)
         log.append(Replied(turn=1, agent="small", text="I go on."))
-        run = views.tests(log.events)
-        assert (views.changes(log.events), run and run.stale) == ({}, True)
+        run = log.state.request.tests
+        assert (log.state.request.changes, run and run.stale) == ({}, True)
         with pytest.raises(UsageError, match="there is nothing to undo"):
             await undo.undo_request(log, workspace)
         (project / "second.txt").write_text("x")
@@ -369,7 +368,7 @@ def test_a_request_that_was_undone_and_goes_on_counts_what_it_does_then(project:
         log.append(
             ToolRan(turn=1, call=Call.make("t1-0-9", "bash"), output="", ok=True, changes=(made,))
         )
-        assert list(views.changes(log.events)) == ["second.txt"]
+        assert list(log.state.request.changes) == ["second.txt"]
         with pytest.raises(UsageError, match="there is nothing to redo"):
             await undo.redo_request(log, workspace)
         await undo.undo_request(log, workspace)

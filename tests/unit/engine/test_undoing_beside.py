@@ -15,7 +15,6 @@ from fugu_cli.engine.tool_calls import run_call, run_evidence
 from fugu_cli.errors import UsageError
 from fugu_cli.messages import Call
 from fugu_cli.safety import policy
-from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Assigned, Finished, Replied, ToolRan
 from fugu_cli.session.log import Log
 from fugu_cli.tools.diff import request_patch
@@ -125,12 +124,12 @@ def test_a_mode_is_a_change_and_one_that_the_user_set_since_is_theirs(project: P
     async def what(log: Log, environment: Environment) -> None:
         await asks(log, environment)
         await does(log, environment, "bash", command="chmod +x run.sh")
-        changed = views.changes(log.events)
+        changed = log.state.request.changes
         assert [(change.mode_before, change.mode) for change in changed.values()] == [
             ("100644", "100755")
         ]
         await does(log, environment, "bash", command="chmod -x run.sh; echo 1 > one")
-        assert list(views.changes(log.events)) == ["one"]
+        assert list(log.state.request.changes) == ["one"]
         (project / "one").chmod(0o755)
         with pytest.raises(UsageError, match="edits made since in 1 file: one"):
             await undo.undo_request(log, environment.workspace)
@@ -217,7 +216,7 @@ def test_a_file_that_was_ignored_before_is_not_taken_for_a_new_one(project: Path
         before = tree(project)
         await asks(log, environment)
         await does(log, environment, "bash", command="echo > .gitignore")
-        assert views.changes(log.events)["local.cfg"].before is None
+        assert log.state.request.changes["local.cfg"].before is None
         (project / ".gitignore").write_text("*.cfg\n")
         await undo.undo_request(log, environment.workspace)
         assert tree(project) == before

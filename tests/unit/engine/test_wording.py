@@ -18,7 +18,6 @@ from fugu_cli.coordinators import Coordinator, CoordinatorSettings
 from fugu_cli.coordinators.rules import Cascade, Random, Single
 from fugu_cli.engine import orchestrator
 from fugu_cli.messages import Call, Prompt, Reply
-from fugu_cli.session import views
 from fugu_cli.session.events import Member
 from fugu_cli.session.log import Log
 from fugu_cli.session.state import SessionState
@@ -191,11 +190,11 @@ def test_work_that_is_revised_once_ends_accepted(rule: str, tmp_path: Path) -> N
         await orchestrator.run(log, stage.team(), stage.environment())
 
     asyncio.run(whole())
-    end = views.finished(log.events)
+    end = log.state.request.finished
     roles = [
-        turn.assigned.role for turn in views.turns(log.events) if turn.assigned.role != "thinker"
+        turn.assigned.role for turn in log.state.request.turns if turn.assigned.role != "thinker"
     ]
     assert (end and end.reason, roles) == ("accepted", ["worker", "verifier", "worker", "verifier"])
     if rule != "single":
-        last = views.turns(log.events)[-1].assigned.agent
+        last = log.state.request.turns[-1].assigned.agent
         assert last not in SessionState(log.events).request.authors

@@ -14,9 +14,9 @@ from fugu_cli.local.functions import functions
 from fugu_cli.local.small_model import FillIn, SmallModel
 from fugu_cli.messages import Call, FromUser, Prompt, Reply
 from fugu_cli.providers import Agent, Pause, Say, Wait
-from fugu_cli.session import views
 from fugu_cli.session.events import Finished, Member, Permitted, Replied, ToolRan
 from fugu_cli.session.log import Log
+from fugu_cli.session.outcome import RUN_TESTS
 from tests.reacting import Reacting, Stage, calls, repository, role, says
 
 SMALL = Member(name="small", provider="local", model="t", slot="cheap", protocol="text")
@@ -120,7 +120,7 @@ def test_a_body_is_written_anew_from_the_description_until_the_tests_pass(root: 
     assert session.run().reason == "accepted"
     assert session.calc == CALC.replace("    total = a - b\n    return total", "    return a + b")
     runs = [event for event in session.log.events if isinstance(event, ToolRan)]
-    assert [run.ok for run in runs if run.call.tool == views.RUN_TESTS] == [*[False] * 3, True]
+    assert [run.ok for run in runs if run.call.tool == RUN_TESTS] == [*[False] * 3, True]
     assert session.said[-1] == "Changed calc.py: the tests pass now."
 
 

@@ -11,7 +11,7 @@ from servers import ACCESS, Server, stream, unhurried
 
 from fugu_cli.messages import FromUser, Prompt, Reply, Thinking
 from fugu_cli.providers.reasoning import ThinkTagParser
-from fugu_cli.session import views
+from fugu_cli.session.turns import verdict_of
 from fugu_cli.wires.chat_completions import OpenAI
 
 PROMPT = Prompt(system="s", messages=(FromUser(text="u"),))
@@ -65,7 +65,7 @@ def test_a_verdict_is_found_behind_a_thought_which_nobody_is_shown() -> None:
     )
     assert (reply.text, shown) == ("ACCEPT. All pass.", "ACCEPT. All pass.")
     assert reply.thinking == (Thinking(text="Could I REJECT it?", field="content"),)
-    assert views.verdict_of(reply.text) == "ACCEPT"
+    assert verdict_of(reply.text) == "ACCEPT"
 
 
 def test_a_whole_reply_is_read_alike() -> None:

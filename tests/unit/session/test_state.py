@@ -196,7 +196,10 @@ def values(state: SessionState | RequestState) -> dict[str, object]:
         for name, value in vars(type(state)).items()
         if isinstance(value, cached_property) and not name.startswith("_")
     )
-    return {name: getattr(state, name) for name in names}
+    derived = {name: getattr(state, name) for name in names}
+    if isinstance(state, SessionState):
+        derived["shown_requests"] = [values(request) for request in state.shown_requests]
+    return derived
 
 
 def everything(state: SessionState) -> list[object]:

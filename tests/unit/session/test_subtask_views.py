@@ -4,7 +4,6 @@ rolled back.
 
 from fugu_cli.coordinators import action_space
 from fugu_cli.messages import Call, FromUser
-from fugu_cli.session import views
 from fugu_cli.session.events import (
     Asked,
     Assigned,
@@ -56,15 +55,15 @@ def facts() -> list[Event]:
 
 
 def test_a_subtask_belongs_to_the_turn_whose_call_began_it() -> None:
-    (turn,) = views.turns(facts())
+    (turn,) = SessionState(facts()).request.turns
     (subtask,) = turn.subtasks
     assert (turn.number, subtask.number, subtask.text) == (1, 2, "I fixed it.")
     assert [change.path for change in turn.changes] == ["a.py", "b.py"]
     assert [run.permitted.call.id for run in turn.work] == ["t1-0-9", "t2-0-0", "t1-0-0"]
-    assert [one.number for one in views.every_turn(facts())] == [1, 2]
+    assert [one.number for one in SessionState(facts()).request.every_turn] == [1, 2]
     assert action_space.next_turn_number(SessionState(facts())) == 3
-    assert views.open_subtasks(facts()) == ()
-    assert [one.number for one in views.open_subtasks(facts()[:-1])] == [2]
+    assert SessionState(facts()).request.open_subtasks == ()
+    assert [one.number for one in SessionState(facts()[:-1]).request.open_subtasks] == [2]
 
 
 def test_a_subtask_stands_in_a_log_that_asks_its_prompt_alone() -> None:
@@ -94,9 +93,9 @@ def test_the_turn_reads_the_result_alone() -> None:
 
 def test_a_rollback_takes_the_subtasks_of_the_attempt_with_it() -> None:
     undone = [*facts(), Undone(snapshot="tree", kind="rollback", turn=1, reason="the tests failed")]
-    assert list(views.changes(facts())) == ["a.py", "b.py"]
-    assert views.changes(undone) == {}
-    (turn,) = views.turns(undone)
+    assert list(SessionState(facts()).request.changes) == ["a.py", "b.py"]
+    assert SessionState(undone).request.changes == {}
+    (turn,) = SessionState(undone).request.turns
     assert (turn.subtasks, turn.changes) == ((), ())
 
 

@@ -1,8 +1,12 @@
 import pytest
 
 from fugu_cli.messages import Call, Usage
-from fugu_cli.session import views
+from fugu_cli.session import costs
 from fugu_cli.session.events import Exclusion, Failed, Price
+from fugu_cli.session.recognized_tests import failed_count, passed_count
+from fugu_cli.session.state import SessionState
+from fugu_cli.session.turns import interrupted_calls, open_calls, verdict_of
+from fugu_cli.session.verdicts import suggested_role
 from tests.facts import CODER, asked, assigned, checked, opened, ran, replied, rolled_back, write
 
 
@@ -37,7 +41,7 @@ from tests.facts import CODER, asked, assigned, checked, opened, ran, replied, r
 def test_a_verdict_is_its_last_line_else_the_leading_word_else_the_only_one_else_revise(
     text: str, verdict: str
 ) -> None:
-    assert views.verdict_of(text) == verdict
+    assert verdict_of(text) == verdict
 
 
 @pytest.mark.parametrize(
@@ -94,7 +98,7 @@ def test_a_verdict_is_its_last_line_else_the_leading_word_else_the_only_one_else
 def test_counts_are_read_from_what_runners_print(
     output: str, failing: int | None, passing: int | None
 ) -> None:
-    assert (views.failed_count(output), views.passed_count(output)) == (failing, passing)
+    assert (failed_count(output), passed_count(output)) == (failing, passing)
 
 
 def test_failing_tests_turn_an_accept_into_revise() -> None:
@@ -110,7 +114,7 @@ def test_failing_tests_turn_an_accept_into_revise() -> None:
         *checked(2, ok=False),
         replied(2, "strong", "ACCEPT"),
     ]
-    assert views.verdict(events, views.turns(events)[-1]) == "REVISE"
+    assert SessionState(events).request.verdict(SessionState(events).request.turns[-1]) == "REVISE"
 
 
 def test_tests_that_the_request_is_not_about_decide_nothing() -> None:
@@ -120,7 +124,7 @@ def test_tests_that_the_request_is_not_about_decide_nothing() -> None:
         *checked(2, ok=False),
         replied(2, "strong", "ACCEPT"),
     ]
-    assert views.verdict(events, views.turns(events)[-1]) == "ACCEPT"
+    assert SessionState(events).request.verdict(SessionState(events).request.turns[-1]) == "ACCEPT"
 
 
 def test_work_that_was_rolled_back_counts_for_money_and_for_nothing_else() -> None:
@@ -135,11 +139,11 @@ def test_work_that_was_rolled_back_counts_for_money_and_for_nothing_else() -> No
         replied(1, "coder", "second", write("w2")),
         *ran(1, write("w2"), path="b.py"),
     ]
-    turn = views.turns(events)[-1]
+    turn = SessionState(events).request.turns[-1]
     assert (turn.text, len(turn.rolled_back), len(turn.spent)) == ("second", 1, 2)
-    assert list(views.changes(events)) == ["b.py"]
-    assert views.usage(events) == {"coder": Usage(input=200, cached=40, output=20)}
-    run = views.tests(events)
+    assert list(SessionState(events).request.changes) == ["b.py"]
+    assert costs.usage(events) == {"coder": Usage(input=200, cached=40, output=20)}
+    run = SessionState(events).request.tests
     assert run is not None
     assert (run.ok, run.stale, run.turn) == (False, True, 0)
 
@@ -152,10 +156,10 @@ def test_tests_are_stale_once_something_changed_after_them() -> None:
         assigned(1, "coder"),
         replied(1, "coder", "", write("w")),
     ]
-    fresh = views.tests(events)
+    fresh = SessionState(events).request.tests
     assert fresh is not None
     assert not fresh.stale
-    after = views.tests([*events, *ran(1, write("w"), path="a.py")])
+    after = SessionState([*events, *ran(1, write("w"), path="a.py")]).request.tests
     assert after is not None
     assert after.stale
 
@@ -163,8 +167,8 @@ def test_tests_are_stale_once_something_changed_after_them() -> None:
 def test_the_answer_is_the_newest_workers() -> None:
     events = [opened(), asked(), assigned(1, "strong"), replied(1, "strong", "the work")]
     events += [assigned(2, "small", "verifier"), replied(2, "small", "ACCEPT")]
-    assert views.answer(events) == "the work"
-    assert views.answer([opened(), asked()]) == ""
+    assert SessionState(events).request.answer == "the work"
+    assert SessionState([opened(), asked()]).request.answer == ""
 
 
 def test_an_agent_that_failed_is_out_for_the_request_and_back_in_the_next() -> None:
@@ -174,9 +178,11 @@ def test_an_agent_that_failed_is_out_for_the_request_and_back_in_the_next() -> N
         assigned(1, "strong"),
         Failed(turn=1, what="strong", kind="refused", message="401"),
     ]
-    assert views.failed_agents(events) == {"strong": Exclusion(kind="refused", message="401")}
-    assert views.failed_agents([*events, asked()]) == {}
-    assert not views.has_worker_answer(events)
+    assert SessionState(events).request.failed_agents == {
+        "strong": Exclusion(kind="refused", message="401")
+    }
+    assert SessionState([*events, asked()]).request.failed_agents == {}
+    assert not SessionState(events).request.has_worker_answer
 
 
 def test_calls_without_a_judgement_are_open_and_without_a_result_interrupted() -> None:
@@ -188,16 +194,16 @@ def test_calls_without_a_judgement_are_open_and_without_a_result_interrupted() -
         replied(1, "strong", "", first, second),
         *ran(1, first)[:1],
     ]
-    turn = views.turns(events)[-1]
-    assert views.open_calls(turn) == (second,)
-    assert views.interrupted_calls(turn) == (first,)
+    turn = SessionState(events).request.turns[-1]
+    assert open_calls(turn) == (second,)
+    assert interrupted_calls(turn) == (first,)
 
 
 def test_cached_tokens_cost_what_the_price_says() -> None:
     member = CODER.model_copy(update={"price": Price(input=10.0, cached=1.0, output=100.0)})
     reply = replied(1, "coder", "x")
-    assert views.price(reply, member) == pytest.approx((80 * 10 + 20 * 1 + 10 * 100) / 1e6)
-    assert views.cost([reply], {"coder": member}) == views.price(reply, member)
+    assert costs.price(reply, member) == pytest.approx((80 * 10 + 20 * 1 + 10 * 100) / 1e6)
+    assert costs.cost([reply], {"coder": member}) == costs.price(reply, member)
 
 
 def test_a_thinkers_suggestion_is_read_from_its_last_tag() -> None:
@@ -210,9 +216,9 @@ def test_a_thinkers_suggestion_is_read_from_its_last_tag() -> None:
             "</suggested_role>",
         )
     )
-    assert views.suggested_role(views.turns(events)[-1]) == "verifier"
+    assert suggested_role(SessionState(events).request.turns[-1]) == "verifier"
     events[-1] = replied(1, "strong", "<suggested_role>king</suggested_role>")
-    assert views.suggested_role(views.turns(events)[-1]) is None
+    assert suggested_role(SessionState(events).request.turns[-1]) is None
 
 
 @pytest.mark.parametrize("arguments", ['{"target": "tests/test_a.py"}', "{not json", '"all"'])
@@ -225,7 +231,7 @@ def test_a_run_of_some_tests_says_nothing_of_the_rest(arguments: str) -> None:
         assigned(1, "strong"),
         replied(1, "strong", "", some),
     ]
-    run = views.tests([*events, *ran(1, some, "1 passed")])
+    run = SessionState([*events, *ran(1, some, "1 passed")]).request.tests
     assert run is not None
     assert not run.ok
 
@@ -239,7 +245,7 @@ def test_a_call_that_was_killed_makes_the_tests_stale() -> None:
         assigned(1, "strong"),
         replied(1, "strong", "", call),
     ]
-    run = views.tests([*events, ran(1, call)[0]])
+    run = SessionState([*events, ran(1, call)[0]]).request.tests
     assert run is not None
     assert run.stale
 
@@ -260,7 +266,7 @@ def test_tests_that_are_not_there_speak_against_the_work_only_where_they_must_pa
     ]
     events += [replied(1, "strong", "", made), *ran(1, made, path="a.py")]
     events += ran(1, run, "no tests ran\n[exit code 5]", ok=False, by="evidence")
-    assert views.acceptance_blocker(events) == against
+    assert SessionState(events).request.acceptance_blocker == against
 
 
 @pytest.mark.parametrize(
@@ -284,6 +290,6 @@ def test_tests_that_are_not_there_speak_against_the_work_only_where_they_must_pa
 )
 def test_a_run_that_found_no_tests_has_not_passed(output: str, passes: bool) -> None:
     passing = ran(0, Call(id="e0", tool="run_tests"), output, ok=True, by="evidence")
-    run = views.tests([opened(), asked(), *passing])
+    run = SessionState([opened(), asked(), *passing]).request.tests
     assert run is not None
     assert (run.passes, run.empty) == (passes, not passes)

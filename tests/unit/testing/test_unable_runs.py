@@ -2,9 +2,9 @@
 
 import pytest
 
-from fugu_cli.session import views
 from fugu_cli.session.events import TestReport
 from fugu_cli.session.outcome import TestRun
+from fugu_cli.session.state import SessionState
 from fugu_cli.testing.unable_runs import reason_not_run
 
 
@@ -50,7 +50,7 @@ def test_where_a_report_names_failures_text_decides_nothing() -> None:
     report = TestReport(passed=3, failed=2, failing=("a", "b"), by_id=True)
     run = TestRun(False, "running 0 tests\ntest result: ok. 0 passed; 0 failed\n", False, 1, report)
     assert (run.empty, run.fails, run.failed) == (False, True, 2)
-    assert views.tests(()) is None
+    assert SessionState(()).request.tests is None
 
 
 def test_a_run_that_could_not_be_made_neither_passes_nor_fails() -> None:

@@ -25,8 +25,8 @@ from fugu_cli.config.schema import AgentEntry
 from fugu_cli.extension_wiring import build_search
 from fugu_cli.messages import Call, PaidUse, Usage
 from fugu_cli.safety.policy import Rules, judge
-from fugu_cli.session import views
 from fugu_cli.session.events import Permitted, Price, ToolRan
+from fugu_cli.session.state import SessionState
 from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.web_search import SearchEngine, web_search
@@ -376,7 +376,7 @@ def test_a_providers_own_search_is_paid_for_by_its_agent(
     place, done, _ = worked(tmp_path, 'allow = ["web_search"]\nsearch = "finder"', finder)
     assert done.code == 0, done.err
     assert [path for path, _ in asked] == ["/v1/messages"] and asked[0][1]
-    assert views.cost(place.events()) == pytest.approx((100 * 10 + 20 * 100) / 1e6)
+    assert SessionState(place.events()).cost == pytest.approx((100 * 10 + 20 * 100) / 1e6)
     assert "finder 100 in (40 cached) 20 out" in done.err
 
 

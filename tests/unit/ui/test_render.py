@@ -8,7 +8,6 @@ import pytest
 
 from fugu_cli.app import event_text
 from fugu_cli.messages import Call
-from fugu_cli.session import views
 from fugu_cli.session.events import (
     Compacted,
     Event,
@@ -23,6 +22,8 @@ from fugu_cli.session.events import (
     WorkflowStep,
 )
 from fugu_cli.session.log import Log
+from fugu_cli.session.outcome import TestOutcome
+from fugu_cli.session.verdicts import END_WORDS
 from fugu_cli.ui import headless
 from fugu_cli.ui.terminal_output import TerminalOutput
 from tests.facts import asked, assigned, opened, replied
@@ -177,7 +178,7 @@ def test_why_there_is_no_learned_coordinator_is_said_once() -> None:
 
 
 def test_every_way_to_finish_has_words() -> None:
-    assert set(views.END_WORDS) == set(Finished.model_fields["reason"].annotation.__args__)
+    assert set(END_WORDS) == set(Finished.model_fields["reason"].annotation.__args__)
 
 
 def test_a_failed_tool_shows_its_output() -> None:
@@ -222,5 +223,5 @@ def test_arguments_that_are_no_object_leave_the_tools_name_alone(arguments: str)
         ("pass", "", "pass"),
     ],
 )
-def test_tests_are_told_in_words(outcome: views.TestOutcome, output: str, words: str) -> None:
+def test_tests_are_told_in_words(outcome: TestOutcome, output: str, words: str) -> None:
     assert event_text.test_counts_text(outcome, output) == words

@@ -5,13 +5,18 @@ import json
 from fugu_cli import __version__
 from fugu_cli.session.events import Compacted, Event, Interrupted, JobEnded, Planned, WorkflowStep
 from fugu_cli.session.live_events import OutputStreamed, Retried, TextStreamed, Waiting
+from fugu_cli.session.state import SessionState
 from fugu_cli.ui import json_output
 from tests.unit.ui import example
 
 
 def lines(facts: list[Event]) -> list[dict[str, object]]:
     records = example.recorded(facts)
-    every = [json_output.event_object(record, facts[: record.seq], "s1") for record in records]
+    state = SessionState()
+    every = []
+    for record in records:
+        state.add(record.event)
+        every.append(json_output.event_object(record, state.request, "s1"))
     return [json.loads(json_output.json_line(line)) for line in every if line is not None]
 
 

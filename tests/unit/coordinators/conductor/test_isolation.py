@@ -19,9 +19,9 @@ from fugu_cli.coordinators import CoordinatorSettings
 from fugu_cli.coordinators.conductor.conductor import ConductorSettings
 from fugu_cli.coordinators.conductor.step_context import step_manifest
 from fugu_cli.messages import Call, FromTool, Prompt, Reply, Thinking
-from fugu_cli.session import views
 from fugu_cli.session.events import Assigned, Event, Member, Recorded, Replied, ToolRan
 from fugu_cli.session.log import Log
+from fugu_cli.session.state import SessionState
 from tests.reacting import Reacting, calls, repository, results, says
 from tests.unit.coordinators.conductor.staging import POOL, Play, everything, lists, plans
 
@@ -118,7 +118,7 @@ def may_see(records: Sequence[Recorded], name: str) -> set[str]:
     }
     allowed |= set(MARK.findall(now.instruction))
     opened = set(now.sees) if isinstance(now.sees, tuple) else set()
-    for facts in views.requests(events):
+    for facts in [request.events for request in SessionState(events).requests]:
         own = {e.turn for e in facts if isinstance(e, Assigned) and e.agent == name}
         for event in facts:
             mine = getattr(event, "turn", 0) in own
@@ -130,11 +130,17 @@ def may_see(records: Sequence[Recorded], name: str) -> set[str]:
                 allowed |= {
                     m for line in event.remembers for m in MARK.findall(_ran(events[line]).output)
                 }
-    allowed |= outputs(views.request(events), opened)
+    allowed |= outputs(SessionState(events).request.events, opened)
     allowed |= {
-        mark for facts in views.requests(events)[:-1] for mark in MARK.findall(views.answer(facts))
+        mark
+        for request in SessionState(events).requests[:-1]
+        for mark in MARK.findall(request.answer)
     }
-    before = [event for facts in views.requests(events)[:-1] for event in facts]
+    before = [
+        event
+        for facts in [request.events for request in SessionState(events).requests][:-1]
+        for event in facts
+    ]
     known = [event for event in before if isinstance(event, ToolRan)]
     return allowed | {mark for event in known for mark in MARK.findall(event.output)}
 

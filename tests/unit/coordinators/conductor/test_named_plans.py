@@ -10,7 +10,6 @@ import pytest
 from fugu_cli.coordinators.conductor.plan_lists import InvalidPlan
 from fugu_cli.coordinators.conductor.plan_steps import PlanLimits, parse_workflow
 from fugu_cli.messages import Call, FromTool, Prompt, Reply
-from fugu_cli.session import views
 from fugu_cli.session.events import Assigned, Merged, WorkflowStep
 from tests.reacting import React
 from tests.unit.coordinators.conductor.staging import everything, newest, planning, plans, play
@@ -95,7 +94,7 @@ def test_writers_of_different_files_work_at_once_in_copies_and_another_agent_acc
     assert (end.reason, end.accepted_by, end.judge) == ("accepted", "verifier", "c"), end
     assert [bool(each.worktree) for each in found.of(Assigned)] == [True, True, False]
     assert (tmp_path / "repo" / "one.txt").exists() and (tmp_path / "repo" / "two.txt").exists()
-    assert views.answer(found.log.events) == "Wrote one.txt.\n\nWrote two.txt."
+    assert found.log.state.request.answer == "Wrote one.txt.\n\nWrote two.txt."
     asked = everything(found.shown("c")[1])
     assert "Judge it." in asked and "two.txt" in asked and "VERDICT: ACCEPT" in asked
     assert "You work in a copy of the repository" in everything(found.shown("a")[0])

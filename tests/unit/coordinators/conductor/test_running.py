@@ -14,7 +14,7 @@ from fugu_cli.coordinators.conductor.conductor import CONTINUE_HINT, ConductorSe
 from fugu_cli.engine.environment import RequestLimits
 from fugu_cli.messages import Call, Prompt, Reply
 from fugu_cli.providers import Say, Wait
-from fugu_cli.session import views
+from fugu_cli.session.costs import orchestration_usage
 from fugu_cli.session.events import (
     Assigned,
     Failed,
@@ -53,11 +53,11 @@ def test_a_workflow_is_followed_and_its_last_step_answers(tmp_path: Path) -> Non
     found = play(tmp_path, planning(CHAIN), {"a": says("a looked"), "b": says("it is a word")})
     assert found.run() == Finished(reason="answered", message="a workflow of 2 steps")
     assert assigned(found) == [(1, "a", 0, ()), (2, "b", 1, (1,))]
-    assert views.answer(found.log.events) == "it is a word"
+    assert found.log.state.request.answer == "it is a word"
     (plan,) = found.of(Planned)
     assert isinstance(plan, Planned)
     assert (plan.agent, plan.models, plan.round, plan.usage.input) == ("c", ("a", "b", "c"), 1, 100)
-    assert views.orchestration_usage(found.log.events).input == 100
+    assert orchestration_usage(found.log.events).input == 100
 
 
 def test_a_planner_of_the_papers_form_reads_of_the_models_only_numbers_and_their_one_line(
@@ -174,7 +174,7 @@ def test_steps_that_do_not_read_one_another_are_asked_at_the_same_time(tmp_path:
         return await asyncio.wait_for(found.again(), 20)
 
     assert asyncio.run(whole()).reason == "answered"
-    assert views.answer(found.log.events) == "c"
+    assert found.log.state.request.answer == "c"
 
 
 def test_commands_that_only_read_run_at_the_same_time_too(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_commands_that_only_read_run_at_the_same_time_too(tmp_path: Path) -> Non
         return await asyncio.wait_for(found.again(), 30)
 
     assert asyncio.run(whole()).reason == "answered"
-    assert "broken" in views.answer(found.log.events)
+    assert "broken" in found.log.state.request.answer
 
 
 def test_a_command_that_reads_is_not_given_the_changes_of_the_step_beside_it(
@@ -290,7 +290,7 @@ def test_the_second_round_keeps_the_result_with_three_empty_lists(tmp_path: Path
         accepted_by="planner",
         judge="c",
     )
-    assert views.answer(found.log.events) == "b was here"
+    assert found.log.state.request.answer == "b was here"
     asked = newest(found.shown("c")[1])
     assert "step-1 (a): Look at it." in asked
     assert "a was here" in asked
@@ -308,7 +308,7 @@ def test_or_it_corrects_it_with_another_workflow(tmp_path: Path) -> None:
     assert [(e.agent, e.plan, e.sees) for e in found.of(Assigned) if isinstance(e, Assigned)][
         -1
     ] == ("c", 2, (1, 2))
-    assert views.answer(found.log.events) == "right"
+    assert found.log.state.request.answer == "right"
 
 
 def test_a_step_that_fails_goes_to_another_agent(tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_then_the_planner_is_told(tmp_path: Path) -> None:
 
     found.agents = {**found.agents, "c": Reacting("c", c)}
     assert found.run().reason == "answered"
-    assert views.answer(found.log.events) == "c did it"
+    assert found.log.state.request.answer == "c did it"
     assert "It was not done." in newest(found.shown("c")[-2])
 
 
@@ -395,7 +395,7 @@ def test_a_budget_is_never_exceeded_by_calls_that_run_at_once_nor_by_a_child(
         found.members = tuple(member.model_copy(update={"price": dear}) for member in found.members)
         found.change = partial(_with_budget, budget=budget)
         found.run("what is it?")
-        assert views.cost(found.log.events) <= budget
+        assert found.log.state.cost <= budget
         in_flight = [prompt.max_tokens for name in "abc" for prompt in found.shown(name)]
         assert all(tokens * 1000.0 / 1e6 <= budget for tokens in in_flight)
 
@@ -417,7 +417,7 @@ def test_several_agents_with_the_same_job_work_apart_and_the_tests_choose(tmp_pa
         (2, False, True),
     ]
     assert (tmp_path / "repo" / "calc.txt").read_text() == "fixed\n"
-    assert list(views.changes(found.log.events)) == ["calc.txt"]
+    assert list(found.log.state.request.changes) == ["calc.txt"]
     assert not list((tmp_path / "data").glob("worktrees/*/*")), "the worktrees are gone"
 
 
@@ -427,7 +427,7 @@ def test_of_several_with_the_same_job_the_chosen_one_speaks(tmp_path: Path) -> N
     found = play(tmp_path, planning(plan), {"a": writes("first\n"), "b": writes("second\n")})
     found.run("change calc.txt")
     assert (tmp_path / "repo" / "calc.txt").read_text() == "first\n"
-    assert views.answer(found.log.events) == "wrote first: True"
+    assert found.log.state.request.answer == "wrote first: True"
 
 
 def test_where_the_tests_leave_several_the_merging_step_chooses(tmp_path: Path) -> None:
@@ -450,7 +450,7 @@ def test_where_the_tests_leave_several_the_merging_step_chooses(tmp_path: Path) 
     assert isinstance(waiting, Merged) and isinstance(merged, Merged)
     assert (waiting.open, merged.open, merged.chosen) == (True, False, 2)
     assert (tmp_path / "repo" / "calc.txt").read_text() == "fixed twice\n"
-    assert views.answer(found.log.events) == "wrote fixed twice: True"
+    assert found.log.state.request.answer == "wrote fixed twice: True"
 
 
 def test_where_the_merging_step_comes_to_nothing_the_first_is_taken_and_the_tests_are_run(
@@ -594,7 +594,7 @@ def test_a_verdict_that_only_says_yes_is_not_what_the_user_gets(
     plan = lists((0, "Say what it is.", []), (1, "Check it.", [0]))
     found = play(tmp_path, planning(plan), {"a": says("It is a word."), "b": says(said)})
     found.run("what is it?")
-    assert views.answer(found.log.events) == answer
+    assert found.log.state.request.answer == answer
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -615,7 +615,7 @@ def test_of_a_part_that_was_checked_others_read_what_was_accepted(
     }
     found = play(tmp_path, c, said)
     assert found.run("what is it?").reason == "answered"
-    assert views.answer(found.log.events) == ("Once more: a word." if after else "It is a word.")
+    assert found.log.state.request.answer == ("Once more: a word." if after else "It is a word.")
     assert ["It is a word." in newest(prompt) for prompt in found.shown("b")] == (
         [True] if after else []
     )

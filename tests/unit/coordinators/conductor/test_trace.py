@@ -132,13 +132,13 @@ def test_every_fact_has_its_line_and_its_object(tmp_path: Path) -> None:
         tmp_path, planning("prose", plan), {"a": writes("wrong\n"), "b": writes("fixed\n")}
     )
     found.run("fix the tests", judged=True)
-    events = list(found.log.events)
     shown = "\n".join(plain_text(line) for line in drawn(transcript_blocks(found.log.records)))
     assert "● no workflow by c\n  there is no JSON list of steps in it" in shown
     assert "1 a Repair calc.txt." in shown
     assert "is taken over" in shown
     objects = [
-        json_output.event_object(record, events[: record.seq], "s") for record in found.log.records
+        json_output.event_object(record, found.log.state.request, "s")
+        for record in found.log.records
     ]
     plans = [one for one in objects if one and one.get("subtype") == "plan"]
     assert [(one["fault"] != "", one["kept"]) for one in plans] == [(True, False), (False, False)]

@@ -15,7 +15,7 @@ import pytest
 from fugu_cli.engine import parallel_turns
 from fugu_cli.errors import StorageError
 from fugu_cli.messages import Prompt, Reply
-from fugu_cli.session import store, views
+from fugu_cli.session import store
 from fugu_cli.session.events import Asked, Finished, Interrupted, Merged
 from fugu_cli.session.log import Log
 from fugu_cli.tools import worktrees
@@ -41,7 +41,7 @@ def cut_while_choosing(tmp_path: Path, log: Log) -> tuple[Play, list[bool]]:
     def chooses(prompt: Prompt) -> Reply:
         if not may:
             raise Cut
-        numbers = [merged.diffs for merged in views.merges(log.events) if merged.open][-1]
+        numbers = [merged.diffs for merged in log.state.request.merges if merged.open][-1]
         return Reply(text=f"CHOOSE {numbers[0][0]}")
 
     reacts: dict[str, React] = {

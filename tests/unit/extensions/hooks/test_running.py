@@ -21,7 +21,6 @@ from fugu_cli.extensions.hook_runner import WITHHELD, HookRunner, Hooks, HookVer
 from fugu_cli.extensions.hook_settings import DeclaredHooks, Hook, HookEvent, read_hooks
 from fugu_cli.messages import Call, Prompt, Reply
 from fugu_cli.safety.policy import Judgement
-from fugu_cli.session import views
 from fugu_cli.session.events import Event, Finished, Member, Permitted, Replied, ToolRan
 from fugu_cli.session.log import Log
 from fugu_cli.tools.workspace import Workspace
@@ -116,7 +115,7 @@ def test_a_hook_before_a_call_says_no_and_the_agent_is_told_why(tmp_path: Path) 
     play.run()
     assert play.permitted() == [(False, "hook", "a hook forbids it: not in this folder")]
     assert (play.ran(), (tmp_path / "repo/made.txt").exists()) == ([], False)
-    assert views.answer(play.log.events) == (
+    assert play.log.state.request.answer == (
         "Not allowed: a hook forbids it: not in this folder. Go on without it, or say in your "
         "answer that it is needed."
     )
@@ -564,7 +563,7 @@ def test_a_hook_after_a_call_speaks_to_the_agent_and_what_it_changes_is_the_call
         Workspace(tmp_path / "repo", tmp_path / "store").history.blob(str(change.after))
     )
     assert (change.path, change.before, blob) == ("made.txt", None, b"BY THE AGENT\n")
-    assert views.answer(play.log.events).startswith("[A hook objects: shouted]\n")
+    assert play.log.state.request.answer.startswith("[A hook objects: shouted]\n")
 
 
 def test_a_hook_after_reading_is_watched_for_what_it_changes(tmp_path: Path) -> None:

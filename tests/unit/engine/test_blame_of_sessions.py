@@ -17,7 +17,7 @@ from fugu_cli.engine.blame import (
 from fugu_cli.session.costs import TurnCost, turn_costs
 from fugu_cli.session.events import Event, FileChange, Merged, Recorded, Undone
 from fugu_cli.session.open_work import UndoHistory
-from fugu_cli.session.views import undo_history
+from fugu_cli.session.state import SessionState
 from fugu_cli.snapshots.git_repositories import blob_id
 from tests.facts import asked, assigned, checked, opened, ran, replied, rolled_back, write
 
@@ -221,10 +221,12 @@ def test_undone_requests_do_not_stand_until_they_are_redone() -> None:
     first, second = one_request("one"), one_request("two")
     both = [opened(), *first, *second]
     back = [undo("b"), undo("a")]
-    assert undo_history(both) == UndoHistory((0, 1), ())
-    assert undo_history([*both, *back]) == UndoHistory((), tuple(back))
-    assert undo_history([*both, *back, undo("0", "redo")]) == UndoHistory((0,), (back[0],))
-    assert undo_history([*both, *back, *one_request("three")]) == UndoHistory((2,), ())
+    assert SessionState(both).undo_history == UndoHistory((0, 1), ())
+    assert SessionState([*both, *back]).undo_history == UndoHistory((), tuple(back))
+    assert SessionState([*both, *back, undo("0", "redo")]).undo_history == UndoHistory(
+        (0,), (back[0],)
+    )
+    assert SessionState([*both, *back, *one_request("three")]).undo_history == UndoHistory((2,), ())
     paths = [
         change.path
         for edit in attributed_edits("id", records(both, undo("b")))
