@@ -71,7 +71,6 @@ WITH_PROGRAMS = (
     "research",
     "unit/app/test_growth.py",
     "unit/coordinators/conductor",
-    "unit/coordinators/test_preloading.py",
     "unit/coordinators/test_published_size.py",
     "unit/coordinators/test_real_backbone.py",
     "unit/engine/test_acceptance_checks.py",

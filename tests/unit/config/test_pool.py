@@ -195,6 +195,7 @@ def test_one_agent_alone_is_the_strong_one() -> None:
         context=128_000,
         price=Price(),
         reasoning="within",
+        address="localhost",
     )
 
 
