@@ -312,7 +312,7 @@ def _import_notes(made: Checkpoint, out: Path, config: Config) -> Iterator[str]:
     missing = [row for row in dict.fromkeys(made.meta.rows) if row not in names]
     if missing:
         yield (
-            f"rows that no agent of the pool takes, masked in every decision: {', '.join(missing)}"
+            f"rows that no agent of the pool takes, excluded from every decision: {', '.join(missing)}"
         )
 
 

@@ -467,7 +467,7 @@ def _why(error: ValidationError) -> str:
         case "json_invalid":
             return "it is no JSON"
         case "union_tag_invalid":
-            return f"this fugu knows no fact {first['ctx']['tag']!r}"
+            return f"this fugu knows no event {first['ctx']['tag']!r}"
         case "extra_forbidden":
             return f"this fugu knows no field {where!r}"
     return f"{where}: {first['msg']}" if where else first["msg"]

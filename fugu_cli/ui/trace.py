@@ -408,7 +408,7 @@ def _notes(row: DecisionRow) -> list[str]:
         else []
     )
     notes += [
-        f"{cell.name} masked: {first_line(cell.masked, 200)}"
+        f"{cell.name} excluded: {first_line(cell.masked, 200)}"
         for cell in (*row.rows, *row.roles)
         if cell.masked
     ]

@@ -137,7 +137,7 @@ def turn_sections(
 
 
 FROM_CLIENT = (
-    "the conversation as the client of `fugu serve` sent it; its instructions are no facts of a "
+    "the conversation as the client of `fugu serve` sent it; its instructions are no events of a "
     "session"
 )
 
@@ -299,7 +299,7 @@ def _bar(cell: plain_rows.ScoreCell, width: int, palette: Palette) -> StyledLine
     name = f"  {flatten(cell.name, 16):<16} "
     if cell.probability is None:
         return styled_line(
-            [(name, palette.dim), (f"masked: {flatten(cell.masked)}", palette.warn)], width
+            [(name, palette.dim), (f"excluded: {flatten(cell.masked)}", palette.warn)], width
         )
     full = round(cell.probability * BAR_WIDTH)
     tone = palette.good if cell.chosen else palette.accent

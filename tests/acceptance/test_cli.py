@@ -370,7 +370,7 @@ def test_the_trace_shows_every_decision_one_in_full_and_json(
 ) -> None:
     path = kept()
     code, out, _ = fugu("trace", capture=capsys)
-    assert code == 0 and "*.75" in out and "verifier masked: no Worker answer yet" in out
+    assert code == 0 and "*.75" in out and "verifier excluded: no Worker answer yet" in out
     code, out, _ = fugu("trace", path.stem[:12], "--turn", "1", capture=capsys)
     assert code == 0 and "What coder was shown" in out and "fix the failing tests" in out
     code, out, _ = fugu("trace", str(path), "--json", capture=capsys)

@@ -182,7 +182,7 @@ def test_import_names_rows_after_the_pool_and_says_which_nobody_takes(
     assert code == 0
     made = checkpoint.load(Path(out.strip()))
     assert (made.meta.rows[0], made.meta.rows[4]) == ("strong", "small")
-    assert "masked in every decision: claude-sonnet-4, gemini-2.5-pro" in err
+    assert "excluded from every decision: claude-sonnet-4, gemini-2.5-pro" in err
     configure(Path(out.strip()), folder)
     code, out, _ = fugu("route", "fix it", "--json", capture=capsys)
     found = json.loads(out)

@@ -27,8 +27,8 @@ turn 1: coder as worker
     out, $0.0108
   tests pass (3 passed); changed a.py; 1
     rolled back
-  strong masked: opted out
-  verifier masked: no Worker answer yet
+  strong excluded: opted out
+  verifier excluded: no Worker answer yet
 turn 2"""
 
 
@@ -196,12 +196,12 @@ tests pass (3 passed); changed a.py; 1 rolled back
 agents
   cheap            ██████░░░░░░░░░░░░░░░░░░ .25
   middle           ██████████████████░░░░░░ .75 ◀
-  strong           masked: opted out
+  strong           excluded: opted out
 
 roles
   worker           ██████████████████████░░ .91 ◀
   thinker          ██░░░░░░░░░░░░░░░░░░░░░░ .09
-  verifier         masked: no Worker answer yet
+  verifier         excluded: no Worker answer yet
 
 ── What the coordinator read ───────────────────────────────────────────────────
   412 tokens, 400 of them cached

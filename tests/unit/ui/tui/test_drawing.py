@@ -403,7 +403,7 @@ def test_the_decision_shows_bars_and_why_a_role_was_masked(sample: list[Recorded
     first = turn_sections(sample, turn(sample, 0))[0]
     lines = text(first.pieces[0].painted(90, DARK))
     assert "  cheap            " + "█" * 15 + "░" * 9 + " .62 ◀" in lines
-    assert "  verifier         masked: there is no Worker answer yet" in lines
+    assert "  verifier         excluded: there is no Worker answer yet" in lines
     section = turn_sections(sample, turn(sample, 0))[-1]
     raw = [line.strip() for piece in section.pieces for line in text(piece.painted(90, DARK))]
     assert "cheap            logit +1.500" in raw and "verifier         logit +2.000" in raw
