@@ -28,7 +28,6 @@ from fugu_cli.cli.eval import (
 )
 from fugu_cli.cli.train import (
     backbone_for_checkpoint,
-    load_backbone,
     save_checkpoint,
     singular_values_folder,
     usable_tasks,
@@ -36,8 +35,8 @@ from fugu_cli.cli.train import (
 from fugu_cli.cli.training_flags import EvolveFlags
 from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import usable_pool
+from fugu_cli.coordinators import backbone_files, svf, trinity
 from fugu_cli.coordinators import checkpoint as checkpoints
-from fugu_cli.coordinators import svf
 from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, TrainingOrigin
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import StorageError
@@ -423,11 +422,11 @@ def _tell(row: EvolutionIteration) -> None:
 
 def _blank_checkpoint(config: Config) -> Checkpoint:
     """Return a checkpoint for the configured pool that prefers nobody yet."""
-    backbone = load_backbone(config)
-    shape = backbone.shape
+    folder = trinity.backbone_folder(config.backbone, config.cache)
+    shape = backbone_files.shape_of(folder)
     rows = tuple(entry.name for entry in usable_pool(config, os.environ))
     meta = CheckpointMeta(
-        backbone=backbone.identity,
+        backbone=backbone_files.backbone_identity(folder, config.cache / "backbones"),
         width=shape.width,
         ranks=svf.ranks(shape),
         rows=rows,

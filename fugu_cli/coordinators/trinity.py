@@ -20,12 +20,14 @@ import functools
 import hashlib
 import math
 import random
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from fugu_cli.coordinators import (
     Coordinator,
@@ -422,45 +424,83 @@ def reader_of(places: TrinityFiles) -> HeadReader:
         # said before a missing model: without torch, fetching one is no help
         backbone.require_torch()
         folder = backbone_folder(places.backbone, places.cache)
-        return _load_cached(path, path.stat().st_mtime_ns, folder, places.cache)
+        return load_parts(path, folder, places.cache)
 
     return HeadReader(checkpoints.read_meta(path), load)
 
 
-@functools.lru_cache(maxsize=1)
-def _load_cached(
-    checkpoint: Path, stamp: int, folder: Path, cache: Path
-) -> tuple[Checkpoint, Backbone]:
-    """Load once a process: a pin, an exclusion or the next session finds it as the last one left
-    it.
+def load_parts(path: Path, folder: Path, cache: Path) -> tuple[Checkpoint, Backbone]:
+    """Return the checkpoint, and the backbone with its offsets, which others read with too.
+    Blocking. Raises CoordinatorUnavailable and MemoryError.
     """
-    return load_parts(checkpoint, folder, cache)
+    from fugu_cli.coordinators import backbone_files
+    from fugu_cli.coordinators import checkpoint as checkpoints
+
+    with backbone_files.required_libraries():
+        checkpoint = checkpoints.load(path)
+    return checkpoint, _backbones.load(checkpoint, folder, cache)
 
 
-def load_parts(checkpoint: Path, folder: Path, cache: Path) -> tuple[Checkpoint, Backbone]:
-    """Return the checkpoint, and its backbone with the offsets on it. Blocking. `cache` is a folder
-    for what is computed once per backbone. Raises CoordinatorUnavailable and MemoryError.
+class _BackboneCache:
+    """The loaded backbones by folder and offsets: checkpoints that differ in their heads share one.
+
+    The newest is kept without a user, too: a pin, an exclusion or the next session finds it as the
+    last one left it. Others are freed with their last user.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._in_use: WeakValueDictionary[tuple[Path, str], Backbone] = WeakValueDictionary()
+        self._newest: Backbone | None = None
+
+    def load(self, checkpoint: Checkpoint, folder: Path, cache: Path) -> Backbone:
+        """Return the backbone with the checkpoint's offsets, loaded if it is not yet. Blocking.
+        Raises CoordinatorUnavailable and MemoryError.
+        """
+        key = folder, _offsets_digest(checkpoint)
+        with self._lock:
+            backbone = self._in_use.get(key)
+            if backbone is None:
+                self._newest = None  # makes room for the next
+                backbone = _load_with_offsets(checkpoint, folder, cache)
+                self._in_use[key] = backbone
+            self._newest = backbone
+        checkpoint.check(backbone.identity, backbone.shape)
+        return backbone
+
+
+_backbones = _BackboneCache()
+
+
+def _offsets_digest(checkpoint: Checkpoint) -> str:
+    digest = hashlib.sha256(checkpoint.meta.tied.encode())
+    for block in checkpoint.offsets:
+        digest.update((block + 0.0).tobytes())  # -0.0 is no other offset than 0.0
+    return digest.hexdigest()
+
+
+def _load_with_offsets(checkpoint: Checkpoint, folder: Path, cache: Path) -> Backbone:
+    """Load a backbone of its own and put the checkpoint's offsets on it. Blocking. `cache` is a
+    folder for what is computed once per backbone. Raises CoordinatorUnavailable and MemoryError.
     """
     from fugu_cli.coordinators import backbone, backbone_files
-    from fugu_cli.coordinators import checkpoint as checkpoints
     from fugu_cli.coordinators.svf import SvfAdapter
 
     with backbone_files.required_libraries():
-        chosen = checkpoints.load(checkpoint)
         loaded = backbone.load_backbone(folder, cache=cache / "backbones")
-        chosen.check(loaded.identity, loaded.shape)
+        checkpoint.check(loaded.identity, loaded.shape)
         try:
             adapter = functools.partial(
                 SvfAdapter, loaded.model, cache / "svf" / loaded.identity[:16]
             )
             loaded.compute(
-                "for the offsets", lambda: adapter().apply(chosen.offsets, chosen.meta.tied)
+                "for the offsets", lambda: adapter().apply(checkpoint.offsets, checkpoint.meta.tied)
             )
         except ValueError as error:
             raise CoordinatorUnavailable(
                 f"the checkpoint's offsets cannot be applied: {error}"
             ) from error
-    return chosen, loaded
+    return loaded
 
 
 def reader_with(checkpoint: Checkpoint, backbone: Backbone) -> HeadReader:

@@ -5,6 +5,7 @@ and the setup that must stay the same.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,7 +48,7 @@ def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
 
 
 def append_row(path: Path, row: Value) -> None:
-    """Add one row, after cutting a line that was left without its end."""
+    """Add one row and sync it to the disk, after cutting a line that was left without its end."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as file:
@@ -55,6 +56,8 @@ def append_row(path: Path, row: Value) -> None:
                 file.seek(0)
                 file.truncate(file.read().rfind(b"\n") + 1)
             file.write(row.model_dump_json().encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
     except OSError as error:
         raise StorageError(f"{path}: the row cannot be written: {error}") from error
 
