@@ -26,9 +26,11 @@ from fugu_cli.session.events import (
     Interrupted,
     Member,
     Permitted,
+    Planned,
     Replied,
     ToolRan,
     Undone,
+    WorkflowStep,
 )
 from fugu_cli.session.state import SessionState
 from fugu_cli.wires import chat_completions
@@ -267,7 +269,9 @@ def test_an_agent_is_told_what_the_user_undid_and_brought_back(plan: int) -> Non
 
     def told(*facts: Event) -> tuple[Message, ...]:
         now = assigned(1, "strong").model_copy(update={"plan": plan})
-        return prompt_of([*done, *facts, asked("and now?"), now], STRONG, ()).messages
+        step = WorkflowStep(agent="strong", instruction="go on")
+        plans = [Planned(steps=(step,), text="")] * plan
+        return prompt_of([*done, *facts, asked("and now?"), *plans, now], STRONG, ()).messages
 
     *before, request, role = told()
     gone, back = (
