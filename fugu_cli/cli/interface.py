@@ -16,7 +16,7 @@ from fugu_cli.cli.flags import InterfaceFlags, check_session, settings_of
 from fugu_cli.errors import UsageError
 
 FIRST_SESSION = """\
-  fugu login                          keep the key of a provider, or `fugu models pull` without one
+  fugu login openai                   keep a provider's key (`fugu login` lists them), or `fugu models pull`
   fugu run "fix the failing tests"    one request, to its end; `fugu` alone opens the interface
   fugu trace                          who was chosen each turn, and why
   fugu undo                           put the files back
