@@ -36,7 +36,7 @@ from tests.acceptance.loopback import Loopback, Says, Use, once_there
 from tests.acceptance.test_run import ACCEPT, DONE, READ, WRITE
 from tests.pictures import picture
 
-SERVER = Path(__file__).parents[1] / "unit" / "tools" / "mcp" / "server.py"
+SERVER = Path(__file__).parents[1] / "unit" / "extensions" / "mcp" / "server.py"
 SDK_SERVER = SERVER.parent / "sdk_server.py"
 WAIT = Says("I wait.", (Use("bash", {"command": "echo begun; sleep 300", "timeout": 600}),))
 

@@ -20,7 +20,7 @@ from tests.acceptance.test_run import ACCEPT, DONE, READ, WRITE
 from tests.unit.ui.tui.terminal import Terminal
 
 SDK = Path(__file__).parents[1] / "unit" / "extensions" / "mcp" / "sdk_server.py"
-SMALL = Path(__file__).parents[1] / "unit" / "tools" / "mcp" / "server.py"
+SMALL = Path(__file__).parents[1] / "unit" / "extensions" / "mcp" / "server.py"
 TOKEN = "quite-secret-4711"
 
 
