@@ -30,6 +30,7 @@ from fugu_cli.errors import UsageError
 from fugu_cli.session import log
 from fugu_cli.session.events import Member, WorkflowStep
 from fugu_cli.session.state import SessionState
+from fugu_cli.tools.shell_commands import commands_at_once
 from fugu_cli.training import grpo
 from fugu_cli.training.evaluation import results_folder, runner
 from fugu_cli.training.evaluation.paid_calls import Spending, SpendingLimits
@@ -101,7 +102,8 @@ class WorkflowRunner:
                 )
             results_folder.append_row(self.folder / WORKFLOWS, row)
 
-        await asyncio.gather(*(one(problem, steps) for problem, steps in workflows))
+        with commands_at_once(runner.available_cores()):
+            await asyncio.gather(*(one(problem, steps) for problem, steps in workflows))
 
     def _known(self) -> dict[tuple[str, str], RolloutOutcome]:
         return {

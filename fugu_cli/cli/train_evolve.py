@@ -43,6 +43,7 @@ from fugu_cli.errors import StorageError
 from fugu_cli.messages import Value
 from fugu_cli.session.events import ROLES
 from fugu_cli.session.state import SessionState
+from fugu_cli.tools.shell_commands import commands_at_once
 from fugu_cli.training.default_comparison import (
     DefaultComparison,
     PlayedTask,
@@ -257,7 +258,8 @@ class RolloutFitness:
                     )
                 return done
 
-        done = await _gather_all([asyncio.create_task(one(job)) for job in jobs.values()])
+        with commands_at_once(runner.available_cores()):
+            done = await _gather_all([asyncio.create_task(one(job)) for job in jobs.values()])
         found = dict(zip(jobs, done, strict=True))
         return [found[job.key] for job in wanted]
 

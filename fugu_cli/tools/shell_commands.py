@@ -21,6 +21,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -252,28 +253,48 @@ async def start_command(
         await process.process.wait()
 
 
+_slots: ContextVar[asyncio.Semaphore | None] = ContextVar("slots", default=None)
+
+
+@contextlib.contextmanager
+def commands_at_once(limit: int) -> Iterator[None]:
+    """Let at most `limit` commands of `run_command` run at a time, in all tasks begun in the block.
+
+    Commands that share a machine with many others exceed their time for no fault of theirs.
+    """
+    token = _slots.set(asyncio.Semaphore(limit))
+    try:
+        yield
+    finally:
+        _slots.reset(token)
+
+
 async def run_command(
     command: str, folder: Path, seconds: float, say: Say, context: CommandContext = CommandContext()
 ) -> CommandResult:
-    """Run `command` in `folder` for at most `seconds`. Raises as `start_command` does."""
+    """Run `command` in `folder` for at most `seconds`, which begin when a slot is free
+    (`commands_at_once`). Raises as `start_command` does.
+    """
     output = CommandOutput(say)
-    start = time.monotonic()
     timed_out = False
 
     def take(data: bytes) -> None:
         output.take(context.through(data))
 
-    async with start_command(command, folder, take, context) as running:
-        try:
-            async with asyncio.timeout(seconds):
-                await running.wait()
-        except TimeoutError:
-            timed_out = True
+    async with _slots.get() or contextlib.nullcontext():
+        start = time.monotonic()
+        async with start_command(command, folder, take, context) as running:
+            try:
+                async with asyncio.timeout(seconds):
+                    await running.wait()
+            except TimeoutError:
+                timed_out = True
+        taken = time.monotonic() - start
     output.add_closing_notes(command, running)
     return CommandResult(
         output.text,
         code=None if timed_out else running.process.returncode,
-        seconds=time.monotonic() - start,
+        seconds=taken,
         left=0 if timed_out else running.left,
         whole=output.whole,
         restored=running.restored,

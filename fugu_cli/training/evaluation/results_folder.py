@@ -69,7 +69,8 @@ class EvaluationSetup(Value):
     """Everything that must not change during an evaluation.
 
     The pool, each agent's reply settings, the settings by name, the digest of the checkpoint (""
-    while no arm used one), and the digest of every task's contents.
+    while no arm used one), and the digest of every task's contents. How many rollouts and commands
+    ran at once is kept as well, but may change.
     """
 
     version: str
@@ -78,6 +79,8 @@ class EvaluationSetup(Value):
     settings: Mapping[str, str]
     checkpoint: str = ""
     tasks: Mapping[str, str]
+    rollouts_at_once: int = 0
+    commands_at_once: int = 0
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from fugu_cli import __version__
 from fugu_cli.coordinators import action_space
 from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.session.events import Member
+from fugu_cli.tools.shell_commands import commands_at_once
 from fugu_cli.training.evaluation import results_folder
 from fugu_cli.training.evaluation.paid_calls import AgentUnanswered, SpendingLimitReached
 from fugu_cli.training.evaluation.rollout import (
@@ -23,7 +24,7 @@ from fugu_cli.training.evaluation.rollout import (
     RolloutOutcome,
     rollout,
 )
-from fugu_cli.training.tasks import ExpectedTests, Problem, Question
+from fugu_cli.training.tasks import ExpectedTests, Problem, Question, Task
 from fugu_cli.training.tasks.grading import TaskCheck, check_task, problem_sha
 
 COORDINATOR_ARMS = (
@@ -88,14 +89,18 @@ def report_order(arm: str) -> tuple[int, str]:
     return ALL_ARMS.index(rule) if rule in ALL_ARMS else len(ALL_ARMS), arm
 
 
+def available_cores() -> int:
+    """Return the cores of this process: how many tests and commands of rollouts run at once."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def rollouts_at_once(requested: int | None) -> int:
     """Return the requested number, by default the cores of this process, at most four: providers
     limit requests before machines do.
     """
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    return requested or max(1, min(4, cores))
+    return requested or min(4, available_cores())
 
 
 ROWS_FILE = "rows.jsonl"
@@ -156,6 +161,8 @@ async def run_evaluation(
             settings=plan.settings,
             checkpoint=plan.checkpoint,
             tasks=tasks,
+            rollouts_at_once=plan.at_once,
+            commands_at_once=available_cores(),
         )
         results_folder.record_or_compare_setup(folder, fixed)
         ended = EvaluationEnd()
@@ -169,9 +176,10 @@ async def run_evaluation(
             raise no_task_left()
         jobs = [job for job in every if (job.arm, job.problem.id, job.seed) not in done]
         work = _JobQueue(jobs, len(every), plan.at_once, folder, tell)
-        await asyncio.gather(
-            *(_worker(work, open_session, folder, ended) for _ in range(plan.at_once))
-        )
+        with commands_at_once(available_cores()):
+            await asyncio.gather(
+                *(_worker(work, open_session, folder, ended) for _ in range(plan.at_once))
+            )
         ended.missing = len(work.jobs) + work.postponed
         return ended
 
@@ -179,24 +187,37 @@ async def run_evaluation(
 async def check_tasks(
     problems: Sequence[Problem], folder: Path, tell: Callable[[str], None]
 ) -> dict[str, TaskCheck]:
-    """Return every task's check, made once. Questions need none."""
+    """Return every task's check, made once, as many at a time as there are cores. Questions need
+    none.
+    """
     checks_made = {
         check.task: check for check in results_folder.read_rows(folder / CHECKS_FILE, TaskCheck)
     }
-    checks = {}
-    for problem in problems:
-        if isinstance(problem, Question):
-            continue
-        check = checks_made.get(problem.id)
-        if check is None or not check.holds(problem):
-            check = await check_task(problem)
-            results_folder.append_row(folder / CHECKS_FILE, check)
-        if check.refused or check.note:
-            tell(
-                f"{problem.id}: {'refused: ' if check.refused else ''}{check.refused or check.note}"
-            )
-        checks[problem.id] = check
-    return checks
+    free_cores = asyncio.Semaphore(available_cores())
+
+    async def checked(task: Task) -> TaskCheck:
+        check = checks_made.get(task.id)
+        if check is not None and check.holds(task):
+            return check
+        async with free_cores:
+            check = await check_task(task)
+        results_folder.append_row(folder / CHECKS_FILE, check)
+        return check
+
+    tasks = [problem for problem in problems if not isinstance(problem, Question)]
+    running = [asyncio.create_task(checked(task)) for task in tasks]
+    try:
+        checks = await asyncio.gather(*running)
+    finally:
+        for check_running in running:
+            check_running.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    for check in checks:
+        if check.refused:
+            tell(f"{check.task}: refused: {check.refused}")
+        elif check.note:
+            tell(f"{check.task}: {check.note}")
+    return {check.task: check for check in checks}
 
 
 def no_task_left() -> UsageError:

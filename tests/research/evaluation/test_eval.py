@@ -2,6 +2,7 @@
 goes on with.
 """
 
+import asyncio
 import json
 import os
 import re
@@ -18,10 +19,12 @@ import fugu_cli
 from fugu_cli.cli import eval as command
 from fugu_cli.cli.training_flags import EvalFlags
 from fugu_cli.errors import ConfigError, FuguError, SessionBusy, UsageError
-from fugu_cli.training.evaluation import results_folder
+from fugu_cli.training.evaluation import results_folder, runner
 from fugu_cli.training.evaluation.paid_calls import PaidCall
 from fugu_cli.training.evaluation.results_folder import locked_folder
 from fugu_cli.training.evaluation.rollout import RolloutOutcome
+from fugu_cli.training.tasks import Task
+from fugu_cli.training.tasks.grading import TaskCheck
 from tests.acceptance.loopback import (
     KEY,
     Answer,
@@ -392,6 +395,38 @@ def test_an_agent_that_is_not_there_stops_the_evaluation_with_nothing_scored(
     assert caught.value.exit_code == 2
     assert "Check `model` and `base_url`" in caught.value.hint
     assert measured(here) == []
+
+
+def test_rollouts_at_once_take_turns_at_the_cores_for_tests_and_commands(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
+    core = fugu_cli.__file__  # a file that every sandbox can read
+    check = f'exec 9<"{core}"; flock -n 9 || exit 1; sleep 0.2; grep fixed calc.txt\n'
+    names = [f"t{number}" for number in range(4)]
+    repositories = [{"calc.txt": f"broken {name}\n", "check.sh": check} for name in names]
+    suite(here, *(task(name, repo=repo) for name, repo in zip(names, repositories, strict=True)))
+    assert evaluate(here, "single:worker", rollouts=4) == 0
+    assert cells(here) == [("single:worker", name, 0, True) for name in names]
+    setup = results_folder.read_setup(here / "out")
+    assert setup is not None and (setup.rollouts_at_once, setup.commands_at_once) == (4, 1)
+    assert evaluate(here, "single:worker", rollouts=2) == 0
+
+
+def test_tasks_are_checked_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meeting = asyncio.Barrier(2)
+
+    async def check(task: Task) -> TaskCheck:
+        await meeting.wait()
+        return TaskCheck(task=task.id, sha="")
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr(runner, "check_task", check)
+    about = {"source": "own", "language": "text", "kind": "fix", "prompt": "", "files": {}}
+    about |= {"test_command": "true", "grade_command": "true", "timeout": 1.0}
+    tasks = [Task.model_validate({"id": name, **about}) for name in ("one", "two")]
+    checks = asyncio.run(asyncio.wait_for(runner.check_tasks(tasks, tmp_path, print), 60))
+    assert list(checks) == ["one", "two"]
 
 
 def test_a_killed_evaluation_goes_on_and_repeats_no_call(here: Path, server: Loopback) -> None:
