@@ -115,7 +115,10 @@ REPLIES = {
         stop="calls",
     ),
     "mistral/thinking.sse": Reply(
-        text="Line 7.", usage=Usage(input=41, output=19), model="magistral-medium-latest"
+        text="Line 7.",
+        thinking=(Thinking(text="One is off.", field="content.thinking"),),
+        usage=Usage(input=41, output=19),
+        model="magistral-medium-latest",
     ),
     "azure/text.sse": Reply(
         text="The test is right.",
