@@ -27,7 +27,9 @@ from fugu_cli.extensions.skill_library import TypedRequest
 from fugu_cli.session import log, store
 from fugu_cli.session.events import Asked
 from fugu_cli.session.state import SessionState
+from fugu_cli.snapshots.plain_folder import PlainFolder
 from fugu_cli.system import signals
+from fugu_cli.system.temp_dirs import temp_dir
 from fugu_cli.ui import headless, json_output
 from fugu_cli.ui.json_output import RunEnding, exit_code, run_ending
 from fugu_cli.ui.terminal_output import TerminalOutput
@@ -122,13 +124,30 @@ class RequestRun:
 
     async def _followed(self, session: Session) -> int:
         """Run the open session to its end, then report it."""
+        workspace, folder = session.environment.workspace, self._leaving.folder
+        if folder is None or workspace.in_git:
+            return await self._reported(session, None)
+        with temp_dir("patch") as temporary:
+            plain_folder = None
+            try:
+                plain_folder = await PlainFolder.begin(
+                    workspace.root, temporary, (folder, session.config.data)
+                )
+            except StorageError as error:
+                self._screen.show(
+                    f"fugu: {error}: changes.patch will hold only what fugu's own tools change"
+                )
+            return await self._reported(session, plain_folder)
+
+    async def _reported(self, session: Session, plain_folder: PlainFolder | None) -> int:
         self._since = len(session.log.records) if self._flags.go_on or self._flags.resume else 0
         end: RunEnding | None = CRASHED
         patch = b""
         noted = session.notes()
         try:
             end = await self._worked(session)
-            patch = await _patch(session, self._screen) if self._heard(session) else b""
+            if self._heard(session):
+                patch = await _patch(session, self._screen, plain_folder)
         except FuguError as error:
             end = RunEnding("failed", str(error))
             raise
@@ -308,11 +327,13 @@ def _check_resumed(path: Path, root: Path, *, new: bool) -> str:
     return f"the session {path.stem} worked in {opened.repo}; it goes on in {root}"
 
 
-async def _patch(session: Session, screen: TerminalOutput) -> bytes:
+async def _patch(
+    session: Session, screen: TerminalOutput, plain_folder: PlainFolder | None
+) -> bytes:
     from fugu_cli.tools.diff import request_patch
 
     try:
-        return await request_patch(session.environment.workspace, session.log.state)
+        return await request_patch(session.environment.workspace, session.log.state, plain_folder)
     except StorageError as error:
         screen.show(f"fugu: the diff cannot be made: {error}")
         return b""

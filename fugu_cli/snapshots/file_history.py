@@ -64,12 +64,13 @@ class Restored:
 
 class FileHistory:
     """The files of `root`, as they are and as they were. `store` keeps contents; `hash_name` is the
-    hash that names them: sha1, or the repository's own."""
+    hash that names them: sha1, or the repository's own. `repository` is that of `root` where none
+    is given."""
 
-    def __init__(self, root: Path, store: Path) -> None:
+    def __init__(self, root: Path, store: Path, repository: Repository | None = None) -> None:
         self.root = root
         self.store = store
-        repository = _usable(root)
+        repository = repository or _usable(root)
         self.snapshots = Snapshots(root, store, repository) if repository else None
         self.hash_name = repository.hash_name if repository else "sha1"
 

@@ -14,6 +14,7 @@ from fugu_cli.session import tool_facts
 from fugu_cli.session.events import FileChange
 from fugu_cli.session.state import SessionState
 from fugu_cli.snapshots import git_repositories
+from fugu_cli.snapshots.plain_folder import PlainFolder
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult, truncate
 from fugu_cli.tools.workspace import Tool, Workspace
@@ -74,15 +75,25 @@ def _content_on_disk(workspace: Workspace, path: str, name: str) -> bytes | None
     return data if git_repositories.blob_id(data, workspace.history.hash_name) == name else None
 
 
-async def request_patch(workspace: Workspace, state: SessionState) -> bytes:
+async def request_patch(
+    workspace: Workspace, state: SessionState, plain_folder: PlainFolder | None = None
+) -> bytes:
     """Return the changes of the newest request as a diff, including files that fugu wrote and
-    snapshots do not hold.
+    snapshots do not hold. `plain_folder` is compared outside git.
     """
     start = state.request.start_snapshot
     end = await workspace.history.snapshot() if start else None
     patch = await workspace.patch(start, end, whole=True) if start and end else b""
+    snapshotted: frozenset[str] = frozenset()
+    if plain_folder is not None:
+        patch, snapshotted = await plain_folder.changes()
+        patch = workspace.shown(patch)
     unsnapshotted = state.request.unsnapshotted_changes.items()
-    inside = [change for path, change in unsnapshotted if not path.startswith("/")]
+    inside = [
+        change
+        for path, change in unsnapshotted
+        if not path.startswith("/") and path not in snapshotted
+    ]
     diffs = await change_diffs(workspace, inside)
     return patch + "".join(diffs.values()).encode("utf-8", "surrogateescape")
 

@@ -4,6 +4,7 @@ and real tools.
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -757,10 +758,15 @@ def test_sessions_that_may_not_be_looked_for_are_said() -> None:
 def test_outside_of_git_it_works_and_undo_puts_back_what_fugu_wrote(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    project(*SOLVES)
+    bash = (
+        'text = "x"\ncalls = [{ tool = "bash", arguments = { command = "echo by hand > made" } }]'
+    )
+    project(bash, *SOLVES)
     subprocess.run(["rm", "-rf", ".git"], check=True)
-    assert called(words("fix the failing tests", "--output-dir", "../out")) == 0
-    assert "+    return a + b" in Path("../out/changes.patch").read_text()
+    assert called(words("fix the failing tests", "--yolo", "--output-dir", "out")) == 0
+    patch = Path("out/changes.patch").read_text()
+    assert (patch.count("+    return a + b"), patch.count("+by hand")) == (1, 1)
+    assert re.findall(r"^diff --git a/(\S+)", patch, re.MULTILINE) == ["calc.py", "made"]
     assert Path("calc.py").read_text() == FIXED
     Path("other.txt").write_text("mine")
     capsys.readouterr()
