@@ -480,7 +480,7 @@ def test_a_tool_call_is_unfolded_by_keys_and_by_a_click(
         row = next(y for y, line in enumerate(shown(app).splitlines()) if "read src/add.py" in line)
         await pilot.click("#conversation", offset=(6, row))
         await until(lambda: "1  def add(a, b):" in shown(app), lambda: shown(app))
-        await pilot.press("ctrl+end", *["up"] * 8, "down", "up", "enter", "ctrl+home")
+        await pilot.press("ctrl+end", *["up"] * 7, "down", "up", "enter", "ctrl+home")
         await until(lambda: "1  def add(a, b):" not in shown(app), lambda: shown(app))
 
     play(what, resume=stored, size=(100, 60))
