@@ -176,8 +176,6 @@ def test_one_that_is_ten_times_cheaper_than_the_next_tries_twice_where_a_check_f
     )
     cut = [*work(1, "nano")[:-1], replied(1, "nano", "", write("more"))]
     assert next_of(pool, *cut) == ("a3", "worker"), "it came to no last word"
-    draws = pool[0].model_copy(update={"attempts": 3})
-    assert next_of((draws, A3), *work(1, "nano")) == ("a3", "worker"), "it has had three attempts"
     unknown = pool[0].model_copy(update={"price": None})
     assert next_of((unknown, A3), *work(1, "nano")) == ("a3", "worker"), "nobody knows its price"
 

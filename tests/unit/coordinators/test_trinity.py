@@ -4,6 +4,7 @@ down.
 
 import asyncio
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -451,8 +452,9 @@ def test_what_a_session_read_is_kept_for_the_next_and_for_another_head(
     folder: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.safetensors"
-    checkpoint.save(tiny.checkpoint(tiny.meta(folder)), path)
-    places = TrinityFiles(path, str(folder), tmp_path / "cache")
+    own = shutil.copytree(folder, tmp_path / "backbone")  # nothing was read with it before
+    checkpoint.save(tiny.checkpoint(tiny.meta(own)), path)
+    places = TrinityFiles(path, str(own), tmp_path / "cache")
 
     def cached(opt_out: str) -> int:
         settings = CoordinatorSettings(opt_out=frozenset({opt_out}))
@@ -463,7 +465,7 @@ def test_what_a_session_read_is_kept_for_the_next_and_for_another_head(
         return found.scores.tokens - 1 - found.scores.cached_tokens
 
     first, pinned = cached("small"), cached("coder")
-    checkpoint.save(tiny.checkpoint(tiny.meta(folder), seed=1), path)
+    checkpoint.save(tiny.checkpoint(tiny.meta(own), seed=1), path)
     assert (first > 5, pinned, cached("small")) == (True, 1, 1)
 
 
