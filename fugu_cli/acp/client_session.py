@@ -210,7 +210,7 @@ class ClientSession:
     def replayed(self, records: Sequence[Recorded]) -> None:
         """Do nothing: `replay` sends the records if the editor wants them."""
 
-    def heard(self, item: Recorded | Live) -> None:
+    def handle_item(self, item: Recorded | Live) -> None:
         """Send an item of the log."""
         self.outbox.put(item)
 
@@ -220,9 +220,9 @@ class ClientSession:
 
     def changed(self) -> None:
         """Ask the questions that were not asked yet."""
-        asked = [question for question, _ in self._asking]
+        known_questions = [question for question, _ in self._asking]
         for question in self.work.approvals.questions:
-            if not any(question is earlier for earlier in asked):
+            if not any(question is earlier for earlier in known_questions):
                 task = asyncio.create_task(self._ask(question))
                 question.answer.add_done_callback(lambda _, task=task: task.cancel())  # type: ignore[misc]
                 self._asking.append((question, task))

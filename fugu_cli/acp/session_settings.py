@@ -97,10 +97,10 @@ def restore_mode(queue: RequestQueue) -> None:
     """Set the mode of the session's newest request, where it allows less than the present one."""
     session = queue.session
     assert session is not None
-    asked = session.log.state.request.asked
+    request = session.log.state.request.asked
     modes = all_modes()
-    if asked is not None and asked.mode in modes[: modes.index(session.environment.rules.mode)]:
-        set_option(queue, "mode", asked.mode)
+    if request is not None and request.mode in modes[: modes.index(session.environment.rules.mode)]:
+        set_option(queue, "mode", request.mode)
 
 
 _CATEGORIES: dict[str, Literal["mode", "model"]] = {"mode": "mode", "agent": "model"}

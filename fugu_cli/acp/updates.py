@@ -410,7 +410,7 @@ def _usage(state: SessionState, event: Replied, role: str) -> list[Update]:
 
 
 def _text_chunk(role: str, text: str, id: str) -> Update:
-    """A piece of what a turn says: a message of a Worker, a thought of others."""
+    """Return a piece of a turn's text: a message of a Worker, a thought of other roles."""
     return message(text, id) if role == "worker" else _reasoning_chunk(text, id)
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fugu_cli.formatting import escape_for_approval, escape_invisible, plural
-from fugu_cli.session.call_arguments import arguments_of
-from fugu_cli.session.tool_facts import ASK_USER
 
 if TYPE_CHECKING:
     from fugu_cli.engine.environment import Permission
@@ -77,13 +75,13 @@ class Pending:
 
     @property
     def readable(self) -> bool:
-        """Whether a yes may cover the others: all of them are listed in full, and none needs a yes
+        """True if a yes may cover the others: all of them are listed in full, and none needs a yes
         of its own.
         """
         listed = len(self.others) <= MOST_LISTED and all(
-            _is_listed_whole(one.call) for one in self.others
+            _is_listed_whole(pending_call.call) for pending_call in self.others
         )
-        return listed and not any(one.judgement.every_time for one in self.others)
+        return listed and not any(pending_call.judgement.every_time for pending_call in self.others)
 
 
 ALONE = Pending()
@@ -101,18 +99,18 @@ def covered(call: Call, judgement: Judgement) -> str:
     """
     name, _, argument = judgement.rule.removesuffix(")").partition("(")
     if name == "edit" and argument.endswith("/**"):
-        said = f"edits in {argument.removesuffix('**')}"
+        text = f"edits in {argument.removesuffix('**')}"
     elif name == "edit":
-        said = f"edits of {argument}"
+        text = f"edits of {argument}"
     elif judgement.rule:
-        said = f"`{argument}`"
+        text = f"`{argument}`"
     elif judgement.target == call.tool:
-        said = f"every call of {call.tool}"
+        text = f"every call of {call.tool}"
     elif call.tool == "web_fetch":
-        said = f"pages of {judgement.target.removeprefix('web_fetch(').removesuffix(')')}"
+        text = f"pages of {judgement.target.removeprefix('web_fetch(').removesuffix(')')}"
     else:
-        said = "exactly this"
-    return escape_for_approval(said)
+        text = "exactly this"
+    return escape_for_approval(text)
 
 
 def approval_options(
@@ -121,6 +119,8 @@ def approval_options(
     """Return the possible answers. A call that needs a yes every time has no lasting one, and is in
     no yes to several.
     """
+    from fugu_cli.session.tool_facts import ASK_USER
+
     if call.tool == ASK_USER.name:
         return _answers_to_question(call)
     options = [ApprovalOption("once", "y", "yes, once", "once")]
@@ -160,6 +160,8 @@ def _answers_to_question(call: Call) -> tuple[ApprovalOption, ...]:
 
 def question_choices(call: Call) -> tuple[str, ...]:
     """Return the choices of a question that an agent asks the user."""
+    from fugu_cli.session.call_arguments import arguments_of
+
     arguments = arguments_of(call)
     choices = arguments.get("choices") if isinstance(arguments, dict) else None
     return tuple(map(str, choices))[: len(CHOICES)] if isinstance(choices, list) else ()
@@ -183,11 +185,12 @@ def permission_for(call: Call, scope: ApprovalScope) -> Permission:
 
 def terminal_options(call: Call, judgement: Judgement) -> Sequence[str]:
     """Return the possible answers for a terminal where a line is typed."""
-    kept = [
-        one
-        for one in approval_options(call, judgement)
-        if one.scope in ("once", "session", "no", "feedback", *CHOICES)
-    ]
-    if call.tool == ASK_USER.name:
-        return [f"  {'TEXT' if one.scope == 'feedback' else one.key:<7}{one.words}" for one in kept]
-    return [f"  {'n TEXT' if one.scope == 'feedback' else one.key:<7}{one.words}" for one in kept]
+    from fugu_cli.session.tool_facts import ASK_USER
+
+    text_key = "TEXT" if call.tool == ASK_USER.name else "n TEXT"
+    lines = []
+    for option in approval_options(call, judgement):
+        if option.scope in ("once", "session", "no", "feedback", *CHOICES):
+            key = text_key if option.scope == "feedback" else option.key
+            lines.append(f"  {key:<7}{option.words}")
+    return lines

@@ -47,7 +47,7 @@ class ApprovalQuestions:
         """Create the questions. `changed` is called when a question comes or goes."""
         self.questions: deque[ApprovalQuestion] = deque()
         self._changed = changed
-        self._asked: list[Call] = []
+        self._asked_calls: list[Call] = []
         """Calls of this request that were asked about."""
         self._answered: dict[Call, tuple[Permission, policy.Judgement]] = {}
         """Answers that were given before the call was asked about, to several at once, and what was
@@ -61,8 +61,8 @@ class ApprovalQuestions:
         early, shown = self._answered.pop(call, (None, None))
         if early is not None and (early == "no" or _is_the_same(judgement, shown)):
             return early
-        before, after = _same_reply(session, call, self._asked)
-        self._asked.append(call)
+        before, after = _same_reply(session, call, self._asked_calls)
+        self._asked_calls.append(call)
         question = ApprovalQuestion(
             call, judgement, asyncio.get_running_loop().create_future(), before, after
         )
@@ -82,8 +82,8 @@ class ApprovalQuestions:
             return ALONE
         first, *more = self.questions
         others = [*first.after]
-        for one in more:
-            others += [PendingCall(one.call, one.judgement), *one.after]
+        for question in more:
+            others += [PendingCall(question.call, question.judgement), *question.after]
         return Pending(first.before + 1, first.before + 1 + len(others), tuple(others))
 
     def answer(self, permission: Permission) -> None:
@@ -94,7 +94,10 @@ class ApprovalQuestions:
     def answer_all(self, permission: Permission) -> None:
         """Answer every question, and those that later calls of the same replies will ask."""
         for question in self.questions:
-            self._answered |= {one.call: (permission, one.judgement) for one in question.after}
+            self._answered |= {
+                pending_call.call: (permission, pending_call.judgement)
+                for pending_call in question.after
+            }
             if not question.answer.done():
                 question.answer.set_result(permission)
 
@@ -106,7 +109,7 @@ class ApprovalQuestions:
 
     def clear(self) -> None:
         """Forget the questions and answers of the last request."""
-        self._asked.clear()
+        self._asked_calls.clear()
         self._answered.clear()
 
 
@@ -118,7 +121,7 @@ def _is_the_same(judgement: policy.Judgement, shown: policy.Judgement | None) ->
 
 
 def _same_reply(
-    session: SessionProtocol, call: Call, asked: Sequence[Call]
+    session: SessionProtocol, call: Call, asked_calls: Sequence[Call]
 ) -> tuple[int, tuple[PendingCall, ...]]:
     """Return how many calls of the same reply were asked about, and the later ones that will be."""
     from fugu_cli.engine.tool_calls import asks_about
@@ -130,12 +133,13 @@ def _same_reply(
     if reply is None:
         return 0, ()
     at = reply.calls.index(call)
-    before = sum(one in asked for one in reply.calls[:at])
-    judged = [
-        (one, asks_about(session.log, session.environment, reply.turn, one))
-        for one in reply.calls[at + 1 :]
-    ]
-    return before, tuple(PendingCall(one, found) for one, found in judged if found)
+    before = sum(earlier in asked_calls for earlier in reply.calls[:at])
+    after = []
+    for later in reply.calls[at + 1 :]:
+        judgement = asks_about(session.log, session.environment, reply.turn, later)
+        if judgement:
+            after.append(PendingCall(later, judgement))
+    return before, tuple(after)
 
 
 ShowQuestion = Callable[[ApprovalQuestion | None, Pending, str], None]
@@ -179,9 +183,9 @@ class ApprovalQueue:
         elif self._questions[0] is self._shown:
             self._show(self._shown, self._pending, self._patch)
         elif self._looking is None:
-            self._looking = asyncio.get_running_loop().create_task(self._look())
+            self._looking = asyncio.get_running_loop().create_task(self._prepare_patch())
 
-    async def _look(self) -> None:
+    async def _prepare_patch(self) -> None:
         """Prepare the patch of the oldest question. Another one may be the oldest afterwards."""
         question = self._questions[0]
         self._patch = await asyncio.to_thread(patches.approval_patch, question.call, self._root)

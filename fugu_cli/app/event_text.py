@@ -53,8 +53,8 @@ def subtask_line(event: Event) -> str:
         case Replied():
             return event.text.strip()
         case ToolRan():
-            said = "" if event.ok else f"  {first_line(event.output, 120)}"
-            return f"{describe_call(event.call)}  {'ok' if event.ok else 'failed'}{said}"
+            outcome = "" if event.ok else f"  {first_line(event.output, 120)}"
+            return f"{describe_call(event.call)}  {'ok' if event.ok else 'failed'}{outcome}"
         case Permitted(allowed=False):
             return f"not allowed: {describe_call(event.call)} ({first_line(event.reason, 160)})"
         case Failed():
@@ -67,9 +67,9 @@ def subtask_line(event: Event) -> str:
 
 def end_text(request: RequestState, end: Finished) -> str:
     """Return the end of a request in one line, and why where it was stopped."""
-    said = end_line(request, end)
-    return said.text + (
-        f": {first_line(end.message, 300)}" if end.message and said.tone == "bad" else ""
+    line = end_line(request, end)
+    return line.text + (
+        f": {first_line(end.message, 300)}" if end.message and line.tone == "bad" else ""
     )
 
 
@@ -88,9 +88,9 @@ def retry_text(event: Retried) -> str:
     noticeable.
     """
     when = f" in {remaining_time(event.seconds)}" if event.seconds >= NOTICEABLE_PAUSE else ""
-    said = FAILURE_WORDS.get(event.kind, first_line(event.why, 100))
+    cause = FAILURE_WORDS.get(event.kind, first_line(event.why, 100))
     return (
-        f"{escape_invisible(event.agent)}: {said}, retrying {event.retry} of {event.retries}{when}"
+        f"{escape_invisible(event.agent)}: {cause}, retrying {event.retry} of {event.retries}{when}"
     )
 
 
@@ -113,8 +113,8 @@ def pause_text(event: Live) -> str:
 
 def team_line(opened: Opened) -> str:
     """Return the coordinator and the pool: `router: trinity · models: a (cheap), b (strong)`."""
-    kind, _, fixed = opened.coordinator.partition(":")
-    if kind == "single" and fixed:
+    rule, _, fixed = opened.coordinator.partition(":")
+    if rule == "single" and fixed:
         return f"model: {fixed} (fixed)"
     models = ", ".join(f"{member.name} ({member.slot})" for member in opened.pool) or "none"
     return f"router: {opened.coordinator} · models: {models}"
@@ -122,8 +122,8 @@ def team_line(opened: Opened) -> str:
 
 def decision_reason(event: Assigned, before: Sequence[Event]) -> str:
     """Return a decision's reason. Why the checkpoint does not decide is said only once a session."""
-    said = any(isinstance(fact, Assigned) and fact.fallback for fact in before)
-    return event.reason if said else event.why
+    already_said = any(isinstance(fact, Assigned) and fact.fallback for fact in before)
+    return event.reason if already_said else event.why
 
 
 def decision_why(event: Assigned, reason: str) -> str:
@@ -185,12 +185,12 @@ def file_notes(event: ToolRan) -> list[str]:
 
 
 def _not_undoable(event: ToolRan) -> list[str]:
-    large = [sanitize(one.path) for one in event.attributes if one.large]
-    nested = [sanitize(one.path) for one in event.attributes if one.nested]
+    large = [sanitize(attribute.path) for attribute in event.attributes if attribute.large]
+    nested = [sanitize(attribute.path) for attribute in event.attributes if attribute.nested]
     why = [(large, "too large to be copied before a command"), (nested, "a repository of its own")]
     return [
-        f"undo cannot bring back {shorten(', '.join(paths), 120)}: {said}"
-        for paths, said in why
+        f"undo cannot bring back {shorten(', '.join(paths), 120)}: {reason}"
+        for paths, reason in why
         if paths
     ]
 
@@ -211,7 +211,7 @@ TEST_OUTCOME_WORDS: dict[TestOutcome, str] = {
     "broken": "FAIL",
     "as before": "fail as before",
 }
-"""What is said of a run of tests; only a test that passed before the request is worth capitals."""
+"""The words for a run of tests. Capitals are for a test that passed before the request."""
 
 
 def test_counts_text(outcome: TestOutcome, output: str) -> str:
@@ -275,10 +275,10 @@ def call_target(call: Call) -> str:
 
 def _arguments(call: Call) -> dict[str, object]:
     try:
-        found = parse_json(call.arguments)
+        arguments = parse_json(call.arguments)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return arguments if isinstance(arguments, dict) else {}
 
 
 def _background(arguments: dict[str, object]) -> bool:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 KINDS_SECONDS = 5.0
 """Seconds that a closing session waits until the kinds of its requests are read."""
 GOING_ON = 3
-"""How many times Stop hooks may continue the work after one request of the user."""
+"""The number of times that Stop hooks may continue the work after one request of the user."""
 
 
 @dataclass(frozen=True)
@@ -141,17 +141,17 @@ class Session:
             )
         if servers is not None:
             await servers.ready_for(attachments)
-        asked = Asked(
+        request = Asked(
             text=text, attachments=attachments, typed=typed, skill=skill, piped=piped, media=media
         )
         if (hooks := self.environment.hooks) is not None:
             await hooks.began(_source(self.log), self.environment.workspace)
-            answer = await hooks.prompted(asked.whole, self.environment.workspace)
+            answer = await hooks.prompted(request.whole, self.environment.workspace)
             if answer.decision == "deny":
                 hint = "nothing was recorded and nothing was run"
                 raise UsageError(f"a hook refused the request: {answer.reason}", hint=hint)
-            asked = asked.model_copy(update={"hooks": answer.context})
-        await _record(self, asked)
+            request = request.model_copy(update={"hooks": answer.context})
+        await _record(self, request)
 
     def go_on(self) -> bool:
         """Return whether there is a request to finish. Reopens one that a limit or a failure
@@ -165,30 +165,32 @@ class Session:
 
     def notes(self) -> tuple[str, ...]:
         """Return sentences about missing parts."""
-        said = (
+        sentences = (
             []
             if self.environment.workspace.box is None
             else list(self.environment.workspace.box.notes())
         )
-        said += self.servers.notes if self.servers is not None else ()
-        said += self.environment.hooks.runner.notes if self.environment.hooks is not None else ()
-        said += self.library.notes
+        sentences += self.servers.notes if self.servers is not None else ()
+        sentences += (
+            self.environment.hooks.runner.notes if self.environment.hooks is not None else ()
+        )
+        sentences += self.library.notes
         if self.library.agents:
             from fugu_cli.extensions.subagents import unknown_models
 
-            said += unknown_models(self.library.agents, self.team.members.values())
+            sentences += unknown_models(self.library.agents, self.team.members.values())
         if self.effort and (without := without_effort(self.team.members)):
-            said.append(
+            sentences.append(
                 f"the effort {self.effort} says nothing to {', '.join(without)}: no effort can "
                 f"be told there"
             )
-        said += self.extras.notes
+        sentences += self.extras.notes
         if not self.environment.workspace.in_git:
-            said.append(
+            sentences.append(
                 "this is not a git repository: undo is limited to files that fugu's own tools "
                 "change"
             )
-        return tuple(said)
+        return tuple(sentences)
 
     async def run(self) -> Finished:
         """Run the newest request to its end. Cancel the task to interrupt it."""
@@ -260,10 +262,10 @@ class Session:
         rules = self.environment.rules.model_copy(
             update={"allow": (*self.environment.rules.allow, rule)}
         )
-        now = policy.judge(call, rules, self.environment.workspace.root)
-        if now.verdict != "allow":
+        judged = policy.judge(call, rules, self.environment.workspace.root)
+        if judged.verdict != "allow":
             raise UsageError(
-                f"no rule can allow exactly this for good ({now.reason}); it is allowed in this "
+                f"no rule can allow exactly this for good ({judged.reason}); it is allowed in this "
                 f"session",
                 hint=f"write a wider rule into {self.permissions_file}",
             )
@@ -286,14 +288,16 @@ class Session:
             why := await hooks.compacting("manual", self.environment.workspace)
         ):
             raise UsageError(f"a hook refused to sum up: {why}", hint="nothing was changed")
-        out = self.excluded.union(self.config.opt_out)
+        excluded = self.excluded.union(self.config.opt_out)
         names = [
             self.pinned,
             *(turn.assigned.agent for turn in reversed(state.request.turns)),
             *self.team.members,
         ]
         chosen = [
-            name for name in dict.fromkeys(names) if name in self.team.agents and name not in out
+            name
+            for name in dict.fromkeys(names)
+            if name in self.team.agents and name not in excluded
         ]
         scribes = [
             compaction.Summarizer(
@@ -328,16 +332,16 @@ class Session:
             )
 
 
-async def _record(session: Session, asked: Asked) -> None:
+async def _record(session: Session, request: Asked) -> None:
     """Write a request down, with what the configuration says of it."""
-    workspace, wanted = session.environment.workspace, session.config.tests
+    workspace, tests = session.environment.workspace, session.config.tests
     command = _test_command(session)
-    if wanted.until_pass and command is None:
+    if tests.until_pass and command is None:
         raise UsageError(
             "the tests are to pass, and no test command can be run here",
             hint="name one with --test-command, or allow run_tests",
         )
-    suite = (command,) if wanted.until_pass and command is not None else ()
+    suite = (command,) if tests.until_pass and command is not None else ()
     await recover(session.log, workspace)
     from fugu_cli.engine.session_rules import folder_tree, session_rules  # not before it is open
 
@@ -346,19 +350,19 @@ async def _record(session: Session, asked: Asked) -> None:
         has_copies=session.tier == "ultra",
         has_foreign_tools=session.servers is not None,
     )
-    known = {
+    fields = {
         "rules": rules,
         "tree": await folder_tree(session.environment) if session.tier == "ultra" else "",
         "snapshot": "" if workspace.in_git else None,
         "test_command": command,
-        "until": tuple(dict.fromkeys((*suite, *wanted.until))),
+        "until": tuple(dict.fromkeys((*suite, *tests.until))),
         "tier": session.tier,
         "effort": session.effort,
         "answer_schema": session.answer_schema,
         "only_reads": session.only_reads,
         "mode": session.environment.rules.mode,
     }
-    session.log.append(asked.model_copy(update=known))
+    session.log.append(request.model_copy(update=fields))
     await _record_outcomes(session)
 
 
@@ -393,13 +397,13 @@ async def _left_to_do(session: Session, end: Finished, tried: int) -> str:
     """Return the next request that a Stop hook wants, "" if none or too many."""
     if session.environment.hooks is None:
         return ""
-    said = {
+    ending = {
         "reason": end.reason,
         "message": end.message,
         "last_assistant_message": session.log.state.request.answer,
     }
     left = await session.environment.hooks.ended(
-        said, session.environment.workspace, again=tried > 0
+        ending, session.environment.workspace, again=tried > 0
     )
     done = end.reason in {"accepted", "answered"} and tried < GOING_ON
     return f"A Stop hook asks to go on: {left}" if left and done else ""
@@ -410,12 +414,12 @@ def _chosen_team(session: Session) -> Team:
     coordinator = (
         session.config.coordinator if session.pinned is None else f"single:{session.pinned}"
     )
-    said = {
+    changes = {
         "coordinator": coordinator,
         "opt_out": (*session.config.opt_out, *sorted(session.excluded)),
         "tier": session.tier,
     }
-    config = session.config.model_copy(update=said)
+    config = session.config.model_copy(update=changes)
     return replace(
         session.team, coordinator=session.decide(config), never=config.never(session.team.members)
     )

@@ -29,16 +29,16 @@ def patch_of_call(call: Call, read: ReadFile = read_nothing) -> str:
     arguments = arguments_of(call)
     if isinstance(arguments, MalformedArguments):
         return ""
-    given = {key: value for key, value in arguments.items() if isinstance(value, str)}
-    path = given.get("path", "")
+    texts = {key: value for key, value in arguments.items() if isinstance(value, str)}
+    path = texts.get("path", "")
     match call.tool:
-        case "apply_patch" if "patch" in given:
-            return given["patch"]
-        case "edit" if "old" in given and "new" in given:
+        case "apply_patch" if "patch" in texts:
+            return texts["patch"]
+        case "edit" if "old" in texts and "new" in texts:
             every = arguments.get("replace_all") is True
-            return _edit(path, given["old"], given["new"], read(path), every=every)
-        case "write" if "content" in given:
-            return unified_diff(path, read(path) or "", given["content"])
+            return _edit(path, texts["old"], texts["new"], read(path), every=every)
+        case "write" if "content" in texts:
+            return unified_diff(path, read(path) or "", texts["content"])
         case _:
             return ""
 
@@ -73,8 +73,8 @@ def unified_diff(path: str, before: str, after: str) -> str:
             f"--- {path}\n+++ {path}\n@@ too large to compare: {len(before):,} and "
             f"{len(after):,} characters @@"
         )
-    made = difflib.unified_diff(_lines(before), _lines(after), path, path, lineterm="")
-    return "\n".join(made)
+    lines = difflib.unified_diff(_lines(before), _lines(after), path, path, lineterm="")
+    return "\n".join(lines)
 
 
 def _lines(text: str) -> list[str]:

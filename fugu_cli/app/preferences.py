@@ -47,13 +47,13 @@ class PreferencesFile:
 
 def _read(path: Path) -> Preferences:
     try:
-        found = parse_json(path.read_text(encoding="utf-8"))
+        fields = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return Preferences()
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         return Preferences()
     theme, panel, width, notify = (
-        found.get(name) for name in ("theme", "panel", "panel_width", "notify")
+        fields.get(name) for name in ("theme", "panel", "panel_width", "notify")
     )
     return Preferences(
         theme=theme if isinstance(theme, str) else "",
@@ -82,9 +82,9 @@ class InputHistory:
                 -KEPT_REQUESTS:
             ]:
                 with suppress(ValueError):
-                    found = parse_json(line)
-                    if isinstance(found, str):
-                        texts.append(found)
+                    text = parse_json(line)
+                    if isinstance(text, str):
+                        texts.append(text)
         self.texts = texts + self.texts
 
     def add(self, text: str) -> None:

@@ -42,7 +42,7 @@ class QueueListener(Protocol):
     def replayed(self, records: Sequence[Recorded]) -> None:
         """Show a newly opened session with these lines."""
 
-    def heard(self, item: Recorded | Live) -> None:
+    def handle_item(self, item: Recorded | Live) -> None:
         """Handle a new line or a live item."""
 
     def changed(self) -> None:
@@ -91,17 +91,22 @@ async def _record(session: DrivenSession, typed: QueuedRequest, text: str) -> No
 async def _run_request(
     session: DrivenSession,
     typed: QueuedRequest | None,
-    told: Callable[[str], str],
+    expand: Callable[[str], str],
     pinned: Callable[[], str | None],
 ) -> None:
     """Run one request with its own tier and agent, then restore the pinned agent."""
-    tier, cut = session.tier, session.log.state.request.asked
-    wanted = typed.tier if typed is not None else cut.tier if cut is not None else ""
-    if wanted and wanted != tier:
-        session.set_tier(wanted)  # first: one that cannot be had refuses the request
+    tier = session.tier
+    interrupted = session.log.state.request.asked
+    chosen_tier = ""
+    if typed is not None:
+        chosen_tier = typed.tier
+    elif interrupted is not None:
+        chosen_tier = interrupted.tier
+    if chosen_tier and chosen_tier != tier:
+        session.set_tier(chosen_tier)  # first: one that cannot be had refuses the request
     try:
         if typed is not None:
-            await _record(session, typed, told(typed.text))
+            await _record(session, typed, expand(typed.text))
             if typed.pin is not None:
                 session.pin(typed.pin)
         await session.run()
@@ -119,23 +124,23 @@ class LogFollower:
         self._listener = listener
         self._log: Log | None = None
         self._task: asyncio.Task[None] | None = None
-        self._heard = 0
+        self._next_seq = 0
 
     def open(self, log: Log) -> None:
         """Tell of this log from now on."""
-        known = tuple(log.records)
-        self._log, self._heard = log, len(known)
-        self._listener.replayed(known)
-        self._task = asyncio.create_task(self._tell(log, len(known)))
+        records = tuple(log.records)
+        self._log, self._next_seq = log, len(records)
+        self._listener.replayed(records)
+        self._task = asyncio.create_task(self._tell(log, len(records)))
 
-    async def _tell(self, log: Log, known: int) -> None:
+    async def _tell(self, log: Log, replayed: int) -> None:
         """Pass on what the log tells after the lines that were replayed."""
         async for item in log.follow():
             if isinstance(item, Recorded):
-                if item.seq < known:
+                if item.seq < replayed:
                     continue
-                self._heard = item.seq + 1
-            self._listener.heard(item)
+                self._next_seq = item.seq + 1
+            self._listener.handle_item(item)
 
     async def wait_for(self, run: asyncio.Task[object]) -> None:
         """Wait for a request. Where what follows the log broke, nothing would be shown any more:
@@ -153,7 +158,7 @@ class LogFollower:
     async def caught_up(self) -> None:
         """Wait until the listener has heard everything that is in the log."""
         while self._log is not None and self._task is not None and not self._task.done():
-            if self._heard >= len(self._log.records):
+            if self._next_seq >= len(self._log.records):
                 return
             await asyncio.sleep(0)
 
@@ -171,8 +176,8 @@ ENDING_POLL_SECONDS = 0.02
 class RequestQueue:
     """One session at a time and all that is under way in it."""
 
-    def __init__(self, listener: QueueListener, told: Callable[[str], str] = str) -> None:
-        """Create the queue. `told` adds text to a request when it starts, since waiting requests
+    def __init__(self, listener: QueueListener, expand: Callable[[str], str] = str) -> None:
+        """Create the queue. `expand` adds text to a request when it starts, since waiting requests
         can be taken back.
         """
         self.session: SessionProtocol | None = None
@@ -181,7 +186,7 @@ class RequestQueue:
         self.pinned: str | None = None
         self._listener = listener
         self.following = LogFollower(listener)
-        self._told = told
+        self._expand = expand
         self._run: asyncio.Task[object] | None = None
         self._cut = False
         self._steer = False
@@ -194,7 +199,7 @@ class RequestQueue:
 
     @property
     def stopping(self) -> bool:
-        """Whether the running work was interrupted and is still ending its processes."""
+        """True if the running work was interrupted and is still ending its processes."""
         return self.running and self._cut
 
     async def wait_for_ending(self) -> None:
@@ -250,15 +255,14 @@ class RequestQueue:
             self._cut = False
             self.approvals.clear()
             run = self._run = asyncio.create_task(
-                _run_request(session, typed, self._told, lambda: self.pinned)
+                _run_request(session, typed, self._expand, lambda: self.pinned)
             )
             self._listener.changed()
             try:
                 await self.following.wait_for(run)
             except asyncio.CancelledError:
-                if (
-                    not self._cut or not run.done()
-                ):  # the screen goes: what runs ends what it started first
+                # the screen goes: what runs ends what it started first
+                if not self._cut or not run.done():
                     run.cancel()
                     await asyncio.gather(run, return_exceptions=True)
                     raise
@@ -319,15 +323,15 @@ def request_from_text(session: SessionProtocol, text: str, pin: str | None = Non
     """
     from fugu_cli.extensions.skill_library import parse_request
 
-    wanted = parse_request(text, session.library)
-    agent = pin or wanted.agent
+    request = parse_request(text, session.library)
+    agent = pin or request.agent
     if agent and agent not in session.team.members:
-        what = f"{text.split()[0]} is for the agent {agent!r}, which is not in the pool"
-        raise UsageError(what, hint=f"there are {', '.join(session.team.members)}")
+        message = f"{text.split()[0]} is for the agent {agent!r}, which is not in the pool"
+        raise UsageError(message, hint=f"there are {', '.join(session.team.members)}")
     return QueuedRequest(
-        text=wanted.text,
+        text=request.text,
         pin=agent or None,
-        typed=wanted.typed,
-        skill=wanted.skill,
-        tier=wanted.tier,
+        typed=request.typed,
+        skill=request.skill,
+        tier=request.tier,
     )

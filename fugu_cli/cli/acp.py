@@ -72,9 +72,8 @@ async def _answer(flags: AcpFlags, source: int, sink: int) -> int:
 
     signals.call_on_signals(loop, stop)
     call_when_reader_leaves(loop, sink, stopped.set)
-    preparing = asyncio.create_task(
-        asyncio.to_thread(import_wiring)
-    )  # while the editor is being greeted
+    # while the editor is being greeted
+    preparing = asyncio.create_task(asyncio.to_thread(import_wiring))
     await answer_editor(StdioFrames(source, sink), _Folders(flags), stopped)
     await preparing
     signals.exit_on_signals(loop, 0)
@@ -105,10 +104,10 @@ class _Folders:
         from fugu_cli.session import store
 
         loaded = current_config(folder=path)
-        found = store.session_summaries(
+        summaries = store.session_summaries(
             store.session_paths(loaded.config.data, loaded.root if path else None)
         )
-        return found[first : first + count]
+        return summaries[first : first + count]
 
     def check_pool(self) -> None:
         from fugu_cli.cli.current_folder import current_config

@@ -59,15 +59,17 @@ class AgentAnswer(Generic[Answer]):
     dollars: float
     session: Path
     is_estimated: bool = False
-    """Whether a part of `dollars` is estimated: a server did not count tokens, or a price is
+    """True if a part of `dollars` is estimated: a server did not count tokens, or a price is
     assumed.
     """
 
 
-async def agent_answer(loaded: LoadedConfig, asked: AgentQuestion[Answer]) -> AgentAnswer[Answer]:
+async def agent_answer(
+    loaded: LoadedConfig, question: AgentQuestion[Answer]
+) -> AgentAnswer[Answer]:
     """Ask, and wait for the answer. Raises UnansweredError, and what opening a session raises."""
     config = loaded.config
-    rule = f"single:{asked.agent}" if asked.agent else config.coordinator
+    rule = f"single:{question.agent}" if question.agent else config.coordinator
     rule = rule if rule.startswith("single:") else "cascade"
     changed: dict[str, object] = {
         "coordinator": rule,
@@ -84,7 +86,7 @@ async def agent_answer(loaded: LoadedConfig, asked: AgentQuestion[Answer]) -> Ag
         loaded,
         config=config.model_copy(update=changed),
         servers=DeclaredServers(),
-        answer_schema=json.dumps(asked.form.model_json_schema()),
+        answer_schema=json.dumps(question.form.model_json_schema()),
         only_reads=True,
     )
     stream = SessionStream(lambda _: None, deny_headless)
@@ -93,13 +95,15 @@ async def agent_answer(loaded: LoadedConfig, asked: AgentQuestion[Answer]) -> Ag
     assert log.path is not None
     store.archive_session(log.path, archived=True)  # now: one that is killed is in no list either
     try:
-        result = await stream.request(QueuedRequest(text=asked.text, piped=shortened(asked.data)))
+        result = await stream.request(
+            QueuedRequest(text=question.text, piped=shortened(question.data))
+        )
     finally:
         await stream.close()
     if "structured_output" not in result:
         raise _unanswered(result)
     agent = next((event.agent for event in reversed(log.events) if isinstance(event, Replied)), "")
-    value = asked.form.model_validate(result["structured_output"])
+    value = question.form.model_validate(result["structured_output"])
     return AgentAnswer(
         value,
         agent,
@@ -110,14 +114,17 @@ async def agent_answer(loaded: LoadedConfig, asked: AgentQuestion[Answer]) -> Ag
 
 
 def _unanswered(result: Mapping[str, Any]) -> UnansweredError:
-    told = result.get("fugu", {})
-    reason = told.get("reason", "failed")
-    said = "its turn ended without one" if reason == "turn_limit" else told.get("message") or reason
-    why = (
-        "the time limit was reached"
-        if reason == "time_limit"
-        else "; ".join(result.get("errors", ())) or said
-    )
+    details = result.get("fugu", {})
+    reason = details.get("reason", "failed")
+    errors = "; ".join(result.get("errors", ()))
+    if reason == "time_limit":
+        why = "the time limit was reached"
+    elif errors:
+        why = errors
+    elif reason == "turn_limit":
+        why = "its turn ended without one"
+    else:
+        why = details.get("message") or reason
     hint = "" if "`fugu pool check`" in why else "`fugu pool check` calls each agent once"
     error = UnansweredError(f"no agent gave an answer: {why}", hint=hint)
     error.exit_code = EXIT_CODES[reason] or EXIT_CODES["unaccepted"]

@@ -52,7 +52,7 @@ app.command()(root.run)
 
 def group(help: str, default: Callable[[], int] | None = None) -> typer.Typer:
     """Return a group of commands. The word alone calls `default`, or shows the help without one."""
-    made = typer.Typer(
+    commands = typer.Typer(
         help=help,
         invoke_without_command=default is not None,
         no_args_is_help=default is None,
@@ -63,8 +63,8 @@ def group(help: str, default: Callable[[], int] | None = None) -> typer.Typer:
     def alone(context: typer.Context) -> int:
         return default() if default is not None and context.invoked_subcommand is None else 0
 
-    made.callback(help=help)(alone)
-    return made
+    commands.callback(help=help)(alone)
+    return commands
 
 
 def show_configured() -> int:

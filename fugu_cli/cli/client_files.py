@@ -41,7 +41,7 @@ class EndpointForClients:
 
 
 class _Record(BaseModel):
-    """What `--remove` needs: the configuration file before (None: there was none) and after."""
+    """Record for `--remove`: the configuration file before (None: there was none) and after."""
 
     path: Path
     before: str | None
@@ -147,7 +147,7 @@ def _record_path(client: ClientName, data: Path) -> Path:
 
 
 Keys = tuple[str, ...]
-"""Where a value stands: the names of the tables around it and its own."""
+"""The path of a value: the names of the tables around it, then its own."""
 
 CODEX_INSTRUCTIONS = """\
 You are a coding agent that works in the user's terminal, in the current directory.
@@ -247,7 +247,7 @@ def _sees_pictures(model: Json) -> bool:
 
 @dataclass(frozen=True)
 class _Form:
-    """How files of one suffix are parsed and written."""
+    """The parser and the writer for files of one suffix."""
 
     parse: Callable[[str], object]
     dump: Callable[[Document], str]

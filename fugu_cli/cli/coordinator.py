@@ -79,13 +79,13 @@ def checkpoint_path(file: Path | None, config: Config) -> Path:
 def _describe_checkpoint(path: Path, config: Config) -> dict[str, Any]:
     from fugu_cli.coordinators import checkpoint
 
-    made = checkpoint.load(path)
-    meta = made.meta
+    saved = checkpoint.load(path)
+    meta = saved.meta
     return {
         "file": str(path),
-        "digest": made.digest,
+        "digest": saved.digest,
         "backbone": f"{meta.backbone_name or 'unnamed'} {meta.backbone}",
-        "fits": _fits_here(made, config),
+        "fits": _fits_here(saved, config),
         "rows": list(meta.rows),
         "rows_are": "agents",
         "roles": meta.roles,
@@ -93,8 +93,8 @@ def _describe_checkpoint(path: Path, config: Config) -> dict[str, Any]:
         "reads": "Workers' replies" if meta.workers_only else "every reply",
         "token_budget": meta.budget,
         "tied_embeddings": meta.tied,
-        "numbers": made.vector.size,
-        "offsets": _largest_offsets(made),
+        "numbers": saved.vector.size,
+        "offsets": _largest_offsets(saved),
         "trained": meta.training.stage or "unknown",
         "trained_on": meta.training.data or "unknown",
         "examples": meta.training.examples,
@@ -102,28 +102,28 @@ def _describe_checkpoint(path: Path, config: Config) -> dict[str, Any]:
     }
 
 
-def _largest_offsets(made: Checkpoint) -> dict[str, float]:
+def _largest_offsets(checkpoint: Checkpoint) -> dict[str, float]:
     """Return the largest offset of every block; 0 leaves a matrix unchanged."""
     from fugu_cli.coordinators import svf
 
     return {
         name: round(float(abs(block).max()), 4)
-        for name, block in zip(svf.BLOCKS, made.offsets, strict=True)
+        for name, block in zip(svf.BLOCKS, checkpoint.offsets, strict=True)
     }
 
 
-def _fits_here(made: Checkpoint, config: Config) -> str:
+def _fits_here(checkpoint: Checkpoint, config: Config) -> str:
     """Describe whether the checkpoint fits the configured backbone and pool, without loading them."""
     try:
-        found = configured_backbone(config)
-        if found is None:
+        backbone = configured_backbone(config)
+        if backbone is None:
             return "unknown: the backbone is not on this machine"
-        identity, shape = found
+        identity, shape = backbone
         if shape is not None:
-            made.check(identity, shape)
-        elif made.meta.backbone != identity:
+            checkpoint.check(identity, shape)
+        elif checkpoint.meta.backbone != identity:
             return "no: it was made for another backbone than the configured one"
-        made.meta.check_pool([entry.name for entry in usable_pool(config, os.environ)])
+        checkpoint.meta.check_pool([entry.name for entry in usable_pool(config, os.environ)])
     except (CoordinatorUnavailable, ConfigError) as error:
         return f"no: {error}"
     return "yes"
@@ -156,17 +156,17 @@ def _describe_vector(path: Path) -> dict[str, Any]:
 
     from fugu_cli.coordinators import checkpoint
 
-    found = checkpoint.read_npy(path)
+    vector = checkpoint.read_npy(path)
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     return {
         "file": str(path),
-        "numbers": int(found.size),
-        "shape": list(found.shape),
-        "type": str(found.dtype),
+        "numbers": int(vector.size),
+        "shape": list(vector.shape),
+        "type": str(vector.dtype),
         "sha256": sha256,
         "published": sha256 == checkpoint.PUBLISHED_SHA256,
-        "finite": bool(np.isfinite(found).all()),
-        "largest": float(np.abs(found).max()) if found.size else 0.0,
+        "finite": bool(np.isfinite(vector).all()),
+        "largest": float(np.abs(vector).max()) if vector.size else 0.0,
     }
 
 
@@ -175,9 +175,11 @@ def _value_text(value: object) -> str:
         case bool():
             return "yes" if value else "no"
         case Mapping():
-            return ", ".join(f"{name} {_value_text(one)}" for name, one in value.items()) or "none"
+            return (
+                ", ".join(f"{name} {_value_text(item)}" for name, item in value.items()) or "none"
+            )
         case list():
-            return ", ".join(str(one) for one in value)
+            return ", ".join(str(item) for item in value)
         case float():
             return f"{value:g}"
     return str(value)
@@ -188,21 +190,21 @@ def import_checkpoint(flags: ImportFlags) -> int:
     print where.
     """
     config = current_config({"backbone": flags.backbone} if flags.backbone else {}).config
-    mapping = _mapping(flags.mapping or ())
+    mapping = _parse_mapping(flags.mapping or ())
     with as_usage_errors():
-        made = _imported(flags, mapping, config)
+        imported = _import_vector(flags, mapping, config)
         from fugu_cli.coordinators import checkpoint
 
-        out = flags.out or config.data / "coordinators" / f"{flags.file.stem}.safetensors"
-        _writable(out, lambda: checkpoint.save(made, out))
-    print(out)
-    for note in _import_notes(made, out, config):
+        path = flags.out or config.data / "coordinators" / f"{flags.file.stem}.safetensors"
+        _write_file(path, lambda: checkpoint.save(imported, path))
+    print(path)
+    for note in _import_notes(imported, path, config):
         print(f"fugu: {note}", file=sys.stderr)
     return 0
 
 
-def _mapping(given: Sequence[str]) -> dict[str, str]:
-    pairs = [one.partition("=") for one in given]
+def _parse_mapping(words: Sequence[str]) -> dict[str, str]:
+    pairs = [word.partition("=") for word in words]
     for row, equals, name in pairs:
         if not (row and equals and name):
             raise UsageError(
@@ -211,11 +213,12 @@ def _mapping(given: Sequence[str]) -> dict[str, str]:
     return {row: name for row, _, name in pairs}
 
 
-def _imported(flags: ImportFlags, mapping: Mapping[str, str], config: Config) -> Checkpoint:
+def _import_vector(flags: ImportFlags, mapping: Mapping[str, str], config: Config) -> Checkpoint:
     from fugu_cli.coordinators import checkpoint
 
-    flat, said = flags.file.suffix == ".npy", _said_of_reading(flags)
-    if flags.rows is None and (not flags.roles or (said and not flat)):
+    flat = flags.file.suffix == ".npy"
+    reading = _reading_flags(flags)
+    if flags.rows is None and (not flags.roles or (reading and not flat)):
         raise UsageError(
             f"{flags.file} says itself how it was trained: --roles, --format, --tied, "
             f"--workers-only and --budget "
@@ -223,47 +226,51 @@ def _imported(flags: ImportFlags, mapping: Mapping[str, str], config: Config) ->
             hint="name its rows with --rows, or leave these out",
         )
     if not flat:
-        made = checkpoint.load(flags.file)
-        unknown = [row for row in mapping if row not in made.meta.rows]
+        saved = checkpoint.load(flags.file)
+        unknown = [row for row in mapping if row not in saved.meta.rows]
         if unknown:
-            rows = ", ".join(made.meta.rows)
+            rows = ", ".join(saved.meta.rows)
             raise UsageError(
                 f"--map {unknown[0]}=...: the checkpoint's rows are {rows}", hint="name one of them"
             )
-        found = configured_backbone(config)
-        if found is not None and found[1] is not None:
-            made.check(found[0], found[1])
-        return checkpoint.Checkpoint(_renamed(made.meta, mapping), made.head, made.offsets)
+        backbone = configured_backbone(config)
+        if backbone is not None and backbone[1] is not None:
+            saved.check(backbone[0], backbone[1])
+        return checkpoint.Checkpoint(_rename_rows(saved.meta, mapping), saved.head, saved.offsets)
     checkpoint.read_npy(flags.file)  # a broken file is named before a backbone is looked for
     identity, shape = _backbone(config)
     if flags.rows is None:
-        made = checkpoint.import_published(flags.file, mapping, identity, shape)
-        meta = type(made.meta).model_validate({**made.meta.model_dump(), **said})
-        return checkpoint.Checkpoint(meta, made.head, made.offsets)
-    return checkpoint.load_vector(flags.file, _meta(flags, mapping, (identity, shape), config))
+        saved = checkpoint.import_published(flags.file, mapping, identity, shape)
+        meta = type(saved.meta).model_validate({**saved.meta.model_dump(), **reading})
+        return checkpoint.Checkpoint(meta, saved.head, saved.offsets)
+    return checkpoint.load_vector(flags.file, _read_meta(flags, mapping, identity, shape, config))
 
 
-def _said_of_reading(flags: ImportFlags) -> dict[str, object]:
+def _reading_flags(flags: ImportFlags) -> dict[str, object]:
     """Return the fields of a checkpoint's description that say how it reads. Flags that were not
     given keep the source's values.
     """
-    said = {
+    fields = {
         "format": flags.format,
         "tied": flags.tied,
         "workers_only": flags.workers_only,
         "budget": flags.budget,
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
-def _renamed(meta: CheckpointMeta, mapping: Mapping[str, str]) -> CheckpointMeta:
+def _rename_rows(meta: CheckpointMeta, mapping: Mapping[str, str]) -> CheckpointMeta:
     from fugu_cli.coordinators import checkpoint
 
     return checkpoint.renamed_rows(meta, mapping)
 
 
-def _meta(
-    flags: ImportFlags, mapping: Mapping[str, str], found: tuple[str, ModelShape], config: Config
+def _read_meta(
+    flags: ImportFlags,
+    mapping: Mapping[str, str],
+    identity: str,
+    shape: ModelShape,
+    config: Config,
 ) -> CheckpointMeta:
     from fugu_cli.coordinators import svf
     from fugu_cli.coordinators.checkpoint import CheckpointMeta
@@ -278,14 +285,14 @@ def _meta(
     named = tuple(mapping.get(row, row) for row in rows)
     return CheckpointMeta.model_validate(
         {
-            "backbone": found[0],
+            "backbone": identity,
             "backbone_name": config.backbone or trinity.EMBEDDED,
-            "width": found[1].width,
-            "ranks": svf.ranks(found[1]),
+            "width": shape.width,
+            "ranks": svf.ranks(shape),
             "rows": named,
             "roles": flags.roles,
             "training": {"stage": f"imported from {flags.file.name}"},
-            **_said_of_reading(flags),
+            **_reading_flags(flags),
         }
     )
 
@@ -300,8 +307,8 @@ def _backbone(config: Config) -> tuple[str, ModelShape]:
     ), backbone_files.shape_of(folder)
 
 
-def _import_notes(made: Checkpoint, out: Path, config: Config) -> Iterator[str]:
-    yield f"to decide with it, put into .fugurc: checkpoint = {json.dumps(str(out))}"
+def _import_notes(checkpoint: Checkpoint, path: Path, config: Config) -> Iterator[str]:
+    yield f"to decide with it, put into .fugurc: checkpoint = {json.dumps(str(path))}"
     if config.backbone is not None:
         yield f"and its backbone: backbone = {json.dumps(config.backbone)}"
     try:
@@ -309,37 +316,40 @@ def _import_notes(made: Checkpoint, out: Path, config: Config) -> Iterator[str]:
     except ConfigError as error:
         yield f"the pool cannot be used now: {error}"
         return
-    missing = [row for row in dict.fromkeys(made.meta.rows) if row not in names]
+    missing = [row for row in dict.fromkeys(checkpoint.meta.rows) if row not in names]
     if missing:
         yield (
             f"rows that no agent of the pool takes, excluded from every decision: {', '.join(missing)}"
         )
 
 
-def export_checkpoint(out: Path, file: Path | None, npy: bool) -> int:
+def export_checkpoint(target: Path, file: Path | None, npy: bool) -> int:
     """Write a checkpoint's numbers elsewhere: in fugu's own form, or as the flat vector alone."""
     config = current_config().config
     with as_usage_errors():
         from fugu_cli.coordinators import checkpoint
 
-        made = checkpoint.load(checkpoint_path(file, config))
-        flat = npy or out.suffix == ".npy"
-        _writable(
-            out, lambda: checkpoint.save_vector(made, out) if flat else checkpoint.save(made, out)
+        saved = checkpoint.load(checkpoint_path(file, config))
+        flat = npy or target.suffix == ".npy"
+        _write_file(
+            target,
+            lambda: (
+                checkpoint.save_vector(saved, target) if flat else checkpoint.save(saved, target)
+            ),
         )
-    print(out)
+    print(target)
     return 0
 
 
-def _writable(out: Path, write: Callable[[], None]) -> None:
-    if out.is_dir():
-        raise UsageError(f"{out} is a folder", hint="name a file in it")
+def _write_file(path: Path, write: Callable[[], None]) -> None:
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", hint="name a file in it")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         write()
     except OSError as error:
         raise UsageError(
-            f"{out} cannot be written: {error.strerror}", hint="name another file"
+            f"{path} cannot be written: {error.strerror}", hint="name another file"
         ) from error
 
 
@@ -359,18 +369,18 @@ class DecisionPoint:
 def decide(flags: RouteFlags) -> int:
     """Print the decision."""
     loaded = current_config(settings_of(flags))
-    place = _decision_point(flags, loaded)
-    coordinator = coordinator_of(flags, loaded, place.members)
+    point = _decision_point(flags, loaded)
+    coordinator = coordinator_of(flags, loaded, point.members)
     with as_usage_errors():
-        decision = asyncio.run(coordinator.decide(SessionState(place.events)))
+        decision = asyncio.run(coordinator.decide(SessionState(point.events)))
     if isinstance(decision, Assigned) and (
         decision.fallback or decision.by != loaded.config.coordinator.partition(":")[0]
     ):
         print(f"fugu: {decision.why}", file=sys.stderr)
     if flags.as_json:
-        print(json.dumps(_decision_json(decision, place), indent=2))
+        print(json.dumps(_decision_json(decision, point), indent=2))
     elif flags.explain:
-        print(_explained(decision, place))
+        print(_explain(decision, point))
     else:
         print_clean(_decision_line(decision))
     return 0
@@ -387,7 +397,7 @@ def _decision_point(flags: RouteFlags, loaded: LoadedConfig) -> DecisionPoint:
             raise UsageError(
                 "--turn and --request need a session", hint="fugu route latest --turn 2"
             )
-        return _new_request(_request_text(flags.what), loaded)
+        return _point_of_new_request(_request_text(flags.what), loaded)
     path = store.find_session(loaded.config.data, loaded.root, key)
     records = read_records(path)
     events: Sequence[Event] = [record.event for record in records]
@@ -414,19 +424,18 @@ def _is_session(text: str) -> bool:
     return bool(SESSION_ID.fullmatch(text)) or (text.endswith(store.SUFFIX) and "\n" not in text)
 
 
-def _request_text(given: str | None) -> str:
-    if given == "-" or (given is None and sys.stdin is not None and not sys.stdin.isatty()):
-        given = read_stdin(sys.stdin) if sys.stdin is not None else ""
-    if given is None or not given.strip():
+def _request_text(text: str | None) -> str:
+    if text == "-" or (text is None and sys.stdin is not None and not sys.stdin.isatty()):
+        text = read_stdin(sys.stdin) if sys.stdin is not None else ""
+    if text is None or not text.strip():
         raise UsageError(
             "there is nothing to decide about", hint='give a request or a session: fugu route "..."'
         )
-    return (
-        given.strip("\n").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    )  # as a log keeps it
+    # as a log keeps it
+    return text.strip("\n").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def _new_request(text: str, loaded: LoadedConfig) -> DecisionPoint:
+def _point_of_new_request(text: str, loaded: LoadedConfig) -> DecisionPoint:
     """Return the decision point of a new session with this request. Its tests are not run: the
     coordinator reads its words and the outcomes so far.
     """
@@ -450,9 +459,9 @@ def coordinator_of(
     impossible.
     """
     config = loaded.config
-    wanted = (flags.checkpoint, flags.backbone, flags.format, flags.roles)
+    checkpoint_flags = (flags.checkpoint, flags.backbone, flags.format, flags.roles)
     if config.coordinator != "trinity":
-        if any(one is not None for one in wanted):
+        if any(value is not None for value in checkpoint_flags):
             raise UsageError(
                 f"--checkpoint, --backbone, --format and --roles say nothing to the rule "
                 f"{config.coordinator}",
@@ -462,11 +471,13 @@ def coordinator_of(
     if (
         flags.temperature is None
         and flags.coordinator is None
-        and all(one is None for one in wanted)
+        and all(value is None for value in checkpoint_flags)
     ):
         return wiring.build_coordinator(config, members)[0]
     roles = config.roles if flags.roles is None else flags.roles
-    settings = replace(config.deciding, temperature=_temperature(flags.temperature), roles=roles)
+    settings = replace(
+        config.deciding, temperature=_check_temperature(flags.temperature), roles=roles
+    )
     if config.checkpoint is None:
         if flags.format is not None:
             raise UsageError(
@@ -474,19 +485,19 @@ def coordinator_of(
                 hint="name one with --checkpoint, or leave --format out",
             )
         return wiring.build_composed(config, members, settings)
-    places = trinity.TrinityFiles(config.checkpoint, config.backbone, config.cache)
+    trinity_files = trinity.TrinityFiles(config.checkpoint, config.backbone, config.cache)
     with as_usage_errors():
         _check_checkpoint(flags, checkpoint_path(None, config))
-        return trinity.Trinity(trinity.reader_of(places), members, settings)
+        return trinity.Trinity(trinity.reader_of(trinity_files), members, settings)
 
 
-def _temperature(given: float | None) -> float:
-    if given is not None and not 0 <= given <= 1000:
+def _check_temperature(temperature: float | None) -> float:
+    if temperature is not None and not 0 <= temperature <= 1000:
         raise UsageError(
-            f"--temperature {given}: should be from 0 to 1000",
+            f"--temperature {temperature}: should be from 0 to 1000",
             hint="0 is next to taking the likeliest",
         )
-    return 1.0 if given is None else given
+    return 1.0 if temperature is None else temperature
 
 
 def _check_checkpoint(flags: RouteFlags, path: Any) -> None:
@@ -515,8 +526,8 @@ def _decision_line(decision: Decision) -> str:
     return type(decision).__name__.lower()
 
 
-def _decision_json(decision: Decision, place: DecisionPoint) -> dict[str, object]:
-    about: dict[str, object] = {"session_id": place.name or None}
+def _decision_json(decision: Decision, point: DecisionPoint) -> dict[str, object]:
+    about: dict[str, object] = {"session_id": point.name or None}
     if not isinstance(decision, Assigned):
         end = decision if isinstance(decision, Finished) else None
         return {
@@ -532,22 +543,22 @@ def _decision_json(decision: Decision, place: DecisionPoint) -> dict[str, object
     if scores is not None:
         names = (*scores.rows, *(("worker", "thinker", "verifier") if scores.role_logits else ()))
         logits = dict(zip(names, (*scores.row_logits, *scores.role_logits), strict=True))
-    slot = next((member.slot for member in place.members if member.name == decision.agent), "")
-    told = trace.decision_explanation(decision, slot)
-    return {**about, **routing_object(decision), "logits": logits, **told}
+    slot = next((member.slot for member in point.members if member.name == decision.agent), "")
+    explanation = trace.decision_explanation(decision, slot)
+    return {**about, **routing_object(decision), "logits": logits, **explanation}
 
 
 EXPLAINED_WIDTH = 100
 
 
-def _explained(decision: Decision, place: DecisionPoint) -> str:
+def _explain(decision: Decision, point: DecisionPoint) -> str:
     if not isinstance(decision, Assigned):
         return _decision_line(decision)
     from fugu_cli.ui.session_totals import FoldedSession
     from fugu_cli.ui.trace_rows import find_turn
     from fugu_cli.ui.turn_page import decision_sections, sections_text
 
-    facts = [*place.events, decision]
-    records = [Recorded(seq=seq, at=0.0, event=event) for seq, event in enumerate(facts)]
+    events = [*point.events, decision]
+    records = [Recorded(seq=seq, at=0.0, event=event) for seq, event in enumerate(events)]
     row = find_turn(FoldedSession(records).rows.rows, decision.turn)
     return sections_text(_decision_line(decision), decision_sections(records, row), EXPLAINED_WIDTH)

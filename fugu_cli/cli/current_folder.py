@@ -87,9 +87,9 @@ def local_servers(config: Config) -> tuple[LocalServer, ...]:
     from fugu_cli.providers.local_servers import find_local_servers
 
     named = [urlsplit(entry.base_url or "") for entry in config.agents]
-    taken = {place.port for place in named if place.hostname in LOCAL_HOSTS}
-    found = asyncio.run(find_local_servers(os.environ))
-    return tuple(server for server in found if urlsplit(server.base_url).port not in taken)
+    taken = {url.port for url in named if url.hostname in LOCAL_HOSTS}
+    servers = asyncio.run(find_local_servers(os.environ))
+    return tuple(server for server in servers if urlsplit(server.base_url).port not in taken)
 
 
 def check_embedded(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -122,8 +122,10 @@ def check_embedded(config: Config, environ: Mapping[str, str]) -> tuple[str, ...
         raise ModelFileError(
             words, hint="fetch with `fugu models pull`, or keep a provider's key with `fugu login`"
         )
-    whose, what = ("its", "it") if len(missing) == 1 else ("their", "them")
-    return (f"{words}: {whose} agents are left out until `fugu models pull` fetches {what}",)
+    possessive, pronoun = ("its", "it") if len(missing) == 1 else ("their", "them")
+    return (
+        f"{words}: {possessive} agents are left out until `fugu models pull` fetches {pronoun}",
+    )
 
 
 LOGIN_NOTE = (
@@ -146,13 +148,13 @@ def read_records(path: Path) -> list[Recorded]:
 
     Raises StorageError if no line can be read, or a newer fugu wrote them.
     """
-    found = log.examine(path)
-    if found.fault is not None:
-        error = found.fault.error(path)
-        if found.fault.newer or not found.records:
+    result = log.examine(path)
+    if result.fault is not None:
+        error = result.fault.error(path)
+        if result.fault.newer or not result.records:
             raise error
         say(f"{error}; what stands before it is shown; {error.hint}")
-    return found.records
+    return result.records
 
 
 def say(text: str) -> None:
@@ -199,17 +201,19 @@ def trust(folder: Path | None) -> int:
 
 def trust_folders(folder: Path | None, root: Path, data: Path) -> Sequence[Path]:
     """Trust the repository at `root` and the folders from there to `folder` that tell agents what
-    to do. Returns those that were not trusted so before. Raises StorageError.
+    to do.
+
+    Return those that were not trusted before. Raises StorageError.
     """
     folders = (root, *_instruction_folders(folder, root))
     return [path for path in folders if config_trust.trust(data, path)]
 
 
 def untrust(folder: Path | None) -> int:
-    """Take it back."""
+    """Withdraw the trust in the folder and in the folders from the root to it."""
     root, data = _repository_root(folder), current_config().trust_data
-    for place in _instruction_folders(folder, root):
-        config_trust.untrust(data, place)
+    for subfolder in _instruction_folders(folder, root):
+        config_trust.untrust(data, subfolder)
     if config_trust.untrust(data, root):
         print_clean(f"{root} is not trusted any more")
         return 0
@@ -220,9 +224,9 @@ def untrust(folder: Path | None) -> int:
 def _instruction_folders(folder: Path | None, root: Path) -> Sequence[Path]:
     """Return the folders below the root that hold instructions."""
     return [
-        place
-        for place in instruction_files.instruction_folders(folder or current_path(), root)
-        if place != root
+        path
+        for path in instruction_files.instruction_folders(folder or current_path(), root)
+        if path != root
     ]
 
 

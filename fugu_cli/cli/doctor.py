@@ -46,7 +46,7 @@ from fugu_cli.wiring import build_box, snapshot_store
 if TYPE_CHECKING:
     from fugu_cli.extensions.language_servers import LanguageServers
 
-ROOM = 2_000_000_000
+MIN_FREE_BYTES = 2_000_000_000
 """Bytes that should be free: the embedded models and the converted backbone."""
 
 
@@ -58,7 +58,7 @@ class Finding:
 
     state: Literal["ok", "note", "missing"]
     what: str
-    said: str
+    message: str
     advice: str = ""
 
 
@@ -66,7 +66,7 @@ def doctor() -> int:
     """Print the findings: 0 when a run can work here, 2 when something it needs is missing, 1 for
     the configuration.
     """
-    findings = list(_all(current_path()))
+    findings = list(_check_all(current_path()))
     print(report(findings))
     if any(finding.state == "missing" and finding.what == "configuration" for finding in findings):
         return 1
@@ -75,17 +75,17 @@ def doctor() -> int:
 
 def report(findings: Iterable[Finding] | None = None) -> str:
     """Return the findings as lines of text; by default those of now."""
-    found = list(_all(current_path()) if findings is None else findings)
-    width = max(len(finding.what) for finding in found)
+    rows = list(_check_all(current_path()) if findings is None else findings)
+    width = max(len(finding.what) for finding in rows)
     lines = []
-    for finding in found:
-        lines.append(f"{finding.state:<7}  {finding.what:<{width}}  {sanitize(finding.said)}")
+    for finding in rows:
+        lines.append(f"{finding.state:<7}  {finding.what:<{width}}  {sanitize(finding.message)}")
         if finding.advice:
             lines.append(f"{'':<7}  {'':<{width}}  -> {sanitize(finding.advice)}")
     return "\n".join(lines)
 
 
-def _all(folder: Path) -> Iterator[Finding]:
+def _check_all(folder: Path) -> Iterator[Finding]:
     yield Finding(
         "ok", "fugu", f"{__version__}, Python {platform.python_version()} at {sys.executable}"
     )
@@ -113,7 +113,7 @@ def _all(folder: Path) -> Iterator[Finding]:
     yield from _skills(loaded)
     yield from _language_servers(loaded)
     yield _data(loaded)
-    yield _room(loaded.config)
+    yield _disk_space(loaded.config)
     yield _terminal()
 
 
@@ -131,16 +131,16 @@ def _git(folder: Path) -> Finding:
 
 
 def _ripgrep(folder: Path) -> Finding:
-    beside = shutil.which("rg", path=sysconfig.get_path("scripts"))
-    found = beside or shutil.which("rg", path=search_path_outside(repository(folder)))
-    if found is None:
+    bundled = shutil.which("rg", path=sysconfig.get_path("scripts"))
+    program = bundled or shutil.which("rg", path=search_path_outside(repository(folder)))
+    if program is None:
         return Finding(
             "note",
             "ripgrep",
             "not found",
             "agents cannot search; reinstall fugu, or install ripgrep",
         )
-    return Finding("ok", "ripgrep", found)
+    return Finding("ok", "ripgrep", program)
 
 
 def _torch() -> Finding:
@@ -203,8 +203,10 @@ def _pool(loaded: LoadedConfig) -> Iterator[Finding]:
 def _local_servers(config: Config) -> Iterator[Finding]:
     """Yield the model servers on this machine that answer and are in no entry."""
     for server in local_servers(config):
-        said = f"{server.base_url}, where {server.name} listens, offers {len(server.models)} models"
-        yield Finding("ok", "local server", said, "`fugu pool` shows an entry for it")
+        message = (
+            f"{server.base_url}, where {server.name} listens, offers {len(server.models)} models"
+        )
+        yield Finding("ok", "local server", message, "`fugu pool` shows an entry for it")
 
 
 def _checkpoint(path: Path, config: Config) -> Finding:
@@ -223,13 +225,13 @@ def _checkpoint(path: Path, config: Config) -> Finding:
         return Finding(
             "note", "checkpoint", str(error), error.hint or "success rates and costs decide instead"
         )
-    said = f"{path.name}: agents {', '.join(meta.rows)}"
+    message = f"{path.name}: agents {', '.join(meta.rows)}"
     if config.backbone is None and meta.backbone != Store(config.cache).model(EMBEDDED).sha256:
         advice = "success rates and costs decide instead; name the checkpoint's own `backbone`"
         return Finding(
-            "note", "checkpoint", f"{said}, for another backbone than the embedded one", advice
+            "note", "checkpoint", f"{message}, for another backbone than the embedded one", advice
         )
-    return Finding("ok", "checkpoint", said)
+    return Finding("ok", "checkpoint", message)
 
 
 def _backbone(config: Config) -> Finding:
@@ -273,19 +275,19 @@ def _sandbox(loaded: LoadedConfig) -> Finding:
     """Try the sandbox that commands of a session would have."""
     box = build_box(loaded.config, loaded.root, snapshot_store(loaded.config, loaded.root))
     try:
-        held = box.mechanism
+        mechanism = box.mechanism
     except FuguError as error:
         return Finding("missing", "sandbox", str(error), error.hint)
-    if held.kind == "none":
+    if mechanism.kind == "none":
         return Finding(
-            "note", "sandbox", held.description, f"commands run with your own rights; {ASKED}"
+            "note", "sandbox", mechanism.description, f"commands run with your own rights; {ASKED}"
         )
     network = "on" if loaded.config.sandbox.network else "off"
-    said = f"{held.description}; network {network}; writable: the repository and a temporary folder"
+    message = f"{mechanism.description}; network {network}; writable: the repository and a temporary folder"
     if not box.holds:
         advice = f"install bubblewrap: with it only git writes the git folder; without it {ASKED}"
-        return Finding("note", "sandbox", said, advice)
-    return Finding("ok", "sandbox", said)
+        return Finding("note", "sandbox", message, advice)
+    return Finding("ok", "sandbox", message)
 
 
 def _servers(loaded: LoadedConfig) -> Iterator[Finding]:
@@ -294,23 +296,23 @@ def _servers(loaded: LoadedConfig) -> Iterator[Finding]:
 
     for note in loaded.servers.notes:
         yield Finding("note", "mcp", note)
-    mask = Redactor({**os.environ, **server_secrets(loaded.servers)})
-    for name, works, said in check_servers(loaded.servers, loaded.root, StoredLogins()):
-        yield Finding("ok" if works else "note", "mcp", mask.text(f"{name}: {said}"))
+    redactor = Redactor({**os.environ, **server_secrets(loaded.servers)})
+    for name, works, message in check_servers(loaded.servers, loaded.root, StoredLogins()):
+        yield Finding("ok" if works else "note", "mcp", redactor.text(f"{name}: {message}"))
 
 
 def _hooks(loaded: LoadedConfig) -> Iterator[Finding]:
     """Report the hooks without running them."""
     for note in loaded.hooks.notes:
         yield Finding("note", "hooks", note)
-    mask = Redactor(os.environ)
+    redactor = Redactor(os.environ)
     for hook in loaded.hooks.hooks:
         if hook.fault:
             continue  # said among the notes
         tools = f" {hook.matcher or '*'}" if hook.matcher or hook.moment.endswith("ToolUse") else ""
         where = "with your rights" if hook.own else "in the sandbox"
-        said = f"{hook.moment}{tools}: {hook.description} ({hook.timeout:g} s, {where}, from {hook.source})"
-        yield Finding("ok", "hooks", mask.text(said))
+        message = f"{hook.moment}{tools}: {hook.description} ({hook.timeout:g} s, {where}, from {hook.source})"
+        yield Finding("ok", "hooks", redactor.text(message))
 
 
 def _language_servers(loaded: LoadedConfig) -> Iterator[Finding]:
@@ -376,41 +378,41 @@ def _skills(loaded: LoadedConfig) -> Iterator[Finding]:
 
 def _data(loaded: LoadedConfig) -> Finding:
     """Check that sessions can be stored: create and remove a file in the nearest existing folder."""
-    wanted = session_store.session_folder(loaded.config.data, loaded.root)
+    folder = session_store.session_folder(loaded.config.data, loaded.root)
     try:
-        place = next(path for path in (wanted, *wanted.absolute().parents) if path.exists())
-        probe = place / f".fugu-{os.getpid()}"
+        existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        probe = existing / f".fugu-{os.getpid()}"
         probe.touch()
         probe.unlink()
     except OSError as error:
-        said = f"{loaded.config.data} cannot be written: {error.strerror}"
+        message = f"{loaded.config.data} cannot be written: {error.strerror}"
         return Finding(
-            "missing", "data", said, "set data_dir or FUGU_DATA_DIR to a folder you may write to"
+            "missing", "data", message, "set data_dir or FUGU_DATA_DIR to a folder you may write to"
         )
     return Finding("ok", "data", str(loaded.config.data))
 
 
-def _room(config: Config) -> Finding:
-    place = next(path for path in (config.cache, *config.cache.parents) if is_folder(path))
-    free = shutil.disk_usage(place).free
-    said = f"{free / 1e9:.1f} GB free at {place}"
-    if free < ROOM:
+def _disk_space(config: Config) -> Finding:
+    folder = next(path for path in (config.cache, *config.cache.parents) if is_folder(path))
+    free = shutil.disk_usage(folder).free
+    message = f"{free / 1e9:.1f} GB free at {folder}"
+    if free < MIN_FREE_BYTES:
         return Finding(
             "note",
             "disk",
-            said,
+            message,
             "the embedded models and the backbone need 2.6 GB; FUGU_CACHE_DIR moves them",
         )
-    return Finding("ok", "disk", said)
+    return Finding("ok", "disk", message)
 
 
 def _terminal() -> Finding:
     encoding = getattr(sys.stdout, "encoding", None) or "unknown"
     size = shutil.get_terminal_size()
-    kind = (
+    terminal = (
         os.environ.get("TERM", "no TERM")
         if sys.stdout is not None and sys.stdout.isatty()
         else "not a terminal"
     )
     colour = ", NO_COLOR is set" if os.environ.get("NO_COLOR") else ""
-    return Finding("ok", "terminal", f"{kind}, {size.columns}x{size.lines}, {encoding}{colour}")
+    return Finding("ok", "terminal", f"{terminal}, {size.columns}x{size.lines}, {encoding}{colour}")

@@ -89,17 +89,17 @@ def load_problems(
     ConfigError for an unreadable task, UsageError for a repeated id or no task.
     """
     defaults = TaskDefaults(prompt=flags.prompt or "", test_command=flags.test_command or "")
-    found: dict[str, Problem] = {}
+    by_id: dict[str, Problem] = {}
     for suite in suites:
         loaded = _load_suite(suite, flags.only or (), defaults)
         for skipped in loaded.skipped:
             say(f"{skipped.id}: left out: {skipped.reason}")
         for problem in loaded.problems:
-            if found.setdefault(problem.id, problem) != problem:
+            if by_id.setdefault(problem.id, problem) != problem:
                 raise UsageError(f"two suites have a task {problem.id!r}, and they differ")
-    if not found:
+    if not by_id:
         raise UsageError(f"there is no task to run in {', '.join(suites)}")
-    order = sorted(found.values(), key=lambda problem: zlib.crc32(problem.id.encode()))
+    order = sorted(by_id.values(), key=lambda problem: zlib.crc32(problem.id.encode()))
     problems = tuple(order[: flags.limit])
     unjudged = [
         problem.id
@@ -157,30 +157,35 @@ class RolloutSessionFactory:
         add_python_to_path()
         environ = dict(self.environ)
         entries = {entry.name: entry for entry in usable_pool(self.config, environ)}
-        out = self.config.opt_out
+        opted_out = self.config.opt_out
         unpriced = [
-            name for name, entry in entries.items() if entry.rates is None and name not in out
+            name for name, entry in entries.items() if entry.rates is None and name not in opted_out
         ]
         if spending.limits.usd is not None and unpriced:
             raise ConfigError(f"{', '.join(unpriced)}: {UNPRICED}", hint=PRICE_HINT)
 
-        async def opened(place: RolloutContext) -> RolloutSession:
-            name, own = str(place.data.parent.relative_to(self.folder)), task_literals(place.task)
-            account = RolloutBilling(name, place.repository, place.seed, self.folder, spending, own)
+        async def opened(context: RolloutContext) -> RolloutSession:
+            name, own = (
+                str(context.data.parent.relative_to(self.folder)),
+                task_literals(context.task),
+            )
+            account = RolloutBilling(
+                name, context.repository, context.seed, self.folder, spending, own
+            )
 
             def paid(agent: Agent) -> Agent:
                 entry = entries[agent.name]
                 return PaidAgent(agent, entry.member(), reply_settings(entry), account)
 
-            config = rollout_config(self.config, place)
+            config = rollout_config(self.config, context)
             loaded = LoadedConfig(
-                config=config, files=(), notes=(), root=place.repository, trusted=False
+                config=config, files=(), notes=(), root=context.repository, trusted=False
             )
             return wiring.build_session(
                 loaded,
                 environ,
                 _deny,
-                place.resume,
+                context.resume,
                 paid,
                 learns=False,
                 somebody_to_ask=False,
@@ -204,25 +209,25 @@ def pool_keys(config: Config, environ: Mapping[str, str]) -> tuple[tuple[str, st
     return tuple(sorted((name, value) for name, value in environ.items() if name in named))
 
 
-def rollout_config(config: Config, place: RolloutContext) -> Config:
+def rollout_config(config: Config, context: RolloutContext) -> Config:
     """Return the user's configuration for a rollout.
 
     The tests that a task shows must pass in the end. Random choices differ between tasks and seeds.
     Commands run unasked, because the repository is a copy.
     """
-    conductor, shown = place.arm == CONDUCTOR, bool(place.task.test_files)
+    conductor, shown = context.arm == CONDUCTOR, bool(context.task.test_files)
     return config.model_copy(
         update={
-            "coordinator": config.coordinator if conductor else place.arm,
+            "coordinator": config.coordinator if conductor else context.arm,
             "tier": "ultra" if conductor else "fugu",
-            "data_dir": place.data,
+            "data_dir": context.data,
             "permission_mode": "auto",
             "allow": (*config.allow, "bash", "acceptance_check"),
-            "test_command": place.task.test_command if shown else None,
+            "test_command": context.task.test_command if shown else None,
             "tests": config.tests.model_copy(update={"until": (), "until_pass": shown}),
-            "test_timeout": place.task.timeout,
-            "verify_answers": place.question or config.verify_answers,
-            "seed": zlib.crc32(place.task.id.encode()) + place.seed,
+            "test_timeout": context.task.timeout,
+            "verify_answers": context.question or config.verify_answers,
+            "seed": zlib.crc32(context.task.id.encode()) + context.seed,
         }
     )
 
@@ -231,11 +236,13 @@ def reply_settings(entry: AgentEntry) -> dict[str, JsonValue]:
     """Return everything of an entry that its replies depend on, the prompts of its protocol
     included.
     """
-    found = entry.model_dump(mode="json", include=set(REPLY_SETTINGS))
+    settings = entry.model_dump(mode="json", include=set(REPLY_SETTINGS))
     if entry.protocol != "native":
-        asked = "".join(prompts.load(f"local/{name}") for name in ("rewrite", "correct", "change"))
-        found["asked"] = hashlib.sha256(asked.encode()).hexdigest()[:16]
-    return found
+        prompt_texts = "".join(
+            prompts.load(f"local/{name}") for name in ("rewrite", "correct", "change")
+        )
+        settings["asked"] = hashlib.sha256(prompt_texts.encode()).hexdigest()[:16]
+    return settings
 
 
 async def _deny(_call: Call, _judgement: policy.Judgement) -> Permission:
@@ -277,7 +284,7 @@ def evaluate(flags: EvalFlags) -> int:
         raise UsageError(
             f"there is no evaluation in {folder}", hint="--out names the folder of one"
         )
-    words = _arms(flags, folder, members, config.opt_out)
+    words = _parse_arms(flags, folder, members, config.opt_out)
     checkpoint = "" if flags.report else _checkpoint(config, members, words)
     plan = runner.EvaluationPlan(
         problems=problems,
@@ -310,7 +317,7 @@ def evaluate(flags: EvalFlags) -> int:
     except StorageError as error:
         ended.stopped = ended.stopped or error
         say_progress(str(error))
-    return _finish(ended, folder)
+    return _report_end(ended, folder)
 
 
 OUTCOMES_PREFIX = "outcomes:"
@@ -418,11 +425,11 @@ def _skills(flags: EvalFlags) -> SkillTable | None:
 
 
 def _eval_settings(flags: EvalFlags) -> dict[str, Any]:
-    said = {"max_turns": flags.max_turns, "time_limit": flags.time_limit}
-    return {name: value for name, value in said.items() if value is not None}
+    limits = {"max_turns": flags.max_turns, "time_limit": flags.time_limit}
+    return {name: value for name, value in limits.items() if value is not None}
 
 
-def _arms(
+def _parse_arms(
     flags: EvalFlags, folder: Path, members: Sequence[Member], opted_out: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the requested arms. A report without --arms shows all measured arms."""
@@ -464,15 +471,15 @@ def load_learned(
     try:
         with backbone_files.required_libraries():
             folder = trinity.backbone_folder(config.backbone, config.cache)
-            found = trinity.load_parts(config.checkpoint, folder, config.cache)
-            found[0].meta.check_pool([member.name for member in members])
+            parts = trinity.load_parts(config.checkpoint, folder, config.cache)
+            parts[0].meta.check_pool([member.name for member in members])
     except (CoordinatorUnavailable, MemoryError) as error:
         advice = error.hint if isinstance(error, CoordinatorUnavailable) else "close other programs"
         raise UsageError(
             f"the arm {LEARNED_ARM} cannot be measured here: {str(error).rstrip('.')}",
             hint=f"{advice.rstrip('.')}; or {instead}",
         ) from error
-    return found
+    return parts
 
 
 def shared_settings(config: Config, names: Sequence[str] = SESSION_LIMITS) -> dict[str, str]:
@@ -502,34 +509,30 @@ async def _measure(
     spending = Spending(
         folder / "paid.jsonl", SpendingLimits(flags.max_budget_usd, flags.max_requests)
     )
-    return await runner.run_evaluation(plan, opening(spending), folder, _tell)
+    return await runner.run_evaluation(plan, opening(spending), folder, _report_progress)
 
 
-def _tell(told: runner.EvaluationProgress | str) -> None:
-    if isinstance(told, str):
-        say_progress(told)
+def _report_progress(progress: runner.EvaluationProgress | str) -> None:
+    if isinstance(progress, str):
+        say_progress(progress)
         return
-    row = told.row
+    row = progress.row
     cost = f"{row.turns} turns, {row.calls} calls, {row.seconds:.0f} s" + (
         f", ${row.usd:.4f}" if row.usd else ""
     )
-    left = f"; about {duration(told.left)} left" if told.left else ""
-    said = "solved" if row.ok else "not solved"
+    left = f"; about {duration(progress.left)} left" if progress.left else ""
+    result = "solved" if row.ok else "not solved"
     say_progress(
-        f"[{told.done}/{told.total}] {row.arm} {row.task}: {said} ({row.reason}), {cost}{left}"
+        f"[{progress.done}/{progress.total}] {row.arm} {row.task}: {result} ({row.reason}), {cost}{left}"
     )
 
 
 def duration(seconds: float) -> str:
     """Return a duration for people: `40 s`, `12 min`, `3.1 h`."""
     minutes = round(seconds / 60)
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 90
-        else f"{minutes} min"
-        if minutes < 90
-        else f"{minutes / 60:.1f} h"
-    )
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
 
 
 def say_progress(text: str) -> None:
@@ -541,15 +544,15 @@ def _write_report(folder: Path, plan: runner.EvaluationPlan) -> None:
     """Write the report of all rows of the requested tasks and arms."""
     sources = {
         problem.id: problem.source
-        for problem in sorted(plan.problems, key=lambda one: (one.source, one.id))
+        for problem in sorted(plan.problems, key=lambda problem: (problem.source, problem.id))
     }
-    found = [
+    rows = [
         row
         for row in results_folder.read_rows(folder / runner.ROWS_FILE, RolloutOutcome)
         if row.arm in plan.arms
     ]
-    found.sort(key=lambda row: plan.arms.index(row.arm))
-    summary = summarise(found, sources)
+    rows.sort(key=lambda row: plan.arms.index(row.arm))
+    summary = summarise(rows, sources)
     begun = results_folder.read_setup(folder) or plan
     checks = {
         check.task: check
@@ -558,7 +561,7 @@ def _write_report(folder: Path, plan: runner.EvaluationPlan) -> None:
     refused = [
         check for name in sources if (check := checks.get(name)) is not None and check.refused
     ]
-    seeds = max([plan.seeds, *(row.seed + 1 for row in found)])
+    seeds = max([plan.seeds, *(row.seed + 1 for row in rows)])
     facts = {
         "fugu": __version__,
         "pool": ", ".join(
@@ -573,9 +576,9 @@ def _write_report(folder: Path, plan: runner.EvaluationPlan) -> None:
         ),
         "written": time.strftime("%Y-%m-%d %H:%M"),
     }
-    notes = [f"Refused: {found.task}: {found.refused}." for found in refused]
+    notes = [f"Refused: {check.task}: {check.refused}." for check in refused]
     left = (len(sources) - len(refused)) * len(plan.arms) * seeds - sum(
-        row.task in sources for row in found
+        row.task in sources for row in rows
     )
     if left > 0:
         are = "rollouts are" if left > 1 else "rollout is"
@@ -591,7 +594,7 @@ def _rollouts_left(count: int) -> str:
     return f"{plural(count, 'rollout')} {'is' if count == 1 else 'are'} left"
 
 
-def _finish(ended: runner.EvaluationEnd, folder: Path) -> int:
+def _report_end(ended: runner.EvaluationEnd, folder: Path) -> int:
     """Print the end of an evaluation. Raises the error that stopped it, with the way to continue."""
     if ended.stopped is not None:
         left = _rollouts_left(ended.missing)

@@ -259,17 +259,17 @@ CONFIG_KEYS = (
 
 def settings_of(flags: object) -> dict[str, Any]:
     """Return the flags that are configuration, by key, without those that were not given."""
-    said = {key: getattr(flags, key, None) for key in CONFIG_KEYS}
-    check_empty(**{"add-dir": "" if "" in (said["add_dirs"] or ()) else None})
+    values = {key: getattr(flags, key, None) for key in CONFIG_KEYS}
+    check_empty(**{"add-dir": "" if "" in (values["add_dirs"] or ()) else None})
     if agent := getattr(flags, "agent", None):
-        said["coordinator"] = f"single:{agent}"
+        values["coordinator"] = f"single:{agent}"
     if getattr(flags, "yolo", False):
-        said["permission_mode"] = "yolo"
-    if said["checkpoint"] is not None:
-        said["checkpoint"] = str(said["checkpoint"])
+        values["permission_mode"] = "yolo"
+    if values["checkpoint"] is not None:
+        values["checkpoint"] = str(values["checkpoint"])
     return {
         key: value
-        for key, value in said.items()
+        for key, value in values.items()
         if value is not None and value is not False and value != []
     }
 
@@ -434,9 +434,9 @@ class SdkFlags:
     trust: TrustFlag = False
 
 
-def check_empty(**given: str | None) -> None:
+def check_empty(**values: str | None) -> None:
     """Raise UsageError for a flag with an empty value."""
-    for name, value in given.items():
+    for name, value in values.items():
         if value == "":
             raise UsageError(
                 f"--{name.replace('_', '-')} is empty",
@@ -469,8 +469,8 @@ def flags_as_parameters(
     """
 
     def decorate(command: Callable[[Flags], int]) -> Callable[..., int]:
-        def called(**given: object) -> int:
-            return command(flags(**given))
+        def called(**values: object) -> int:
+            return command(flags(**values))
 
         hints = get_type_hints(flags, include_extras=True)
         own = inspect.get_annotations(flags)  # they stand before those that are shared

@@ -89,25 +89,25 @@ def commit(flags: CommitFlags) -> int:
             hint="add --yes, or -m MESSAGE",
         )
     loaded = current_config()
-    pending = _pending(loaded, flags)
+    pending = _find_pending(loaded, flags)
     message = (
         "\n\n".join(flags.message)
         if flags.message
-        else _written_message(loaded, pending, flags.agent)
+        else _write_message(loaded, pending, flags.agent)
     )
     if flags.dry_run:
         print_clean(message)
         return 0
-    found = CommitBlame({}, (), {}) if flags.no_blame else pending.blame(pending.after)
+    blame = CommitBlame({}, (), {}) if flags.no_blame else pending.blame(pending.after)
     kept = pending.git.git_dir / KEPT_MESSAGE
-    kept.write_bytes(_with_trailers(pending.git, message, found))
+    kept.write_bytes(_with_trailers(pending.git, message, blame))
     _run_git_commit(pending.git, flags, kept, edits)
     if not flags.no_blame:
-        _write_note(pending, found)
+        _write_note(pending, blame)
     return 0
 
 
-def _pending(loaded: LoadedConfig, flags: CommitFlags) -> _Pending:
+def _find_pending(loaded: LoadedConfig, flags: CommitFlags) -> _Pending:
     git = commits.git_in(current_path())
     before = commits.head_tree(git)
     if not (flags.every or flags.paths) and (unresolved := commits.unresolved_paths(git)):
@@ -141,7 +141,7 @@ def _names(paths: Sequence[str]) -> str:
     return ", ".join(paths[:NAMED]) + (f" and {plural(more, 'other file')}" if more > 0 else "")
 
 
-def _written_message(loaded: LoadedConfig, pending: _Pending, agent: str | None) -> str:
+def _write_message(loaded: LoadedConfig, pending: _Pending, agent: str | None) -> str:
     """Let an agent write the message. Return it without secrets and control characters."""
     check_answering(loaded)
     git = pending.git
@@ -149,14 +149,14 @@ def _written_message(loaded: LoadedConfig, pending: _Pending, agent: str | None)
     recent = git.read_line("log", f"-{RECENT}", "--no-show-signature", "--format=%s")
     diff = commits.readable_diff(git, pending.before, pending.after, hidden)
     say("an agent writes the message")
-    wanted = "\n\n".join(_requests_behind(pending))
+    requests = "\n\n".join(_requests_of_lines(pending))
     data = (
         f"Newest messages:\n{recent or '(none)'}\n\n"
-        f"What agents were asked that wrote lines of the diff:\n{wanted or '(nothing)'}\n\n"
+        f"What agents were asked that wrote lines of the diff:\n{requests or '(nothing)'}\n\n"
         f"Diff:\n{diff}{named_only(hidden)}"
     )
-    asked = AgentQuestion(prompts.load("git/commit"), data, _Message, agent or "")
-    answer = asyncio.run(agent_answer(loaded, asked))
+    question = AgentQuestion(prompts.load("git/commit"), data, _Message, agent or "")
+    answer = asyncio.run(agent_answer(loaded, question))
     text = sanitize(answer.value.message).strip()
     if not text:
         raise UsageError(
@@ -165,7 +165,7 @@ def _written_message(loaded: LoadedConfig, pending: _Pending, agent: str | None)
     return pending.workspace.mask(text)
 
 
-def _requests_behind(pending: _Pending) -> list[str]:
+def _requests_of_lines(pending: _Pending) -> list[str]:
     """Return the requests in which agents wrote lines of the staged change, oldest first."""
     shares = pending.blame(pending.after).turns
     places = {(share.cost.session, share.cost.request) for share in shares if share.lines}
@@ -187,10 +187,10 @@ def hidden_paths(loaded: LoadedConfig, changed: Sequence[BlobChange]) -> list[st
     unread, denials = read_denial(config.deny), Denials(config.deny_agents, root)
     names = {agent for agents in config.deny_agents.values() for agent in agents}
     return [
-        one.path
-        for one in changed
-        if unread((root / one.path).resolve(), root)
-        or any(denials.denied(name, one.path) for name in names)
+        change.path
+        for change in changed
+        if unread((root / change.path).resolve(), root)
+        or any(denials.denied(name, change.path) for name in names)
     ]
 
 
@@ -201,10 +201,10 @@ def named_only(hidden: Sequence[str]) -> str:
     )
 
 
-def _with_trailers(git: UserGit, message: str, found: CommitBlame) -> bytes:
+def _with_trailers(git: UserGit, message: str, blame: CommitBlame) -> bytes:
     trailers = [
         f"Fugu-Agent: {flatten(agent)} {plural(lines, 'line')} {_dollars(dollars)}"
-        for agent, (lines, dollars) in commit_blame.agent_totals(found.turns).items()
+        for agent, (lines, dollars) in commit_blame.agent_totals(blame.turns).items()
     ]
     words = [word for trailer in trailers for word in ("--trailer", trailer)]
     text = f"{message.strip()}\n".encode("utf-8", "replace")
@@ -220,7 +220,11 @@ def _run_git_commit(git: UserGit, flags: CommitFlags, kept: Path, edits: bool) -
     before = git.read_line("rev-parse", "-q", "--verify", "HEAD")
     if flags.paths:
         git.as_the_user().run(*commits.add_command(git), "--", *flags.paths)
-    scope = ["-a"] if flags.every else ["--", *flags.paths] if flags.paths else []
+    scope: list[str] = []
+    if flags.every:
+        scope = ["-a"]
+    elif flags.paths:
+        scope = ["--", *flags.paths]
     code = git.show("commit", *(["-e"] if edits else []), "-F", str(kept), *scope)
     if code or before == git.read_line("rev-parse", "-q", "--verify", "HEAD"):
         again = shlex.join(["git", "commit", "-e", "-F", str(kept), *scope])
@@ -231,7 +235,7 @@ def _run_git_commit(git: UserGit, flags: CommitFlags, kept: Path, edits: bool) -
     kept.unlink(missing_ok=True)
 
 
-def _write_note(pending: _Pending, found: CommitBlame) -> None:
+def _write_note(pending: _Pending, blame: CommitBlame) -> None:
     """Attach the record of who wrote what. Hooks may have changed what was committed: then it is
     looked at again.
     """
@@ -240,19 +244,19 @@ def _write_note(pending: _Pending, found: CommitBlame) -> None:
         pending.git.read_line("rev-parse", "HEAD^{tree}"),
     )
     if tree != pending.after:
-        found = pending.blame(tree)
-    if not found.turns:
+        blame = pending.blame(tree)
+    if not blame.turns:
         return
     try:
-        commits.write_note(pending.git, commit, commit_blame.record_text(found, commit))
+        commits.write_note(pending.git, commit, commit_blame.record_text(blame, commit))
     except FuguError as error:
         say(f"{error}; {error.hint}")
         return
-    told = [
+    shares = [
         f"{name} {plural(lines, 'line')}"
-        for name, (lines, _) in commit_blame.agent_totals(found.turns).items()
+        for name, (lines, _) in commit_blame.agent_totals(blame.turns).items()
     ]
-    say(f"{', '.join(told)}: noted in {commits.NOTES_REF}")
+    say(f"{', '.join(shares)}: noted in {commits.NOTES_REF}")
 
 
 class _Text(BaseModel, extra="forbid"):
@@ -271,8 +275,9 @@ class _Branch:
 
 
 def open_pull_request(flags: PullRequestFlags) -> int:
-    """Make it. Raises UsageError where there is nothing to merge, no program that can, or nobody to
-    be asked.
+    """Open a pull or merge request.
+
+    Raises UsageError if there is nothing to merge, no program that can do it, or nobody to ask.
     """
     asks = not (flags.yes or flags.dry_run)
     if asks and not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
@@ -282,73 +287,72 @@ def open_pull_request(flags: PullRequestFlags) -> int:
         )
     loaded = current_config()
     git = commits.git_in(current_path())
-    branch = _branch(git, flags.base)
-    program = "" if flags.dry_run else _program(git, branch)
+    branch = _current_branch(git, flags.base)
+    program = "" if flags.dry_run else _find_program(git, branch)
     if not flags.dry_run:
         _check_pushed(git, branch, push=flags.push)
-    title, text = _written_request(loaded, git, branch, flags.agent or "")
+    title, text = _write_description(loaded, git, branch, flags.agent or "")
     title = flatten(flags.title) if flags.title else title
     print_clean(f"{title}\n\n{text}" if text else title)
-    if flags.dry_run or (asks and not _agreed(branch)):
+    if flags.dry_run or (asks and not _confirm(branch)):
         return 0 if flags.dry_run else 4
-    return _made(program, branch, (title, text), draft=flags.draft)
+    return _create_request(program, branch, title, text, draft=flags.draft)
 
 
-def _branch(git: UserGit, base: str | None) -> _Branch:
+def _current_branch(git: UserGit, base: str | None) -> _Branch:
     name = git.read_line("symbolic-ref", "-q", "--short", "HEAD")
     if not name:
         raise UsageError(
             "HEAD is detached: there is no branch to merge", hint="`git switch -c NAME` makes one"
         )
-    remote = (
-        git.read_line("config", f"branch.{name}.remote").strip(".") or "origin"
-    )  # a dot: it follows a branch of here
+    # a dot: it follows a branch of here
+    remote = git.read_line("config", f"branch.{name}.remote").strip(".") or "origin"
     if not git.read_line("remote", "get-url", remote):
         raise UsageError(
             f"there is no remote {remote!r}", hint="`git remote add origin ADDRESS` adds one"
         )
-    told = git.read_line(
+    default = git.read_line(
         "symbolic-ref", "-q", "--short", f"refs/remotes/{remote}/HEAD"
     ).removeprefix(f"{remote}/")
-    known = [
-        one
-        for one in (base, told, "main", "master")
-        if one and _commit_id(git, f"refs/remotes/{remote}/{one}")
+    bases = [
+        candidate
+        for candidate in (base, default, "main", "master")
+        if candidate and _commit_id(git, f"refs/remotes/{remote}/{candidate}")
     ]
-    if not known or (base and known[0] != base):
+    if not bases or (base and bases[0] != base):
         raise UsageError(
             f"{remote} has no branch {base or 'main'!r} here",
             hint="name one with --base, or fetch it",
         )
-    if known[0] == name:
+    if bases[0] == name:
         raise UsageError(
             f"{name} is the branch to merge into",
             hint="`git switch -c NAME` makes another for your work",
         )
-    start = git.read_line("merge-base", f"refs/remotes/{remote}/{known[0]}", "HEAD")
+    start = git.read_line("merge-base", f"refs/remotes/{remote}/{bases[0]}", "HEAD")
     if not start or start == _commit_id(git, "HEAD"):
         raise UsageError(
-            f"{name} has no commit that {remote}/{known[0]} lacks", hint="`fugu commit` makes one"
+            f"{name} has no commit that {remote}/{bases[0]} lacks", hint="`fugu commit` makes one"
         )
-    return _Branch(name, remote, known[0], start)
+    return _Branch(name, remote, bases[0], start)
 
 
 def _commit_id(git: UserGit, name: str) -> str:
     return git.read_line("rev-parse", "-q", "--verify", "--end-of-options", f"{name}^{{commit}}")
 
 
-def _program(git: UserGit, branch: _Branch) -> str:
+def _find_program(git: UserGit, branch: _Branch) -> str:
     """Return gh or glab by the remote's address, else the one that is installed."""
     address = git.read_line("remote", "get-url", branch.remote).lower()
-    wanted = [
+    names = [
         name for name, host in (("gh", "github"), ("glab", "gitlab")) if host in address
     ] or list(PROGRAMS)
-    for name in wanted:
-        if found := shutil.which(name, path=search_path_outside(git.top)):
-            return found
+    for name in names:
+        if path := shutil.which(name, path=search_path_outside(git.top)):
+            return path
     raise UsageError(
-        f"{' or '.join(wanted)} was not found",
-        hint=f"install {' or '.join(PROGRAMS[n] for n in wanted)}",
+        f"{' or '.join(names)} was not found",
+        hint=f"install {' or '.join(PROGRAMS[n] for n in names)}",
     )
 
 
@@ -370,7 +374,7 @@ def _check_pushed(git: UserGit, branch: _Branch, *, push: bool) -> None:
         )
 
 
-def _written_request(
+def _write_description(
     loaded: LoadedConfig, git: UserGit, branch: _Branch, agent: str
 ) -> tuple[str, str]:
     """Let an agent write title and description. Return them without secrets and control characters."""
@@ -381,15 +385,15 @@ def _written_request(
     )
     diff = commits.readable_diff(git, branch.start, "HEAD", hidden) + named_only(hidden)
     say("an agent writes the description")
-    asked = AgentQuestion(
+    question = AgentQuestion(
         prompts.load("git/pr"), f"Commits:\n{messages}\n\nDiff:\n{diff}", _Text, agent
     )
-    value = asyncio.run(agent_answer(loaded, asked)).value
+    value = asyncio.run(agent_answer(loaded, question)).value
     mask = wiring.build_workspace(loaded.config, loaded.root).mask
     return flatten(mask(value.title)) or branch.name, sanitize(mask(value.description)).strip()
 
 
-def _agreed(branch: _Branch) -> bool:
+def _confirm(branch: _Branch) -> bool:
     import typer
 
     return typer.confirm(
@@ -397,21 +401,16 @@ def _agreed(branch: _Branch) -> bool:
     )
 
 
-def _made(program: str, branch: _Branch, text: tuple[str, str], *, draft: bool) -> int:
-    title, body = text
+def _create_request(program: str, branch: _Branch, title: str, body: str, *, draft: bool) -> int:
     if Path(program).name.startswith("glab"):
         words = ["mr", "create", "--yes", f"--title={title}", f"--description={body}"]
         words += [f"--source-branch={branch.name}", f"--target-branch={branch.base}"]
     else:
-        words = [
-            "pr",
-            "create",
-            f"--title={title}",
-            f"--body={body}",
-            f"--head={branch.name}",
-            f"--base={branch.base}",
-        ]
-    done = subprocess.run([program, *words, *(["--draft"] if draft else [])], check=False)
+        words = ["pr", "create", f"--title={title}", f"--body={body}"]
+        words += [f"--head={branch.name}", f"--base={branch.base}"]
+    if draft:
+        words.append("--draft")
+    done = subprocess.run([program, *words], check=False)
     if done.returncode:
         raise UsageError(
             f"{Path(program).name} ended with code {done.returncode}; its reason is above"

@@ -74,8 +74,8 @@ def _turn_sources(loaded: LoadedConfig, path: Path, records: Sequence[Recorded])
         is busy.
         """
         with ThreadPoolExecutor(1) as thread:
-            made = thread.submit(asyncio.run, change_diffs(workspace, ran.changes)).result()
-        return "".join(made.values())
+            diffs = thread.submit(asyncio.run, change_diffs(workspace, ran.changes)).result()
+        return "".join(diffs.values())
 
     return TurnSources(patch_of=patch_of)
 
@@ -128,47 +128,52 @@ def _root(loaded: LoadedConfig, records: Sequence[Recorded]) -> Path:
 
 
 def blame(path: Path | None, session: str | None, shape: str) -> int:
-    """Print it. Raises UsageError for a file or a session that is not there or is no text."""
+    """Print who wrote the lines of a file, or of a session's changes.
+
+    Raises UsageError if the file or session does not exist or is not text.
+    """
     loaded = current_config()
     logs = store.session_paths(loaded.config.data, loaded.root)
     workspace = wiring.build_workspace(loaded.config, loaded.root, logs=logs)
     mask = workspace.mask
     if path is None:
-        made = asyncio.run(
-            blames.blame_session(workspace, _one_session(loaded, session or "latest"))
+        session_blame = asyncio.run(
+            blames.blame_session(workspace, _find_session(loaded, session or "latest"))
         )
         if shape == "json":
-            print(json.dumps(shown.session_blame_object(made, mask), indent=2))
+            print(json.dumps(shown.session_blame_object(session_blame, mask), indent=2))
         else:
-            print_lines(shown.session_blame_lines(made, mask))
+            print_lines(shown.session_blame_lines(session_blame, mask))
         return 0
-    every = folder_sessions(loaded) if session is None else [_one_session(loaded, session)]
+    sessions = folder_sessions(loaded) if session is None else [_find_session(loaded, session)]
 
-    async def found() -> blames.FileBlame:
-        return await add_noted_authors(workspace, await blames.blame_path(workspace, path, every))
+    async def blame_file() -> blames.FileBlame:
+        return await add_noted_authors(
+            workspace, await blames.blame_path(workspace, path, sessions)
+        )
 
-    of = asyncio.run(found())
+    file_blame = asyncio.run(blame_file())
     if shape == "json":
-        print(json.dumps(shown.file_blame_object(of, mask), indent=2))
+        print(json.dumps(shown.file_blame_object(file_blame, mask), indent=2))
     else:
-        print_lines(shown.file_blame_lines(of, mask))
+        print_lines(shown.file_blame_lines(file_blame, mask))
     return 0
 
 
 def folder_sessions(loaded: LoadedConfig) -> list[blames.NamedSession]:
     """Return the folder's sessions, the oldest first. Unreadable ones are reported and left out."""
-    found: list[blames.NamedSession] = []
+    sessions: list[blames.NamedSession] = []
     for path in store.session_paths(loaded.config.data, loaded.root):
         try:
-            found.append((path.stem, read_records(path)))
+            sessions.append((path.stem, read_records(path)))
         except StorageError as error:
             say(f"left out: {error}")
     # by their first lines: names of two that began in the same second say nothing of which was
     # first
-    return sorted(found, key=lambda named: (named[1][0].at if named[1] else 0.0, named[0]))
+    return sorted(sessions, key=lambda named: (named[1][0].at if named[1] else 0.0, named[0]))
 
 
-def _one_session(loaded: LoadedConfig, key: str) -> blames.NamedSession:
+def _find_session(loaded: LoadedConfig, key: str) -> blames.NamedSession:
     path = store.find_session(loaded.config.data, loaded.root, key)
     records = read_records(path)
     state = SessionState.of_records(records)
@@ -189,16 +194,16 @@ def undo(session: str, yes: bool) -> int:
     """Ask, unless `yes`, then put the files back. Raises UsageError where it cannot ask or edits
     would be lost.
     """
-    return asyncio.run(_apply("undo", session, yes))
+    return asyncio.run(_undo_or_redo("undo", session, yes))
 
 
 def redo(session: str, yes: bool) -> int:
     """Ask, unless `yes`, then bring back what the newest undo took. Raises UsageError likewise."""
-    return asyncio.run(_apply("redo", session, yes))
+    return asyncio.run(_undo_or_redo("redo", session, yes))
 
 
-async def _apply(way: Literal["undo", "redo"], session: str, yes: bool) -> int:
-    preview = engine_undo.undo_preview if way == "undo" else engine_undo.redo_preview
+async def _undo_or_redo(action: Literal["undo", "redo"], session: str, yes: bool) -> int:
+    preview = engine_undo.undo_preview if action == "undo" else engine_undo.redo_preview
     loaded = current_config()
     path = store.find_session(loaded.config.data, loaded.root, session)
     log = Log.open(path)
@@ -207,25 +212,23 @@ async def _apply(way: Literal["undo", "redo"], session: str, yes: bool) -> int:
         finished = await recovery.finish_interrupted_undo(log, workspace)
         if finished is not None:
             print_clean(recovery.finished_text(finished))
-            if finished.kind == way:
+            if finished.kind == action:
                 return 3 if finished.is_partial else 0
         try:
             patch = await preview(log, workspace)
         except engine_undo.NothingToUndo as nothing:
             print_clean(f"{nothing}: {nothing.hint}")
             return 0
-        if not await _agreed(way, patch, yes):
+        if not await _confirm(action, patch, yes):
             return 4
-        if way == "redo":
+        if action == "redo":
             done = await engine_undo.redo_request(log, workspace)
         else:
             keep = [] if yes else await _paths_to_keep(log, workspace)
             done = await engine_undo.undo_request(log, workspace, keep)
     finally:
         log.close()
-    print_clean(
-        f"{_files_in_words(len(done.paths))} put back; `fugu run --continue` knows about it"
-    )
+    print_clean(f"{_count_files(len(done.paths))} put back; `fugu run --continue` knows about it")
     if done.left_words:
         print_clean(done.left_words)
     return 3 if done.is_partial else 0
@@ -240,20 +243,24 @@ def rewind(point: str | None, session: str, *, files: bool, conversation: bool, 
             "--files and --conversation exclude one another", hint="left out, both go back"
         )
     if point is not None:
-        return asyncio.run(_rewind(point, session, (not conversation, not files), yes))
+        return asyncio.run(
+            _rewind(point, session, files=not conversation, conversation=not files, yes=yes)
+        )
     loaded = current_config()
     records = read_records(store.find_session(loaded.config.data, loaded.root, session))
-    for one in engine_undo.rewind_points([record.event for record in records]):
-        print_clean(
-            f"{one.name:<5} {f'  {one.who}' if one.turn else first_line(one.asked.said, 100)}"
-        )
+    for candidate in engine_undo.rewind_points([record.event for record in records]):
+        if candidate.turn:
+            about = f"  {candidate.who}"
+        else:
+            about = first_line(candidate.asked.said, 100)
+        print_clean(f"{candidate.name:<5} {about}")
     return 0
 
 
-async def _rewind(name: str, session: str, what: tuple[bool, bool], yes: bool) -> int:
+async def _rewind(name: str, session: str, *, files: bool, conversation: bool, yes: bool) -> int:
     loaded = current_config()
     path = store.find_session(loaded.config.data, loaded.root, session)
-    (files, conversation), done = what, []
+    done = []
     log = Log.open(path)
     try:
         workspace = wiring.build_workspace(loaded.config, loaded.root, logs=(path,))
@@ -263,15 +270,16 @@ async def _rewind(name: str, session: str, what: tuple[bool, bool], yes: bool) -
                 "files alone go back to the beginning of a request", hint="leave --files out"
             )
         if files and (patch := await engine_undo.rewind_preview(log, workspace, point)):
-            if not await _agreed("rewind", patch, yes):
+            if not await _confirm("rewind", patch, yes):
                 return 4
             done = await engine_undo.rewind_files(log, workspace, point)
     finally:
         log.close()
     if files:
-        say(f"{_files_in_words(len({path for one in done for path in one.paths}))} put back")
-    for words in filter(None, (one.left_words for one in done)):
-        say(words)
+        say(f"{_count_files(len({path for undone in done for path in undone.paths}))} put back")
+    for undone in done:
+        if undone.left_words:
+            say(undone.left_words)
     if conversation:
         copy = store.fork_session(loaded.config.data, loaded.root, path, point.line)
         say(f"{path.stem} stays as it was; a copy that ends before {point.called} is")
@@ -279,7 +287,7 @@ async def _rewind(name: str, session: str, what: tuple[bool, bool], yes: bool) -
     return 3 if any(undone.is_partial for undone in done) else 0
 
 
-async def _agreed(name: str, patch: str, yes: bool) -> bool:
+async def _confirm(name: str, patch: str, yes: bool) -> bool:
     """Show the patch and ask for a yes. Ctrl-C answers at once, which a blocking `readline` would
     prevent.
     """
@@ -306,5 +314,5 @@ async def _paths_to_keep(log: Log, workspace: Workspace) -> list[str]:
     return keep
 
 
-def _files_in_words(count: int) -> str:
+def _count_files(count: int) -> str:
     return "1 file was" if count == 1 else f"{count} files were"

@@ -27,10 +27,10 @@ FIRST_SESSION = """\
 def help_topics() -> dict[str, str]:
     """Return every help page by its topic."""
     folder = files("fugu_cli").joinpath("help")
-    found = (page for page in folder.iterdir() if page.name.endswith(".md"))
+    pages = (page for page in folder.iterdir() if page.name.endswith(".md"))
     return {
         page.name.removesuffix(".md"): page.read_text(encoding="utf-8")
-        for page in sorted(found, key=lambda p: p.name)
+        for page in sorted(pages, key=lambda page: page.name)
     }
 
 
@@ -80,9 +80,11 @@ In a terminal, `fugu` alone opens the interface.
 
 
 def start_interface(flags: InterfaceFlags) -> int:
-    """Open the interface, full screen or in the scrollback; the exit code once the user has left.
-    Raises FuguError; UsageError for flags that contradict one another, and where a session is asked
-    for and there is no terminal."""
+    """Open the interface, full screen or in the scrollback. Return the exit code once the user has
+    left.
+
+    Raises FuguError, and UsageError for contradicting flags or a session without a terminal.
+    """
     check_session(flags)
     if flags.worktree is not None and sys.stdin and sys.stdin.isatty():
         from fugu_cli.cli.worktree import asks_to_bring_back, work_in_worktree
@@ -113,10 +115,10 @@ def start_interface(flags: InterfaceFlags) -> int:
     loaded = load()
     opener = FolderSessions(loaded, os.environ, load)
     data = loaded.config.data
-    wanted = flags.resume or ("latest" if flags.go_on else None)
+    session = flags.resume or ("latest" if flags.go_on else None)
     options = InterfaceOptions(
         state=data / "interface",
-        resume=store.find_session(data, loaded.root, wanted).stem if wanted else None,
+        resume=store.find_session(data, loaded.root, session).stem if session else None,
         fork=flags.fork_session,
         tier=loaded.config.tier,
         keys=read_keymap(loaded.config.keys),

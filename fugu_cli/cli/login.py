@@ -26,10 +26,10 @@ def login(provider: str | None, remove: bool) -> int:
         if remove:
             raise UsageError("--remove needs a provider", hint="`fugu login` lists the kept keys")
         return _list_providers()
-    service = _service(provider)
+    service = _find_service(provider)
     if remove:
         return _remove(service)
-    _, where = keep_checked(service.name, _asked_key(service))
+    _, where = keep_checked(service.name, _read_key(service))
     print_clean(f"the key of {service.name} is kept in {where}; `fugu pool` shows its agents")
     if os.environ.get(service.variable):
         say(
@@ -42,7 +42,7 @@ def login(provider: str | None, remove: bool) -> int:
 def keep_checked(provider: str, key: str) -> tuple[str, str]:
     """Keep a key. Returns its variable and where it is kept. Raises UsageError for a provider
     nobody knows and for what is no key, StorageError where it cannot be kept."""
-    service = _service(provider)
+    service = _find_service(provider)
     _check_key(service, key)
     return service.variable, kept_keys.keep_key(service.variable, key)
 
@@ -62,21 +62,17 @@ def _list_providers() -> int:
     names = max(len(service.name) for service in SERVICES)
     variables = max(len(service.variable) for service in SERVICES)
     for service in SERVICES:
-        stored = (
-            ""
-            if service.variable not in kept
-            else "in the keyring"
-            if kept[service.variable] is None
-            else "kept"
-        )
+        stored = ""
+        if service.variable in kept:
+            stored = "in the keyring" if kept[service.variable] is None else "kept"
         state = "in the environment" if os.environ.get(service.variable) else stored or "-"
         print_clean(f"{service.name:<{names}}  {service.variable:<{variables}}  {state}")
     print_clean("`fugu login PROVIDER` keeps a key, `fugu login --remove PROVIDER` forgets it")
     return 0
 
 
-def _service(name: str) -> KnownService:
-    found = next(
+def _find_service(name: str) -> KnownService:
+    match = next(
         (
             service
             for service in SERVICES
@@ -84,24 +80,24 @@ def _service(name: str) -> KnownService:
         ),
         None,
     )
-    if found is None:
+    if match is None:
         names = [service.name for service in SERVICES]
         near = difflib.get_close_matches(name.lower(), names, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names)}"
         raise UsageError(f"there is no provider {name!r}", hint=hint)
-    return found
+    return match
 
 
-def _asked_key(service: KnownService) -> str:
+def _read_key(service: KnownService) -> str:
     """Read the key: hidden on a terminal, else from standard input."""
     if sys.stdin is not None and sys.stdin.isatty():
         try:
-            given = getpass.getpass(f"{service.variable} (it is not shown): ")
+            key = getpass.getpass(f"{service.variable} (it is not shown): ")
         except EOFError:
-            given = ""
+            key = ""
     else:
-        given = _piped()
-    return given.removesuffix("\n").removesuffix("\r")
+        key = _read_piped()
+    return key.removesuffix("\n").removesuffix("\r")
 
 
 def _check_key(service: KnownService, key: str) -> None:
@@ -123,7 +119,7 @@ def _check_key(service: KnownService, key: str) -> None:
         )
 
 
-def _piped() -> str:
+def _read_piped() -> str:
     if sys.stdin is None:
         return ""
     try:

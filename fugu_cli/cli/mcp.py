@@ -58,7 +58,7 @@ def add_server(flags: McpAddFlags) -> int:
     StorageError.
     """
     path = _file(flags.scope or "user")
-    add_entry(path, flags.name, _entry(flags))
+    add_entry(path, flags.name, _build_entry(flags))
     print_clean(f"the MCP server {flags.name} is added to {path}; `fugu doctor` tries it")
     _say_trust(flags.scope)
     return 0
@@ -67,21 +67,21 @@ def add_server(flags: McpAddFlags) -> int:
 def remove_server(name: str, scope: Scope | None) -> int:
     """Take an entry out of the scope's file, of both files without a scope, and forget its login.
     Raises UsageError where there is none, StorageError."""
-    servers = {one.name: one.way for one in current_config().servers.servers}
-    held: dict[Scope, Path] = {
-        one: _file(one) for one in ((scope,) if scope else ("user", "project"))
-    }
-    removed = [one for one, path in held.items() if remove_entry(path, name)]
+    servers = {server.name: server.way for server in current_config().servers.servers}
+    scopes: tuple[Scope, ...] = (scope,) if scope else ("user", "project")
+    paths = {entry_scope: _file(entry_scope) for entry_scope in scopes}
+    removed = [entry_scope for entry_scope, path in paths.items() if remove_entry(path, name)]
     if not removed:
-        files = " and ".join(str(path) for path in held.values())
+        files = " and ".join(str(path) for path in paths.values())
         raise UsageError(
             f"there is no MCP server {name!r} in {files}", hint="`fugu mcp list` shows them"
         )
-    if isinstance(way := servers.get(name), RemoteServer) and StoredLogins().remove(way.url):
+    remote = servers.get(name)
+    if isinstance(remote, RemoteServer) and StoredLogins().remove(remote.url):
         print_clean(f"the login at {name} is forgotten")
-    for one in removed:
-        print_clean(f"the MCP server {name} is removed from {held[one]}")
-        _say_trust(one)
+    for entry_scope in removed:
+        print_clean(f"the MCP server {name} is removed from {paths[entry_scope]}")
+        _say_trust(entry_scope)
     return 0
 
 
@@ -89,9 +89,11 @@ def login(name: str, remove: bool, timeout: float) -> int:
     """Log in at a server in the browser, or forget the login. Raises UsageError for a server that
     is not there or needs none, InfrastructureError where it fails, StorageError."""
     loaded = current_config()
-    server = next((one for one in loaded.servers.servers if one.name == name), None)
+    server = next(
+        (candidate for candidate in loaded.servers.servers if candidate.name == name), None
+    )
     if server is None:
-        names = ", ".join(one.name for one in loaded.servers.servers)
+        names = ", ".join(candidate.name for candidate in loaded.servers.servers)
         hint = f"there are: {names}" if names else "`fugu mcp add` adds one"
         raise UsageError(f"there is no MCP server {name!r} that counts here", hint=hint)
     if not isinstance(server.way, RemoteServer):
@@ -107,15 +109,15 @@ def login(name: str, remove: bool, timeout: float) -> int:
 
 
 async def _log_in(
-    loaded: LoadedConfig, server: McpServer, way: RemoteServer, timeout: float
+    loaded: LoadedConfig, server: McpServer, remote: RemoteServer, timeout: float
 ) -> str:
     from fugu_cli.extensions import mcp_client, mcp_login
 
     mcp_client.load_sdk()
     patient = server.model_copy(update={"patience": timeout + server.patience})
     try:
-        async with mcp_login.asking_login(way, StoredLogins(), _show, timeout) as attempt:
-            typing = asyncio.create_task(_typed(attempt))
+        async with mcp_login.asking_login(remote, StoredLogins(), _show, timeout) as attempt:
+            typing = asyncio.create_task(_read_typed_address(attempt))
             called = mcp_client.ClientCallbacks(lambda: None)
             try:
                 async with mcp_client.connect(
@@ -135,12 +137,12 @@ async def _log_in(
             f"no login at {server.name}: {error}", hint="nothing was kept"
         ) from error
     except OSError as error:
-        what = (
-            f"no login at {server.name}: port {way.oauth.port} cannot be used: "
+        message = (
+            f"no login at {server.name}: port {remote.oauth.port} cannot be used: "
             f"{error.strerror or error}"
         )
         raise InfrastructureError(
-            what, hint="name another callbackPort in .mcp.json, or none"
+            message, hint="name another callbackPort in .mcp.json, or none"
         ) from error
     except mcp_client.sdk_errors() as error:
         raise InfrastructureError(
@@ -152,7 +154,7 @@ async def _log_in(
     )
 
 
-async def _typed(attempt: LoginAttempt) -> None:
+async def _read_typed_address(attempt: LoginAttempt) -> None:
     """Take the address at which a browser on another machine ended."""
     from fugu_cli.ui.headless import read_typed_line
 
@@ -163,7 +165,7 @@ async def _typed(attempt: LoginAttempt) -> None:
 
 
 async def _show(address: str) -> None:
-    """Open the browser where there is one; the address is printed in any case."""
+    """Print the address, and open the browser if there is one."""
     print_clean(f"log in at: {address}")
     print_clean("waiting for the browser to come back to this machine (ctrl+c leaves)")
     if sys.stdin is not None and sys.stdin.isatty():
@@ -188,12 +190,14 @@ def _say_trust(scope: Scope | None) -> None:
         )
 
 
-def _entry(flags: McpAddFlags) -> dict[str, JsonValue]:
+def _build_entry(flags: McpAddFlags) -> dict[str, JsonValue]:
     """Return the entry as written in files. Raises UsageError."""
     first, *args = flags.target
-    kind = flags.transport or ("http" if first.startswith(("http://", "https://")) else "stdio")
-    env = dict(_pair(word, "=", "--env") for word in flags.env or ())
-    headers = dict(_pair(word, ":", "--header") for word in flags.header or ())
+    transport = flags.transport or (
+        "http" if first.startswith(("http://", "https://")) else "stdio"
+    )
+    env = dict(_split_pair(word, "=", "--env") for word in flags.env or ())
+    headers = dict(_split_pair(word, ":", "--header") for word in flags.header or ())
     oauth: dict[str, JsonValue] = {
         key: value
         for key, value in {
@@ -203,24 +207,24 @@ def _entry(flags: McpAddFlags) -> dict[str, JsonValue]:
         }.items()
         if value is not None
     }
-    if kind == "stdio":
+    if transport == "stdio":
         if headers or oauth:
-            what = "--header is" if headers else "--client-id and the like are"
-            raise UsageError(f"{what} for a URL", hint="--env sets a variable of a program")
+            misplaced = "--header is" if headers else "--client-id and the like are"
+            raise UsageError(f"{misplaced} for a URL", hint="--env sets a variable of a program")
         return {"command": first, "args": [*args], **({"env": {**env}} if env else {})}
     if env or args:
-        what = "--env is" if env else f"{args[0]!r} and the like are"
+        misplaced = "--env is" if env else f"{args[0]!r} and the like are"
         raise UsageError(
-            f"{what} for a program, and {first} is called over {kind}",
+            f"{misplaced} for a program, and {first} is called over {transport}",
             hint="--header sends a header",
         )
     more: dict[str, JsonValue] = {"headers": {**headers}} if headers else {}
-    return {"type": kind, "url": first, **more, **({"oauth": oauth} if oauth else {})}
+    return {"type": transport, "url": first, **more, **({"oauth": oauth} if oauth else {})}
 
 
-def _pair(word: str, between: str, flag: str) -> tuple[str, str]:
-    name, found, value = word.partition(between)
-    if not found or not name.strip():
+def _split_pair(word: str, between: str, flag: str) -> tuple[str, str]:
+    name, separator, value = word.partition(between)
+    if not separator or not name.strip():
         raise UsageError(
             f"{flag} needs NAME{between}VALUE, not {word!r}",
             hint="repeat the flag for more than one",

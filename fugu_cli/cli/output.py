@@ -82,19 +82,19 @@ class RunEnd:
     """A finished run: its log, its first event `since`, and its end.
 
     `ignored` are files that were not read because the folder is not trusted. If the request was not
-    even `heard`, results of earlier requests are not repeated.
+    even `is_recorded`, results of earlier requests are not repeated.
     """
 
     log: Log
     since: int
     end: RunEnding
-    heard: bool = True
+    is_recorded: bool = True
     ignored: tuple[str, ...] = ()
 
     @property
     def records(self) -> Sequence[Recorded]:
         """The lines that say how the request ended."""
-        return self.log.records if self.heard else self.log.records[self.since :]
+        return self.log.records if self.is_recorded else self.log.records[self.since :]
 
 
 @dataclass(frozen=True)
@@ -111,42 +111,44 @@ class RunOutput:
         """The run's duration so far, in milliseconds."""
         return int((time.monotonic() - self.started) * 1000)
 
-    def close(self, told: RunEnd, patch: bytes) -> None:
+    def close(self, run_end: RunEnd, patch: bytes) -> None:
         """Show the end of a run and write its folder."""
         report = headless.RunReport(
-            session_name(told.log),
-            str(told.log.path or ""),
-            told.since,
+            session_name(run_end.log),
+            str(run_end.log.path or ""),
+            run_end.since,
             self.milliseconds,
             patch.decode("utf-8", "replace"),
-            told.ignored,
+            run_end.ignored,
         )
         try:
             if self.form == OutputFormat.text:
-                headless.print_end(told.records, self.screen, report, told.end)
+                headless.print_end(run_end.records, self.screen, report, run_end.end)
             else:
-                headless.print_result_object(told.records, self.screen, report, told.end)
+                headless.print_result_object(run_end.records, self.screen, report, run_end.end)
         finally:
-            self.write(told, patch)
+            self.write(run_end, patch)
 
-    def write(self, told: RunEnd, patch: bytes = b"") -> None:
+    def write(self, run_end: RunEnd, patch: bytes = b"") -> None:
         """Write the folder."""
         if self.folder is None:
             return
         from fugu_cli.ui import run_artifacts
 
-        name = session_name(told.log)
+        name = session_name(run_end.log)
         summary = result_object(
-            told.records,
+            run_end.records,
             name,
-            told.end,
-            since=told.since,
+            run_end.end,
+            since=run_end.since,
             milliseconds=self.milliseconds,
-            ignored=told.ignored,
+            ignored=run_end.ignored,
         )
-        faults = run_artifacts.write_artifacts(self.folder, told.log.records, name, summary, patch)
-        for said in (*faults, *run_artifacts.write_media(self.folder, told.log.path)):
-            self.screen.show(f"fugu: {said}")
+        faults = run_artifacts.write_artifacts(
+            self.folder, run_end.log.records, name, summary, patch
+        )
+        for fault in (*faults, *run_artifacts.write_media(self.folder, run_end.log.path)):
+            self.screen.show(f"fugu: {fault}")
 
     def refuse(self, error: FuguError, reason: str = "failed") -> None:
         """Report a run that could not begin, also on standard output for programs."""

@@ -71,18 +71,18 @@ def pull_models(names: Sequence[str]) -> int:
     """Fetch the named models; without names those the pool uses, or the embedded pool's."""
     loaded = current_config()
     store = Store(loaded.config.cache)
-    wanted = list(
+    models = list(
         dict.fromkeys(
             names or needed_models(loaded.config, os.environ) or (entry.model for entry in EMBEDDED)
         )
     )
-    missing = [name for name in wanted if store.find(name) is None]
+    missing = [name for name in models if store.find(name) is None]
     if missing:
         total = sum(store.model(name).size for name in missing)
         print(f"fetching {', '.join(missing)}: {_size(total)} into {store.folder}", file=sys.stderr)
-    for name in wanted:
+    for name in models:
         print_clean(str(asyncio.run(store.pull(name, ProgressBar()))))
-    if BACKBONE in wanted and find_spec("torch") is not None:
+    if BACKBONE in models and find_spec("torch") is not None:
         _convert_backbone(loaded.config.cache)
     return 0
 
@@ -134,12 +134,12 @@ def print_model_path(name: str) -> int:
     if not name:
         print_clean(str(store.folder))
         return 0
-    found = store.find(name)
-    if found is None:
+    path = store.find(name)
+    if path is None:
         raise ModelFileError(
             f"{name} is not on this machine yet", hint=f"fetch it with `fugu models pull {name}`"
         )
-    print_clean(str(found))
+    print_clean(str(path))
     return 0
 
 
@@ -150,16 +150,16 @@ class ProgressBar:
 
     def __init__(self) -> None:
         self._pen = OutputStream(sys.stderr)
-        self._said = ""
+        self._shown_text = ""
         self._at = 0.0
 
     def __call__(self, progress: FetchProgress) -> None:
-        now = time.monotonic()
+        timestamp = time.monotonic()
         done = progress.done >= progress.total
         pause = 0.1 if self._pen.terminal else 10.0
-        if not done and progress.what == self._said and now - self._at < pause:
+        if not done and progress.what == self._shown_text and timestamp - self._at < pause:
             return
-        self._said, self._at = progress.what, now
+        self._shown_text, self._at = progress.what, timestamp
         share = progress.done / progress.total if progress.total else 1.0
         filled = "#" * int(share * 24)
         line = f"[{filled:<24}] {share:4.0%}  {_size(progress.done)} of {_size(progress.total)}  {progress.what}"
@@ -244,9 +244,9 @@ async def probe_agent(agent: Agent, fill: FillIn | None = None) -> AgentProbe:
         seconds = time.monotonic() - started
         return AgentProbe(
             streams=len(pieces) > 1,
-            tools=await _can(_calls_tools(agent)),
-            schema=await _can(_keeps_schema(agent)),
-            fills=await _can(_fills_in(fill)) if fill is not None else None,
+            tools=await _succeeds(_calls_tools(agent)),
+            schema=await _succeeds(_keeps_schema(agent)),
+            fills=await _succeeds(_fills_in(fill)) if fill is not None else None,
             first=pieces[0] if pieces else seconds,
             seconds=seconds,
             output=reply.usage.output,
@@ -264,10 +264,10 @@ async def _ask(agent: Agent, prompt: Prompt, say: Say) -> Reply:
     return reply
 
 
-async def _can(asked: Awaitable[bool]) -> bool:
+async def _succeeds(request: Awaitable[bool]) -> bool:
     """Return the answer, False if the server refuses such a request. Other errors are raised."""
     try:
-        return await asked
+        return await request
     except AgentError as error:
         if error.kind not in ("invalid", "absent", "protocol"):
             raise
@@ -287,8 +287,8 @@ async def _calls_tools(agent: Agent) -> bool:
     if not reply.calls:
         # many models add two numbers without a tool: ask what only the tool knows
         question = FromUser(text="How many pieces of the article A17 are in stock?")
-        asked = prompt.model_copy(update={"messages": (question,), "tools": (STOCK_TOOL,)})
-        reply = await _ask(agent, asked, _ignore_text)
+        stock_prompt = prompt.model_copy(update={"messages": (question,), "tools": (STOCK_TOOL,)})
+        reply = await _ask(agent, stock_prompt, _ignore_text)
         return any("A17" in _values(call) for call in reply.calls)
     return any(sorted(_values(call)) == ["18", "24"] for call in reply.calls)
 
@@ -360,8 +360,8 @@ def show_pool() -> int:
         from fugu_cli.cli.pool_skills import print_estimates
 
         print_estimates(loaded, tuple(entry.member() for entry in entries))
-    for found in local_servers(loaded.config):
-        _print_lines(_offer(found))
+    for local_server in local_servers(loaded.config):
+        _print_lines(_offer(local_server))
     return 0
 
 
@@ -376,12 +376,19 @@ SHOWN = 5
 """Models of a server that are named."""
 
 
-def _offer(found: LocalServer) -> str:
+def _offer(local_server: LocalServer) -> str:
     """Describe a server that was found, and the entry that adds it to the pool."""
-    names = ", ".join(found.models[:SHOWN]) + (", ..." if len(found.models) > SHOWN else "")
-    said = f"found: {found.base_url}, where {found.name} listens, offers {names}; to use it, add to ~/.fugurc:"
-    plain = re.sub(r"[^a-z0-9]+", "-", f"{found.name}-{found.models[0]}".lower()).strip("-")
-    return f"{said}\n{entry_text(plain, found.models[0], found.base_url)}"
+    names = ", ".join(local_server.models[:SHOWN]) + (
+        ", ..." if len(local_server.models) > SHOWN else ""
+    )
+    introduction = (
+        f"found: {local_server.base_url}, where {local_server.name} listens, offers {names}; "
+        f"to use it, add to ~/.fugurc:"
+    )
+    plain = re.sub(
+        r"[^a-z0-9]+", "-", f"{local_server.name}-{local_server.models[0]}".lower()
+    ).strip("-")
+    return f"{introduction}\n{entry_text(plain, local_server.models[0], local_server.base_url)}"
 
 
 def _print_lines(text: str) -> None:
@@ -431,20 +438,22 @@ async def _check_agents(loaded: LoadedConfig, entries: Sequence[AgentEntry]) -> 
     bare = [entry.model_copy(update={"protocol": "native"}) for entry in entries]
     resources = wiring.AgentResources(loaded.config.cache, loaded.config.local_idle)
     agents = wiring.build_agents(bare, os.environ, resources)
-    filling = wiring.build_agents([one for one in entries if one.infill], os.environ, resources)
-    known: dict[str, AgentProbe] = {}
+    filling = wiring.build_agents(
+        [candidate for candidate in entries if candidate.infill], os.environ, resources
+    )
+    probes: dict[str, AgentProbe] = {}
     try:
         for entry in entries:
             same = entry.model_dump_json(include=ENTRY_FIELDS)
-            if same not in known:
-                known[same] = await probe_agent(
+            if same not in probes:
+                probes[same] = await probe_agent(
                     agents[entry.name], _fill_of(filling.get(entry.name))
                 )
-            print_clean(f"{entry.name}: {_probe_cells(known[same], entry)}")
+            print_clean(f"{entry.name}: {_probe_cells(probes[same], entry)}")
     finally:
         for agent in (*agents.values(), *filling.values()):
             await agent.close()
-    return 2 if any(found.failure for found in known.values()) else 0
+    return 2 if any(probe.failure for probe in probes.values()) else 0
 
 
 def _fill_of(agent: Agent | None) -> FillIn | None:
@@ -456,20 +465,20 @@ def _fill_of(agent: Agent | None) -> FillIn | None:
     return agent.fill if isinstance(agent, SmallModel) else None
 
 
-def _probe_cells(found: AgentProbe, entry: AgentEntry) -> str:
-    if found.failure:
-        return f"does not answer: {found.failure}"
-    can = [("streams", found.streams), ("tools", found.tools), ("schema", found.schema)]
-    can += [("fills in a line", found.fills)] if found.fills is not None else []
+def _probe_cells(probe: AgentProbe, entry: AgentEntry) -> str:
+    if probe.failure:
+        return f"does not answer: {probe.failure}"
+    can = [("streams", probe.streams), ("tools", probe.tools), ("schema", probe.schema)]
+    can += [("fills in a line", probe.fills)] if probe.fills is not None else []
     words = ", ".join(f"{name} {'yes' if able else 'no'}" for name, able in can)
-    speed = f", {found.speed:.0f} tokens/s" if found.speed else ""
+    speed = f", {probe.speed:.0f} tokens/s" if probe.speed else ""
     advice = ""
-    if entry.protocol == "native" and not found.tools and entry.provider != "scripted":
+    if entry.protocol == "native" and not probe.tools and entry.provider != "scripted":
         advice = '; it called no tool: set protocol = "text"'
-    if found.fills is False:
+    if probe.fills is False:
         advice += "; it filled in no line: leave `infill` out"
     loading = " (with loading it)" if entry.provider == "local" else ""
-    return f"answers, first words after {found.first:.1f} s{loading}{speed}; {words}{advice}"
+    return f"answers, first words after {probe.first:.1f} s{loading}{speed}; {words}{advice}"
 
 
 def serve(flags: ServeFlags) -> int:
@@ -477,13 +486,13 @@ def serve(flags: ServeFlags) -> int:
     if not all(map(math.isfinite, (flags.max_request_mb, flags.request_timeout, flags.grace))):
         raise UsageError("limits must be finite numbers", hint="`fugu serve --help` lists them")
     token = os.environ.get(flags.token_env, "").strip() or None
-    place = server.ListenAddress(
+    address = server.ListenAddress(
         flags.host, flags.port, token, flags.grace, tuple(flags.allow_origin or ())
     )
     bounds = server.EndpointLimits(
         round(flags.max_request_mb * 1024 * 1024), flags.request_timeout, flags.max_concurrent
     )
-    server.check_address(place, bounds, flags.token_env)
+    server.check_address(address, bounds, flags.token_env)
     from fugu_cli import server_wiring
     from fugu_cli.system import signals
 
@@ -498,7 +507,7 @@ def serve(flags: ServeFlags) -> int:
         say(note)
 
     async def served() -> int:
-        code = await server_wiring.run_server(loaded, place, bounds, say)
+        code = await server_wiring.run_server(loaded, address, bounds, say)
         signals.exit_on_signals(asyncio.get_running_loop(), code)
         return code
 

@@ -45,7 +45,7 @@ def replay(flags: ReplayFlags) -> int:
     """Compare the decisions. Raise UsageError for what cannot be replayed."""
     _check_flags(flags)
     loaded = current_config(settings_of(flags))
-    recording = _recording(loaded, flags)
+    recording = _load_recording(loaded, flags)
     events = [record.event for record in recording.records]
     points, steps = decision_points(events)
     chosen = [point for point in points if flags.request in (None, point.request)]
@@ -80,11 +80,11 @@ class WithOutcomesOfToday:
     """Decides like `coordinator`, by the outcomes there are today."""
 
     coordinator: Coordinator
-    known: OutcomesKnown
+    outcomes: OutcomesKnown
 
     async def decide(self, state: SessionState) -> Decision:
         """Return the decision that today's outcomes lead to."""
-        return await self.coordinator.decide(state.followed_by(self.known))
+        return await self.coordinator.decide(state.followed_by(self.outcomes))
 
 
 def _check_flags(flags: ReplayFlags) -> None:
@@ -101,7 +101,7 @@ def _check_flags(flags: ReplayFlags) -> None:
         )
 
 
-def _recording(loaded: LoadedConfig, flags: ReplayFlags) -> Recording:
+def _load_recording(loaded: LoadedConfig, flags: ReplayFlags) -> Recording:
     path = store.find_session(loaded.config.data, loaded.root, flags.session)
     records = read_records(path)
     events = [record.event for record in records]
@@ -151,6 +151,6 @@ def _other_coordinator(
         return wiring.build_coordinator(plain.config, members)[0]
     coordinator = coordinator_of(RouteFlags(coordinator="trinity"), plain, members)
     if flags.skills == "now":
-        known = wiring.build_outcomes(loaded).known(members, ())
-        return WithOutcomesOfToday(coordinator, known)
+        outcomes = wiring.build_outcomes(loaded).known(members, ())
+        return WithOutcomesOfToday(coordinator, outcomes)
     return coordinator

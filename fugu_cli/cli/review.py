@@ -78,7 +78,7 @@ class _Pool:
 
     loaded: LoadedConfig
     members: Sequence[Member]
-    given: str
+    agent: str
     answers: list[AgentAnswer[Any]] = field(default_factory=list)
 
     @property
@@ -116,43 +116,46 @@ class _Pool:
         )
 
     def finders(self) -> Sequence[Member]:
-        return [member for member in self.members if self.given in ("", member.name)]
+        return [member for member in self.members if self.agent in ("", member.name)]
 
     def verifiers(self, finder: str) -> Sequence[Member]:
         """Return the agents of other vendors, then others, then the finder itself."""
         vendor = next((member.vendor for member in self.members if member.name == finder), "")
-        return sorted(
-            self.members,
-            key=lambda one: (one.name == finder, bool(vendor) and one.vendor in ("", vendor)),
-        )
+
+        def rank(member: Member) -> tuple[bool, bool]:
+            return member.name == finder, bool(vendor) and member.vendor in ("", vendor)
+
+        return sorted(self.members, key=rank)
 
 
 def review(flags: ReviewFlags) -> int:
     """Print the report. 0: nothing was found; 3: something was, or not everything was looked at."""
     loaded = current_config(settings_of(replace(flags, agent=None)))
     git = commits.git_in(current_path())
-    change = _change(loaded, git, flags.base)
+    change = _find_change(loaded, git, flags.base)
     if not change.diff:
         _print(Review((), 0, "", ""), flags.format)
         return 0
     check_answering(loaded)
     entries = [entry.member() for entry in usable_pool(loaded.config, os.environ)]
     members = [
-        one for one in reversed(by_strength(entries)) if one.name not in loaded.config.opt_out
+        member
+        for member in reversed(by_strength(entries))
+        if member.name not in loaded.config.opt_out
     ]
     pool = _Pool(loaded, members, flags.agent or "")
     if not pool.finders():
         raise UsageError(
             f"there is no agent {flags.agent!r} that may review",
-            hint=f"there are {', '.join(m.name for m in members)}",
+            hint=f"there are {', '.join(member.name for member in members)}",
         )
     mask = wiring.build_workspace(loaded.config, loaded.root).mask
-    made = _reviewed(pool, change, mask)
-    _print(made, flags.format)
-    return UNFINISHED if made.findings or made.unfinished else 0
+    result = _run_review(pool, change, mask)
+    _print(result, flags.format)
+    return UNFINISHED if result.findings or result.unfinished else 0
 
 
-def _change(loaded: LoadedConfig, git: UserGit, base: str | None) -> _Change:
+def _find_change(loaded: LoadedConfig, git: UserGit, base: str | None) -> _Change:
     """Return the change from the base to the present files, new ones included. Raises UsageError
     for an unknown base.
     """
@@ -160,14 +163,14 @@ def _change(loaded: LoadedConfig, git: UserGit, base: str | None) -> _Change:
     after = commits.working_tree(git)
     changed = commits.changed_blobs(git, before, after)
     hidden = hidden_paths(loaded, changed)
-    contents = commits.read_blobs(git, [one.after for one in changed if one.after])
+    contents = commits.read_blobs(git, [change.after for change in changed if change.after])
     diff = commits.readable_diff(git, before, after, hidden) + named_only(hidden)
     more = len(diff) - LONGEST_DATA
     unfinished = (
         f"the diff is too long, its last {more:,} characters were left out" if more > 0 else ""
     )
-    shown = [one for one in changed if one.after and one.path not in hidden]
-    lines = {one.path: contents.get(one.after, b"").count(b"\n") + 1 for one in shown}
+    shown = [change for change in changed if change.after and change.path not in hidden]
+    lines = {change.path: contents.get(change.after, b"").count(b"\n") + 1 for change in shown}
     return _Change(diff if changed else "", unfinished, lines)
 
 
@@ -177,107 +180,111 @@ def _merge_base(git: UserGit, base: str) -> str:
         raise UsageError(
             f"there is no commit {base!r} here", hint="fetch it first, or name another with --base"
         )
-    found = git.read_line("merge-base", commit, "HEAD")
-    if not found:
+    ancestor = git.read_line("merge-base", commit, "HEAD")
+    if not ancestor:
         raise UsageError(
             f"{base} and HEAD have no commit in common here",
             hint="a shallow clone? fetch all of it",
         )
-    return found
+    return ancestor
 
 
-def _reviewed(pool: _Pool, change: _Change, mask: Callable[[str], str]) -> Review:
+def _run_review(pool: _Pool, change: _Change, mask: Callable[[str], str]) -> Review:
     say("looking for what is wrong with the change")
-    found = pool.ask(
-        AgentQuestion(prompts.load("review/find"), change.diff, _Report), pool.finders()
-    )
-    findings = [
-        made
-        for one in found.value.findings
-        if (made := _finding(one, change.lines, mask)) is not None
-    ]
-    confirmed, verifier, unfinished = (
-        _confirmed(pool, change, found, findings) if findings else ((), "", "")
-    )
-    unfinished = change.unfinished or unfinished
+    question = AgentQuestion(prompts.load("review/find"), change.diff, _Report)
+    report = pool.ask(question, pool.finders())
+    findings = []
+    for reported in report.value.findings:
+        finding = _fit_to_change(reported, change.lines, mask)
+        if finding is not None:
+            findings.append(finding)
+    confirmed: tuple[ReviewFinding, ...] = ()
+    verifier, unfinished = "", ""
+    if findings:
+        confirmed, verifier, unfinished = _confirm_findings(pool, change, report, findings)
     confirmed = tuple(
-        one.model_copy(update={"reason": mask(sanitize(one.reason))}) for one in confirmed
+        finding.model_copy(update={"reason": mask(sanitize(finding.reason))})
+        for finding in confirmed
     )
     priced = {member.name for member in pool.members if member.price is not None}
     return Review(
         worst_first(confirmed),
         len(findings),
-        found.agent,
+        report.agent,
         verifier,
         tuple(answer.session.stem for answer in pool.answers),
         pool.dollars,
         any(answer.agent not in priced for answer in pool.answers),
-        unfinished,
+        change.unfinished or unfinished,
         any(answer.is_estimated for answer in pool.answers),
     )
 
 
-def _confirmed(
-    pool: _Pool, change: _Change, found: AgentAnswer[_Report], findings: Sequence[ReviewFinding]
+def _confirm_findings(
+    pool: _Pool, change: _Change, report: AgentAnswer[_Report], findings: Sequence[ReviewFinding]
 ) -> tuple[tuple[ReviewFinding, ...], str, str]:
     """Return the findings that another agent confirms, that agent, and a note about findings that
     were not judged.
     """
-    count, judges = plural(len(findings), "finding"), pool.verifiers(found.agent)
-    say(
-        f"{found.agent} reports {count}, which {'another agent' if judges[1:] else 'it'} judges now"
+    count = plural(len(findings), "finding")
+    judges = pool.verifiers(report.agent)
+    judge = "another agent" if judges[1:] else "it"
+    say(f"{report.agent} reports {count}, which {judge} judges now")
+    listing = "\n\n".join(
+        f"{number}. {_describe(finding)}" for number, finding in enumerate(findings, start=1)
     )
-    told = "\n\n".join(
-        f"{number}. {_told(finding)}" for number, finding in enumerate(findings, start=1)
-    )
-    asked = AgentQuestion(prompts.load("review/verify"), f"{told}\n\n{change.diff}", _Verdicts)
+    prompt = prompts.load("review/verify")
+    question = AgentQuestion(prompt, f"{listing}\n\n{change.diff}", _Verdicts)
     try:
-        judged = pool.ask(asked, judges)
+        answer = pool.ask(question, judges)
     except UnansweredError as error:
-        return (
-            (),
-            "",
-            f"nobody judged {count}, which `fugu trace {found.session.stem}` shows: {error}",
-        )
-    verdicts = {one.number: one for one in judged.value.verdicts}
-    known = [number for number in range(1, len(findings) + 1) if number in verdicts]
-    left = f"{judged.agent} judged {len(known)} of {count}" if len(known) < len(findings) else ""
-    confirmed = [number for number in known if verdicts[number].confirmed]
-    return (
-        tuple(
-            findings[number - 1].model_copy(update={"reason": verdicts[number].reason})
-            for number in confirmed
-        ),
-        judged.agent,
-        left,
-    )
+        note = f"nobody judged {count}, which `fugu trace {report.session.stem}` shows: {error}"
+        return (), "", note
+    verdicts = {verdict.number: verdict for verdict in answer.value.verdicts}
+    judged = 0
+    confirmed = []
+    for number, finding in enumerate(findings, start=1):
+        verdict = verdicts.get(number)
+        if verdict is None:
+            continue
+        judged += 1
+        if verdict.confirmed:
+            confirmed.append(finding.model_copy(update={"reason": verdict.reason}))
+    note = f"{answer.agent} judged {judged} of {count}" if judged < len(findings) else ""
+    return tuple(confirmed), answer.agent, note
 
 
-def _finding(
-    said: ReviewFinding, lines: Mapping[str, int], mask: Callable[[str], str]
+def _fit_to_change(
+    reported: ReviewFinding, lines: Mapping[str, int], mask: Callable[[str], str]
 ) -> ReviewFinding | None:
     """Return a finding with valid lines, None if it is outside the change."""
-    file = said.file.removeprefix("./").removeprefix("b/")
+    file = reported.file.removeprefix("./").removeprefix("b/")
     if file not in lines:
         return None
-    first = min(max(said.line, 1), lines[file])
-    last = min(max(said.end_line, first), lines[file])
-    title, text = (mask(sanitize(text)) for text in (said.title, said.explanation))
-    told = {"file": file, "line": first, "end_line": last, "title": title, "explanation": text}
-    return said.model_copy(update=told)
-
-
-def _told(finding: ReviewFinding) -> str:
-    place = f"{finding.file}, line {finding.line}" + (
-        f" to {finding.end_line}" if finding.end_line > finding.line else ""
-    )
-    return (
-        f"{place} ({finding.category}, {finding.severity}): {finding.title}\n{finding.explanation}"
+    first = min(max(reported.line, 1), lines[file])
+    return reported.model_copy(
+        update={
+            "file": file,
+            "line": first,
+            "end_line": min(max(reported.end_line, first), lines[file]),
+            "title": mask(sanitize(reported.title)),
+            "explanation": mask(sanitize(reported.explanation)),
+        }
     )
 
 
-def _print(made: Review, shape: str) -> None:
+def _describe(finding: ReviewFinding) -> str:
+    location = f"{finding.file}, line {finding.line}"
+    if finding.end_line > finding.line:
+        location += f" to {finding.end_line}"
+    kind = f"{finding.category}, {finding.severity}"
+    return f"{location} ({kind}): {finding.title}\n{finding.explanation}"
+
+
+def _print(result: Review, shape: str) -> None:
     if shape == "text":
-        print(review_text(made))
+        print(review_text(result))
     else:
-        print(json.dumps(review_object(made) if shape == "json" else review_sarif(made), indent=2))
+        print(
+            json.dumps(review_object(result) if shape == "json" else review_sarif(result), indent=2)
+        )

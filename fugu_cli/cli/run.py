@@ -33,24 +33,24 @@ def read_request(flags: RunFlags, stdin: TextIO | None) -> RequestInput:
 
     Standard input is the request if it is given as `-`, or if nothing else is given.
     """
-    given = {"an argument": flags.text, "-p": flags.prompt, "--prompt-file": flags.prompt_file}
-    said = [name for name, value in given.items() if value is not None]
-    if len(said) > 1:
-        raise UsageError(f"there are {len(said)} prompts: {' and '.join(said)}", hint=REQUEST_HINT)
-    if not said and (flags.go_on or flags.resume):
-        return RequestInput(_piped_text(stdin) or None)
-    if not said and (stdin is None or stdin.isatty()):
+    sources = {"an argument": flags.text, "-p": flags.prompt, "--prompt-file": flags.prompt_file}
+    used = [name for name, value in sources.items() if value is not None]
+    if len(used) > 1:
+        raise UsageError(f"there are {len(used)} prompts: {' and '.join(used)}", hint=REQUEST_HINT)
+    if not used and (flags.go_on or flags.resume):
+        return RequestInput(_read_piped(stdin) or None)
+    if not used and (stdin is None or stdin.isatty()):
         raise UsageError("there is no prompt", hint=REQUEST_HINT)
-    text, beside = _text(flags, stdin)
+    text, reads_pipe = _read_text(flags, stdin)
     if not text.strip():
         raise UsageError("the prompt is empty", hint=REQUEST_HINT)
-    return RequestInput(text.strip("\n"), _piped_text(stdin) if beside else "")
+    return RequestInput(text.strip("\n"), _read_piped(stdin) if reads_pipe else "")
 
 
-def _text(flags: RunFlags, stdin: TextIO | None) -> tuple[str, bool]:
+def _read_text(flags: RunFlags, stdin: TextIO | None) -> tuple[str, bool]:
     """Return the request's text, and whether standard input may hold more."""
     if flags.prompt_file is not None:
-        return _file(flags.prompt_file, "--prompt-file"), True
+        return _read_file(flags.prompt_file, "--prompt-file"), True
     text = flags.text if flags.text is not None else flags.prompt
     if text not in (None, "-"):
         return text, True
@@ -59,7 +59,7 @@ def _text(flags: RunFlags, stdin: TextIO | None) -> tuple[str, bool]:
     return read_stdin(stdin), False
 
 
-def _piped_text(stdin: TextIO | None) -> str:
+def _read_piped(stdin: TextIO | None) -> str:
     """Return the text on standard input beside a request from elsewhere, "" if there is none."""
     if stdin is None or stdin.isatty() or not _has_input(stdin):
         return ""
@@ -80,7 +80,7 @@ def _has_input(stdin: TextIO) -> bool:
         return False
     if select.select([source], [], [], STDIN_TIMEOUT)[0]:
         return True
-    _note(
+    _say_waiting(
         f"standard input said nothing for {STDIN_TIMEOUT:.0f} s and is not read (`< /dev/null` "
         f"keeps fugu from waiting)"
     )
@@ -89,9 +89,9 @@ def _has_input(stdin: TextIO) -> bool:
 
 def read_stdin(stdin: TextIO) -> str:
     """Read all of standard input. Raises UsageError if it is not text."""
-    said = threading.Timer(STDIN_TIMEOUT, _note, ("reading standard input to its end",))
-    said.daemon = True
-    said.start()
+    timer = threading.Timer(STDIN_TIMEOUT, _say_waiting, ("reading standard input to its end",))
+    timer.daemon = True
+    timer.start()
     try:
         text = stdin.read(LARGEST_REQUEST + 1)
         text.encode("utf-8")  # some locales let bytes through that are none
@@ -104,7 +104,7 @@ def read_stdin(stdin: TextIO) -> str:
             f"standard input cannot be read: {error.strerror}", hint="`< /dev/null` closes it"
         ) from error
     finally:
-        said.cancel()
+        timer.cancel()
     if len(text) > LARGEST_REQUEST:
         raise UsageError(
             f"standard input holds more than {LARGEST_REQUEST:,} characters",
@@ -113,21 +113,21 @@ def read_stdin(stdin: TextIO) -> str:
     return text.removeprefix("\ufeff")
 
 
-def read_schema(given: str | None) -> str:
+def read_schema(text: str | None) -> str:
     """Read the schema of `--json-schema`, "" without one. Raises UsageError for an invalid one."""
-    if given is None:
+    if text is None:
         return ""
     import json
 
     from fugu_cli.engine.structured_answer import schema_fault
 
-    inline = given.lstrip().startswith("{")
-    name = "the given text" if inline else given
+    inline = text.lstrip().startswith("{")
+    name = "the given text" if inline else text
     hint = "give a file that holds a JSON schema, or the schema itself"
-    if not given.strip():
+    if not text.strip():
         raise UsageError("--json-schema is empty", hint=hint)
     try:
-        schema = parse_json(given if inline else _file(Path(given), "--json-schema"))
+        schema = parse_json(text if inline else _read_file(Path(text), "--json-schema"))
     except ValueError as error:
         raise UsageError(f"--json-schema: {name} is no JSON: {error}", hint=hint) from error
     if fault := schema_fault(schema):
@@ -135,11 +135,11 @@ def read_schema(given: str | None) -> str:
     return json.dumps(schema, ensure_ascii=False)
 
 
-def _note(text: str) -> None:
+def _say_waiting(text: str) -> None:
     print(f"fugu: {text}", file=sys.stderr, flush=True)
 
 
-def _file(path: Path, flag: str) -> str:
+def _read_file(path: Path, flag: str) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -157,30 +157,30 @@ def run(flags: RunFlags) -> int:
     from fugu_cli.cli.worktree import work_in_worktree
 
     return work_in_worktree(
-        flags, _run, lambda code: code == 0, lambda error: _refused(flags, error)
+        flags, _run, lambda code: code == 0, lambda error: _report_refusal(flags, error)
     )
 
 
 def _run(flags: RunFlags) -> int:
     try:
         signals.raise_on_signals(signal.SIGINT)
-        _check(flags)
+        _check_flags(flags)
         schema = read_schema(flags.json_schema)
-        said = read_request(flags, sys.stdin)
-        folder = _prepared(flags)
+        request = read_request(flags, sys.stdin)
+        folder = _prepare_output(flags)
         if flags.output_format == OutputFormat.text:
             OutputStream(sys.stderr).line(f"fugu {__version__}: reading the repository")
         import asyncio
 
         from fugu_cli.cli.run_session import RequestRun, RunParts
 
-        work = RequestRun(flags, said, os.environ, RunParts(folder, schema))
+        work = RequestRun(flags, request, os.environ, RunParts(folder, schema))
         signals.hold_signals()
     except UsageError as error:
-        _refused(flags, error)
+        _report_refusal(flags, error)
         raise
     except KeyboardInterrupt:
-        _refused(flags, FuguError("interrupted before the session was open"), "interrupted")
+        _report_refusal(flags, FuguError("interrupted before the session was open"), "interrupted")
         raise
     finally:
         signals.unticking()
@@ -189,7 +189,7 @@ def _run(flags: RunFlags) -> int:
     return asyncio.run(work.to_its_end())
 
 
-def _prepared(flags: RunFlags) -> Path | None:
+def _prepare_output(flags: RunFlags) -> Path | None:
     """Prepare the folder of `--output-dir`. Raises UsageError."""
     if flags.output_dir is None:
         return None
@@ -198,7 +198,7 @@ def _prepared(flags: RunFlags) -> Path | None:
     return run_artifacts.prepare_output_dir(Path(flags.output_dir))
 
 
-def _refused(flags: RunFlags, error: FuguError, reason: str = "failed") -> None:
+def _report_refusal(flags: RunFlags, error: FuguError, reason: str = "failed") -> None:
     """Report a wrong command line or an early signal to programs, on standard output and in
     `--output-dir`.
     """
@@ -211,7 +211,7 @@ def _refused(flags: RunFlags, error: FuguError, reason: str = "failed") -> None:
     RunOutput(flags.output_format, folder, TerminalOutput()).refuse(error, reason)
 
 
-def _check(flags: RunFlags) -> None:
+def _check_flags(flags: RunFlags) -> None:
     """Raise UsageError for flags that contradict one another."""
     check_session(flags)
     check_empty(output_dir=flags.output_dir)

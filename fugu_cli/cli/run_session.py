@@ -41,19 +41,21 @@ def resolve_request(
     """Return the request and its configuration. Raises UsageError for an unknown command, skill or
     agent.
     """
-    wanted = skill_library.parse_headless_request(text, loaded.library)
+    request = skill_library.parse_headless_request(text, loaded.library)
     changed: dict[str, str] = {}
-    if wanted.agent and not (flags.agent or flags.coordinator or flags.script):
-        known = [entry.name for entry in usable_pool(loaded.config, environ)]
-        if wanted.agent not in known:
-            what = f"{text.split()[0]} is for the agent {wanted.agent!r}, which is not in the pool"
-            raise UsageError(
-                what, hint=f"the pool has: {', '.join(known)}; --agent NAME takes another"
+    if request.agent and not (flags.agent or flags.coordinator or flags.script):
+        names = [entry.name for entry in usable_pool(loaded.config, environ)]
+        if request.agent not in names:
+            message = (
+                f"{text.split()[0]} is for the agent {request.agent!r}, which is not in the pool"
             )
-        changed["coordinator"] = f"single:{wanted.agent}"
-    if wanted.tier and flags.tier is None:
-        changed["tier"] = wanted.tier
-    return wanted, replace(loaded, config=loaded.config.model_copy(update=changed))
+            raise UsageError(
+                message, hint=f"the pool has: {', '.join(names)}; --agent NAME takes another"
+            )
+        changed["coordinator"] = f"single:{request.agent}"
+    if request.tier and flags.tier is None:
+        changed["tier"] = request.tier
+    return request, replace(loaded, config=loaded.config.model_copy(update=changed))
 
 
 INTERRUPTED = RunEnding("interrupted", "the turn was cut; `fugu run --continue` goes on with it")
@@ -76,12 +78,12 @@ class RequestRun:
     """One `fugu run`."""
 
     def __init__(
-        self, flags: RunFlags, said: RequestInput, environ: Mapping[str, str], parts: RunParts
+        self, flags: RunFlags, request: RequestInput, environ: Mapping[str, str], parts: RunParts
     ) -> None:
         self._flags = flags
-        self._text = said.text
-        self._piped = said.piped
-        self._wanted = TypedRequest("")
+        self._text = request.text
+        self._piped = request.piped
+        self._typed_request = TypedRequest("")
         self._environ = environ
         self._screen = TerminalOutput()
         self._leaving = RunOutput(flags.output_format, parts.folder, self._screen)
@@ -99,7 +101,7 @@ class RequestRun:
         reason = "failed"
         try:
             signals.raise_on_signals(signal.SIGINT)
-            self._session = await self._opened()
+            self._session = await self._open()
             loop = asyncio.get_running_loop()
             signals.call_on_signals(loop, self._stop)
             descriptor = self._screen.out.descriptor()
@@ -118,11 +120,11 @@ class RequestRun:
             signals.unticking()
             if refusal is not None:
                 self._leaving.refuse(refusal, reason)
-        code = await self._followed(self._session)
+        code = await self._follow(self._session)
         signals.exit_on_signals(asyncio.get_running_loop(), code)
         return code
 
-    async def _followed(self, session: Session) -> int:
+    async def _follow(self, session: Session) -> int:
         """Run the open session to its end, then report it."""
         workspace, folder = session.environment.workspace, self._leaving.folder
         if folder is None or workspace.in_git:
@@ -145,7 +147,7 @@ class RequestRun:
         patch = b""
         noted = session.notes()
         try:
-            end = await self._worked(session)
+            end = await self._ask_and_follow(session)
             if self._heard(session):
                 patch = await _patch(session, self._screen, plain_folder)
         except FuguError as error:
@@ -155,27 +157,26 @@ class RequestRun:
             self._working = None
             await session.close()
             for note in session.notes():
-                if (
-                    note not in noted
-                ):  # a hook that failed meanwhile, a collector that did not answer
+                # a hook that failed meanwhile, a collector that did not answer
+                if note not in noted:
                     self._screen.show(f"fugu: {note}")
-            told = self._told(session, end)
-            self._leaving.close(told, patch)
+            run_end = self._run_end(session, end)
+            self._leaving.close(run_end, patch)
         if lost := self._screen.out.failure:
             self._screen.show(
                 f"fugu: cannot write to standard output: {lost}; the answer is in the session"
             )
-            return exit_code(told.end.reason) or exit_code("failed")
-        return exit_code(told.end.reason)
+            return exit_code(run_end.end.reason) or exit_code("failed")
+        return exit_code(run_end.end.reason)
 
-    def _told(self, session: Session, end: RunEnding | None) -> RunEnd:
-        heard, events = self._heard(session), session.log.events
-        if not heard:
+    def _run_end(self, session: Session, end: RunEnding | None) -> RunEnd:
+        recorded, events = self._was_recorded(session), session.log.events
+        if not recorded:
             end, events = NOT_RECORDED if end is INTERRUPTED else end, events[self._since :]
         ending = run_ending(SessionState(events), end)
-        return RunEnd(session.log, self._since, ending, heard, session.ignored)
+        return RunEnd(session.log, self._since, ending, recorded, session.ignored)
 
-    def _heard(self, session: Session) -> bool:
+    def _was_recorded(self, session: Session) -> bool:
         """Return whether the request was recorded, that is, not interrupted earlier or refused by a
         hook.
         """
@@ -183,7 +184,7 @@ class RequestRun:
             isinstance(event, Asked) for event in session.log.events[self._since :]
         )
 
-    async def _opened(self) -> Session:
+    async def _open(self) -> Session:
         """Open the session with its request. Raises FuguError if that is impossible or there is
         nothing to do.
         """
@@ -205,22 +206,24 @@ class RequestRun:
         )
         loaded = replace(loaded, answer_schema=self._schema)
         if self._text is not None:
-            self._wanted, loaded = resolve_request(self._text, self._flags, loaded, self._environ)
+            self._typed_request, loaded = resolve_request(
+                self._text, self._flags, loaded, self._environ
+            )
         for note in check_embedded(loaded.config, self._environ):
             self._screen.show(f"fugu: {note}")
-        before = self._resumed(loaded)
+        before = self._find_resumed(loaded)
         if before is not None and self._text is None and self._flags.tier is None:
             loaded = _with_request_tier(loaded, before)
         typed = headless.read_typed_line
         asks = (
             headless.ask_on_terminal(self._screen, typed, loaded.root)
-            if self._watched
+            if self._is_watched
             else headless.deny_headless
         )
         session = wiring.build_session(
-            loaded, self._environ, asks, before, somebody_to_ask=self._watched
+            loaded, self._environ, asks, before, somebody_to_ask=self._is_watched
         )
-        if self._watched and session.servers is not None:
+        if self._is_watched and session.servers is not None:
             session.servers.ask_line = headless.ask_line_on_terminal(self._screen, typed)
         if self._text is None:
             session.go_on()
@@ -228,24 +231,24 @@ class RequestRun:
             self._screen.show(f"fugu: {note}")
         return session
 
-    def _resumed(self, loaded: LoadedConfig) -> Path | None:
+    def _find_resumed(self, loaded: LoadedConfig) -> Path | None:
         """Return the session to resume, copied first for a fork."""
         if not (self._flags.go_on or self._flags.resume):
             return None
         data = loaded.config.data
-        found = store.find_session(data, loaded.root, self._flags.resume or "latest")
-        moved = _check_resumed(found, loaded.root, new=self._text is not None)
+        path = store.find_session(data, loaded.root, self._flags.resume or "latest")
+        moved = _check_resumed(path, loaded.root, new=self._text is not None)
         if moved:
             self._screen.show(f"fugu: {moved}")
-        return store.fork_session(data, loaded.root, found) if self._flags.fork_session else found
+        return store.fork_session(data, loaded.root, path) if self._flags.fork_session else path
 
     @property
-    def _watched(self) -> bool:
-        """Whether somebody reads along and can type."""
+    def _is_watched(self) -> bool:
+        """True if somebody reads along and can type."""
         watched = self._flags.output_format == OutputFormat.text and self._screen.err.terminal
         return watched and sys.stdin is not None and sys.stdin.isatty()
 
-    async def _worked(self, session: Session) -> RunEnding | None:
+    async def _ask_and_follow(self, session: Session) -> RunEnding | None:
         """Ask, follow and run. None: the log says how it ended."""
         reader = asyncio.create_task(self._reader(session))
         work = self._working = asyncio.create_task(self._work(session))
@@ -266,9 +269,9 @@ class RequestRun:
     async def _work(self, session: Session) -> None:
         session.warm()
         if self._text is not None:
-            wanted = self._wanted
+            request = self._typed_request
             await session.ask(
-                wanted.text, typed=wanted.typed, skill=wanted.skill, piped=self._piped
+                request.text, typed=request.typed, skill=request.skill, piped=self._piped
             )
         await session.run()
         await session.finish_reading_kinds()
@@ -299,7 +302,7 @@ class RequestRun:
             self._working.cancel()
         elif self._signals > 1:
             if self._session is not None:
-                self._leaving.write(self._told(self._session, INTERRUPTED))
+                self._leaving.write(self._run_end(self._session, INTERRUPTED))
             os._exit(ABORTED)
 
 

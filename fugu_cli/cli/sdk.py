@@ -81,7 +81,7 @@ def answer_sdk(flags: SdkFlags) -> int:
     check_session(flags)
     check_empty(system_prompt=flags.system_prompt or None)
     schema = read_schema(flags.json_schema)
-    loaded = replace(_configuration(flags), answer_schema=schema)
+    loaded = replace(_load_configuration(flags), answer_schema=schema)
     for note in check_embedded(loaded.config, os.environ):
         say(note)
     source, sink = take_standard_streams()
@@ -89,19 +89,29 @@ def answer_sdk(flags: SdkFlags) -> int:
         return asyncio.run(SdkConversation(flags, answers).run(loaded, source))
 
 
-def _configuration(flags: SdkFlags) -> LoadedConfig:
+def _load_configuration(flags: SdkFlags) -> LoadedConfig:
     settings: dict[str, Any] = {
         name: value for name, value in settings_of(flags).items() if name != "coordinator"
     }
     if flags.coordinator:
         settings["coordinator"] = flags.coordinator
     settings["permission_mode"] = MODES[flags.mode or "default"]
-    if allow := [rule for one in split_rules(flags.allowed or ()) for rule in _allowing(one)]:
+    if allow := [
+        rule
+        for claude_rule in split_rules(flags.allowed or ())
+        for rule in _allow_rules(claude_rule)
+    ]:
         settings["allow"] = allow
-    if deny := [rule for one in split_rules(flags.disallowed or ()) for rule in _denying(one)]:
+    if deny := [
+        rule
+        for claude_rule in split_rules(flags.disallowed or ())
+        for rule in _deny_rules(claude_rule)
+    ]:
         settings["deny"] = deny
-    told = "\n\n".join(filter(None, (flags.system_prompt, flags.append_system_prompt)))
-    loaded = current_config(settings, trust=flags.trust, appended=told, mcp_config=flags.mcp_config)
+    appended = "\n\n".join(filter(None, (flags.system_prompt, flags.append_system_prompt)))
+    loaded = current_config(
+        settings, trust=flags.trust, appended=appended, mcp_config=flags.mcp_config
+    )
     if faults := [note for note in loaded.servers.notes if note.startswith("--mcp-config")]:
         raise UsageError(faults[0], hint=SERVERS)
     if not flags.agent:
@@ -113,42 +123,43 @@ def _configuration(flags: SdkFlags) -> LoadedConfig:
     )
 
 
-def named_agent(wanted: str, pool: dict[str, str]) -> str:
+def named_agent(name_or_model: str, pool: dict[str, str]) -> str:
     """Return the agent with this name or model. `pool` maps agents to models. Raises UsageError."""
-    found = [name for name, model in pool.items() if wanted in (name, model)]
-    if not found:
+    names = [name for name, model in pool.items() if name_or_model in (name, model)]
+    if not names:
         raise UsageError(
-            f"no agent is called {wanted!r} or runs it", hint=f"the pool has: {', '.join(pool)}"
+            f"no agent is called {name_or_model!r} or runs it",
+            hint=f"the pool has: {', '.join(pool)}",
         )
-    return found[0]
+    return names[0]
 
 
-def split_rules(given: Sequence[str]) -> list[str]:
+def split_rules(texts: Sequence[str]) -> list[str]:
     """Split a list of rules at commas and spaces outside parentheses."""
-    found, depth, now = list[str](), 0, ""
-    for letter in ",".join(given):
+    rules, depth, current = list[str](), 0, ""
+    for letter in ",".join(texts):
         depth += {"(": 1, ")": -1}.get(letter, 0)
         if depth == 0 and letter in ", ":
-            found.append(now)
-            now = ""
+            rules.append(current)
+            current = ""
         else:
-            now += letter
-    return [rule for rule in (*found, now) if rule]
+            current += letter
+    return [rule for rule in (*rules, current) if rule]
 
 
-def _allowing(rule: str) -> list[str]:
+def _allow_rules(rule: str) -> list[str]:
     """Return fugu's rules for an allow rule of Claude Code. `Bash(git log:*)` is the command alone,
     and with more words after it.
     """
     if rule.partition("(")[0] in UNSUPPORTED_TOOLS:
         return []
-    both = (
+    variants = (
         [rule.replace(":*)", ")"), rule.replace(":*)", " *)")] if rule.endswith(":*)") else [rule]
     )
-    return [_checked(one) for one in both]
+    return [_check_rule(variant) for variant in variants]
 
 
-def _denying(rule: str) -> list[str]:
+def _deny_rules(rule: str) -> list[str]:
     """Return fugu's rules for a deny rule: it holds for every tool that does what the named one
     does.
     """
@@ -156,10 +167,10 @@ def _denying(rule: str) -> list[str]:
     if name in UNSUPPORTED_TOOLS:
         return []
     same = [tool for tool in fugu_tools(name) if not inner]
-    return list(dict.fromkeys([*_allowing(rule), *same]))
+    return list(dict.fromkeys([*_allow_rules(rule), *same]))
 
 
-def _checked(rule: str) -> str:
+def _check_rule(rule: str) -> str:
     ours = fugu_rule(rule)
     if fault := rule_matching.pattern_fault(ours):
         raise UsageError(
@@ -209,13 +220,8 @@ class ClientQuestions:
                     permission_suggestions=[],
                 )
             except ClientError as error:
-                return (
-                    "headless"
-                    if self._gone
-                    else Refusal(feedback=str(error))
-                    if str(error)
-                    else "no"
-                )
+                refusal: Permission = Refusal(feedback=str(error)) if str(error) else "no"
+                return "headless" if self._gone else refusal
             if answer.get("behavior") != "allow":
                 if answer.get("interrupt"):
                     stream.work.interrupt()
@@ -232,14 +238,14 @@ class ClientQuestions:
         arguments = arguments_of(call)
         question = arguments.get("question", "") if isinstance(arguments, dict) else ""
         options = [{"label": choice, "description": ""} for choice in question_choices(call)]
-        asked = {"question": question, "header": "", "options": options, "multiSelect": False}
+        form = {"question": question, "header": "", "options": options, "multiSelect": False}
         if self.silent or self._gone:
             return "headless"
         try:
             answer = await self.ask(
                 "can_use_tool",
                 tool_name="AskUserQuestion",
-                input={"questions": [asked]},
+                input={"questions": [form]},
                 tool_use_id=call.id,
                 decision_reason=question,
                 permission_suggestions=[],
@@ -261,10 +267,13 @@ class ClientQuestions:
         except ClientError:
             return None
 
-    async def call_hook(self, id: str, told: Object) -> dict[str, Any]:
+    async def call_hook(self, id: str, hook_input: Object) -> dict[str, Any]:
         """Call a hook inside the client and return its answer. Raises ClientError."""
         return await self.ask(
-            "hook_callback", callback_id=id, input=told, tool_use_id=told.get("tool_use_id")
+            "hook_callback",
+            callback_id=id,
+            input=hook_input,
+            tool_use_id=hook_input.get("tool_use_id"),
         )
 
     async def ask(self, subtype: str, **request: Any) -> dict[str, Any]:
@@ -281,27 +290,26 @@ class ClientQuestions:
             }
         )
         try:
-            said: dict[str, Any] = await answer
-            return said
+            reply: dict[str, Any] = await answer
+            return reply
         except asyncio.CancelledError:
-            self._send(
-                {"type": "control_cancel_request", "request_id": name}
-            )  # the request was interrupted
+            # the request was interrupted
+            self._send({"type": "control_cancel_request", "request_id": name})
             raise
         finally:
             del self._open[name]
 
     def answered(self, response: object) -> None:
         """Handle an answer of the client. An unreadable one is an error."""
-        given = response if isinstance(response, dict) else {}
-        answer = self._open.get(str(given.get("request_id")))
+        fields = response if isinstance(response, dict) else {}
+        answer = self._open.get(str(fields.get("request_id")))
         if answer is None or answer.done():
             return
-        said = given.get("response")
-        if given.get("subtype") == "success" and isinstance(said, dict):
-            answer.set_result(said)
+        reply = fields.get("response")
+        if fields.get("subtype") == "success" and isinstance(reply, dict):
+            answer.set_result(reply)
         else:
-            answer.set_exception(ClientError(str(given.get("error") or "")))
+            answer.set_exception(ClientError(str(fields.get("error") or "")))
 
     def withdraw(self) -> None:
         """Fail all open questions: the client is gone."""
@@ -335,7 +343,7 @@ class SdkConversation:
         self.questions = ClientQuestions(self._send)
         self.stream = SessionStream(
             self._send,
-            lambda *asked: self.questions.permission(self.stream, *asked),
+            lambda *question: self.questions.permission(self.stream, *question),
             partial=self.flags.partial,
             relay=self.questions.relay,
         )
@@ -351,12 +359,12 @@ class SdkConversation:
         loop = asyncio.get_running_loop()
         signals.call_on_signals(loop, self._stop)
         call_when_reader_leaves(loop, self.answers.fileno(), self._client_left)
-        heard: asyncio.Queue[str] = asyncio.Queue()
-        threading.Thread(target=_read, args=(source, loop, heard), daemon=True).start()
+        queue: asyncio.Queue[str] = asyncio.Queue()
+        threading.Thread(target=_read_lines, args=(source, loop, queue), daemon=True).start()
         working = asyncio.create_task(self._work())
         try:
-            while line := await _first(heard, working):
-                self._take(line)
+            while line := await _next_line(queue, working):
+                self._handle_line(line)
             self._leave()
             await working
         finally:
@@ -399,15 +407,15 @@ class SdkConversation:
 
     # Lines of the client.
 
-    def _take(self, line: str) -> None:
+    def _handle_line(self, line: str) -> None:
         if not line.strip():
             return
         try:
             message = parse_json(line)
         except ValueError:
             message = None
-        kind = message.get("type") if isinstance(message, dict) else None
-        match kind:
+        message_type = message.get("type") if isinstance(message, dict) else None
+        match message_type:
             case "user":
                 self._waiting.put_nowait(message)
             case "control_request":
@@ -457,35 +465,35 @@ class SdkConversation:
                     self.flags.prompt_tool is None or request.get("mode") == "dontAsk"
                 )
             case "set_model":
-                wanted = request.get("model")
+                model = request.get("model")
                 pool = {name: member.model for name, member in session.team.members.items()}
                 self.stream.work.pin(
-                    None if wanted in (None, "default") else named_agent(str(wanted), pool)
+                    None if model in (None, "default") else named_agent(str(model), pool)
                 )
             case "mcp_status":
                 servers = session.servers.names if session.servers is not None else ()
                 return {"mcpServers": [{"name": name, "status": "pending"} for name in servers]}
-            case other:
-                raise UsageError(f"fugu does not know the control request {other!r}")
+            case subtype:
+                raise UsageError(f"fugu does not know the control request {subtype!r}")
         return {}
 
-    def _add_hooks(self, given: object) -> None:
+    def _add_hooks(self, declared: object) -> None:
         """Add the client's hooks after those of files. Raises UsageError for an unknown event."""
         from fugu_cli.extension_wiring import build_hooks
 
         session = self.stream.session
-        if found := client_hooks(given):
-            now = session.environment.hooks
-            of_files = now.runner.declared if now is not None else DeclaredHooks()
-            both = DeclaredHooks((*of_files.hooks, *found), of_files.notes)
-            hooks = build_hooks(both, session.config, session.log, self.questions.call_hook)
+        if added := client_hooks(declared):
+            current = session.environment.hooks
+            of_files = current.runner.declared if current is not None else DeclaredHooks()
+            combined = DeclaredHooks((*of_files.hooks, *added), of_files.notes)
+            hooks = build_hooks(combined, session.config, session.log, self.questions.call_hook)
             session.environment = replace(session.environment, hooks=hooks)
 
     def _greeting(self) -> Object:
         session = self.stream.session
         commands = [
-            {"name": one.name, "description": one.about, "argumentHint": one.hint}
-            for one in session.library.commands
+            {"name": command.name, "description": command.about, "argumentHint": command.hint}
+            for command in session.library.commands
         ]
         models = [
             {"value": name, "displayName": name, "description": member.description or member.model}
@@ -511,13 +519,13 @@ class SdkConversation:
         """
         inner = message.get("message")
         content = inner.get("content") if isinstance(inner, dict) else None
-        said, media = _content(content)
-        parse_headless_request(said, self.stream.session.library)
-        return replace(request_from_text(self.stream.session, said), media=media)
+        text, media = _read_content(content)
+        parse_headless_request(text, self.stream.session.library)
+        return replace(request_from_text(self.stream.session, text), media=media)
 
-    def _send(self, said: Object) -> None:
+    def _send(self, message: Object) -> None:
         try:
-            self.answers.write(json_output.json_line(said) + "\n")
+            self.answers.write(json_output.json_line(message) + "\n")
         except BrokenPipeError:
             self._client_left()
 
@@ -529,12 +537,12 @@ class _HookGroup(BaseModel, extra="ignore"):
     onFailure: str | None = None
 
 
-def client_hooks(given: object) -> tuple[Hook, ...]:
+def client_hooks(declared: object) -> tuple[Hook, ...]:
     """Return the hooks that a client names at its start. Raises UsageError for an unknown event or
     an invalid hook.
     """
     try:
-        groups = TypeAdapter(dict[str, list[_HookGroup]]).validate_python(given or {})
+        groups = TypeAdapter(dict[str, list[_HookGroup]]).validate_python(declared or {})
         for group in itertools.chain(*groups.values()):
             re.compile(group.matcher or "")
     except (ValidationError, re.error) as error:
@@ -547,7 +555,7 @@ def client_hooks(given: object) -> tuple[Hook, ...]:
                 f"fugu has no hooks for {event}", hint=f"there are {', '.join(HOOK_EVENTS)}"
             )
         if event != GUARD_EVENT and any(
-            one.onFailure not in (None, "continue") for one in groups[event]
+            group.onFailure not in (None, "continue") for group in groups[event]
         ):
             raise UsageError(
                 f"of the hooks of an SDK those for {GUARD_EVENT} alone can block where they fail"
@@ -572,34 +580,34 @@ def _exit_code(result: Object) -> int:
     return json_output.exit_code(str(own["reason"])) if isinstance(own, dict) else 2
 
 
-def _content(content: object) -> tuple[str, tuple[Media, ...]]:
+def _read_content(content: object) -> tuple[str, tuple[Media, ...]]:
     """Return the text and pictures of a message. Raises UsageError."""
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    said: list[str] = []
+    texts: list[str] = []
     media: list[Media] = []
     for block in blocks if isinstance(blocks, list) else [None]:
         match block:
             case {"type": "text", "text": str(text)}:
-                said.append(text)
+                texts.append(text)
             case {
                 "type": "image" | "document",
-                "source": {"type": "base64", "data": str(data), "media_type": str(kind)},
+                "source": {"type": "base64", "data": str(data), "media_type": str(media_type)},
             }:
                 try:
-                    media.append(take_base64(data, "the picture", kind))
+                    media.append(take_base64(data, "the picture", media_type))
                 except NotTaken as fault:
                     raise UsageError(str(fault), hint="send another picture") from fault
             case _:
                 raise UsageError(
                     "a message holds something else than text and pictures", hint="send those"
                 )
-    text = "\n\n".join(said)
+    text = "\n\n".join(texts)
     if not text.strip():
         raise UsageError("the message says nothing", hint="write what is to be done")
     return text, tuple(media)
 
 
-def _read(source: int, loop: asyncio.AbstractEventLoop, heard: asyncio.Queue[str]) -> None:
+def _read_lines(source: int, loop: asyncio.AbstractEventLoop, queue: asyncio.Queue[str]) -> None:
     """Pass on lines; "" at the end. A thread of its own, because no other way reads pipes, files
     and terminals alike; it holds no lock while it waits, so that the process can end meanwhile."""
     begun = b""
@@ -607,16 +615,16 @@ def _read(source: int, loop: asyncio.AbstractEventLoop, heard: asyncio.Queue[str
         while piece := os.read(source, 65536):
             *lines, begun = (begun + piece).split(b"\n")
             for line in lines:
-                loop.call_soon_threadsafe(heard.put_nowait, line.decode("utf-8", "replace") + "\n")
+                loop.call_soon_threadsafe(queue.put_nowait, line.decode("utf-8", "replace") + "\n")
         for line in (begun, b""):
-            loop.call_soon_threadsafe(heard.put_nowait, line.decode("utf-8", "replace"))
+            loop.call_soon_threadsafe(queue.put_nowait, line.decode("utf-8", "replace"))
     except (RuntimeError, OSError):  # the loop or the stream is closed: nobody listens
         return
 
 
-async def _first(heard: asyncio.Queue[str], working: asyncio.Task[None]) -> str:
+async def _next_line(queue: asyncio.Queue[str], working: asyncio.Task[None]) -> str:
     """Return the next line, "" if the work ended first."""
-    line = asyncio.ensure_future(heard.get())
+    line = asyncio.ensure_future(queue.get())
     await asyncio.wait({line, working}, return_when=asyncio.FIRST_COMPLETED)
     if line.done():
         return line.result()

@@ -73,13 +73,13 @@ class FolderSessions:
         import_wiring()
 
     async def begin(self, ask: AskPermission) -> Session:
-        return await self._opened(ask, lambda: None)
+        return await self._open(ask, lambda: None)
 
     async def resume(self, id: str, ask: AskPermission) -> Session:
-        return await self._opened(ask, lambda: self._find(id))
+        return await self._open(ask, lambda: self._find(id))
 
     async def fork(self, id: str, ask: AskPermission, before: int | None = None) -> Session:
-        return await self._opened(
+        return await self._open(
             ask,
             lambda: store.fork_session(self.loaded.config.data, self.root, self._find(id), before),
         )
@@ -93,20 +93,24 @@ class FolderSessions:
         store.rename_session(self._find(id), title)
 
     def remember(self, text: str, path: Path) -> tuple[str, bool]:
-        """Trust in the folder is renewed where only this line is new: the user wrote it."""
+        """Add a line to a file of standing instructions. Return the line and whether agents read
+        it.
+
+        Trust in the folder is renewed if nothing else is new, because the user wrote this line.
+        """
         from fugu_cli.config import trust
 
         data, own = self.loaded.trust_data, path == instruction_files.memory_file(None)
-        known = not own and trust.is_trusted(data, self.root)
+        was_trusted = not own and trust.is_trusted(data, self.root)
         item = instruction_files.add_to_memory(path, text)
-        if known:
+        if was_trusted:
             trust.trust(data, self.root)
         return item, own or self.loaded.trusted
 
     def _find(self, id: str) -> Path:
         return store.find_session(self.loaded.config.data, self.root, id)
 
-    async def _opened(self, ask: AskPermission, path: Callable[[], Path | None]) -> Session:
+    async def _open(self, ask: AskPermission, path: Callable[[], Path | None]) -> Session:
         """Open a session in a thread, because disk and git may be slow."""
         from fugu_cli import wiring
 
@@ -116,9 +120,9 @@ class FolderSessions:
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:  # the user left before it was there: its lock is given back
-            for made in await asyncio.gather(opening, return_exceptions=True):
-                if not isinstance(made, BaseException):
-                    await made.close()
+            for opened in await asyncio.gather(opening, return_exceptions=True):
+                if not isinstance(opened, BaseException):
+                    await opened.close()
             raise
 
 
@@ -177,8 +181,8 @@ class UserSetup:
         names, _ = missing_models(self.config, self.environ)
         whole, before = sum(models.model(name).size for name in names), 0
 
-        def report_part(now: FetchProgress) -> None:
-            report(FetchProgress(before + now.done, whole, now.what))
+        def report_part(progress: FetchProgress) -> None:
+            report(FetchProgress(before + progress.done, whole, progress.what))
 
         for name in names:
             await models.pull(name, report_part)

@@ -94,20 +94,22 @@ class SessionStream:
             self.session.servers.relay = self._relay
         self.session.warm()
 
-    async def request(self, wanted: QueuedRequest | None) -> Object:
+    async def request(self, request: QueuedRequest | None) -> Object:
         """Run a request, or the unfinished one, and return the result object. It also reports
         failures of the outside world.
         """
         since, started, self._failure = len(self.session.log.records), time.monotonic(), None
-        if wanted is None:
+        if request is None:
             await self.work.go_on()
         else:
-            await self.work.submit(wanted)
+            await self.work.submit(request)
         await self.work.following.caught_up()
         milliseconds = int((time.monotonic() - started) * 1000)
         records = self.session.log.records
-        asked = wanted is None or any(isinstance(one.event, Asked) for one in records[since:])
-        if self._failure is not None or not asked:
+        was_recorded = request is None or any(
+            isinstance(record.event, Asked) for record in records[since:]
+        )
+        if self._failure is not None or not was_recorded:
             failure = self._failure or FuguError("interrupted before the request was recorded")
             reason = "failed" if self._failure is not None else "interrupted"
             return json_output.refused_object(failure, reason, milliseconds, self.id)
@@ -131,17 +133,17 @@ class SessionStream:
         """Note the events of the opened session, which are not sent again."""
         self._state = SessionState.of_records(records)
 
-    def heard(self, item: Recorded | Live) -> None:
+    def handle_item(self, item: Recorded | Live) -> None:
         """Send the object of an item of the log."""
         if isinstance(item, Recorded):
             self._state.add(item.event)
-            said = json_output.event_object(item, self._state.request, self.id)
+            message = json_output.event_object(item, self._state.request, self.id)
         elif isinstance(item, TextStreamed | ThoughtStreamed):
-            said = json_output.text_object(item, self.id) if self._partial else None
+            message = json_output.text_object(item, self.id) if self._partial else None
         else:
-            said = json_output.live_object(item, self.id)
-        if said is not None:
-            self._send(said)
+            message = json_output.live_object(item, self.id)
+        if message is not None:
+            self._send(message)
 
     def failed(self, error: FuguError) -> None:
         """Answer the request with an error."""

@@ -38,41 +38,42 @@ def list_or_change_sessions(flags: SessionsFlags) -> int:
     return _show(flags)
 
 
-def _show(wanted: SessionsFlags) -> int:
+def _show(flags: SessionsFlags) -> int:
     """Print a line a session, or only their paths. No session at all is an error only where one was
     asked for.
     """
     loaded = current_config()
     data, root = loaded.config.data, loaded.root
-    if wanted.latest and wanted.paths and not wanted.search and not wanted.everywhere:
-        print_clean(
-            str(kept.find_session(data, root, "latest"))
-        )  # scripts ask this; the others need not be read
+    if flags.latest and flags.paths and not flags.search and not flags.everywhere:
+        # scripts ask this; the others need not be read
+        print_clean(str(kept.find_session(data, root, "latest")))
         return 0
-    paths = kept.session_paths(data, None if wanted.everywhere else root)
-    found = kept.session_summaries(paths, archived=wanted.archived)
-    listed = [one for one in found if not wanted.search or kept.mentions(one, wanted.search)]
-    if wanted.latest:
+    paths = kept.session_paths(data, None if flags.everywhere else root)
+    summaries = kept.session_summaries(paths, archived=flags.archived)
+    listed = [
+        summary for summary in summaries if not flags.search or kept.mentions(summary, flags.search)
+    ]
+    if flags.latest:
         listed = listed[:1]
     if not listed:
-        if wanted.latest or wanted.search or wanted.archived:
+        if flags.latest or flags.search or flags.archived:
             raise UsageError(
                 "no session matches", hint="`fugu sessions --all` lists those of every folder"
             )
         print_clean('this folder has no session yet; start one with `fugu run "..."`')
         return 0
-    for one in listed:
-        print_clean(str(one.path) if wanted.paths else _session_line(one, wanted.everywhere))
-    if any(one.state == kept.DAMAGED for one in listed) and not wanted.paths:
+    for summary in listed:
+        print_clean(str(summary.path) if flags.paths else _session_line(summary, flags.everywhere))
+    if any(summary.state == kept.DAMAGED for summary in listed) and not flags.paths:
         say("`fugu sessions repair ID` copies a damaged session up to its fault")
     return 0
 
 
-def _session_line(one: SessionSummary, everywhere: bool) -> str:
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.newest))
-    count = f"{one.requests} request{'' if one.requests == 1 else 's'}"
-    place = f"  {shorten(one.repo, 40)}" if everywhere else ""
-    return f"{one.id}  {when}  {one.ended:<13}  {count:<11}{place}  {first_line(one.title, 60)}".rstrip()
+def _session_line(summary: SessionSummary, everywhere: bool) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.newest))
+    count = f"{summary.requests} request{'' if summary.requests == 1 else 's'}"
+    folder = f"  {shorten(summary.repo, 40)}" if everywhere else ""
+    return f"{summary.id}  {when}  {summary.ended:<13}  {count:<11}{folder}  {first_line(summary.title, 60)}".rstrip()
 
 
 def _repair(word: str, key: str) -> int:
@@ -125,8 +126,8 @@ def _delete(key: str, yes: bool) -> int:
     """Ask, unless `yes`, then remove a session. Raises UsageError where it cannot ask."""
     loaded = current_config()
     path = kept.find_session(loaded.config.data, loaded.root, key)
-    found = kept.session_summaries([path]) + kept.session_summaries([path], archived=True)
-    about = f"{path.stem}: {first_line(found[0].title, 60)}" if found else path.stem
+    summaries = kept.session_summaries([path]) + kept.session_summaries([path], archived=True)
+    about = f"{path.stem}: {first_line(summaries[0].title, 60)}" if summaries else path.stem
     if not yes:
         if sys.stdin is None or not sys.stdin.isatty():
             raise UsageError(
@@ -150,10 +151,10 @@ def export(key: str, shape: str | None, file: Path | None) -> int:
 
     if shape is not None and shape not in FORMATS:
         raise UsageError(f"there is no format {shape!r}", hint=f"one of {', '.join(FORMATS)}")
-    wanted = shape or ("md" if file is None else export_format(file))
+    format_name = shape or ("md" if file is None else export_format(file))
     loaded = current_config()
     path = kept.find_session(loaded.config.data, loaded.root, key)
-    text = FORMATS[wanted](read_records(path), path.stem)
+    text = FORMATS[format_name](read_records(path), path.stem)
     if file is None:
         print(text, end="")
         return 0
@@ -171,10 +172,10 @@ def export(key: str, shape: str | None, file: Path | None) -> int:
 
 
 GROUPINGS: dict[str, Callable[[Payment], str]] = {
-    "day": lambda one: one.day.isoformat(),
-    "agent": lambda one: one.agent,
-    "session": lambda one: one.session,
-    "project": lambda one: one.repo or "(no folder)",
+    "day": lambda payment: payment.day.isoformat(),
+    "agent": lambda payment: payment.agent,
+    "session": lambda payment: payment.session,
+    "project": lambda payment: payment.repo or "(no folder)",
 }
 
 
@@ -199,19 +200,19 @@ def show_cost(by: str, days: int | None, everywhere: bool, as_json: bool) -> int
         raise UsageError(f"--by {by!r} does not exist", hint=f"one of {', '.join(GROUPINGS)}")
     loaded = current_config()
     paid = all_payments(loaded.config.data)
-    here, today = recorded_root(loaded.root), date.today()
-    shown = [one for one in paid if everywhere or one.repo == here]
-    shown = [one for one in shown if days is None or (today - one.day).days < days]
+    root, today = recorded_root(loaded.root), date.today()
+    shown = [payment for payment in paid if everywhere or payment.repo == root]
+    shown = [payment for payment in shown if days is None or (today - payment.day).days < days]
     rows = cost_table(shown, GROUPINGS[by])
     left = _budgets_left(loaded)
     if as_json:
         print(
             json.dumps(
-                {"by": by, "rows": [_object(row) for row in rows], "budgets": left}, indent=2
+                {"by": by, "rows": [_row_object(row) for row in rows], "budgets": left}, indent=2
             )
         )
         return 0
-    for text in _lines(rows, by, "every folder" if everywhere else str(loaded.root)):
+    for text in _table_lines(rows, by, "every folder" if everywhere else str(loaded.root)):
         print_clean(text)
     for name, (used, limit) in left.items():
         print_clean(f"{name}'s budget: {money(used)} of {money(limit)} spent")
@@ -221,8 +222,8 @@ def show_cost(by: str, days: int | None, everywhere: bool, as_json: bool) -> int
 def cost_table(paid: Sequence[Payment], key: Callable[[Payment], str]) -> list[CostRow]:
     """Sum payments by `key` in sorted order. The last row is the total."""
     groups: dict[str, list[Payment]] = {}
-    for one in paid:
-        groups.setdefault(key(one), []).append(one)
+    for payment in paid:
+        groups.setdefault(key(payment), []).append(payment)
     return [
         *(_cost_row(name, group) for name, group in sorted(groups.items())),
         _cost_row("all", paid),
@@ -231,16 +232,16 @@ def cost_table(paid: Sequence[Payment], key: Callable[[Payment], str]) -> list[C
 
 def _cost_row(name: str, group: Sequence[Payment]) -> CostRow:
     usage = Usage()
-    for one in group:
-        usage += one.usage
+    for payment in group:
+        usage += payment.usage
     return CostRow(
         name,
         len(group),
         usage,
-        sum(one.dollars for one in group),
-        sum(not one.priced for one in group),
-        sum(one.estimated_dollars for one in group),
-        any(one.is_estimated for one in group),
+        sum(payment.dollars for payment in group),
+        sum(not payment.priced for payment in group),
+        sum(payment.estimated_dollars for payment in group),
+        any(payment.is_estimated for payment in group),
     )
 
 
@@ -257,7 +258,7 @@ def _budgets_left(loaded: LoadedConfig) -> dict[str, tuple[float, float]]:
     return left
 
 
-def _lines(rows: Sequence[CostRow], by: str, where: str) -> list[str]:
+def _table_lines(rows: Sequence[CostRow], by: str, where: str) -> list[str]:
     header = [by, "calls", "in", "cached", "out", "cost"]
     body = [
         [
@@ -277,7 +278,7 @@ def _lines(rows: Sequence[CostRow], by: str, where: str) -> list[str]:
     return [f"spent in {where}", "", *text]
 
 
-def _object(row: CostRow) -> dict[str, object]:
+def _row_object(row: CostRow) -> dict[str, object]:
     cost = {"cost_usd": round(row.dollars, 8), "unpriced_calls": row.unpriced}
     if row.is_estimated:
         cost["estimated_cost_usd"] = round(row.estimated_dollars, 8)

@@ -67,7 +67,10 @@ def backbone_for_checkpoint(
     if start is not None:
         start.check(backbone.identity, backbone.shape)
         searches = [searched and 1 <= index <= 7 for index in range(len(start.offsets))]
-        blocks = [block * (not out) for block, out in zip(start.offsets, searches, strict=True)]
+        blocks = [
+            block * (not is_searched)
+            for block, is_searched in zip(start.offsets, searches, strict=True)
+        ]
         named = search.apply_offsets(
             backbone, blocks, start.meta.tied, singular_values_folder(config, backbone)
         )
@@ -124,17 +127,17 @@ def train_sft(flags: SftFlags) -> int:
     loaded = current_config()
     refuse_ignored_keys(loaded)
     config = loaded.config
-    out = flags.out or config.data / "coordinators" / "warm-start.safetensors"
+    path = flags.out or config.data / "coordinators" / "warm-start.safetensors"
     recipe = WarmStartSettings(rows, ValueSettings(cost=flags.cost, tau=flags.tau), seed=flags.seed)
-    with as_usage_errors(), locked_folder(out.parent, "training"):
+    with as_usage_errors(), locked_folder(path.parent, "training"):
         say_progress("loading the backbone")
         backbone = load_backbone(config)
         states = HiddenStates(backbone, hidden_states_folder(config), say_progress)
         warm_start = WarmStart(recipe, backbone, states, _default_policy(config, rows))
         result = warm_start.run(tasks, flags.matrix.name, say_progress)
-        save_checkpoint(result.checkpoint, out)
+        save_checkpoint(result.checkpoint, path)
     print(result.report)
-    print(out)
+    print(path)
     return 0
 
 
@@ -168,17 +171,17 @@ def train_kinds(flags: KindsFlags) -> int:
         rows = training.read_rows(flags.rows)
         backbone = load_backbone(config)
         trained = training.train(rows, backbone, say_progress)
-    out = flags.out or kinds.head_file(config.data / "coordinators", backbone.identity)
+    path = flags.out or kinds.head_file(config.data / "coordinators", backbone.identity)
     try:
-        kinds.save(trained.head, out)
+        kinds.save(trained.head, path)
     except OSError as error:
-        raise StorageError(f"{out} cannot be written: {error.strerror or error}") from error
+        raise StorageError(f"{path} cannot be written: {error.strerror or error}") from error
     print(
         f"right for {trained.accuracy:.1%} of the requests that were held out "
         f"({training.FOLDS} folds of {trained.rows}); the most frequent kind: "
         f"{trained.majority:.1%}"
     )
-    print(out)
+    print(path)
     return 0
 
 
@@ -190,14 +193,14 @@ def usable_tasks(
     """
     eval.add_python_to_path()
     checks = asyncio.run(runner.check_tasks(problems, folder, say_progress))
-    found = [
+    tasks = [
         problem
         for problem in problems
         if problem.id not in checks or not checks[problem.id].refused
     ]
-    if not found:
+    if not tasks:
         raise runner.no_task_left()
-    return found, {name: check.expected for name, check in checks.items()}
+    return tasks, {name: check.expected for name, check in checks.items()}
 
 
 MATRIX_FILE = "matrix.jsonl"
@@ -208,38 +211,40 @@ def train_matrix(flags: MatrixFlags) -> int:
     ends.
     """
     folder = (flags.out or Path("fugu-matrix")).resolve()
-    kind = "single" if flags.loop else "one-pass"
+    arm = "single" if flags.loop else "one-pass"
     code = 0
     try:
         if not flags.report:
-            code = evaluate(_eval_flags(flags, kind, folder))
+            code = evaluate(_eval_flags(flags, arm, folder))
     finally:
-        _reported(flags, kind, folder)
+        _write_results(flags, arm, folder)
     return code
 
 
-def _eval_flags(flags: MatrixFlags, kind: str, folder: Path) -> EvalFlags:
+def _eval_flags(flags: MatrixFlags, arm: str, folder: Path) -> EvalFlags:
     return EvalFlags(
         suites=flags.suites,
-        arms=[kind],
+        arms=[arm],
         seeds=flags.repeats,
         out=folder,
         **{field.name: getattr(flags, field.name) for field in fields(RolloutFlags)},
     )
 
 
-def _reported(flags: MatrixFlags, kind: str, folder: Path) -> None:
-    found = [
+def _write_results(flags: MatrixFlags, arm: str, folder: Path) -> None:
+    rows = [
         row
         for row in results_folder.read_rows(folder / runner.ROWS_FILE, RolloutOutcome)
-        if row.arm.startswith(f"{kind}:")
+        if row.arm.startswith(f"{arm}:")
     ]
-    if not found:
+    if not rows:
         if flags.report:
             print("nothing was measured yet", file=sys.stderr)
         return
-    prompts = {task: _prompt(folder, row) for task, row in {row.task: row for row in found}.items()}
-    paid = any(row.usd for row in found)  # one unit for all: where any agent costs money, USD
+    prompts = {
+        task: _request_of(folder, row) for task, row in {row.task: row for row in rows}.items()
+    }
+    paid = any(row.usd for row in rows)  # one unit for all: where any agent costs money, USD
     cells = [
         MatrixCell(
             task=row.task,
@@ -249,7 +254,7 @@ def _reported(flags: MatrixFlags, kind: str, folder: Path) -> None:
             seconds=row.usd if paid else row.model_seconds,
             prompt=prompts[row.task],
         )
-        for row in found
+        for row in rows
     ]
     try:
         write_atomically(
@@ -258,27 +263,29 @@ def _reported(flags: MatrixFlags, kind: str, folder: Path) -> None:
     except OSError as error:
         raise StorageError(f"{folder / MATRIX_FILE} cannot be written: {error}") from error
     try:
-        missing = _missing(folder, len(found), max(flags.repeats, *(row.seed + 1 for row in found)))
+        missing = _count_missing(
+            folder, len(rows), max(flags.repeats, *(row.seed + 1 for row in rows))
+        )
         print(headroom_report(headroom(cells, "USD" if paid else "model seconds"), missing))
     except ValueError as error:
         print(f"{error}: nothing can be said yet", file=sys.stderr)
     print(folder / MATRIX_FILE)
 
 
-def _missing(folder: Path, runs: int, repeats: int) -> int:
+def _count_missing(folder: Path, runs: int, repeats: int) -> int:
     """Return how many runs the folder's tasks and agents still need."""
     begun = results_folder.read_setup(folder)
     if begun is None:
         return 0
     refused = {
-        found.task
-        for found in results_folder.read_rows(folder / runner.CHECKS_FILE, TaskCheck)
-        if found.refused
+        check.task
+        for check in results_folder.read_rows(folder / runner.CHECKS_FILE, TaskCheck)
+        if check.refused
     }
     return max(len({*begun.tasks} - refused) * len(begun.pool) * repeats - runs, 0)
 
 
-def _prompt(folder: Path, row: RolloutOutcome) -> str:
+def _request_of(folder: Path, row: RolloutOutcome) -> str:
     """Return the request of a row, for the warm start."""
-    asked = SessionState.of_records(log.read(folder / row.session)).request.asked
-    return asked.text if asked is not None else row.task
+    request = SessionState.of_records(log.read(folder / row.session)).request.asked
+    return request.text if request is not None else row.task

@@ -79,7 +79,7 @@ class WorkflowRunner:
     def __call__(self, problem: str, steps: tuple[WorkflowStep, ...]) -> WorkflowResult:
         """Run a workflow on a problem, once. Raises SpendingLimitReached and AgentUnanswered."""
         self.ahead([(problem, steps)])
-        row = self._known()[_arm(steps), problem]
+        row = self._read_known()[_arm_name(steps), problem]
         events = [record.event for record in log.read(self.folder / row.session)]
         return WorkflowResult(row.ok, SessionState(events).request.answer)
 
@@ -87,40 +87,50 @@ class WorkflowRunner:
         """Run the workflows that have no result yet, several at once. Raises the same errors as a
         single run.
         """
-        known = self._known()
-        asyncio.run(self._all([one for one in workflows if (_arm(one[1]), one[0]) not in known]))
+        finished = self._read_known()
+        asyncio.run(
+            self._run_all(
+                [
+                    workflow
+                    for workflow in workflows
+                    if (_arm_name(workflow[1]), workflow[0]) not in finished
+                ]
+            )
+        )
 
-    async def _all(self, workflows: Sequence[Workflow]) -> None:
-        room = asyncio.Semaphore(self.at_once)
+    async def _run_all(self, workflows: Sequence[Workflow]) -> None:
+        semaphore = asyncio.Semaphore(self.at_once)
 
-        async def one(problem: str, steps: tuple[WorkflowStep, ...]) -> None:
+        async def run_workflow(problem: str, steps: tuple[WorkflowStep, ...]) -> None:
             expected = self.expected.get(problem, ExpectedTests())
-            job = RolloutJob(arm=_arm(steps), problem=self.problems[problem], expected=expected)
-            async with room:
+            job = RolloutJob(
+                arm=_arm_name(steps), problem=self.problems[problem], expected=expected
+            )
+            async with semaphore:
                 row = await rollout(
                     job, _session_with_plan(self.opening(self.spending), steps), self.folder
                 )
             results_folder.append_row(self.folder / WORKFLOWS, row)
 
         with commands_at_once(runner.available_cores()):
-            await asyncio.gather(*(one(problem, steps) for problem, steps in workflows))
+            await asyncio.gather(*(run_workflow(problem, steps) for problem, steps in workflows))
 
-    def _known(self) -> dict[tuple[str, str], RolloutOutcome]:
+    def _read_known(self) -> dict[tuple[str, str], RolloutOutcome]:
         return {
             (row.arm, row.task): row
             for row in results_folder.read_rows(self.folder / WORKFLOWS, RolloutOutcome)
         }
 
 
-def _arm(steps: tuple[WorkflowStep, ...]) -> str:
+def _arm_name(steps: tuple[WorkflowStep, ...]) -> str:
     return f"workflow:{hashlib.sha256(repr(steps).encode()).hexdigest()[:16]}"
 
 
 def _session_with_plan(
     open_session: OpenRolloutSession, steps: tuple[WorkflowStep, ...]
 ) -> OpenRolloutSession:
-    async def opened(place: RolloutContext) -> RolloutSession:
-        session = await open_session(replace(place, arm="cascade"))
+    async def opened(context: RolloutContext) -> RolloutSession:
+        session = await open_session(replace(context, arm="cascade"))
         assert isinstance(session, OpenSession)
         session.team = replace(session.team, coordinator=FixedWorkflow(steps))
         return session
@@ -139,8 +149,8 @@ def train_conductor(flags: ConductorFlags) -> int:
     if flags.recursion and flags.form_only:
         raise UsageError("--recursion needs workflows to be carried out: leave out --form-only")
     grpo.require_libraries()
-    said = {name: value for name in CHOSEN if (value := getattr(flags, name)) is not None}
-    settings = replace(PRESETS[flags.preset], **said)
+    chosen = {name: value for name in CHOSEN if (value := getattr(flags, name)) is not None}
+    settings = replace(PRESETS[flags.preset], **chosen)
     config, folder = current_config().config, (flags.out or Path("fugu-conductor")).resolve()
     members = {entry.name: entry.member() for entry in usable_pool(config, os.environ)}
     local = 1 if any(member.provider == "local" for member in members.values()) else None
@@ -153,7 +163,12 @@ def train_conductor(flags: ConductorFlags) -> int:
             folder / "paid.jsonl", SpendingLimits(flags.max_budget_usd, flags.max_requests)
         )
         trying = WorkflowRunner(
-            {one.id: one for one in problems}, folder, opening, spending, at_once, expected
+            {problem.id: problem for problem in problems},
+            folder,
+            opening,
+            spending,
+            at_once,
+            expected,
         )
         about: dict[str, JsonValue] = {
             **about_pool(config, os.environ),
@@ -161,7 +176,7 @@ def train_conductor(flags: ConductorFlags) -> int:
                 name: getattr(flags, name)
                 for name in ("agents", "max_steps", "form_only", "recursion")
             },
-            "tasks": {one.id: problem_sha(one) for one in problems},
+            "tasks": {problem.id: problem_sha(problem) for problem in problems},
         }
 
         def tell(step: GrpoStep) -> None:
@@ -172,11 +187,11 @@ def train_conductor(flags: ConductorFlags) -> int:
                 f"right {step.right:.0%}; {step.seconds:.0f} s"
             )
 
-        print(_trained(flags, settings, trying, members, GrpoRun(folder, tell, about)))
+        print(_train(flags, settings, trying, members, GrpoRun(folder, tell, about)))
     return 0
 
 
-def _trained(
+def _train(
     flags: ConductorFlags,
     settings: GrpoSettings,
     trying: WorkflowRunner,
@@ -186,15 +201,15 @@ def _trained(
     grpo.begin_training(flags.model, settings, run)
     needed = settings.steps * settings.questions
     times = max(1, -(-needed // len(trying.problems)))
-    asked = ExampleSettings(
+    example_settings = ExampleSettings(
         steps=flags.max_steps, most=flags.agents, times=times, seed=settings.seed
     )
     say_progress(f"reading the planner {flags.model}")
     with grpo.quiet_libraries():
         tokenizer = grpo.planner_tokenizer(flags.model)
-    examples = list(planner_examples(tuple(trying.problems.values()), members, tokenizer, asked))[
-        :needed
-    ]
+    examples = list(
+        planner_examples(tuple(trying.problems.values()), members, tokenizer, example_settings)
+    )[:needed]
     if flags.recursion:
         file = run.folder / FIRST_ROUNDS
         firsts = FirstRounds(

@@ -107,24 +107,26 @@ class RolloutFitness:
     and named.
     """
 
-    def __init__(self, flags: EvolveFlags, config: Config, out: Path, base: Checkpoint) -> None:
+    def __init__(
+        self, flags: EvolveFlags, config: Config, out_folder: Path, base: Checkpoint
+    ) -> None:
         self._flags = flags
         self._config = config
-        self._out = out
+        self._out = out_folder
         self._base = base
-        found, self._expected = usable_tasks(
-            eval.load_problems(flags, flags.suites, say_progress), out
+        problems, self._expected = usable_tasks(
+            eval.load_problems(flags, flags.suites, say_progress), out_folder
         )
-        self.tasks = {problem.id: problem_sha(problem) for problem in found}
-        count = len(found) // HELD_OUT_SHARE
-        self._problems, self._held = found[count:], found[:count]
+        self.tasks = {problem.id: problem_sha(problem) for problem in problems}
+        count = len(problems) // HELD_OUT_SHARE
+        self._problems, self._held = problems[count:], problems[:count]
         self._environ = eval.pool_keys(config, os.environ)
         members = [entry.member() for entry in usable_pool(config, dict(self._environ))]
         self._priced = any(
             member.price and (member.price.input or member.price.output) for member in members
         )
         self._spending = Spending(
-            out / "paid.jsonl", SpendingLimits(flags.max_budget_usd, flags.max_requests)
+            out_folder / "paid.jsonl", SpendingLimits(flags.max_budget_usd, flags.max_requests)
         )
 
     def play(self, candidates: Candidates, iteration: int) -> TrialResult:
@@ -132,15 +134,18 @@ class RolloutFitness:
         draw = random.Random(f"{self._flags.seed}/{iteration}")
         chosen = [draw.choice(self._problems) for _ in range(self._flags.replications)]
         seeds = [draw.randrange(1000) for _ in chosen]
-        wanted = [
+        rollouts = [
             CandidateRollout(
-                f"{iteration}-{who}", problem, seed, self._opening(candidates, who, iteration)
+                f"{iteration}-{candidate}",
+                problem,
+                seed,
+                self._factory_of_candidate(candidates, candidate, iteration),
             )
-            for who in range(candidates.size)
+            for candidate in range(candidates.size)
             for problem, seed in zip(chosen, seeds, strict=True)
         ]
-        found = asyncio.run(self._all(wanted))
-        return self._played(found, candidates.size)
+        outcomes = asyncio.run(self._run_all(rollouts))
+        return self._tally(outcomes, candidates.size)
 
     def validate(self, candidates: Candidates) -> TrialResult | None:
         """Return None: real sessions are too expensive to be repeated for this."""
@@ -156,10 +161,10 @@ class RolloutFitness:
             update={"coordinator": Config().coordinator, "checkpoint": None, "sample": False}
         )
         openings = {
-            "evolved": self._deciding(evolved, "held-evolved", sample=False),
+            "evolved": self._factory_deciding_by(evolved, "held-evolved", sample=False),
             "default": RolloutSessionFactory(default, self._environ, self._out),
         }
-        wanted = [
+        rollouts = [
             CandidateRollout(
                 f"held-{name}",
                 problem,
@@ -171,8 +176,8 @@ class RolloutFitness:
             for problem in self._held
             for seed in range(HELD_OUT_SEEDS)
         ]
-        outcomes = asyncio.run(self._all(wanted))
-        unit = self._unit([outcome for outcome in outcomes if outcome])
+        outcomes = asyncio.run(self._run_all(rollouts))
+        unit = self._unit_cost([outcome for outcome in outcomes if outcome])
         half = len(outcomes) // 2
         answered = [
             (evolved_run, default_run)
@@ -201,34 +206,38 @@ class RolloutFitness:
         meta = self._base.meta.model_copy(update={"training": training})
         return checkpoints.make(checkpoint_vector(self._base.offsets, offsets, head), meta)
 
-    def _opening(self, candidates: Candidates, who: int, iteration: int) -> RolloutSessionFactory:
+    def _factory_of_candidate(
+        self, candidates: Candidates, index: int, iteration: int
+    ) -> RolloutSessionFactory:
         """Return a factory of sessions with this candidate's checkpoint."""
         assert isinstance(candidates, HeadCandidates)
-        offsets = np.zeros(0, np.float32) if candidates.offsets is None else candidates.offsets[who]
-        return self._deciding(
-            self.pack(candidates.heads[who], offsets, "a candidate"), f"{iteration}-{who}"
+        offsets = (
+            np.zeros(0, np.float32) if candidates.offsets is None else candidates.offsets[index]
+        )
+        return self._factory_deciding_by(
+            self.pack(candidates.heads[index], offsets, "a candidate"), f"{iteration}-{index}"
         )
 
-    def _deciding(
-        self, made: Checkpoint, name: str, *, sample: bool = True
+    def _factory_deciding_by(
+        self, checkpoint: Checkpoint, name: str, *, sample: bool = True
     ) -> RolloutSessionFactory:
         path = self._out / "candidates" / f"{name}.safetensors"
-        save_checkpoint(made, path)
+        save_checkpoint(checkpoint, path)
         config = self._config.model_copy(update={"checkpoint": path, "sample": sample})
         return RolloutSessionFactory(config, self._environ, self._out)
 
-    async def _all(self, wanted: Sequence[CandidateRollout]) -> list[RolloutOutcome | None]:
+    async def _run_all(self, rollouts: Sequence[CandidateRollout]) -> list[RolloutOutcome | None]:
         """Run the rollouts and return their outcomes in order, None if an agent did not answer.
 
         Raises SpendingLimitReached, StorageError, and AgentUnanswered if that is final.
         """
         flags, file = self._flags, self._out / "rollouts.jsonl"
-        known = {
+        earlier = {
             (row.place, row.outcome.task, row.outcome.seed): row.outcome
             for row in results_folder.read_rows(file, CandidateRow)
         }
-        jobs = {job.key: job for job in wanted}
-        begun, left = time.monotonic(), len(jobs.keys() - known.keys())
+        jobs = {job.key: job for job in rollouts}
+        begun, left = time.monotonic(), len(jobs.keys() - earlier.keys())
         every, finished = max(left // 10, 10), list[RolloutOutcome]()
         local = any(
             entry.provider == "local" for entry in usable_pool(self._config, dict(self._environ))
@@ -236,73 +245,77 @@ class RolloutFitness:
         wanted_at_once = flags.rollouts or (1 if local else None)
         gate = asyncio.Semaphore(runner.rollouts_at_once(wanted_at_once))
 
-        async def one(job: CandidateRollout) -> RolloutOutcome | None:
+        async def run_rollout(job: CandidateRollout) -> RolloutOutcome | None:
             async with gate:
-                if job.key in known:
-                    return known[job.key]
+                if job.key in earlier:
+                    return earlier[job.key]
                 try:
                     folder = self._out / "iterations" / job.place
-                    done = await rollout(self._job(job), job.opening(self._spending), folder)
+                    outcome = await rollout(self._job_of(job), job.opening(self._spending), folder)
                 except AgentUnanswered as error:
                     if error.final or self._spending.down(error.agent):
                         raise  # without one agent the search would be for another pool
                     say_progress(f"{job.problem.id}: {error}; dropped")
                     return None
-                results_folder.append_row(file, CandidateRow(place=job.place, outcome=done))
-                finished.append(done)
+                results_folder.append_row(file, CandidateRow(place=job.place, outcome=outcome))
+                finished.append(outcome)
                 if len(finished) % every == 0 and len(finished) < left:
                     wait = (time.monotonic() - begun) / len(finished) * (left - len(finished))
                     say_progress(
                         f"{len(finished)} of {left} rollouts of this iteration; about "
                         f"{duration(wait)} left"
                     )
-                return done
+                return outcome
 
         with commands_at_once(runner.available_cores()):
-            done = await _gather_all([asyncio.create_task(one(job)) for job in jobs.values()])
-        found = dict(zip(jobs, done, strict=True))
-        return [found[job.key] for job in wanted]
+            outcomes = await _gather_all(
+                [asyncio.create_task(run_rollout(job)) for job in jobs.values()]
+            )
+        by_key = dict(zip(jobs, outcomes, strict=True))
+        return [by_key[job.key] for job in rollouts]
 
-    def _job(self, wanted: CandidateRollout) -> RolloutJob:
-        expected = self._expected.get(wanted.problem.id, ExpectedTests())
+    def _job_of(self, candidate: CandidateRollout) -> RolloutJob:
+        expected = self._expected.get(candidate.problem.id, ExpectedTests())
         return RolloutJob(
-            arm=wanted.arm, problem=wanted.problem, seed=wanted.seed, expected=expected
+            arm=candidate.arm, problem=candidate.problem, seed=candidate.seed, expected=expected
         )
 
-    def _played(self, found: Sequence[RolloutOutcome | None], size: int) -> TrialResult:
+    def _tally(self, outcomes: Sequence[RolloutOutcome | None], size: int) -> TrialResult:
         rows = self._base.meta.rows
         uses, roles = np.zeros((size, len(rows))), np.zeros((size, len(ROLES)))
-        count = len(found) // size
-        for index, outcome in enumerate(found):
+        count = len(outcomes) // size
+        for index, outcome in enumerate(outcomes):
             for use in outcome.uses if outcome else ():
                 if use.agent in rows:
                     uses[index // count, rows.index(use.agent)] += use.turns
                 if use.role in ROLES:
                     roles[index // count, ROLES.index(use.role)] += use.turns
-        if any(not any(found[first : first + count]) for first in range(0, len(found), count)):
+        if any(
+            not any(outcomes[first : first + count]) for first in range(0, len(outcomes), count)
+        ):
             raise _unanswered("a candidate of this iteration had no answer in any of its rollouts")
-        unit = self._unit([outcome for outcome in found if outcome])
+        unit = self._unit_cost([outcome for outcome in outcomes if outcome])
 
         def table(values: Sequence[float]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
             return np.array(values, np.float64).reshape(size, count)
 
         return TrialResult(
-            table([right(outcome) if outcome else np.nan for outcome in found]),
-            table([self._cost(outcome) / unit if outcome else np.nan for outcome in found]),
-            table([float(outcome.turns) if outcome else np.nan for outcome in found]),
+            table([right(outcome) if outcome else np.nan for outcome in outcomes]),
+            table([self._cost(outcome) / unit if outcome else np.nan for outcome in outcomes]),
+            table([float(outcome.turns) if outcome else np.nan for outcome in outcomes]),
             uses,
             roles,
-            len(found),
+            len(outcomes),
             self._spending.usd,
         )
 
-    def _unit(self, found: Sequence[RolloutOutcome]) -> float:
+    def _unit_cost(self, outcomes: Sequence[RolloutOutcome]) -> float:
         """Return the cost that counts as 1, the same for the whole run."""
         file = self._out / "unit.json"
         try:
             return float(json.loads(file.read_text(encoding="utf-8")))
         except FileNotFoundError:
-            unit = mean(map(self._cost, found)) or 1.0
+            unit = mean(map(self._cost, outcomes)) or 1.0
             write_run_file(file, json.dumps(unit).encode())
             return unit
         except (OSError, ValueError) as error:
@@ -323,9 +336,9 @@ def right(outcome: RolloutOutcome) -> float:
     return float(outcome.ok and outcome.reason in ("accepted", "answered"))
 
 
-def _unanswered(what: str) -> AgentUnanswered:
+def _unanswered(message: str) -> AgentUnanswered:
     return AgentUnanswered(
-        what, agent="", final=True, hint="everything is kept, and the same command goes on"
+        message, agent="", final=True, hint="everything is kept, and the same command goes on"
     )
 
 
@@ -353,18 +366,18 @@ def evolve(flags: EvolveFlags) -> int:
     those of the tree.
     """
     cma_strategy()  # before anything is read that takes minutes
-    out = (flags.out or Path("fugu-evolve")).resolve()
+    folder = (flags.out or Path("fugu-evolve")).resolve()
     try:
         loaded = current_config()
         refuse_ignored_keys(loaded)
         with as_usage_errors():
-            return _evolve(flags, loaded.config, out)
+            return _run_evolution(flags, loaded.config, folder)
     except KeyboardInterrupt:
         say_progress("interrupted; everything is kept, and the same command goes on")
         return eval.INTERRUPTED
 
 
-def _evolve(flags: EvolveFlags, config: Config, out: Path) -> int:
+def _run_evolution(flags: EvolveFlags, config: Config, path: Path) -> int:
     from fugu_cli.training.evolution import Evolution, EvolutionSettings, FitnessWeights, RunFolder
 
     settings = EvolutionSettings(
@@ -379,7 +392,7 @@ def _evolve(flags: EvolveFlags, config: Config, out: Path) -> int:
     begun = flags.start or config.checkpoint
     base = checkpoints.load(begun) if begun is not None else _blank_checkpoint(config)
     layout = _layout(flags, config, base)
-    trial = RolloutFitness(flags, config, out, base)
+    trial = RolloutFitness(flags, config, path, base)
 
     def pack(point: Numbers, how: str) -> Checkpoint:
         return trial.pack(layout.head(point), layout.offsets(point), how)
@@ -390,16 +403,16 @@ def _evolve(flags: EvolveFlags, config: Config, out: Path) -> int:
         "start": base.digest,
         "settings": settings.model_dump(mode="json", exclude={"iterations", "patience"}),
     }
-    folder = RunFolder(out, about, lambda mean, path: save_checkpoint(pack(mean, "running"), path))
+    folder = RunFolder(path, about, lambda mean, file: save_checkpoint(pack(mean, "running"), file))
     with folder.held():
         evolved = Evolution(settings, trial, layout.breed, folder).run(
-            layout.start(base.head, base.offsets), _tell
+            layout.start(base.head, base.offsets), _report_iteration
         )
     count = len(evolved.history)
     how = f"{count} iteration{'s' * (count != 1)}, {evolved.stopped}"
     say_progress(how)
-    made = pack(evolved.vector, how)
-    judged = trial.judge(made)
+    checkpoint = pack(evolved.vector, how)
+    judged = trial.judge(checkpoint)
     if judged is None:
         say_progress(
             f"fewer than {HELD_OUT_SHARE} tasks: none was held out, so nothing says whether it "
@@ -407,15 +420,15 @@ def _evolve(flags: EvolveFlags, config: Config, out: Path) -> int:
         )
     else:
         print(judged.text)
-    save_checkpoint(made, out / CHECKPOINT_NAME)
-    print(out / CHECKPOINT_NAME)
+    save_checkpoint(checkpoint, path / CHECKPOINT_NAME)
+    print(path / CHECKPOINT_NAME)
     return 0
 
 
-def _tell(row: EvolutionIteration) -> None:
-    held = "" if row.validation is None else f", held {row.validation:.4f}"
+def _report_iteration(row: EvolutionIteration) -> None:
+    validation = "" if row.validation is None else f", held {row.validation:.4f}"
     say_progress(
-        f"iteration {row.iteration}: best {row.best:.4f}, mean {row.mean:.4f}{held}; sigma "
+        f"iteration {row.iteration}: best {row.best:.4f}, mean {row.mean:.4f}{validation}; sigma "
         f"{row.sigma:.3g}; "
         f"solved {row.reward:.1%}, cost {row.mean_cost:.3f}, turns {row.mean_turns:.2f}; "
         f"{row.seconds:.1f} s"

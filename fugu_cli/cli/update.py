@@ -37,18 +37,18 @@ class Installation:
 
 
 def update(yes: bool) -> int:
-    """Say how things are; where there is a newer one, ask, unless `yes`, and run the command.
+    """Print the installed and the newest version. If they differ, ask (unless `yes`) and update.
 
-    Raises UsageError where it cannot ask or fugu runs from a folder, InfrastructureError where
-    nobody says what is the newest or the command fails.
+    Raises UsageError if it cannot ask or fugu runs from a folder, InfrastructureError if the newest
+    version cannot be found or the command fails.
     """
-    found = find_installation(Path(sys.prefix))
-    print_clean(f"fugu {__version__}, installed by {found.by} in {sys.prefix}")
-    newest = _newest(found)
+    installation = find_installation(Path(sys.prefix))
+    print_clean(f"fugu {__version__}, installed by {installation.by} in {sys.prefix}")
+    newest = _find_newest(installation)
     if newest == __version__:
         print_clean("this is the newest")
         return 0
-    command = shlex.join(found.update)
+    command = shlex.join(installation.update)
     print_clean(f"the newest is {newest}: `{command}`")
     if not yes:
         if sys.stdin is None or not sys.stdin.isatty():
@@ -57,7 +57,7 @@ def update(yes: bool) -> int:
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             return 4
     sys.stdout.flush()
-    code = subprocess.run(found.update, check=False).returncode
+    code = subprocess.run(installation.update, check=False).returncode
     if code:
         raise InfrastructureError(
             f"`{command}` ended with exit code {code}", hint="what it says above is the reason"
@@ -74,12 +74,12 @@ def find_installation(prefix: Path) -> Installation:
     dry = ("uv", "pip", "install", "--dry-run", "--upgrade", "--python", sys.executable, PACKAGE)
     added = rf"(?:^ \+ {PACKAGE}==|^Would install (?:.* )?{re.sub('-', '[-_]', PACKAGE)}-)(\S+)"
     if (prefix / "uv-receipt.toml").exists():
-        return _there(Installation("uv", dry, added, ("uv", "tool", "upgrade", PACKAGE)))
+        return _check_installer(Installation("uv", dry, added, ("uv", "tool", "upgrade", PACKAGE)))
     if (prefix / "pipx_metadata.json").exists():
         look = ("pipx", "runpip", PACKAGE, "install", "--dry-run", "--upgrade", PACKAGE)
-        return _there(Installation("pipx", look, added, ("pipx", "upgrade", PACKAGE)))
+        return _check_installer(Installation("pipx", look, added, ("pipx", "upgrade", PACKAGE)))
     if util.find_spec("pip") is None:
-        return _there(
+        return _check_installer(
             Installation("uv", dry, added, tuple(word for word in dry if word != "--dry-run"))
         )
     pip = (sys.executable, "-I", "-m", "pip")
@@ -89,19 +89,20 @@ def find_installation(prefix: Path) -> Installation:
     )
 
 
-def _there(found: Installation) -> Installation:
-    if shutil.which(found.by) is None:
+def _check_installer(installation: Installation) -> Installation:
+    if shutil.which(installation.by) is None:
         raise UsageError(
-            f"fugu was installed by {found.by}, which is not on PATH", hint=f"put {found.by} there"
+            f"fugu was installed by {installation.by}, which is not on PATH",
+            hint=f"put {installation.by} there",
         )
-    return found
+    return installation
 
 
-def _newest(found: Installation) -> str:
+def _find_newest(installation: Installation) -> str:
     """Return the newest version, or this one if the installer has none."""
     try:
         done = subprocess.run(
-            found.look,
+            installation.look,
             capture_output=True,
             text=True,
             check=False,
@@ -110,14 +111,14 @@ def _newest(found: Installation) -> str:
         )
     except subprocess.TimeoutExpired as error:
         raise InfrastructureError(
-            f"{UNKNOWN}: {found.by} does not answer", hint="try again later"
+            f"{UNKNOWN}: {installation.by} does not answer", hint="try again later"
         ) from error
     if (
-        match := re.search(found.newest, f"{done.stdout}\n{done.stderr}", re.MULTILINE)
+        match := re.search(installation.newest, f"{done.stdout}\n{done.stderr}", re.MULTILINE)
     ) is not None:
         return match[1]
     if done.returncode == 0:
         return __version__
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     hint = lines[-1].strip() if lines else f"exit code {done.returncode}"
-    raise InfrastructureError(f"{UNKNOWN}: {found.by} does not say", hint=hint)
+    raise InfrastructureError(f"{UNKNOWN}: {installation.by} does not say", hint=hint)

@@ -51,8 +51,8 @@ class OpenWorktree:
     began at; `trusted`: it holds what was trusted there; `data`: where sessions are kept."""
 
     name: str
-    here: UserGit
-    there: UserGit
+    main_repo: UserGit
+    worktree_repo: UserGit
     base: str
     trusted: bool
     data: Path
@@ -63,7 +63,7 @@ class OpenWorktree:
 
     @property
     def where(self) -> str:
-        return f"{self.there.top} (branch {self.branch})"
+        return f"{self.worktree_repo.top} (branch {self.branch})"
 
 
 SomeFlags = TypeVar("SomeFlags", RunFlags, InterfaceFlags)
@@ -81,28 +81,28 @@ def work_in_worktree(
     named: dict[str, Any] = {
         name: whole
         for name in PATHS
-        if (whole := _whole_path(getattr(flags, name, None))) is not None
+        if (whole := _absolute(getattr(flags, name, None))) is not None
     }
     try:
-        found = enter_worktree(flags.worktree or "")
+        worktree = enter_worktree(flags.worktree or "")
     except UsageError as error:
         refused(error)
         raise
     code = UNFINISHED
     try:
-        code = start(replace(flags, worktree=None, trust=flags.trust or found.trusted, **named))
+        code = start(replace(flags, worktree=None, trust=flags.trust or worktree.trusted, **named))
     finally:
-        bring_back(found, lambda: brings_back(code), over=code == 0)
+        bring_back(worktree, lambda: brings_back(code), finished=code == 0)
     return code
 
 
-def _whole_path(given: Any) -> Any:
+def _absolute(value: Any) -> Any:
     """Return a path, or each of a list, as an absolute one. JSON text stays unchanged."""
-    if isinstance(given, list):
-        return [_whole_path(one) for one in given]
-    if given is None or (isinstance(given, str) and (not given or given.lstrip().startswith("{"))):
-        return given
-    return type(given)(Path(given).expanduser().absolute())
+    if isinstance(value, list):
+        return [_absolute(item) for item in value]
+    if value is None or (isinstance(value, str) and (not value or value.lstrip().startswith("{"))):
+        return value
+    return type(value)(Path(value).expanduser().absolute())
 
 
 def asks_to_bring_back(code: int) -> bool:
@@ -116,37 +116,39 @@ def asks_to_bring_back(code: int) -> bool:
 def enter_worktree(name: str) -> OpenWorktree:
     """Make the worktree, or go on in the one of that name, and change into it; "" makes up a name.
     Raises UsageError outside git, before the first commit, and where git cannot make it."""
-    here = commits.git_in(current_path())
-    if not (head := here.read_line("rev-parse", "-q", "--verify", "HEAD")):
+    main_repo = commits.git_in(current_path())
+    if not (head := main_repo.read_line("rev-parse", "-q", "--verify", "HEAD")):
         raise UsageError(
             "a worktree begins at a commit, and there is none yet", hint="commit something first"
         )
     name = name or f"{time.strftime('%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     if (
         not NAME.fullmatch(name)
-        or here.try_run("check-ref-format", "--branch", f"fugu/{name}").code
+        or main_repo.try_run("check-ref-format", "--branch", f"fugu/{name}").code
     ):
         raise UsageError(
             f"{name!r} is no name for a worktree", hint="letters, digits, dots and dashes"
         )
-    folder = here.top.parent / f"{here.top.name}.worktrees" / name
+    folder = main_repo.top.parent / f"{main_repo.top.name}.worktrees" / name
     if not (folder / ".git").exists():
         branch = f"fugu/{name}"
-        known = here.read_line("rev-parse", "-q", "--verify", f"refs/heads/{branch}")
-        here.run("worktree", "add", str(folder), *([branch] if known else ["-b", branch, head]))
-        _link_environments(here.top, folder)
-    there = commits.git_in(folder)
-    base = there.read_line("merge-base", "HEAD", head) or head
+        branch_exists = main_repo.read_line("rev-parse", "-q", "--verify", f"refs/heads/{branch}")
+        main_repo.run(
+            "worktree", "add", str(folder), *([branch] if branch_exists else ["-b", branch, head])
+        )
+        _link_environments(main_repo.top, folder)
+    worktree_repo = commits.git_in(folder)
+    base = worktree_repo.read_line("merge-base", "HEAD", head) or head
     loaded = current_config()
-    trusted = trust.holds_what_is_trusted(loaded.trust_data, here.top, folder)
-    found = OpenWorktree(name, here, there, base, trusted, loaded.config.data)
-    say(f"working in {found.where}, from {base[:12]}")
-    if left := here.read_line("status", "--porcelain"):
+    trusted = trust.holds_what_is_trusted(loaded.trust_data, main_repo.top, folder)
+    worktree = OpenWorktree(name, main_repo, worktree_repo, base, trusted, loaded.config.data)
+    say(f"working in {worktree.where}, from {base[:12]}")
+    if left := main_repo.read_line("status", "--porcelain"):
         count = plural(len(left.splitlines()), "change")
-        say(f"{count} in {here.top} not committed: the worktree has none of them")
-    below = folder / here.cwd.resolve().relative_to(here.top)
+        say(f"{count} in {main_repo.top} not committed: the worktree has none of them")
+    below = folder / main_repo.cwd.resolve().relative_to(main_repo.top)
     os.chdir(below if below.is_dir() else folder)
-    return found
+    return worktree
 
 
 def _link_environments(top: Path, folder: Path) -> None:
@@ -158,93 +160,105 @@ def _link_environments(top: Path, folder: Path) -> None:
                 (folder / name).unlink()
 
 
-def bring_back(found: OpenWorktree, wanted: Callable[[], bool], *, over: bool) -> None:
+def bring_back(worktree: OpenWorktree, wants_back: Callable[[], bool], *, finished: bool) -> None:
     """Put what was done into the files where fugu was called, as changes that are not committed,
-    and remove the worktree. Where that is not `wanted`, or the work was committed, or does not fit,
-    it stays; also where nothing was done yet in a session that is not `over`."""
-    os.chdir(found.here.cwd)
-    name, top = shlex.quote(found.name), shlex.quote(str(found.there.top))
-    if found.there.read_line("rev-parse", "HEAD") != found.base:
+    and remove the worktree. Where `wants_back` says no, or the work was committed, or does not fit,
+    it stays; also where nothing was done yet in a session that has not `finished`."""
+    os.chdir(worktree.main_repo.cwd)
+    name, top = shlex.quote(worktree.name), shlex.quote(str(worktree.worktree_repo.top))
+    if worktree.worktree_repo.read_line("rev-parse", "HEAD") != worktree.base:
         rest = (
             " and changes that are not committed"
-            if found.there.read_line("status", "--porcelain")
+            if worktree.worktree_repo.read_line("status", "--porcelain")
             else ""
         )
         say(
-            f"the work is in {found.where}: it has commits{rest}. `git merge {found.branch}` "
+            f"the work is in {worktree.where}: it has commits{rest}. `git merge {worktree.branch}` "
             f"brings the commits here"
         )
         return
-    after = commits.working_tree(found.there)
-    patch = found.there.run(
-        "diff", *commits.PLAIN_DIFF, "--binary", "--full-index", "--no-renames", found.base, after
+    after = commits.working_tree(worktree.worktree_repo)
+    patch = worktree.worktree_repo.run(
+        "diff",
+        *commits.PLAIN_DIFF,
+        "--binary",
+        "--full-index",
+        "--no-renames",
+        worktree.base,
+        after,
     )
-    begun = not over and store.session_paths(found.data, found.there.top)
+    begun = not finished and store.session_paths(worktree.data, worktree.worktree_repo.top)
     if not patch and not begun:
-        _remove(found, "nothing was changed")
+        _remove(worktree, "nothing was changed")
         return
-    if not patch or not wanted():
-        say(f"the work is in {found.where}, and was not brought here:")
+    if not patch or not wants_back():
+        say(f"the work is in {worktree.where}, and was not brought here:")
         say(
             f"`fugu --worktree={name} --continue` goes on there, `git -C {top} diff "
-            f"{found.base[:12]}` shows it"
+            f"{worktree.base[:12]}` shows it"
         )
         return
-    done = UserGit(found.here.top, found.here.top, found.here.git_dir).try_run(
-        "apply", "--whitespace=nowarn", stdin=patch
-    )
+    done = UserGit(
+        worktree.main_repo.top, worktree.main_repo.top, worktree.main_repo.git_dir
+    ).try_run("apply", "--whitespace=nowarn", stdin=patch)
     if done.code:
         why = done.err.splitlines()[0] if done.err else f"exit code {done.code}"
-        say(f"the work does not fit to the files here ({why}) and stays in {found.where}.")
-        say(f"Commit it there (`cd {top} && fugu commit -a`), then `git merge {found.branch}` here")
+        say(f"the work does not fit to the files here ({why}) and stays in {worktree.where}.")
+        say(
+            f"Commit it there (`cd {top} && fugu commit -a`), then `git merge {worktree.branch}` here"
+        )
         return
-    _remove(found, "the work was brought here, as changes that are not committed")
+    _remove(worktree, "the work was brought here, as changes that are not committed")
 
 
-def _remove(found: OpenWorktree, what: str) -> None:
+def _remove(worktree: OpenWorktree, message: str) -> None:
     """Remove the worktree and its branch if nothing is lost. Its sessions move to the repository."""
-    status = found.there.try_run("status", "--porcelain", "-z", "--ignored").out.split(b"\0")
+    status = worktree.worktree_repo.try_run("status", "--porcelain", "-z", "--ignored").out.split(
+        b"\0"
+    )
     ignored = [os.fsdecode(entry[3:]) for entry in status if entry.startswith(b"!!")]
     others = [path for path in ignored if Path(path.rstrip("/")).name not in CACHES]
     if others:
-        say(f"{what}; files that git ignores stay in {found.where}: {', '.join(others[:3])}")
+        say(f"{message}; files that git ignores stay in {worktree.where}: {', '.join(others[:3])}")
         return
     moved: list[Path] = []
     try:
-        moved = _move_sessions(found)
+        moved = _move_sessions(worktree)
     except (StorageError, OSError) as error:
-        say(f"its sessions stay those of {found.there.top}: {error}")
-    done = found.here.try_run("worktree", "remove", "--force", str(found.there.top))
+        say(f"its sessions stay those of {worktree.worktree_repo.top}: {error}")
+    done = worktree.main_repo.try_run(
+        "worktree", "remove", "--force", str(worktree.worktree_repo.top)
+    )
     if done.code:
-        say(f"{what}; the worktree stays in {found.where}: {done.err}")
+        say(f"{message}; the worktree stays in {worktree.where}: {done.err}")
         return
-    found.here.try_run("branch", "-D", found.branch)
+    worktree.main_repo.try_run("branch", "-D", worktree.branch)
     with suppress(OSError):
-        found.there.top.parent.rmdir()
-    say(what)
+        worktree.worktree_repo.top.parent.rmdir()
+    say(message)
     for path in moved:
         say(f"log: {path}")
 
 
-def _move_sessions(found: OpenWorktree) -> list[Path]:
+def _move_sessions(worktree: OpenWorktree) -> list[Path]:
     """Move the sessions to the repository, so that trace, blame and commit find them. Return their
     paths. Raises StorageError, OSError.
     """
-    data, all_moved = found.data, list[Path]()
-    for path in store.session_paths(data, found.there.top):
-        moved = store.move_session(data, found.here.top, path)
+    data, all_moved = worktree.data, list[Path]()
+    for path in store.session_paths(data, worktree.worktree_repo.top):
+        moved = store.move_session(data, worktree.main_repo.top, path)
         all_moved.append(moved)
         log = Log.open(moved)
         try:
             if (opened := log.state.opened) is not None:
-                log.append(opened.model_copy(update={"repo": str(found.here.top)}))
+                log.append(opened.model_copy(update={"repo": str(worktree.main_repo.top)}))
         finally:
             log.close()
-    before, now = (
+    source, target = (
         data / "snapshots" / store.session_folder(data, git.top).name
-        for git in (found.there, found.here)
+        for git in (worktree.worktree_repo, worktree.main_repo)
     )
-    own = ("index*", "*.lock", *(("config", "info", "HEAD") if (now / "HEAD").exists() else ()))
-    if before.is_dir():
-        shutil.copytree(before, now, ignore=shutil.ignore_patterns(*own), dirs_exist_ok=True)
+    own = ("index*", "*.lock", *(("config", "info", "HEAD") if (target / "HEAD").exists() else ()))
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns(*own), dirs_exist_ok=True)
     return all_moved

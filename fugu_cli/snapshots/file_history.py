@@ -70,7 +70,7 @@ class FileHistory:
     def __init__(self, root: Path, store: Path, repository: Repository | None = None) -> None:
         self.root = root
         self.store = store
-        repository = repository or _usable(root)
+        repository = repository or _find_usable(root)
         self.snapshots = Snapshots(root, store, repository) if repository else None
         self.hash_name = repository.hash_name if repository else "sha1"
 
@@ -113,18 +113,18 @@ class FileHistory:
 
     async def since(self, tree: str) -> FileEffects:
         """Return the changes since a snapshot. Raises StorageError."""
-        now = await self.snapshot()
-        found = await self.made(tree, now) if now else NO_EFFECTS
+        current = await self.snapshot()
+        effects = await self.made(tree, current) if current else NO_EFFECTS
         changes = (
             self._still_there(change) if change.after is None else change
-            for change in found.changes
+            for change in effects.changes
         )
         exports = self._exports()
         return FileEffects(
             tuple(
                 change for change in changes if change is not None and change.after not in exports
             ),
-            found.attributes,
+            effects.attributes,
         )
 
     def _still_there(self, change: FileChange) -> FileChange | None:
@@ -173,54 +173,61 @@ class FileHistory:
 
     async def blob(self, name: str) -> bytes:
         """Return the content that a change names. Raises StorageError if it is gone."""
-        async with self.contents() as found:
-            return await found.read(name)
+        async with self.contents() as reader:
+            return await reader.read(name)
 
     def contents(self) -> AbstractAsyncContextManager[BlobReader]:
         """Open a reader for several contents."""
         return open_blobs(self.store / "objects", self._git)
 
-    def standing(self, made: FileEffects) -> RestorePlan:
+    def standing(self, effects: FileEffects) -> RestorePlan:
         """Return which of the changes still stand. Raises StorageError for an unreadable file."""
-        kept, changes, attributes = made.net, list[FileChange](), list[FileAttribute]()
-        conflicts, beside, unkept, nested = list[str](), list[str](), list[str](), list[str]()
+        kept, changes, attributes = effects.net, list[FileChange](), list[FileAttribute]()
+        conflicts, unsnapshotted, unkept, nested = (
+            list[str](),
+            list[str](),
+            list[str](),
+            list[str](),
+        )
         for change in kept.changes:
-            now = _state(self.root, change.path, self.hash_name)
-            if _is_as_left(now, change.back):
+            state = _state_of(self.root, change.path, self.hash_name)
+            if _is_as_left(state, change.back):
                 continue
-            if _is_as_left(now, change):
+            if _is_as_left(state, change):
                 changes.append(change)
             else:
-                (beside if change.beside else conflicts).append(change.path)
-        for one in kept.attributes:
-            path = _inside(self.root, one.path)
-            if one.nested or one.large:
-                if one.nested:
-                    is_now = repository_state(self.store, self.root, path)
+                (unsnapshotted if change.beside else conflicts).append(change.path)
+        for attribute in kept.attributes:
+            path = _inside(self.root, attribute.path)
+            if attribute.nested or attribute.large:
+                if attribute.nested:
+                    current = repository_state(self.store, self.root, path)
                 else:
-                    is_now = current_attribute(path, LARGE_FILE)
-                if is_now != one.before:
-                    (nested if one.nested else unkept).append(one.path)
-            elif (is_now := current_attribute(path, one.after)) == one.after:
-                attributes.append(one)
-            elif is_now != one.before and path.is_file() and one.path not in conflicts:
-                conflicts.append(one.path)
+                    current = current_attribute(path, LARGE_FILE)
+                if current != attribute.before:
+                    (nested if attribute.nested else unkept).append(attribute.path)
+            elif (current := current_attribute(path, attribute.after)) == attribute.after:
+                attributes.append(attribute)
+            elif current != attribute.before and path.is_file() and attribute.path not in conflicts:
+                conflicts.append(attribute.path)
         stands = FileEffects(tuple(changes), tuple(attributes))
-        return RestorePlan(stands, tuple(conflicts), tuple(beside), tuple(unkept), tuple(nested))
+        return RestorePlan(
+            stands, tuple(conflicts), tuple(unsnapshotted), tuple(unkept), tuple(nested)
+        )
 
-    async def take_back(self, made: FileEffects) -> Restored:
+    async def take_back(self, effects: FileEffects) -> Restored:
         """Undo what was done (in the order it was done), of each file where it still is as it was
         left.
 
         What is back already is left alone. Raises StorageError for what could not be put back, once
         all else is; doing it again is safe.
         """
-        found = self.standing(made)
+        plan = self.standing(effects)
         async with self.contents() as contents:
-            changed = await restore_files(self.root, found.made, contents, self._git)
-        await self._leave_out([change for change in found.made.changes if change.sparse])
+            changed = await restore_files(self.root, plan.made, contents, self._git)
+        await self._leave_out([change for change in plan.made.changes if change.sparse])
         return Restored(
-            changed, (*found.conflicts, *found.beside, *found.unkept, *found.nested), found.made
+            changed, (*plan.conflicts, *plan.beside, *plan.unkept, *plan.nested), plan.made
         )
 
     async def _leave_out(self, changes: Sequence[FileChange]) -> None:
@@ -230,20 +237,20 @@ class FileHistory:
         gone = [name for name in names if not os.path.lexists(self.root / name)]
         if not gone or self.snapshots is None:
             return
-        given = b"".join(os.fsencode(name) + b"\0" for name in gone)
+        stdin = b"".join(os.fsencode(name) + b"\0" for name in gone)
         git = user_git(self.snapshots.repository, self.root)
-        await git.try_run("update-index", "--skip-worktree", "-z", "--stdin", given=given)
+        await git.try_run("update-index", "--skip-worktree", "-z", "--stdin", stdin=stdin)
 
 
-def _usable(root: Path) -> Repository | None:
+def _find_usable(root: Path) -> Repository | None:
     """Return the repository of `root`, unless git is missing or ignores `root` (a project inside a
     home kept in git).
     """
-    found = find_repository(root) if git_program(root) else None
-    if found is None or found.top == root:
-        return found
-    ignored = user_git(found, root).run_now("check-ignore", "-q", str(root))
-    return None if ignored.code == 0 else found
+    repository = find_repository(root) if git_program(root) else None
+    if repository is None or repository.top == root:
+        return repository
+    ignored = user_git(repository, root).run_now("check-ignore", "-q", str(root))
+    return None if ignored.code == 0 else repository
 
 
 async def _extras(git: Git, snapshot: str) -> TreeExtras:
@@ -254,51 +261,53 @@ async def _extras(git: Git, snapshot: str) -> TreeExtras:
 
 async def _changes(git: Git, a: str, b: str) -> dict[str, FileChange]:
     """Return the differences from tree `a` to tree `b` by path, without nested repositories."""
-    out = await git.run("diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", a, b)
-    fields = out.split(b"\0")
-    found = {}
+    output = await git.run("diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", a, b)
+    fields = output.split(b"\0")
+    changes = {}
     for head, name in zip(fields[0::2], fields[1::2], strict=False):
         old_mode, mode, old, new, _ = head.decode().lstrip(":").split(" ")
         if NESTED in {old_mode, mode}:
             continue
-        before, after = None if old_mode == ABSENT else old, None if mode == ABSENT else new
+        before = None if old_mode == ABSENT else old
+        after = None if mode == ABSENT else new
         was = old_mode if before and after and old_mode != mode else ""
         path = os.fsdecode(name)
-        found[path] = FileChange(
+        changes[path] = FileChange(
             path=quoted_path(path),
             before=before,
             after=after,
             mode=mode if after else old_mode,
             mode_before=was,
         )
-    return found
+    return changes
 
 
 async def _effects(git: Git, a: str, b: str) -> FileEffects:
-    found = await _changes(git, a, b)
-    one, two = await _extras(git, a), await _extras(git, b)
-    modes = {
-        path: ((one.mode_before or one.mode) if one.before else "", one.mode if one.after else "")
-        for path, one in found.items()
-    }
-    if one != two:
+    changes = await _changes(git, a, b)
+    before, after = await _extras(git, a), await _extras(git, b)
+    modes: dict[str, tuple[str, str]] = {}
+    for path, change in changes.items():
+        old_mode = (change.mode_before or change.mode) if change.before else ""
+        modes[path] = (old_mode, change.mode if change.after else "")
+    if before != after:
         kept = await _modes(git, b)
-        usual = (one.plain, one.executable) == (two.plain, two.executable)
-        others = one.odd() | two.odd() | (set() if usual else kept.keys())
-        modes |= {path: (kept.get(path, ""), kept.get(path, "")) for path in others - modes.keys()}
-    both = (
-        (path, one.at(path, old), two.at(path, new)) for path, (old, new) in sorted(modes.items())
-    )
-    attributes = tuple(
-        FileAttribute(path=quoted_path(path), before=x, after=y) for path, x, y in both if x != y
-    )
-    return FileEffects(tuple(found.values()), attributes)
+        others = before.odd() | after.odd()
+        if (before.plain, before.executable) != (after.plain, after.executable):
+            others |= kept.keys()
+        for path in others - modes.keys():
+            modes[path] = (kept.get(path, ""), kept.get(path, ""))
+    attributes = []
+    for path, (old_mode, new_mode) in sorted(modes.items()):
+        old, new = before.at(path, old_mode), after.at(path, new_mode)
+        if old != new:
+            attributes.append(FileAttribute(path=quoted_path(path), before=old, after=new))
+    return FileEffects(tuple(changes.values()), tuple(attributes))
 
 
 async def _modes(git: Git, tree: str) -> dict[str, str]:
     """Return the mode of each file of a tree."""
-    out = await git.run("ls-tree", "-r", "-z", "--full-tree", tree)
-    lines = (line.partition(b"\t") for line in out.split(b"\0") if line)
+    output = await git.run("ls-tree", "-r", "-z", "--full-tree", tree)
+    lines = (line.partition(b"\t") for line in output.split(b"\0") if line)
     return {
         os.fsdecode(path): mode for head, _, path in lines if (mode := head[:6].decode()) != NESTED
     }
@@ -324,7 +333,7 @@ class RestorePlan:
     nested: tuple[str, ...] = ()
 
 
-def _state(root: Path, name: str, hash_name: str) -> tuple[str | None, str]:
+def _state_of(root: Path, name: str, hash_name: str) -> tuple[str | None, str]:
     path = _inside(root, name)
     if through_link(root, path):
         return None, ""  # what is behind the link is not ours
@@ -336,17 +345,17 @@ def _state(root: Path, name: str, hash_name: str) -> tuple[str | None, str]:
         ) from error
 
 
-def _is_as_left(now: tuple[str | None, str], change: FileChange) -> bool:
+def _is_as_left(state: tuple[str | None, str], change: FileChange) -> bool:
     """Return whether the file is as the change left it. The mode of a file that no snapshot holds
     is unknown.
     """
-    return now[0] == change.after and (
-        change.after is None or change.beside or now[1] == change.mode
+    return state[0] == change.after and (
+        change.after is None or change.beside or state[1] == change.mode
     )
 
 
 async def restore_files(
-    root: Path, made: FileEffects, contents: BlobReader, git: Git | None
+    root: Path, effects: FileEffects, contents: BlobReader, git: Git | None
 ) -> tuple[str, ...]:
     """Undo what still stands; returns the paths that changed, as the os module gives them.
 
@@ -355,19 +364,24 @@ async def restore_files(
     Ignore rules are put back first: a file that was ignored then is not deleted now.
     """
     cleared = [
-        one.path
-        for one in made.attributes
-        if _is_removed(one) and remove_folder_or_pipe(_inside(root, one.path), root)
+        attribute.path
+        for attribute in effects.attributes
+        if _made_folder_or_pipe(attribute)
+        and remove_folder_or_pipe(_inside(root, attribute.path), root)
     ]
-    rules = [change for change in made.changes if _inside(root, change.path).name == ".gitignore"]
-    others = [change for change in made.changes if change not in rules]
+    rules = [
+        change for change in effects.changes if _inside(root, change.path).name == ".gitignore"
+    ]
+    others = [change for change in effects.changes if change not in rules]
     failed = await _apply(root, rules, contents)
     kept = await _ignored(git, [c for c in others if c.before is None and not c.beside])
     done = [change for change in others if change.path not in kept]
     failed += await _apply(root, done, contents)
-    more, broken = _set(root, [one for one in made.attributes if one.path not in kept])
+    more, broken = _restore_attributes(
+        root, [attribute for attribute in effects.attributes if attribute.path not in kept]
+    )
     failed += broken
-    count = len(rules) + len(done) + len(made.attributes)
+    count = len(rules) + len(done) + len(effects.attributes)
     if failed:
         raise StorageError(
             f"{len(failed)} of {count} files could not be put back: {'; '.join(failed[:3])}",
@@ -376,33 +390,36 @@ async def restore_files(
     return tuple(dict.fromkeys([*(change.path for change in rules + done), *cleared, *more]))
 
 
-def _is_removed(one: FileAttribute) -> bool:
+def _made_folder_or_pipe(attribute: FileAttribute) -> bool:
     """Return whether the change made a folder or a pipe."""
-    return one.after == EMPTY_FOLDER or one.after.startswith("pipe")
+    return attribute.after == EMPTY_FOLDER or attribute.after.startswith("pipe")
 
 
-def _set(root: Path, attributes: Sequence[FileAttribute]) -> tuple[list[str], list[str]]:
+def _restore_attributes(
+    root: Path, attributes: Sequence[FileAttribute]
+) -> tuple[list[str], list[str]]:
     """Restore modes, empty folders and pipes after the files. Return the changed paths and the
     failures.
     """
     done, failed = [], []
-    for one in attributes:
+    for attribute in attributes:
         try:
-            if apply_attribute(_inside(root, one.path), one.before):
-                done.append(one.path)
+            if apply_attribute(_inside(root, attribute.path), attribute.before):
+                done.append(attribute.path)
         except OSError as error:
-            failed.append(f"{one.path} ({error.strerror})")
+            failed.append(f"{attribute.path} ({error.strerror})")
     return done, failed
 
 
-async def _ignored(git: Git | None, made: Sequence[FileChange]) -> Collection[str]:
+async def _ignored(git: Git | None, changes: Sequence[FileChange]) -> Collection[str]:
     """Return the files that the present rules ignore."""
-    if not made or git is None:
+    if not changes or git is None:
         return frozenset()
-    given = b"".join(
-        b"./" + os.fsencode(paths.unquoted_path(one.path)) + b"\0" for one in made
-    )  # ./: no name is a pathspec
-    done = await git.try_run("check-ignore", "--no-index", "-z", "--stdin", given=given)
+    # ./: no name is a pathspec
+    stdin = b"".join(
+        b"./" + os.fsencode(paths.unquoted_path(change.path)) + b"\0" for change in changes
+    )
+    done = await git.try_run("check-ignore", "--no-index", "-z", "--stdin", stdin=stdin)
     if done.code > 1:
         raise StorageError(
             f"git could not tell which files are ignored: {done.err}", hint="nothing was deleted"
@@ -410,18 +427,18 @@ async def _ignored(git: Git | None, made: Sequence[FileChange]) -> Collection[st
     return frozenset(paths.quoted_path(name.removeprefix("./")) for name in split_names(done.out))
 
 
-async def _apply(root: Path, made: Sequence[FileChange], contents: BlobReader) -> list[str]:
+async def _apply(root: Path, changes: Sequence[FileChange], contents: BlobReader) -> list[str]:
     """Apply changes, deletions first, so that a folder and a file can take each other's place.
     Return the failures.
     """
     failed = []
-    for change in sorted(made, key=lambda change: change.before is not None):
+    for change in sorted(changes, key=lambda change: change.before is not None):
         path = _inside(root, change.path)
         try:
             if change.before is None:
                 _delete(root, path, folders=not change.beside)
             else:
-                await _put(root, path, change, await contents.read(change.before))
+                await _write_back(root, path, change, await contents.read(change.before))
         except (OSError, StorageError) as error:
             failed.append(f"{change.path} ({getattr(error, 'strerror', None) or error})")
     return failed
@@ -452,7 +469,7 @@ def through_link(root: Path, path: Path) -> bool:
     return any(folder.is_symlink() for folder in path.parents if root in folder.parents)
 
 
-async def _put(root: Path, path: Path, change: FileChange, data: bytes) -> None:
+async def _write_back(root: Path, path: Path, change: FileChange, data: bytes) -> None:
     """Put the file back with content and mode in one step: nobody finds the one without the
     other."""
     if through_link(root, path):

@@ -67,22 +67,22 @@ class Git:
             self.tree, *GIT_OPTIONS, *arguments, environment=self.environment(), cwd=self.cwd
         )
 
-    def run_now(self, *arguments: str, given: bytes = b"") -> GitOutput:
+    def run_now(self, *arguments: str, stdin: bytes = b"") -> GitOutput:
         """Run git to its end while nothing else goes on."""
         environment = self.environment()
         return run_git(
-            self.tree, *GIT_OPTIONS, *arguments, environment=environment, cwd=self.cwd, given=given
+            self.tree, *GIT_OPTIONS, *arguments, environment=environment, cwd=self.cwd, given=stdin
         )
 
-    async def try_run(self, *arguments: str, given: bytes = b"") -> GitOutput:
+    async def try_run(self, *arguments: str, stdin: bytes = b"") -> GitOutput:
         """Run git to its end; a cancelled call ends the process."""
         process = await self.start(*arguments)
-        out, err = await communicate(process, given)
-        return GitOutput(process.returncode or 0, out, err.decode("utf-8", "replace").strip())
+        output, errors = await communicate(process, stdin)
+        return GitOutput(process.returncode or 0, output, errors.decode("utf-8", "replace").strip())
 
-    async def run(self, *arguments: str, given: bytes = b"") -> bytes:
+    async def run(self, *arguments: str, stdin: bytes = b"") -> bytes:
         """Run git and return its output. Raises StorageError when it fails."""
-        done = await self.try_run(*arguments, given=given)
+        done = await self.try_run(*arguments, stdin=stdin)
         if done.code:
             raise StorageError(
                 f"git {arguments[0]} failed on fugu's store of snapshots: "
@@ -96,11 +96,11 @@ class Git:
 
 
 async def communicate(
-    process: asyncio.subprocess.Process, given: bytes | None = None
+    process: asyncio.subprocess.Process, stdin: bytes | None = None
 ) -> tuple[bytes, bytes]:
     """Run a process to its end and return output and errors. A cancelled call ends it."""
     try:
-        return await process.communicate(given)
+        return await process.communicate(stdin)
     finally:
         await reap(process)
 
@@ -114,9 +114,9 @@ def _quoted(path: Path) -> str:
     return text
 
 
-def split_names(out: bytes) -> list[str]:
+def split_names(output: bytes) -> list[str]:
     """Split NUL-separated paths, as the os module gives them."""
-    return [os.fsdecode(name) for name in out.split(b"\0") if name]
+    return [os.fsdecode(name) for name in output.split(b"\0") if name]
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Repository:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether some of its files may be left out of the working tree."""
+        """True if some of its files may be left out of the working tree."""
         configs = (self.common / "config", self.folder / "config.worktree")
         return any("sparsecheckout" in _read_text(path).lower() for path in configs)
 
@@ -150,8 +150,8 @@ class Repository:
             text = (self.common / "config").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return "sha1"
-        found = re.search(r"^\s*objectformat\s*=\s*(\w+)", text, re.MULTILINE | re.IGNORECASE)
-        return found.group(1).lower() if found else "sha1"
+        match = re.search(r"^\s*objectformat\s*=\s*(\w+)", text, re.MULTILINE | re.IGNORECASE)
+        return match.group(1).lower() if match else "sha1"
 
 
 def find_repository(root: Path) -> Repository | None:
@@ -254,8 +254,8 @@ async def user_excludes_file(root: Path) -> str:
     process = await start_git(
         root, "config", "--path", "--get", "core.excludesFile", environment=users_environment()
     )
-    out, _ = await communicate(process)
-    return out.decode("utf-8", "surrogateescape").strip() if process.returncode == 0 else ""
+    output, _ = await communicate(process)
+    return output.decode("utf-8", "surrogateescape").strip() if process.returncode == 0 else ""
 
 
 def user_git(repository: Repository, root: Path) -> Git:
@@ -369,8 +369,8 @@ async def _read_from_git(process: asyncio.subprocess.Process, name: str) -> byte
 @asynccontextmanager
 async def open_blobs(objects: Path, git: Git | None) -> AsyncIterator[BlobReader]:
     """Yield a reader of a store's folder of objects; `git` reads those that it has packed."""
-    found = BlobReader(objects, git)
+    reader = BlobReader(objects, git)
     try:
-        yield found
+        yield reader
     finally:
-        await found.close()
+        await reader.close()

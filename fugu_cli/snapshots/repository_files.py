@@ -32,8 +32,8 @@ def walk_files(root: Path, *, depth: int = 12, limit: int = WALK_LIMIT) -> Itera
     count, waiting = 0, [(root, 0)]
     while waiting:
         folder, below = waiting.pop()
-        found, folders = _inside(folder)
-        for name in found:
+        names, folders = _inside(folder)
+        for name in names:
             count += 1
             if count > limit:
                 return
@@ -89,20 +89,20 @@ class FileIndex:
         return same if len(same) <= most else []
 
 
-def similar_paths(root: Path, wanted: Path) -> list[str]:
+def similar_paths(root: Path, mistaken: Path) -> list[str]:
     """Return up to three files in `root` that a mistaken path may mean, nearest first."""
-    name = wanted.name.casefold()
-    found = list(walk_files(root, limit=5000))
-    same = [path for path in found if path.name.casefold() == name]
+    name = mistaken.name.casefold()
+    files = list(walk_files(root, limit=5000))
+    same = [path for path in files if path.name.casefold() == name]
     if not same:
-        by_name = {path.name: path for path in found}
+        by_name = {path.name: path for path in files}
         same = [
             by_name[close]
-            for close in difflib.get_close_matches(wanted.name, by_name, n=3, cutoff=0.75)
+            for close in difflib.get_close_matches(mistaken.name, by_name, n=3, cutoff=0.75)
         ]
     same.sort(
         key=lambda path: (
-            -sum(a == b for a, b in zip(path.parts[::-1], wanted.parts[::-1], strict=False))
+            -sum(a == b for a, b in zip(path.parts[::-1], mistaken.parts[::-1], strict=False))
         )
     )
     return [quoted_path(path.relative_to(root).as_posix()) for path in same[:3]]
@@ -142,16 +142,18 @@ class TextFile:
         mixed = any(self.returns) and not all(self.returns)
         if not (mixed and "\r\n" in text):
             text = (
-                self._ended(text.replace("\r\n", "\n"), mixed=mixed) if any(self.returns) else text
+                self._with_line_ends(text.replace("\r\n", "\n"), mixed=mixed)
+                if any(self.returns)
+                else text
             )
         return BOM * self.bom + text.encode("utf-8", "surrogateescape")
 
-    def _ended(self, text: str, *, mixed: bool) -> str:
+    def _with_line_ends(self, text: str, *, mixed: bool) -> str:
         if not mixed:
             return text.replace("\n", "\r\n")
         before, (*after, last) = self.text.split("\n")[:-1], text.split("\n")
         ends = [2 * sum(self.returns) > len(self.returns)] * len(after)
-        for old, new, size in _paired(before, after):
+        for old, new, size in _matching_runs(before, after):
             ends[new : new + size] = self.returns[old : old + size]
         return (
             "".join(
@@ -199,7 +201,7 @@ def decode_text(data: bytes) -> TextFile:
     return TextFile(text.replace("\r\n", "\n"), returns, bom, foreign)
 
 
-def _paired(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int, int, int]]:
+def _matching_runs(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int, int, int]]:
     """Yield runs of lines that stand in both or replace each other: start in the one, start in the
     other, length.
     """
@@ -208,21 +210,24 @@ def _paired(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int, 
     tail = next((at for at in range(most - head) if before[-1 - at] != after[-1 - at]), most - head)
     yield 0, 0, head
     old, new = before[head : len(before) - tail], after[head : len(after) - tail]
-    found = SequenceMatcher(None, old, new, autojunk=len(old) * len(new) > COMPARED)
-    for _, start, end, first, last in found.get_opcodes():
+    matcher = SequenceMatcher(None, old, new, autojunk=len(old) * len(new) > COMPARED)
+    for _, start, end, first, last in matcher.get_opcodes():
         yield head + start, head + first, min(end - start, last - first)
     yield len(before) - tail, len(after) - tail, tail
 
 
 def describe_binary(data: bytes) -> str:
     """Describe a binary file by its first bytes."""
-    kinds = {
+    descriptions = {
         b"\x89PNG": "a PNG image", b"\xff\xd8\xff": "a JPEG image", b"GIF8": "a GIF image", b"%PDF": "a PDF",
         b"PK\x03\x04": "a zip archive", b"\x1f\x8b": "gzip data", b"\x7fELF": ("a program or "
             "library"),
         b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text", b"SQLite": "an SQLite database", b"GGUF": "a model",
     }  # fmt: skip
-    return next((kind for start, kind in kinds.items() if data.startswith(start)), "binary data")
+    return next(
+        (description for start, description in descriptions.items() if data.startswith(start)),
+        "binary data",
+    )
 
 
 def media_kind(start: bytes) -> str:

@@ -68,11 +68,11 @@ class IndexFile:
 
     async def listed(self, *more: str) -> tuple[list[str], list[str]]:
         """Return files that are new or as `more` says, and folders without any indexed file."""
-        found = split_names(
+        names = split_names(
             await self._git.run("ls-files", "-z", *more, "-o", "--directory", "--exclude-standard")
         )
-        folders = [name.rstrip("/") for name in found if name.endswith("/")]
-        return [name for name in found if not name.endswith("/")], folders
+        folders = [name.rstrip("/") for name in names if name.endswith("/")]
+        return [name for name in names if not name.endswith("/")], folders
 
     async def entries(self) -> list[Entry]:
         """Return all entries."""
@@ -83,8 +83,8 @@ class IndexFile:
         if not self._prefix:
             return (await self._git.run("write-tree", "--missing-ok")).decode().strip()
         done = await self._git.try_run("write-tree", "--missing-ok", f"--prefix={self._prefix}")
-        out = done.out if done.code == 0 else await self._git.run("mktree")
-        return out.decode().strip()
+        output = done.out if done.code == 0 else await self._git.run("mktree")
+        return output.decode().strip()
 
     async def below(self, folders: Sequence[str]) -> list[str]:
         """Return the files that git does not ignore in untracked folders."""
@@ -100,19 +100,19 @@ class IndexFile:
 
     async def name(self, entries: Iterable[tuple[str, str, str]]) -> None:
         """Put entries into the index, each a mode, an id and a path."""
-        given = b"".join(
+        stdin = b"".join(
             os.fsencode(f"{mode} {i}\t{self._prefix}{path}\0") for mode, i, path in entries
         )
-        if given:
-            await self._git.run("update-index", "--replace", "-z", "--index-info", given=given)
+        if stdin:
+            await self._git.run("update-index", "--replace", "-z", "--index-info", stdin=stdin)
 
     async def add(self, paths: Sequence[str]) -> GitOutput:
         """Update git's index: at these paths if they are few, else everywhere."""
         if 0 < len(paths) <= FEW:
-            given = b"".join(os.fsencode(path) + b"\0" for path in paths)
+            stdin = b"".join(os.fsencode(path) + b"\0" for path in paths)
             named = ("--pathspec-from-file=-", "--pathspec-file-nul")
             done = await self._git.try_run(
-                "--literal-pathspecs", "add", "-A", "--ignore-errors", *named, given=given
+                "--literal-pathspecs", "add", "-A", "--ignore-errors", *named, stdin=stdin
             )
             if done.code <= 1:
                 return done  # else one was gone again by then
@@ -123,14 +123,14 @@ class IndexFile:
         a file for each.
         """
         pieces = _contents(self._root, paths)
-        while given := await asyncio.to_thread(next, pieces, b""):
-            await self._git.run("fast-import", "--quiet", "--depth=0", given=given)
+        while stdin := await asyncio.to_thread(next, pieces, b""):
+            await self._git.run("fast-import", "--quiet", "--depth=0", stdin=stdin)
 
     async def set(self, *options: str, paths: Sequence[str]) -> None:
         """Run `git update-index` with these options for these paths."""
         if paths:
-            given = b"".join(os.fsencode(path) + b"\0" for path in paths)
-            await self._git.run("update-index", *options, "-z", "--stdin", given=given)
+            stdin = b"".join(os.fsencode(path) + b"\0" for path in paths)
+            await self._git.run("update-index", *options, "-z", "--stdin", stdin=stdin)
 
 
 class SnapshotIndex:
@@ -169,16 +169,20 @@ class SnapshotIndex:
             frozenset(),
         )
 
-    async def update(self, changed: Sequence[str], folders: Sequence[str], *, known: bool) -> bool:
-        """Bring it up to date; False where nothing had to be done. `changed` and `folders` are as
-        `listed` gives them (-m -d), `known` says that nobody else wrote it since the last time.
-        Raises StorageError."""
+    async def update(
+        self, changed: Sequence[str], folders: Sequence[str], *, is_ours: bool
+    ) -> bool:
+        """Bring the index up to date. Return False if nothing had to be done.
+
+        `changed` and `folders` are as `listed` gives them (-m -d). `is_ours` says that nobody else
+        wrote the index since the last time. Raises StorageError.
+        """
         stale = self._rules() != self._users.rules or any(
             Path(name).name == ".gitignore" for name in changed
         )
-        moved = await self._moved(known=known)
+        moved = await self._take_out_large(is_ours=is_ours)
         filled = [folder for folder in folders if holds_files(self._root, folder)]
-        if known and not (changed or stale or filled or moved):
+        if is_ours and not (changed or stale or filled or moved):
             return False
         if stale:
             await self._ask_users_git()
@@ -197,30 +201,30 @@ class SnapshotIndex:
         if len(new) > FEW:
             await self.file.pack([name for name in new if name not in self.large])
         small = [name for name in [*new, *filled] if name not in self.large]
-        _check(await self.file.add(small if known and not stale else []))
+        _check(await self.file.add(small if is_ours and not stale else []))
         if stale:
             await self._apply_rules()
         if self._users.forced:
-            there = [path for path in self._users.forced if not is_folder(self._root / path)]
-            await self.file.set("--add", "--remove", paths=there)
+            present = [path for path in self._users.forced if not is_folder(self._root / path)]
+            await self.file.set("--add", "--remove", paths=present)
         return True
 
-    async def _moved(self, *, known: bool) -> list[str]:
-        """Return the large files that changed, and remove them from the index. `known`: the index
-        is still ours.
+    async def _take_out_large(self, *, is_ours: bool) -> list[str]:
+        """Return the large files that changed, and remove them from the index. `is_ours`:
+        nobody else wrote the index.
         """
-        if not known:
+        if not is_ours:
             entries = await self.file.entries() if self._git.index.exists() else []
-            named = {
-                path: i
-                for mode, i, path in entries
+            ids = {
+                path: id_
+                for mode, id_, path in entries
                 if mode == NESTED and not is_folder(self._root / path)
             }
-            sizes = {path: size_stamp(self._root / path) for path in named}
+            sizes = {path: size_stamp(self._root / path) for path in ids}
             self.large = {
-                path: size for path, size in sizes.items() if self._size_id(size) == named[path]
+                path: size for path, size in sizes.items() if self._size_id(size) == ids[path]
             }
-            moved = [path for path in named if path not in self.large]
+            moved = [path for path in ids if path not in self.large]
         else:
             moved = [
                 path for path, size in self.large.items() if size_stamp(self._root / path) != size
@@ -305,31 +309,31 @@ def _contents(root: Path, paths: Iterable[str]) -> Iterator[bytes]:
     """Yield the contents of files in the format of `git fast-import`. Large and unreadable files
     are left to `add`.
     """
-    found, size, top = list[bytes](), 0, f"{root}/"
+    pieces, size, top = list[bytes](), 0, f"{root}/"
     for path in paths:
         try:
             data = _read(top + path)
         except OSError:
             continue
         if data is not None:
-            found.append(b"blob\ndata %d\n%b\n" % (len(data), data))
+            pieces.append(b"blob\ndata %d\n%b\n" % (len(data), data))
             size += len(data)
         if size > AT_ONCE:
-            yield b"".join(found)
-            found, size = [], 0
-    if found:
-        yield b"".join(found)
+            yield b"".join(pieces)
+            pieces, size = [], 0
+    if pieces:
+        yield b"".join(pieces)
 
 
 def _read(path: str) -> bytes | None:
     """Return the bytes of a file that is no link and not large, else None. Raises OSError."""
-    place = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        found = os.fstat(place)
-        fits = stat.S_ISREG(found.st_mode) and found.st_size <= PACKED
-        return os.read(place, found.st_size) if fits else None
+        status = os.fstat(descriptor)
+        fits = stat.S_ISREG(status.st_mode) and status.st_size <= PACKED
+        return os.read(descriptor, status.st_size) if fits else None
     finally:
-        os.close(place)
+        os.close(descriptor)
 
 
 def _too_large(sizes: Mapping[str, str]) -> set[str]:
@@ -370,18 +374,18 @@ def is_folder(path: Path) -> bool:
 
 def file_stamp(path: Path) -> object:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return (found.st_mtime_ns, found.st_size, found.st_ino)
+    return (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def smallest_within(sizes: Mapping[str, int], room: int) -> set[str]:
+def smallest_within(sizes: Mapping[str, int], remaining: int) -> set[str]:
     """Return the smallest files, as many as fit."""
-    found = set()
+    chosen = set()
     for name in sorted(sizes, key=lambda name: sizes[name]):
-        room -= sizes[name]
-        if room < 0:
+        remaining -= sizes[name]
+        if remaining < 0:
             break
-        found.add(name)
-    return found
+        chosen.add(name)
+    return chosen

@@ -109,8 +109,8 @@ class Snapshots:
                 self._begin_index()
                 self._ready = True
             Path(f"{self.git.index}.lock").unlink(missing_ok=True)  # of a git that was killed
-            if (mark := file_stamp(self.store / PRUNED)) != self._pruned:
-                self._newest, self._pruned = None, mark  # its objects may be gone
+            if (stamp := file_stamp(self.store / PRUNED)) != self._pruned:
+                self._newest, self._pruned = None, stamp  # its objects may be gone
             yield
 
     def _begin_index(self) -> None:
@@ -178,15 +178,15 @@ class Snapshots:
                 await asyncio.wait([early])
         kept = (await asyncio.to_thread(self._extras, newest, bits, folders)).written()
         if newest.extras != kept:
-            newest = replace(newest, extras=kept, name=await self._named(newest.tree, kept))
+            newest = replace(newest, extras=kept, name=await self._add_extras(newest.tree, kept))
         self._newest = newest
         return newest.name
 
     async def _tree(self, changed: Sequence[str], folders: Sequence[str]) -> _Newest:
         """Return the present tree with its file names; extras and id are still the previous ones."""
         newest = self._newest
-        known = newest is not None and newest.index == self.index.file.stamp()
-        if not await self.index.update(changed, folders, known=known) and newest is not None:
+        is_ours = newest is not None and newest.index == self.index.file.stamp()
+        if not await self.index.update(changed, folders, is_ours=is_ours) and newest is not None:
             return newest
         tree, entries = await self.index.file.write_tree(), await self.index.file.entries()
         if newest is None:  # else what is new was written into the store
@@ -205,35 +205,38 @@ class Snapshots:
     def _extras(
         self, newest: _Newest, bits: Mapping[str, int], folders: Sequence[str]
     ) -> tree_extras.TreeExtras:
-        found = (name for folder in folders for name in tree_extras.nested_below(self.root, folder))
+        below = (name for folder in folders for name in tree_extras.nested_below(self.root, folder))
         nested = tree_extras.repository_states(
-            self.store, self.root, {*newest.nested, *found}, self._nested
+            self.store, self.root, {*newest.nested, *below}, self._nested
         )
         return tree_extras.collect_extras(self.root, bits, folders, self.index.large, nested)
 
-    async def _named(self, tree: str, kept: bytes) -> str:
+    async def _add_extras(self, tree: str, kept: bytes) -> str:
         """Return the snapshot's id: the tree's own, or that of an unreferenced commit that also
         holds the extras.
         """
         if not kept:
             return tree
-        who = b"fugu <fugu@localhost> 0 +0000"
-        commit = b"tree %b\nauthor %b\ncommitter %b\n\n%b\n" % (tree.encode(), who, who, kept)
+        identity = b"fugu <fugu@localhost> 0 +0000"
+        commit = b"tree %b\nauthor %b\ncommitter %b\n\n%b\n" % (
+            tree.encode(),
+            identity,
+            identity,
+            kept,
+        )
         return (
-            (await self.git.run("hash-object", "-t", "commit", "-w", "--stdin", given=commit))
+            (await self.git.run("hash-object", "-t", "commit", "-w", "--stdin", stdin=commit))
             .decode()
             .strip()
         )
 
-    async def _copy(self, wanted: set[str]) -> None:
+    async def _copy(self, blobs: set[str]) -> None:
         """Copy contents that only the repository has into the store. Raises StorageError where one
         is in neither.
         """
-        begun, self.index.begun = (
-            self.index.begun,
-            frozenset(),
-        )  # git is slow to say that it has not got these
-        missing = wanted & begun or set(await _sizes(self.own, wanted, there=False))
+        # git is slow to say that it has not got these
+        begun, self.index.begun = self.index.begun, frozenset()
+        missing = blobs & begun or set(await _sizes(self.own, blobs, readable=False))
         sizes = await _sizes(self.git, missing)
         if len(sizes) < len(missing):
             raise StorageError(
@@ -241,21 +244,23 @@ class Snapshots:
             )
         chosen = smallest_within({name: int(size) for name, size in sizes.items()}, COPIED)
         if chosen:
-            given = b"".join(name.encode() + b"\n" for name in sorted(chosen))
-            place = str(self.store / "objects" / "pack" / "pack")
-            await self.git.run("pack-objects", "-q", "--window=0", place, given=given)
+            stdin = b"".join(name.encode() + b"\n" for name in sorted(chosen))
+            prefix = str(self.store / "objects" / "pack" / "pack")
+            await self.git.run("pack-objects", "-q", "--window=0", prefix, stdin=stdin)
 
 
-async def _sizes(git: Git, wanted: set[str], *, there: bool = True) -> dict[str, str]:
-    """Return the size of each object that git can read; with `there` false, the objects that it
+async def _sizes(git: Git, blobs: set[str], *, readable: bool = True) -> dict[str, str]:
+    """Return the size of each object that git can read; with `readable` false, the objects that it
     cannot read.
     """
-    if not wanted:
+    if not blobs:
         return {}
-    given = b"".join(name.encode() + b"\n" for name in sorted(wanted))
-    out = await git.run("cat-file", "--batch-check=%(objectname) %(objectsize)", given=given)
-    lines = (line.split(" ", 1) for line in out.decode().splitlines())
-    return {name: size if there else "" for name, size in lines if (size != "missing") == there}
+    stdin = b"".join(name.encode() + b"\n" for name in sorted(blobs))
+    output = await git.run("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin=stdin)
+    lines = (line.split(" ", 1) for line in output.decode().splitlines())
+    return {
+        name: size if readable else "" for name, size in lines if (size != "missing") == readable
+    }
 
 
 DAY = 86_400.0
@@ -284,30 +289,30 @@ async def prune_snapshots(
     """
     named = await asyncio.to_thread(_named_ids, sessions)
     async with snapshots.held(alone=True):
-        given = b"".join(name + b"\n" for name in sorted(named))
+        stdin = b"".join(name + b"\n" for name in sorted(named))
         listed = await snapshots.git.run(
-            "cat-file", "--batch-check=%(objectname) %(objecttype)", given=given
+            "cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=stdin
         )
-        there = [
+        existing = [
             line.split()[0].decode()
             for line in listed.splitlines()
             if not line.endswith(b" missing")
         ]
         before = await _count(snapshots)
-        await snapshots.git.run("prune", f"--expire={age}", *there)
-        await _repack(snapshots, there, 0.0 if age == "now" else DAY)
+        await snapshots.git.run("prune", f"--expire={age}", *existing)
+        await _repack(snapshots, existing, 0.0 if age == "now" else DAY)
         (snapshots.store / PRUNED).touch()
         return before - await _count(snapshots)
 
 
-async def _repack(snapshots: Snapshots, there: Sequence[str], age: float) -> None:
-    """Make one pack of the packs that are older than `age` seconds, without what nothing in `there`
-    reaches.
+async def _repack(snapshots: Snapshots, existing: Sequence[str], age: float) -> None:
+    """Make one pack of the packs that are older than `age` seconds, without what nothing in
+    `existing` reaches.
     """
     folder = snapshots.store / "objects" / "pack"
     old = [path for path in sorted(folder.glob("*.idx")) if _is_older(path, age)]
-    held = {name for path in old for name in await _packed(snapshots, path)}
-    given = "".join(f"{name}\n" for name in there).encode()
+    packed = {name for path in old for name in await _packed(snapshots, path)}
+    stdin = "".join(f"{name}\n" for name in existing).encode()
     listing = (
         "rev-list",
         "--objects",
@@ -317,27 +322,29 @@ async def _repack(snapshots: Snapshots, there: Sequence[str], age: float) -> Non
         "--stdin",
     )
     reached = (
-        set((await snapshots.git.run(*listing, given=given)).decode().split()) if there else set()
+        set((await snapshots.git.run(*listing, stdin=stdin)).decode().split())
+        if existing
+        else set()
     )
-    if held <= reached:
+    if packed <= reached:
         return
-    made = ""
-    if kept := sorted(held & reached):
-        given = "".join(f"{name}\n" for name in kept).encode()
-        made = (
+    new_pack = ""
+    if kept := sorted(packed & reached):
+        stdin = "".join(f"{name}\n" for name in kept).encode()
+        new_pack = (
             await snapshots.git.run(
-                "pack-objects", "-q", "--window=0", str(folder / "pack"), given=given
+                "pack-objects", "-q", "--window=0", str(folder / "pack"), stdin=stdin
             )
         ).decode()
     for path in old:
-        if path.stem != f"pack-{made.strip()}":
+        if path.stem != f"pack-{new_pack.strip()}":
             for part in folder.glob(f"{path.stem}.*"):
                 part.unlink(missing_ok=True)
 
 
 async def _packed(snapshots: Snapshots, index: Path) -> list[str]:
     """Return the objects of a pack."""
-    listed = await snapshots.git.run("show-index", given=index.read_bytes())
+    listed = await snapshots.git.run("show-index", stdin=index.read_bytes())
     return [line.split()[1].decode() for line in listed.splitlines()]
 
 
@@ -370,20 +377,20 @@ def remove_unused_stores(data: Path) -> int:
 
 
 def _named_ids(sessions: Iterable[Path]) -> set[bytes]:
-    found: set[bytes] = set()
+    ids: set[bytes] = set()
     for path in sessions:
         try:
             with path.open("rb") as lines:
                 for line in lines:
-                    found.update(_ID.findall(line))
+                    ids.update(_ID.findall(line))
         except OSError as error:
             raise StorageError(
                 f"cannot read {path}: {error.strerror}", hint="nothing was pruned"
             ) from error
-    return found
+    return ids
 
 
 async def _count(snapshots: Snapshots) -> int:
     """Count the objects in the store."""
-    said = (await snapshots.own.run("count-objects", "-v")).decode().split()
-    return int(said[said.index("count:") + 1]) + int(said[said.index("in-pack:") + 1])
+    counts = (await snapshots.own.run("count-objects", "-v")).decode().split()
+    return int(counts[counts.index("count:") + 1]) + int(counts[counts.index("in-pack:") + 1])

@@ -72,15 +72,15 @@ class TreeExtras:
             "plain": self.plain, "executable": self.executable, "modes": dict(self.modes), "empty": self.empty,
         }  # fmt: skip
         rare = {"pipes": self.pipes, "large": self.large, "nested": self.nested}
-        kept |= {name: dict(found) for name, found in rare.items() if found}
+        kept |= {name: dict(values) for name, values in rare.items() if values}
         return json.dumps(kept, sort_keys=True).encode()
 
 
 def parse_extras(text: bytes) -> TreeExtras:
     """Parse the text that `written` returned."""
-    found = parse_json(text) if text.strip() else {}
-    found["empty"] = tuple(found.get("empty", ()))
-    return TreeExtras(**found)
+    fields = parse_json(text) if text.strip() else {}
+    fields["empty"] = tuple(fields.get("empty", ()))
+    return TreeExtras(**fields)
 
 
 def attribute_of_bits(bits: int) -> str:
@@ -107,10 +107,12 @@ def collect_extras(
     plain = next((mode for mode, _ in common if not mode & 0o100), PLAIN_BITS)
     executable = next((mode for mode, _ in common if mode & 0o100), EXECUTABLE_BITS)
     odd = {path: mode for path, mode in modes.items() if mode not in {plain, executable}}
-    walked = [place for folder in folders for place in _below(root / folder)]
-    empty = sorted(os.path.relpath(place, root) for place, names in walked if not names)
+    walked = [entry for folder in folders for entry in _below(root / folder)]
+    empty = sorted(os.path.relpath(path, root) for path, names in walked if not names)
     pipes = dict(
-        _pipes(root, {*_around(modes), *(os.path.relpath(place, root) for place, _ in walked)})
+        _pipes(
+            root, {*_parent_folders(modes), *(os.path.relpath(path, root) for path, _ in walked)}
+        )
     )
     return TreeExtras(
         plain,
@@ -125,10 +127,10 @@ def collect_extras(
 
 def nested_below(root: Path, folder: str) -> Iterator[str]:
     """Yield the repositories at and below an untracked folder."""
-    for place, folders, files in os.walk(root / folder):
+    for path, folders, files in os.walk(root / folder):
         if ".git" in folders or ".git" in files:
             folders.clear()
-            yield os.path.relpath(place, root)
+            yield os.path.relpath(path, root)
 
 
 class KnownRepository(NamedTuple):
@@ -142,19 +144,19 @@ class KnownRepository(NamedTuple):
 
 
 def repository_states(
-    store: Path, root: Path, nested: Iterable[str], known: dict[str, KnownRepository]
+    store: Path, root: Path, nested: Iterable[str], cache: dict[str, KnownRepository]
 ) -> dict[str, str]:
-    """Return the attribute of each existing nested repository. Git is asked only if `known`, which
+    """Return the attribute of each existing nested repository. Git is asked only if `cache`, which
     is updated, is not enough.
     """
-    found = {}
+    attributes = {}
     for name in sorted(nested):
-        one = known.get(name)
-        if one is None or one.stamps != _stamps(root / name, one.names):
-            one = known[name] = _look(store, root, root / name)
-        if one.attribute:
-            found[name] = one.attribute
-    return found
+        repository = cache.get(name)
+        if repository is None or repository.stamps != _stamps(root / name, repository.names):
+            repository = cache[name] = _read_repository(store, root, root / name)
+        if repository.attribute:
+            attributes[name] = repository.attribute
+    return attributes
 
 
 def repository_state(store: Path, root: Path, top: Path) -> str:
@@ -162,10 +164,10 @@ def repository_state(store: Path, root: Path, top: Path) -> str:
 
     It changes when HEAD, the index or a file that is not ignored changes.
     """
-    return _look(store, root, top).attribute
+    return _read_repository(store, root, top).attribute
 
 
-def _look(store: Path, root: Path, top: Path) -> KnownRepository:
+def _read_repository(store: Path, root: Path, top: Path) -> KnownRepository:
     """Read a nested repository with the configuration of `store`, so that none of its own filters
     run, and with a git program from outside `root`.
     """
@@ -185,12 +187,11 @@ def _look(store: Path, root: Path, top: Path) -> KnownRepository:
     names = (
         ()
         if inner
-        else (*map(str, (*head, repository.index)), *dict.fromkeys(paths), *_around(paths))
+        else (*map(str, (*head, repository.index)), *dict.fromkeys(paths), *_parent_folders(paths))
     )
-    stamps = _stamps(
-        top, names
-    )  # before the files are read: what is written meanwhile is looked at the next time
-    held = hashlib.sha256(b"\0".join([*map(_bytes, head), done.out]))
+    # before the files are read: what is written meanwhile is looked at the next time
+    stamps = _stamps(top, names)
+    digest = hashlib.sha256(b"\0".join([*map(_bytes, head), done.out]))
     changed = (
         p
         for e, p in zip(entries, paths, strict=True)
@@ -198,22 +199,22 @@ def _look(store: Path, root: Path, top: Path) -> KnownRepository:
     )
     for number, path in enumerate(changed):
         data = _content(top / path, whole=number < MOST_WHOLE)
-        held.update(data or repository_state(store, root, top / path).encode())
-    return KnownRepository(REPOSITORY + held.hexdigest()[:16], names, stamps)
+        digest.update(data or repository_state(store, root, top / path).encode())
+    return KnownRepository(REPOSITORY + digest.hexdigest()[:16], names, stamps)
 
 
 def _stamps(top: Path, names: Iterable[str]) -> tuple[object, ...]:
-    """Size and time of files and folders; never the same twice where there are no names."""
-    found = tuple(_stamp(os.path.join(top, name)) for name in names)  # noqa: PTH118
-    return found or (object(),)
+    """Return size and time of files and folders. Without names the result never equals another."""
+    stamps = tuple(_stamp(os.path.join(top, name)) for name in names)  # noqa: PTH118
+    return stamps or (object(),)
 
 
 def _stamp(path: str) -> object:
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return None
-    return found.st_size, found.st_mtime_ns, found.st_mode
+    return status.st_size, status.st_mtime_ns, status.st_mode
 
 
 def _head(repository: Repository) -> tuple[Path, ...]:
@@ -229,11 +230,11 @@ def _content(path: Path, *, whole: bool) -> bytes:
     """
     if path.is_symlink():
         return os.fsencode(path.readlink())
-    known = size_stamp(path)
+    stamp = size_stamp(path)
     return (
         _bytes(path)
-        if known and whole and int(known.partition(" ")[0]) <= WHOLE
-        else known.encode()
+        if stamp and whole and int(stamp.partition(" ")[0]) <= WHOLE
+        else stamp.encode()
     )
 
 
@@ -246,34 +247,34 @@ def _bytes(path: Path) -> bytes:
 
 def permission_bits(root: Path, files: Iterable[str]) -> dict[str, int]:
     """Return the permission bits of regular files. Fast enough for a hundred thousand."""
-    found, top, look_at = {}, f"{root}/", os.lstat
+    bits, top, look_at = {}, f"{root}/", os.lstat
     for name in files:
         try:
             mode = look_at(top + name).st_mode
         except OSError:
             continue
         if mode & 0o170000 == stat.S_IFREG:
-            found[name] = mode & 0o7777
-    return found
+            bits[name] = mode & 0o7777
+    return bits
 
 
 def _below(folder: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield folders at and below `folder` with their names, without nested repositories."""
-    for place, folders, files in os.walk(folder):
+    for path, folders, files in os.walk(folder):
         if ".git" in folders or ".git" in files:
             folders.clear()
         else:
-            yield place, [*folders, *files]
+            yield path, [*folders, *files]
 
 
-def _around(files: Iterable[str]) -> set[str]:
+def _parent_folders(files: Iterable[str]) -> set[str]:
     """Return the folders around these files, "" for the outermost."""
-    found = {""}
+    folders = {""}
     for folder in {name.rpartition("/")[0] for name in files}:
-        while folder not in found:
-            found.add(folder)
+        while folder not in folders:
+            folders.add(folder)
             folder = folder.rpartition("/")[0]
-    return found
+    return folders
 
 
 def _pipes(root: Path, folders: Iterable[str]) -> Iterator[tuple[str, int]]:
@@ -282,10 +283,10 @@ def _pipes(root: Path, folders: Iterable[str]) -> Iterator[tuple[str, int]]:
         try:
             with os.scandir(root / folder) as entries:
                 for entry in entries:
-                    known = entry.is_file(follow_symlinks=False) or entry.is_dir(
+                    is_usual = entry.is_file(follow_symlinks=False) or entry.is_dir(
                         follow_symlinks=False
                     )
-                    if known or entry.is_symlink():
+                    if is_usual or entry.is_symlink():
                         continue
                     mode = entry.stat(follow_symlinks=False).st_mode
                     if stat.S_ISFIFO(mode):
@@ -297,7 +298,7 @@ def _pipes(root: Path, folders: Iterable[str]) -> Iterator[tuple[str, int]]:
 def holds_files(root: Path, folder: str) -> bool:
     """Return whether there is a file or link below `folder`, outside nested repositories."""
     return any(
-        _is_held(Path(place) / name) for place, names in _below(root / folder) for name in names
+        _is_held(Path(path) / name) for path, names in _below(root / folder) for name in names
     )
 
 
@@ -312,10 +313,10 @@ def _is_held(path: Path) -> bool:
 def size_stamp(path: Path | str) -> str:
     """Return the size and modification time of a file, "" if there is none."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return ""
-    return f"{found.st_size} {found.st_mtime_ns}" if stat.S_ISREG(found.st_mode) else ""
+    return f"{status.st_size} {status.st_mtime_ns}" if stat.S_ISREG(status.st_mode) else ""
 
 
 def current_attribute(path: Path, expected: str) -> str:
@@ -364,22 +365,22 @@ def apply_attribute(path: Path, word: str) -> bool:
     """Make the attribute of `path` this one; False where it is already, or something is in the way.
     Raises OSError.
     """
-    kind, _, bits_ = word.partition(" ")
-    if kind in {EMPTY_FOLDER, "pipe"}:
+    attribute, _, octal = word.partition(" ")
+    if attribute in {EMPTY_FOLDER, "pipe"}:
         if os.path.lexists(path):
             return False
         path.parent.mkdir(parents=True, exist_ok=True)
-        if kind == EMPTY_FOLDER:
+        if attribute == EMPTY_FOLDER:
             path.mkdir()
         else:
             os.mkfifo(path)
-            path.chmod(int(bits_, 8))
+            path.chmod(int(octal, 8))
         return True
     if path.is_symlink() or not path.is_file():
         return False
     mode = stat.S_IMODE(path.stat().st_mode)
-    wanted = int(bits_, 8) if kind == "mode" else usual_bits(mode)
-    if mode == wanted:
+    bits = int(octal, 8) if attribute == "mode" else usual_bits(mode)
+    if mode == bits:
         return False
-    path.chmod(wanted)
+    path.chmod(bits)
     return True

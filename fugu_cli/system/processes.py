@@ -37,9 +37,8 @@ async def reap(process: asyncio.subprocess.Process) -> int | None:
     """
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(
-                process.pid, signal.SIGKILL
-            )  # Process.kill would take the exit code away from who waits for it
+            # Process.kill would take the exit code away from who waits for it
+            os.kill(process.pid, signal.SIGKILL)
     try:
         return await wait_for_exit(process)
     finally:

@@ -36,7 +36,7 @@ def raise_on_signals(*more: signal.Signals) -> None:
     until something ends that call, and a tick does. `told`, `decided`, `ignored` and `unticking`
     end this.
     """
-    for number in (*_heard(), *more):
+    for number in (*_signals_not_ignored(), *more):
         signal.signal(number, _interrupt)
     if more and signal.getsignal(signal.SIGALRM) in (signal.SIG_DFL, _tick):  # else one was put off
         signal.signal(signal.SIGALRM, _tick)
@@ -60,7 +60,7 @@ def hold_signals() -> None:
 def call_on_signals(loop: AbstractEventLoop, stop: Callable[[], None]) -> None:
     """Call `stop` on the loop for each signal, Ctrl-C included."""
     unticking()
-    for number in (signal.SIGINT, *_heard()):
+    for number in (signal.SIGINT, *_signals_not_ignored()):
         loop.add_signal_handler(number, stop)
 
 
@@ -71,7 +71,7 @@ def exit_on_signals(loop: AbstractEventLoop, code: int) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0)
     # a handler that is removed leaves the system's in its place, which ends the process
     hold_signals()
-    for number in (signal.SIGINT, *_heard()):
+    for number in (signal.SIGINT, *_signals_not_ignored()):
         loop.remove_signal_handler(number)
         signal.signal(number, lambda _number, _frame: os._exit(code))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, *ENDING))
@@ -86,7 +86,7 @@ def ignore_signals() -> bool:
     return left > 0
 
 
-def _heard() -> list[signal.Signals]:
+def _signals_not_ignored() -> list[signal.Signals]:
     return [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
 
 
@@ -94,7 +94,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt, but not during an import, which would be left half done, nor while a
     program is started, which nobody would end: then a moment later.
     """
-    if not (_importing(frame) or _starting(frame)):
+    if not (_is_importing(frame) or _is_starting(frame)):
         raise KeyboardInterrupt
     signal.signal(signal.SIGALRM, lambda _number, _frame: _again(number))
     signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS, TICK)
@@ -110,14 +110,18 @@ def _tick(number: int, frame: FrameType | None) -> None:
     """Do nothing: the interrupted call goes on."""
 
 
-def _importing(frame: FrameType | None) -> bool:
-    return any(one.f_code.co_filename.startswith("<frozen importlib") for one in _frames(frame))
+def _is_importing(frame: FrameType | None) -> bool:
+    return any(
+        caller.f_code.co_filename.startswith("<frozen importlib") for caller in _frames(frame)
+    )
 
 
-def _starting(frame: FrameType | None) -> bool:
+def _is_starting(frame: FrameType | None) -> bool:
     module = sys.modules.get("subprocess")
     file = module.__file__ if module is not None else None
-    inner = next((one.f_code for one in _frames(frame) if one.f_code.co_filename == file), None)
+    inner = next(
+        (caller.f_code for caller in _frames(frame) if caller.f_code.co_filename == file), None
+    )
     return inner is not None and inner.co_name not in WAITING
 
 

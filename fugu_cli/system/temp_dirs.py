@@ -24,9 +24,7 @@ from fugu_cli.system.file_locks import try_lock
 
 PREFIX = "fugu-tmp-"
 OURS = re.compile(rf"{PREFIX}[a-z]+-[a-z0-9_]{{8}}")
-"""How they are called, and nothing else in a temporary directory is: people have folders `fugu-...`
-there as well.
-"""
+"""The names of these folders. Nothing else is named so: people have folders `fugu-...` there, too."""
 MIN_AGE_SECONDS = 600.0
 """Seconds for which a folder is left alone that nobody holds: its process may be about to, or what
 it started may just be ending."""
@@ -37,79 +35,76 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @contextlib.contextmanager
-def temp_dir(what: str, parent: Path | None = None) -> Iterator[Path]:
-    """Make a folder for `what` (small letters) in `parent` (default: the system's), and remove it
+def temp_dir(purpose: str, parent: Path | None = None) -> Iterator[Path]:
+    """Make a folder for `purpose` (small letters) in `parent` (default: the system's), and remove it
     with everything in it when the block is left.
     """
     parent = parent or Path(tempfile.gettempdir())
     _sweep_once(parent)
-    made = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{what}-", dir=parent))
-    held = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{purpose}-", dir=parent))
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with contextlib.suppress(
-            OSError
-        ):  # a disk without locks: then nobody else can take it either
-            try_lock(held, shared=True)
-        yield made
+        # a disk without locks: then nobody else can take it either
+        with contextlib.suppress(OSError):
+            try_lock(descriptor, shared=True)
+        yield folder
     finally:
-        _remove(made)
-        os.close(held)
+        _remove(folder)
+        os.close(descriptor)
 
 
-def is_disk_full(place: Path) -> bool:
-    """Return whether the disk, or the user's share of it, has no room for a small file in `place`."""
+def is_disk_full(folder: Path) -> bool:
+    """Return whether the disk, or the user's share of it, has no room for a small file in `folder`."""
     try:
-        with tempfile.TemporaryFile(dir=place, buffering=0) as file:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             return (file.write(bytes(PROBE_BYTES)) or 0) < PROBE_BYTES
     except OSError as error:
         return error.errno in NO_ROOM
 
 
 @functools.cache
-def _sweep_once(place: Path) -> None:
+def _sweep_once(folder: Path) -> None:
     """Remove leftovers on a thread that nobody waits for, since they may be whole repositories."""
     threading.Thread(
         target=remove_leftovers,
-        args=(place, time.time() - MIN_AGE_SECONDS, os.geteuid()),
+        args=(folder, time.time() - MIN_AGE_SECONDS, os.geteuid()),
         daemon=True,
     ).start()
 
 
-def remove_leftovers(place: Path, before: float, user: int) -> None:
-    """Remove what killed processes of `user` left in `place`: folders untouched since `before`
+def remove_leftovers(folder: Path, before: float, user: int) -> None:
+    """Remove what killed processes of `user` left in `folder`: folders untouched since `before`
     whose lock is free.
 
     A lock holds wherever the disk is the same, in other containers too. What cannot be removed is
     left.
     """
     with contextlib.suppress(OSError):
-        for left in sorted(place.iterdir()):
-            if OURS.fullmatch(left.name):
-                _sweep(left, before, user)
+        for leftover in sorted(folder.iterdir()):
+            if OURS.fullmatch(leftover.name):
+                _sweep(leftover, before, user)
 
 
-def _sweep(left: Path, before: float, user: int) -> None:
+def _sweep(folder: Path, before: float, user: int) -> None:
     try:
-        held = os.open(
-            left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-        )  # no link that somebody laid there
+        # no link that somebody laid there
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return
     try:
-        found = os.fstat(held)
-        if found.st_uid == user and found.st_mtime < before and try_lock(held):
-            _remove(left)
+        status = os.fstat(descriptor)
+        if status.st_uid == user and status.st_mtime < before and try_lock(descriptor):
+            _remove(folder)
     except OSError:
         return
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def _remove(left: Path) -> None:
     """Remove a folder with read-only folders in it. Links are not followed."""
-    with contextlib.suppress(
-        RecursionError
-    ):  # a command can nest folders deeper than Python can go
+    # a command can nest folders deeper than Python can go
+    with contextlib.suppress(RecursionError):
         for _, _, _, descriptor in os.fwalk(left):
             with contextlib.suppress(OSError):
                 os.fchmod(descriptor, stat.S_IRWXU)

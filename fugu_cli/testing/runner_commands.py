@@ -83,7 +83,7 @@ class Invocation:
         last = self.command[len(self.before) :]
         pattern = rf"(?<!\S)((?:[^\s=]*/)?{re.escape(after)})(?=\s|$)"
         text = " ".join(map(shlex.quote, words))
-        return self.before + re.sub(pattern, lambda found: f"{found.group()} {text}", last, count=1)
+        return self.before + re.sub(pattern, lambda match: f"{match.group()} {text}", last, count=1)
 
     def replacing(self, own: Sequence[str]) -> str:
         """Return the command with other arguments of the runner."""
@@ -98,17 +98,17 @@ def recognise_runner(command: str, root: Path) -> Invocation | None:
     before, folder, words = _split(command)
     if not words:
         return None
-    kind, own = _runner(_program(words))
-    if kind is not None:
-        return Invocation(kind, command, before, folder, words, own)
+    runner, own = _runner(_program(words))
+    if runner is not None:
+        return Invocation(runner, command, before, folder, words, own)
     script = _script(_program(words), root / folder)
     if script is None:
         return None
     _, _, scripted = _split(script, loose=True)
-    kind, arguments = _runner(_program(scripted))
-    if kind is None:
+    runner, arguments = _runner(_program(scripted))
+    if runner is None:
         return None
-    return Invocation(kind, command, before, folder, words, _behind_script(words), arguments)
+    return Invocation(runner, command, before, folder, words, _behind_script(words), arguments)
 
 
 def _split(command: str, *, loose: bool = False) -> tuple[str, str, tuple[str, ...]]:
@@ -120,10 +120,10 @@ def _split(command: str, *, loose: bool = False) -> tuple[str, str, tuple[str, .
     head, joint, last = command.rpartition("&&")
     folder = PurePosixPath()
     for part in head.split("&&") if joint and not loose else ():
-        found = _BEFORE.fullmatch(part)
-        if found is None:
+        match = _BEFORE.fullmatch(part)
+        if match is None:
             return "", "", ()
-        folder /= found.group(1) or ""
+        folder /= match.group(1) or ""
     lexer = shlex.shlex(last, posix=True, punctuation_chars=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     try:
@@ -175,26 +175,24 @@ def _runner(words: Sequence[str]) -> tuple[RunnerKind | None, tuple[str, ...]]:
 def _of_python(rest: tuple[str, ...]) -> tuple[RunnerKind | None, tuple[str, ...]]:
     if "-m" not in rest:
         return None, ()
-    place = rest.index("-m") + 1
-    module, own = "".join(rest[place : place + 1]), rest[place + 1 :]
-    if re.fullmatch(r"(?:-[XW] \S+ |-\S+ )*", " ".join([*rest[: place - 1], ""])) is None:
+    index = rest.index("-m") + 1
+    module, own = "".join(rest[index : index + 1]), rest[index + 1 :]
+    if re.fullmatch(r"(?:-[XW] \S+ |-\S+ )*", " ".join([*rest[: index - 1], ""])) is None:
         return None, ()
-    return (
-        ("pytest", own)
-        if module == "pytest"
-        else ("unittest", own)
-        if module == "unittest"
-        else (None, ())
-    )
+    match module:
+        case "pytest" | "unittest":
+            return module, own
+        case _:
+            return None, ()
 
 
 def _of_node(rest: tuple[str, ...]) -> tuple[RunnerKind | None, tuple[str, ...]]:
     if "--test" in rest and "--watch" not in rest:
         return "node", rest
-    for place, word in enumerate(rest):
+    for index, word in enumerate(rest):
         if not word.startswith("-"):
             name = PurePosixPath(word).name
-            return (_JS[name], rest[place + 1 :]) if name in _JS else (None, ())
+            return (_JS[name], rest[index + 1 :]) if name in _JS else (None, ())
     return None, ()
 
 
@@ -221,18 +219,17 @@ def _script(words: Sequence[str], folder: Path) -> str | None:
     if not words or words[0] not in _PACKAGE_MANAGERS:
         return None
     rest = [word for word in words[1:] if not word.startswith("-")]
-    named = (
-        rest[1:2]
-        if rest[:1] == ["run"]
-        else ["test"]
-        if rest[:1] in (["test"], ["t"])
-        else rest[:1]
-    )
+    if rest[:1] == ["run"]:
+        named = rest[1:2]
+    elif rest[:1] in (["test"], ["t"]):
+        named = ["test"]
+    else:
+        named = rest[:1]
     try:
-        found = parse_json((folder / "package.json").read_text(encoding="utf-8"))
+        package = parse_json((folder / "package.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    scripts = found.get("scripts") if isinstance(found, dict) else None
+    scripts = package.get("scripts") if isinstance(package, dict) else None
     script = scripts.get(named[0]) if isinstance(scripts, dict) and named else None
     return script if isinstance(script, str) else None
 
@@ -277,22 +274,24 @@ def select_failing(command: str, report: TestReport, root: Path) -> str | None:
     failing = report.failing
     match invocation.kind:
         case "pytest":
-            found = _pytest(invocation, failing)
+            selection = _pytest(invocation, failing)
         case "unittest":
-            found = invocation.adding(["-v", *(word for name in failing for word in ("-k", name))])
+            selection = invocation.adding(
+                ["-v", *(word for name in failing for word in ("-k", name))]
+            )
         case "jest" | "vitest":
-            found = _javascript(invocation, failing)
+            selection = _javascript(invocation, failing)
         case "node":
-            found = _node(invocation, failing)
+            selection = _node(invocation, failing)
         case "cargo" | "nextest":
-            found = _cargo(invocation, failing)
+            selection = _cargo(invocation, failing)
         case "go":
-            found = _go(invocation, failing)
+            selection = _go(invocation, failing)
         case "maven":
-            found = _maven(invocation, failing)
+            selection = _maven(invocation, failing)
         case "gradle":
-            found = _gradle(invocation, failing)
-    return found
+            selection = _gradle(invocation, failing)
+    return selection
 
 
 def _options(
@@ -303,7 +302,7 @@ def _options(
     `plain` are options without a value; if empty, short options and `--option` before another
     option have none.
     """
-    found: list[str] = []
+    options: list[str] = []
     rest = list(words)
     while rest:
         word = rest.pop(0)
@@ -311,14 +310,14 @@ def _options(
             return None
         if not word.startswith("-"):
             continue
-        found.append(word)
+        options.append(word)
         if word in valued and rest:
-            found.append(rest.pop(0))
+            options.append(rest.pop(0))
         elif "=" not in word and (
             word not in plain if plain else word.startswith("--") and _is_value(rest)
         ):
             return None
-    return found
+    return options
 
 
 def _is_value(rest: Sequence[str]) -> bool:
@@ -397,10 +396,11 @@ def _maven(invocation: Invocation, failing: Sequence[str]) -> str | None:
         return None
     classes: dict[str, list[str]] = {}
     for name in failing:
-        kind, method = _method(name)
-        classes.setdefault(kind, []).append(method)
+        test_class, method = _method(name)
+        classes.setdefault(test_class, []).append(method)
     parts = [
-        f"{kind}#{'+'.join(dict.fromkeys(of))}" if all(of) else kind for kind, of in classes.items()
+        f"{test_class}#{'+'.join(dict.fromkeys(methods))}" if all(methods) else test_class
+        for test_class, methods in classes.items()
     ]
     lenient = ("-DfailIfNoTests=false", "-Dsurefire.failIfNoSpecifiedTests=false")
     return invocation.adding([f"-Dtest={','.join(parts)}", *lenient])
@@ -420,6 +420,6 @@ def _method(name: str) -> tuple[str, str]:
     """Return the class and method of a test; no method if it is not an identifier, or the class
     itself failed.
     """
-    kind, _, test = name.partition("#")
-    found = re.match(r"[A-Za-z_]\w*(?=$|[({\[])", test)
-    return kind, found.group() if found and test != kind else ""
+    test_class, _, test = name.partition("#")
+    match = re.match(r"[A-Za-z_]\w*(?=$|[({\[])", test)
+    return test_class, match.group() if match and test != test_class else ""

@@ -81,7 +81,11 @@ def build_tool_command(root: Path) -> str | None:
         _php,
         _make,
     )
-    return next((found for find in finders if (found := find(root)) is not None), None)
+    for find in finders:
+        command = find(root)
+        if command is not None:
+            return command
+    return None
 
 
 def single_folder_command(root: Path) -> str | None:
@@ -96,10 +100,10 @@ def single_folder_command(root: Path) -> str | None:
         if path.name not in repository_files.SKIPPED_FOLDERS | _BESIDE
         and not path.name.startswith(".")
     ]
-    found = {path.name: line for path in own if (line := build_tool_command(path)) is not None}
-    if len(found) != 1:
+    commands = {path.name: line for path in own if (line := build_tool_command(path)) is not None}
+    if len(commands) != 1:
         return None
-    ((folder, line),) = found.items()
+    ((folder, line),) = commands.items()
     return f"cd {shlex.quote(folder)} && {line}"
 
 
@@ -167,10 +171,10 @@ def _workspace_tests(root: Path) -> str | None:
 def test_script(root: Path) -> str:
     """Return the script that package.json names for tests; "" where it names none."""
     try:
-        found = parse_json(_text(root / "package.json") or "{}")
+        package = parse_json(_text(root / "package.json") or "{}")
     except ValueError:
         return ""
-    scripts = found.get("scripts") if isinstance(found, dict) else None
+    scripts = package.get("scripts") if isinstance(package, dict) else None
     script = scripts.get("test") if isinstance(scripts, dict) else None
     return script if isinstance(script, str) else ""
 
@@ -226,14 +230,16 @@ def _modules(root: Path) -> list[tuple[str, ast.Module]]:
         for path in repository_files.walk_files(root, depth=4, limit=5000)
         if path.suffix == ".py"
     ]
-    known = (
+    importable = (
         sys.stdlib_module_names
         | {path.stem for path in python}
         | {path.parent.name for path in python}
     )
     read = [(path.relative_to(root).as_posix(), _module(path)) for path in python]
     return [
-        (path, module) for path, module in read if module is not None and _imports(module) <= known
+        (path, module)
+        for path, module in read
+        if module is not None and _imports(module) <= importable
     ]
 
 
@@ -252,13 +258,13 @@ def _imports(module: ast.Module) -> set[str]:
     """Return the top-level names of imported modules; "" for a relative import, which only works
     inside a package.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(module):
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
+            names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found.add("" if node.level else (node.module or "").split(".")[0])
-    return found
+            names.add("" if node.level else (node.module or "").split(".")[0])
+    return names
 
 
 def _all_answered(module: ast.Module) -> bool:
@@ -266,7 +272,7 @@ def _all_answered(module: ast.Module) -> bool:
     import doctest  # takes long
 
     parser = doctest.DocTestParser()
-    found = False
+    has_answers = False
     for node in ast.walk(module):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
             continue
@@ -279,10 +285,10 @@ def _all_answered(module: ast.Module) -> bool:
             ]
         except (ValueError, SyntaxError):
             return False
-        found = found or any(example.want for example in examples)
+        has_answers = has_answers or any(example.want for example in examples)
         if unanswered:
             return False
-    return found
+    return has_answers
 
 
 def _is_comparison(source: str) -> bool:
@@ -323,8 +329,8 @@ def find_test_command(root: Path, own: str = sys.executable) -> str | None:
     """
     if _only_beside(root):
         return build_tool_command(root) or _python(root, own) or _doctest(root, own)
-    found = _python(root, own) or build_tool_command(root)
-    return found or _doctest(root, own) or single_folder_command(root)
+    command = _python(root, own) or build_tool_command(root)
+    return command or _doctest(root, own) or single_folder_command(root)
 
 
 def missing_runner(root: Path, command: str) -> str:
@@ -366,7 +372,7 @@ def _python(root: Path, own: str) -> str | None:
     if _tested_by_django(root):
         return f"{_quoted(pythons[0])} manage.py test"
     with_pytest = next((python for python in pythons if _has_pytest(root, python)), None)
-    needs_pytest = config is not None or any(_mentions_pytest(path) for path in tests)
+    needs_pytest = config is not None or any(_needs_pytest(path) for path in tests)
     managed = _managed_environment(root) if with_pytest not in projects else None
     if managed is not None and (needs_pytest or shutil.which(managed.split()[0])):
         return f"{managed} pytest {PYTEST_OPTIONS}"
@@ -399,20 +405,20 @@ def _managed_environment(root: Path) -> str | None:
 
 
 def has_python_tests(root: Path) -> bool:
-    """Whether there are test files, or a configuration of pytest, in `root`."""
+    """Return whether there are test files, or a configuration of pytest, in `root`."""
     return _pytest_config(root) is not None or bool(_tests(root))
 
 
 def _tests(root: Path) -> list[Path]:
     """Return test files among the first files of the root, or in the usual folders."""
-    for place in (root, root / "tests", root / "test"):
-        found = [
+    for folder in (root, root / "tests", root / "test"):
+        files = [
             path
-            for path in repository_files.walk_files(place, depth=4, limit=5000)
+            for path in repository_files.walk_files(folder, depth=4, limit=5000)
             if PYTHON_TEST.fullmatch(path.name)
         ]
-        if found:
-            return found
+        if files:
+            return files
     return []
 
 
@@ -431,15 +437,15 @@ def _doctest(root: Path, own: str) -> str | None:
 
 def _pytest_config(root: Path) -> str | None:
     """Return the text that configures pytest; "" for a conftest.py alone."""
-    marks = {
+    headers = {
         "pytest.ini": "",
         "pyproject.toml": "[tool.pytest",
         "tox.ini": "[pytest]",
         "setup.cfg": "[tool:pytest]",
     }
-    for name, mark in marks.items():
+    for name, header in headers.items():
         text = _text(root / name)
-        if text is not None and mark in text:
+        if text is not None and header in text:
             return text
     return (
         ""
@@ -464,16 +470,16 @@ def _has_pytest(root: Path, python: str) -> bool:
     """Return whether a Python has pytest: by its environment's packages, else by asking it. A
     Python in the repository is never asked, because it may be anything.
     """
-    found = python if "/" in python else shutil.which(python, path=search_path_outside(root))
-    if found is None:
+    program = python if "/" in python else shutil.which(python, path=search_path_outside(root))
+    if program is None:
         return False
-    beside = (root / found).parent.parent
-    if any(beside.glob("lib/python3*/site-packages/pytest/__init__.py")):
+    environment = (root / program).parent.parent
+    if any(environment.glob("lib/python3*/site-packages/pytest/__init__.py")):
         return True
-    if root in (root / found).parents:
+    if root in (root / program).parents:
         return False
     command = [
-        found,
+        program,
         "-c",
         "import importlib.util, sys; sys.exit(importlib.util.find_spec('pytest') is None)",
     ]
@@ -486,10 +492,10 @@ def _has_pytest(root: Path, python: str) -> bool:
     return done.returncode == 0
 
 
-def _mentions_pytest(path: Path) -> bool:
-    return re.search(
-        r"^\s*(import|from)\s+pytest\b", _text(path) or "", re.MULTILINE
-    ) is not None or not re.search(r"\bunittest\b", _text(path) or "")
+def _needs_pytest(path: Path) -> bool:
+    text = _text(path) or ""
+    imports_pytest = re.search(r"^\s*(import|from)\s+pytest\b", text, re.MULTILINE) is not None
+    return imports_pytest or re.search(r"\bunittest\b", text) is None
 
 
 def _unittest(root: Path, tests: list[Path]) -> str:
@@ -499,7 +505,10 @@ def _unittest(root: Path, tests: list[Path]) -> str:
     By default it misses `a_test.py`, and before Python 3.12 it passes without any test.
     """
     usual = [path.name.startswith("test") for path in tests]
-    pattern = "" if all(usual) else " -p '*test*.py'" if any(usual) else " -p '*_test.py'"
+    if all(usual):
+        pattern = ""
+    else:
+        pattern = " -p '*test*.py'" if any(usual) else " -p '*_test.py'"
     folders = {path.parent for path in tests}
     if all(folder == root or (folder / "__init__.py").is_file() for folder in folders):
         return f"-m unittest discover{pattern}"

@@ -281,8 +281,8 @@ def without_report_lines(reporting: ReportingCommand, output: str) -> str:
     """Remove the lines that only say where the report is."""
     if reporting.file is None:
         return output
-    mark = reporting.file.parent.name
-    return "".join(line for line in output.splitlines(keepends=True) if mark not in line)
+    folder_name = reporting.file.parent.name
+    return "".join(line for line in output.splitlines(keepends=True) if folder_name not in line)
 
 
 def summarise_results(results: TestOutcomes | None, output: str, *, ok: bool) -> TestReport | None:

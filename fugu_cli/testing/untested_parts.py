@@ -111,7 +111,7 @@ def _may_run_anything(root: Path, command: str) -> bool:
 
 
 def _was_run(folder: PurePosixPath, line: str, ran: Sequence[str]) -> bool:
-    """Whether a shell command may have run these tests."""
+    """Return whether a shell command may have run these tests."""
     program = line.split()[0]
     name = re.escape(folder.name or program)
     word = re.compile(rf"(?<![\w-]){name}(?![\w-])")

@@ -59,7 +59,7 @@ class _Gutter:
         keys = [(*share.cost.place, share.cost.agent) for share in _writing(self.turns)]
         return keys.index((*author.place, author.agent)) + 1
 
-    def said(self, text: bytes) -> str:
+    def line_text(self, text: bytes) -> str:
         line = sanitize(self.mask(_decoded(text))).rstrip("\n")
         return truncate_line(line, LONGEST_LINE)
 
@@ -69,7 +69,9 @@ def file_blame_lines(blame: FileBlame, mask: Mask) -> list[Text]:
     gutter = _Gutter(blame.turns, mask)
     width = len(str(len(blame.lines)))
     lines = [
-        Text.assemble(gutter.text(line.author), f"{line.number:>{width}}  ", gutter.said(line.text))
+        Text.assemble(
+            gutter.text(line.author), f"{line.number:>{width}}  ", gutter.line_text(line.text)
+        )
         for line in blame.lines
     ]
     lines += [Text("")] if lines else []
@@ -80,10 +82,10 @@ def file_blame_lines(blame: FileBlame, mask: Mask) -> list[Text]:
     if not blame.turns:
         lines.append(Text("no change that fugu recorded wrote a line of it", "dim"))
     if blame.noted:
-        told = plural(blame.noted, "line is", "lines are")
+        subject = plural(blame.noted, "line is", "lines are")
         lines.append(
             Text(
-                f"the writers of {told} told by git notes ({NOTES_REF}), which others may have "
+                f"the writers of {subject} told by git notes ({NOTES_REF}), which others may have "
                 f"written",
                 "dim",
             )
@@ -111,8 +113,8 @@ def session_blame_lines(blame: SessionBlame, mask: Mask) -> list[Text]:
 def _file(file: FileDiff, gutter: _Gutter) -> list[Text]:
     name = sanitize(file.path if file.path == file.was else f"{file.was} -> {file.path}")
     sizes = [
-        sum(line.kind == kind for hunk in file.hunks for line in hunk)
-        for kind in ("added", "removed")
+        sum(line.kind == line_kind for hunk in file.hunks for line in hunk)
+        for line_kind in ("added", "removed")
     ]
     later = "  (changed since; this is how the session left it)" if file.later else ""
     if file.binary:
@@ -133,7 +135,7 @@ def _diff_line(line: BlameLine, gutter: _Gutter) -> Text:
     blank = " " * len(gutter.text(None))
     before = gutter.text(line.author) if line.kind == "added" else Text(blank)
     style = {"added": "green", "removed": "red", "same": ""}[line.kind]
-    return Text.assemble(before, (f"{MARKS[line.kind]}{gutter.said(line.text)}", style))
+    return Text.assemble(before, (f"{MARKS[line.kind]}{gutter.line_text(line.text)}", style))
 
 
 def _writing(turns: Sequence[TurnShare]) -> list[TurnShare]:
@@ -170,7 +172,7 @@ def _turns(shares: Sequence[TurnShare]) -> list[Text]:
                 compact_number(cost.usage.input),
                 compact_number(cost.usage.output),
                 money(cost.dollars),
-                _share(cost.dollars / share.lines) if share.lines else "",
+                _share_text(cost.dollars / share.lines) if share.lines else "",
                 ", ".join(cost.models),
                 cost.session,
             ]
@@ -178,7 +180,7 @@ def _turns(shares: Sequence[TurnShare]) -> list[Text]:
     return _table([header, *body], left=(1, 2, 3, 9, 10)) if body else []
 
 
-def _share(dollars: float) -> str:
+def _share_text(dollars: float) -> str:
     return f"${dollars:.6f}" if 0 < dollars < 0.001 else money(dollars)
 
 
@@ -232,7 +234,7 @@ def _notes(lost: bool, any_turns: bool) -> list[Text]:
 
 
 def file_blame_object(blame: FileBlame, mask: Mask) -> dict[str, object]:
-    """The same for programs."""
+    """Return the authors of a file's lines for programs."""
     return {
         "path": blame.path,
         "lines": [_line_object(line, mask) for line in blame.lines],
@@ -245,7 +247,7 @@ def file_blame_object(blame: FileBlame, mask: Mask) -> dict[str, object]:
 
 
 def session_blame_object(blame: SessionBlame, mask: Mask) -> dict[str, object]:
-    """The same for programs."""
+    """Return the authors of a session's changes for programs."""
     added = [
         line for file in blame.files for hunk in file.hunks for line in hunk if line.kind == "added"
     ]

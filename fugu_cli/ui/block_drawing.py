@@ -102,14 +102,16 @@ def _document(palette: Palette) -> type[Markdown]:
 
         def render_bullet(self, console: Console, options: ConsoleOptions) -> RenderResult:
             drawn = [
-                one for one in super().render_bullet(console, options) if isinstance(one, Segment)
+                segment
+                for segment in super().render_bullet(console, options)
+                if isinstance(segment, Segment)
             ]
-            made = list(Segment.split_lines(drawn))
-            begun = "".join(segment.text for segment in made[0]) if made else ""
+            lines = list(Segment.split_lines(drawn))
+            begun = "".join(segment.text for segment in lines[0]) if lines else ""
             if begun[:5] in (" • ☐ ", " • ☑ "):
-                _, rest = Segment.divide(made[0], [5, Segment.get_line_length(made[0])])
-                made[0] = [Segment(f" {begun[3]} ", parse_style(palette.accent)), *rest]
-            for line in made:
+                _, rest = Segment.divide(lines[0], [5, Segment.get_line_length(lines[0])])
+                lines[0] = [Segment(f" {begun[3]} ", parse_style(palette.accent)), *rest]
+            for line in lines:
                 yield from line
                 yield Segment.line()
 
@@ -150,7 +152,7 @@ def markdown_lines(chunk: MarkdownChunk, width: int, palette: Palette) -> list[S
     """Return the chunk's lines, and a blank one unless the next chunk belongs to the same block."""
     text = sanitize_for_screen(chunk.text)
     if "[" in text and not text.lstrip().startswith(("```", "~~~")):
-        text = _TASK.sub(lambda found: f"{found[1]}{'☐' if found[2] == ' ' else '☑'} ", text)
+        text = _TASK.sub(lambda match: f"{match[1]}{'☐' if match[2] == ' ' else '☑'} ", text)
     document = _document(palette)(text, code_theme=palette.code, hyperlinks=False)
     lines = render_rich(document, width, palette)
     while lines and not any(segment.text.strip() for segment in lines[0]):
@@ -164,10 +166,10 @@ def reply_lines(
     chunk: MarkdownChunk, width: int, palette: Palette, judged: Judged = ""
 ) -> list[StyledLine]:
     """Return a chunk of a reply. A Verifier's verdict is drawn as a mark in place of the word."""
-    found = find_verdict(chunk.text, leading=judged == "first") if judged else None
-    if found is None:
+    split = find_verdict(chunk.text, leading=judged == "first") if judged else None
+    if split is None:
         return markdown_lines(chunk, width, palette)
-    before, verdict, after = found
+    before, verdict, after = split
     words, tone = VERDICT_MARKS[verdict]
     lines = (
         markdown_lines(replace(chunk, text=before, joined=False), width, palette) if before else []
@@ -197,22 +199,22 @@ def request_lines(
     """Return the user's request with a bar on its left. A long one shows only its beginning and
     end.
     """
-    made = wrap_lines(sanitize_for_screen(block.text).strip("\n"), width - 2, palette.text)
-    if not unfolded and len(made) > REQUEST_LINES:
+    lines = wrap_lines(sanitize_for_screen(block.text).strip("\n"), width - 2, palette.text)
+    if not unfolded and len(lines) > REQUEST_LINES:
         key = "" if palette is TERMINAL else " (ctrl+o: all of it)"
-        hidden = f"… {plural(len(made) - sum(REQUEST_ENDS), 'more line')}{key}"
-        made = [
-            *made[: REQUEST_ENDS[0]],
+        hidden = f"… {plural(len(lines) - sum(REQUEST_ENDS), 'more line')}{key}"
+        lines = [
+            *lines[: REQUEST_ENDS[0]],
             *wrap_lines(hidden, width - 2, palette.dim),
-            *made[-REQUEST_ENDS[1] :],
+            *lines[-REQUEST_ENDS[1] :],
         ]
     if block.attachments:
-        made += wrap_lines(
+        lines += wrap_lines(
             "with " + ", ".join(flatten(name) for name in block.attachments), width - 2, palette.dim
         )
     return [
         BLANK,
-        *on_ground(indent_lines(made, ("▌ ", palette.user)), width, palette.request),
+        *on_ground(indent_lines(lines, ("▌ ", palette.user)), width, palette.request),
         BLANK,
     ]
 
@@ -229,8 +231,8 @@ def decision_lines(block: DecisionBlock, width: int, palette: Palette) -> list[S
     ]
     right: list[StyledPart] = [(f"turn {assigned.turn}", palette.dim)]
     why = decision_why(assigned, block.reason)
-    room = width - sum(cell_len(text) for text, _ in (*left, *right)) - 3
-    if cell_len(why) <= room:
+    available = width - sum(cell_len(text) for text, _ in (*left, *right)) - 3
+    if cell_len(why) <= available:
         return [justified_line([*left, (f"  {why}", palette.dim)], right, width)]
     lines = indent_lines(wrap_lines(why, width - 2, palette.dim), ("  ", palette.dim))
     return [justified_line(left, right, width), *lines]
@@ -265,8 +267,8 @@ def tool_lines(
         "\n" in target or cell_len(tool_name(block.call) + target) > width - CALL_FRAME
     ):
         lines += _set_off(target, width, palette)
-    for said in file_notes(block.result) if block.result is not None else ():
-        lines += indent_lines(wrap_lines(said, width - 4, palette.warn), ("    ", ""))
+    for note in file_notes(block.result) if block.result is not None else ():
+        lines += indent_lines(wrap_lines(note, width - 4, palette.warn), ("    ", ""))
     return [*lines, *_below(block, width, palette, unfolded, terminal)]
 
 
@@ -279,15 +281,15 @@ def _tool_head(block: ToolBlock, palette: Palette) -> tuple[list[StyledPart], li
     name = flatten(escape_for_approval(tool_name(block.call)), 40)
     left: list[StyledPart] = [(f"  {sign} ", tone)]
     if block.call.tool == RUN_TESTS:
-        said = (
-            test_counts_text(block.tests, block.result.output)
-            if block.result is not None and block.tests is not None
-            else "running"
-        )
-        left += [("tests ", f"bold {palette.text}"), (said, tone)]
+        outcome = "running"
+        if block.result is not None and block.tests is not None:
+            outcome = test_counts_text(block.tests, block.result.output)
+        left += [("tests ", f"bold {palette.text}"), (outcome, tone)]
     elif block.call.tool == RUN_CHECK:
-        said = ("pass" if block.result.ok else "FAIL") if block.result else "running"
-        left += [("acceptance check ", f"bold {palette.text}"), (said, tone)]
+        outcome = "running"
+        if block.result is not None:
+            outcome = "pass" if block.result.ok else "FAIL"
+        left += [("acceptance check ", f"bold {palette.text}"), (outcome, tone)]
     else:
         left += [(name, f"bold {palette.dim if block.evidence else palette.text}")]
         left += [
@@ -347,20 +349,18 @@ def _below(
 ) -> list[StyledLine]:
     result = block.result
     if result is None:
-        cut = (
-            unfolded
-            and not block.permitted.allowed
-            and cell_len(block.permitted.reason) > width // 3
-        )
-        now = block.live or block.inside or (block.permitted.reason if cut else "")
-        tail = (
-            sanitize_for_screen(now).rstrip("\n").split("\n")[-LIVE_LINES:] if now.strip() else []
-        )
-        return _set_off("\n".join(tail), width, palette) if tail else []
+        text = block.live or block.inside
+        denied = not block.permitted.allowed
+        if not text and unfolded and denied and cell_len(block.permitted.reason) > width // 3:
+            text = block.permitted.reason
+        if not text.strip():
+            return []
+        tail = sanitize_for_screen(text).rstrip("\n").split("\n")[-LIVE_LINES:]
+        return _set_off("\n".join(tail), width, palette)
     if block.call.tool == TODO and result.ok:
         return _todo(block, width, palette)
     if result.media:
-        return _set_off("\n".join(flatten(one.line) for one in result.media), width, palette)
+        return _set_off("\n".join(flatten(media.line) for media in result.media), width, palette)
     patch = _patch(block)
     if patch:
         shown = diff_drawing.indented_patch(
@@ -389,25 +389,25 @@ def _todo(block: ToolBlock, width: int, palette: Palette) -> list[StyledLine]:
         "in_progress": ("◐", palette.accent),
         "done": ("☑", palette.dim),
     }
-    made: list[StyledLine] = []
+    lines: list[StyledLine] = []
     for item in items_of(block.call):
         sign, tone = signs[item.status]
-        made += indent_lines(
+        lines += indent_lines(
             wrap_lines(sanitize_for_screen(item.text), width - 6, tone), (f"    {sign} ", tone)
         )
-    return made
+    return lines
 
 
 def _set_off(text: str, width: int, palette: Palette) -> list[StyledLine]:
     every = sanitize_for_screen(text).rstrip("\n").split("\n")
-    made = [
-        made for text in every[:OUTPUT_LINES] for made in wrap_lines(text, width - 4, palette.dim)
-    ]
+    lines = []
+    for line in every[:OUTPUT_LINES]:
+        lines += wrap_lines(line, width - 4, palette.dim)
     if len(every) > OUTPUT_LINES:
-        made += wrap_lines(
+        lines += wrap_lines(
             f"… {plural(len(every) - OUTPUT_LINES, 'more line')}", width - 4, palette.dim
         )
-    return indent_lines(on_ground(made, width - 4, palette.quiet), ("    ", ""))
+    return indent_lines(on_ground(lines, width - 4, palette.quiet), ("    ", ""))
 
 
 def note_lines(block: NoteBlock, width: int, palette: Palette) -> list[StyledLine]:
@@ -419,23 +419,22 @@ def note_lines(block: NoteBlock, width: int, palette: Palette) -> list[StyledLin
         "bad": palette.bad,
         "warn": palette.warn,
     }[block.tone]
-    said = with_commands(block.text, palette)
-    made = indent_lines(
-        wrap_lines(sanitize_for_screen(said).strip("\n"), width - 2, tone), ("  ", "")
+    text = with_commands(block.text, palette)
+    lines = indent_lines(
+        wrap_lines(sanitize_for_screen(text).strip("\n"), width - 2, tone), ("  ", "")
     )
     if block.dropped:
-        made += indent_lines(
+        lines += indent_lines(
             wrap_lines(f"… {plural(block.dropped, 'earlier line')}", width - 4, palette.dim),
             ("    ", ""),
         )
-    for told in (
-        sanitize_for_screen(with_commands(block.detail, palette)).strip("\n").split("\n")
-        if block.detail
-        else ()
-    ):
-        wrapped = wrap_lines(told, width - 4, palette.dim, " " * _hanging(told, width))
-        made += indent_lines(on_ground(wrapped, width - 4, palette.quiet), ("    ", ""))
-    return [*made, BLANK]
+    detail: list[str] = []
+    if block.detail:
+        detail = sanitize_for_screen(with_commands(block.detail, palette)).strip("\n").split("\n")
+    for line in detail:
+        wrapped = wrap_lines(line, width - 4, palette.dim, " " * _hanging(line, width))
+        lines += indent_lines(on_ground(wrapped, width - 4, palette.quiet), ("    ", ""))
+    return [*lines, BLANK]
 
 
 def _hanging(text: str, width: int) -> int:
@@ -451,8 +450,8 @@ def plan_lines(block: PlanBlock, width: int, palette: Palette) -> list[StyledLin
         ("● ", palette.accent),
         (plan_title(planned), f"bold {palette.accent}"),
     ]
-    made = [styled_line([*head, (f" by {flatten(planned.agent)}", palette.dim)], width)]
-    made += (
+    lines = [styled_line([*head, (f" by {flatten(planned.agent)}", palette.dim)], width)]
+    lines += (
         indent_lines(
             wrap_lines(sanitize_for_screen(planned.fault), width - 2, palette.warn), ("  ", "")
         )
@@ -460,37 +459,40 @@ def plan_lines(block: PlanBlock, width: int, palette: Palette) -> list[StyledLin
         else []
     )
     if block.why:
-        made += indent_lines(
+        lines += indent_lines(
             wrap_lines(f"because {flatten(block.why)}", width - 2, palette.dim), ("  ", "")
         )
-    for place, (edge, step) in enumerate(
+    for index, (edge, step) in enumerate(
         zip(edge_columns(planned.steps), planned.steps, strict=True)
     ):
         left: list[StyledPart] = [
             (f"  {edge}", palette.accent),
-            (f"{place + 1} ", palette.dim),
+            (f"{index + 1} ", palette.dim),
             (step_agent(step), f"bold {palette.text}"),
         ]
-        made.append(styled_line([*left, (f" {flatten(step.instruction)}", palette.text)], width))
-    return [*made, BLANK]
+        lines.append(styled_line([*left, (f" {flatten(step.instruction)}", palette.text)], width))
+    return [*lines, BLANK]
 
 
 def end_lines(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]:
     """Return the line that says how the request ended, with its numbers."""
     finished = block.finished
-    said = block.said.text
+    text = block.line.text
     good = finished.reason in ("accepted", "answered")
     stopped = palette.warn if finished.reason != "failed" else palette.bad
-    tone = {"good": palette.good, "warn": palette.warn, "bad": stopped}[block.said.tone]
+    tone = {"good": palette.good, "warn": palette.warn, "bad": stopped}[block.line.tone]
     numbers = (
         f"{plural(block.turns, 'turn')} · {short_duration(block.seconds)} · "
         f"{tokens(block.tokens)} tokens · {block.cost}"
     )
     if block.checking:
         numbers += f" · checking {block.checking}"
-    fits = cell_len(said) + len(numbers) + 4 <= width
-    sign = "✓" if good else "✗" if finished.reason == "failed" else "■"
-    head, *rest = wrap_lines(said, width - 2, f"bold {tone}")
+    fits = cell_len(text) + len(numbers) + 4 <= width
+    if good:
+        sign = "✓"
+    else:
+        sign = "✗" if finished.reason == "failed" else "■"
+    head, *rest = wrap_lines(text, width - 2, f"bold {tone}")
     first = [
         *styled_line([(f"{sign} ", tone)], 2),
         *head,
@@ -516,8 +518,8 @@ def welcome_lines(block: WelcomeBlock, width: int, palette: Palette) -> list[Sty
     lines = [first, *wrap_lines(sanitize_for_screen(team_line(opened)), width, palette.dim), BLANK]
     for keys, words in TIPS if block.tips else ():
         head = styled_line([(f"  {keys:<14}", palette.accent)], width)
-        told = wrap_lines(words, max(width - 16, 8), palette.dim)
-        lines += [[*head, *told[0]], *indent_lines(told[1:], (" " * 16, ""))]
+        wrapped = wrap_lines(words, max(width - 16, 8), palette.dim)
+        lines += [[*head, *wrapped[0]], *indent_lines(wrapped[1:], (" " * 16, ""))]
     return [*lines, BLANK] if block.tips else lines
 
 
@@ -621,10 +623,10 @@ class ReplyFragments:
 
     def pieces(self) -> list[Fragment]:
         """Return the fragments of the present reply."""
-        known = len(self._done)
+        count = len(self._done)
         new = [
-            chunk_fragment(chunk, self._speech.judged(known + at))
-            for at, chunk in enumerate(self.chunker.done[known:])
+            chunk_fragment(chunk, self._speech.judged(count + at))
+            for at, chunk in enumerate(self.chunker.done[count:])
         ]
         if new and self._tail is not None:
             new[0].resemble(self._tail)

@@ -45,7 +45,7 @@ class ReplyBlock:
     """A reply of an agent. It grows while it is streamed; `chunker` splits it into chunks."""
 
     agent: str
-    said: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
     chunker: MarkdownChunker = field(default_factory=MarkdownChunker)
     live: bool = True
     verifies: bool = False
@@ -53,11 +53,13 @@ class ReplyBlock:
 
     def judged(self, chunk: int) -> Judged:
         """Return how to look for a verdict in a chunk."""
-        return "" if not self.verifies else "later" if chunk else "first"
+        if not self.verifies:
+            return ""
+        return "later" if chunk else "first"
 
     def add(self, text: str) -> None:
         """Add more text."""
-        self.said.append(text)
+        self.texts.append(text)
         self.chunker.feed(text)
 
 
@@ -81,11 +83,11 @@ class ToolBlock:
     patch: str = ""
     inside: str = ""
     tests: TestOutcome | None = None
-    """How it ended, where it ran tests."""
+    """The outcome, if it ran tests."""
 
     @property
     def evidence(self) -> bool:
-        """Whether fugu itself made the call."""
+        """True if fugu itself made the call."""
         return self.permitted.by == EVIDENCE
 
     @property
@@ -120,7 +122,7 @@ class EndBlock:
     """A request's end, with what it took."""
 
     finished: Finished
-    said: EndLine
+    line: EndLine
     turns: int
     seconds: float
     tokens: int

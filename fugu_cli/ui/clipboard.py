@@ -44,11 +44,11 @@ def paste_picture(folder: Path, root: Path) -> Path | None:
 
 def _read(root: Path) -> bytes:
     for variable, (program, *arguments) in PROGRAMS:
-        found = shutil.which(program, path=search_path_outside(root))
-        if found is None or (variable and not os.environ.get(variable)):
+        path = shutil.which(program, path=search_path_outside(root))
+        if path is None or (variable and not os.environ.get(variable)):
             continue
         with suppress(OSError, subprocess.TimeoutExpired):
-            command = [found, *arguments]
+            command = [path, *arguments]
             done = subprocess.run(
                 command,
                 stdin=subprocess.DEVNULL,

@@ -19,13 +19,13 @@ class Fragment:
     """
 
     __slots__ = (
-        "_before",
         "_breaks",
         "_characters",
         "_exact",
-        "_for",
         "_measured",
         "_paint",
+        "_painted_for",
+        "_previous_lines",
         "lines",
     )
 
@@ -34,16 +34,16 @@ class Fragment:
         self._characters = len(text)
         self._breaks = text.count("\n")
         self._exact = exact
-        self._for: tuple[int, Palette] | None = None
+        self._painted_for: tuple[int, Palette] | None = None
         self._measured: tuple[int, int] = (0, 0)
-        self._before: list[StyledLine] = []
+        self._previous_lines: list[StyledLine] = []
         self.lines: list[StyledLine] | None = None
 
-    def resemble(self, other: Fragment) -> None:
-        """Take over equal lines of `other`, of which this is a longer version, so that their
+    def resemble(self, previous: Fragment) -> None:
+        """Take over equal lines of `previous`, of which this is a longer version, so that their
         drawings are kept.
         """
-        self._before = other.lines or []
+        self._previous_lines = previous.lines or []
 
     def height(self, width: int) -> int:
         """Return the number of lines: exact if it was painted for this width, else a guess."""
@@ -55,13 +55,15 @@ class Fragment:
 
     def painted(self, width: int, palette: Palette) -> list[StyledLine]:
         """Return its lines, painted once for a width and palette."""
-        if self.lines is None or self._for != (width, palette):
+        if self.lines is None or self._painted_for != (width, palette):
             self.lines = self._paint(width, palette)
-            for index, (before, now) in enumerate(zip(self._before, self.lines, strict=False)):
-                if before == now:
+            for index, (before, line) in enumerate(
+                zip(self._previous_lines, self.lines, strict=False)
+            ):
+                if before == line:
                     self.lines[index] = before
-            self._before = []
-            self._for = (width, palette)
+            self._previous_lines = []
+            self._painted_for = (width, palette)
             self._measured = (width, len(self.lines))
         return self.lines
 
@@ -85,7 +87,7 @@ class FragmentStack:
         self.pieces: list[Fragment] = []
         self._tops: list[int] = [0]
         self._changed = 0
-        self._seen: OrderedDict[int, Fragment] = OrderedDict()
+        self._recently_painted: OrderedDict[int, Fragment] = OrderedDict()
 
     @property
     def total(self) -> int:
@@ -106,9 +108,9 @@ class FragmentStack:
         index, within = self.place(y) if self.pieces else (0, 0)
         before = self.pieces[index].height(self.width) if self.pieces else 0
         self.width, self.palette = width, palette
-        for piece in self._seen.values():
+        for piece in self._recently_painted.values():
             piece.forget()
-        self._seen.clear()
+        self._recently_painted.clear()
         self._stale(0)
         return (
             self.top(index) + within * len(self.paint(index)) // max(before, 1)
@@ -138,10 +140,10 @@ class FragmentStack:
         lines = piece.painted(self.width, self.palette)
         if len(lines) != guessed or len(self._tops) - 1 <= index:
             self._stale(index)
-        self._seen[id(piece)] = piece
-        self._seen.move_to_end(id(piece))
-        if len(self._seen) > MOST_PAINTED:
-            self._seen.popitem(last=False)[1].forget()
+        self._recently_painted[id(piece)] = piece
+        self._recently_painted.move_to_end(id(piece))
+        if len(self._recently_painted) > MOST_PAINTED:
+            self._recently_painted.popitem(last=False)[1].forget()
         return lines
 
     def take_changed(self) -> int:
@@ -178,13 +180,13 @@ class Column:
         """Replace a block's pieces, or add the next block. Pieces that stay at its beginning keep
         their lines.
         """
-        known = self.stack.pieces
+        existing = self.stack.pieces
         if block == len(self._starts):
-            self._starts.append(len(known))
+            self._starts.append(len(existing))
         start = self._starts[block]
-        end = self._starts[block + 1] if block + 1 < len(self._starts) else len(known)
+        end = self._starts[block + 1] if block + 1 < len(self._starts) else len(existing)
         same = 0
-        while same < len(pieces) and start + same < end and known[start + same] is pieces[same]:
+        while same < len(pieces) and start + same < end and existing[start + same] is pieces[same]:
             same += 1
         self.stack.splice(start + same, end, pieces[same:])
         self._owners[start + same : end] = [block] * (len(pieces) - same)
@@ -213,7 +215,7 @@ class Column:
             return self.stack.total
         return self.stack.top(self._starts[block])
 
-    def look(self, y: int, height: int) -> int:
+    def paint_window(self, y: int, height: int) -> int:
         """Paint what a window of `height` lines at `y` shows. Returns where the line that was at
         `y` is now.
         """
@@ -239,7 +241,7 @@ class Column:
             above += len(self.stack.paint(index))
         return max(self.stack.top(anchor) + within + by, 0)
 
-    def look_at_end(self, height: int) -> int:
+    def paint_end(self, height: int) -> int:
         """Paint the last `height` lines. Returns the window's top, 0 where all fits."""
         index, shown = len(self._owners), 0
         while index > 0 and shown < height:

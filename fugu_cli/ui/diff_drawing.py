@@ -79,8 +79,8 @@ def patch_lines(
     if shape == "changes" and any(row.kind in ("old", "new") for row in rows):
         rows = [row for row in rows if row.kind not in ("same", "gap")]
     shown = rows if most is None or len(rows) <= most + 1 else rows[:most]
-    beside = shape == "beside" or width + FRAME >= SIDE_BY_SIDE
-    lines = _drawn(_marked(shown), width, palette, beside)
+    side_by_side = shape == "beside" or width + FRAME >= SIDE_BY_SIDE
+    lines = _draw_rows(_mark_differences(shown), width, palette, side_by_side)
     if len(shown) < len(rows):
         lines += wrap_lines(f"… {plural(len(rows) - len(shown), 'more line')}", width, palette.dim)
     return lines
@@ -103,49 +103,49 @@ KINDS: dict[str, Kind] = {"+": "new", "-": "old", " ": "same", "": "same"}
 def patch_rows(patch: str) -> Iterator[PatchRow]:
     """Yield the rows of a unified diff. Lines of a patch without numbers stay as they are."""
     old = new = left_old = left_new = 0
-    path = told = ""
+    path = named_path = ""
     first = True
     for line in patch.removesuffix("\n").split("\n") if patch else ():
         if left_old > 0 or left_new > 0:
-            kind = KINDS.get(line[:1], "other")
-            yield PatchRow(kind, line if kind == "other" else line[1:], old, new, path)
-            if kind in ("same", "old"):
+            row_kind = KINDS.get(line[:1], "other")
+            yield PatchRow(row_kind, line if row_kind == "other" else line[1:], old, new, path)
+            if row_kind in ("same", "old"):
                 old, left_old = old + 1, left_old - 1
-            if kind in ("same", "new"):
+            if row_kind in ("same", "new"):
                 new, left_new = new + 1, left_new - 1
-        elif found := _HUNK.match(line):
-            old, new = int(found[1]), int(found[3])
-            left_old, left_new = int(found[2] or 1), int(found[4] or 1)
+        elif match := _HUNK.match(line):
+            old, new = int(match[1]), int(match[3])
+            left_old, left_new = int(match[2] or 1), int(match[4] or 1)
             if not first:
-                yield PatchRow("gap", line[found.end() :].strip())
+                yield PatchRow("gap", line[match.end() :].strip())
             first = False
         elif line.startswith(("--- ", "+++ ")):
             named = line[4:].partition("\t")[0]
             path = path if named == "/dev/null" else re.sub(r"^[ab]/", "", named)
             if line.startswith("+++ "):
-                if path != told:
+                if path != named_path:
                     yield PatchRow("file", path)
-                first, told = True, ""
-        elif found := _GIT.fullmatch(line):
-            path = told = found[1]
+                first, named_path = True, ""
+        elif match := _GIT.fullmatch(line):
+            path = named_path = match[1]
             yield PatchRow("file", path)
         elif not _NOISE.fullmatch(line):
             yield PatchRow("other", line)
 
 
-def _marked(rows: Sequence[PatchRow]) -> list[PatchRow]:
+def _mark_differences(rows: Sequence[PatchRow]) -> list[PatchRow]:
     """Return the rows with marks on the words that differ between corresponding lines."""
-    made = list(rows)
+    marked = list(rows)
     at = 0
-    while at < len(made):
-        olds = _run(made, at, "old")
-        news = _run(made, at + olds, "new")
-        for one in range(min(olds, news)):
-            left, right = _differences(made[at + one].text, made[at + olds + one].text)
-            made[at + one] = replace(made[at + one], marks=left)
-            made[at + olds + one] = replace(made[at + olds + one], marks=right)
+    while at < len(marked):
+        olds = _run(marked, at, "old")
+        news = _run(marked, at + olds, "new")
+        for offset in range(min(olds, news)):
+            left, right = _differences(marked[at + offset].text, marked[at + olds + offset].text)
+            marked[at + offset] = replace(marked[at + offset], marks=left)
+            marked[at + olds + offset] = replace(marked[at + olds + offset], marks=right)
         at += max(olds + news, 1)
-    return made
+    return marked
 
 
 def _run(rows: Sequence[PatchRow], start: int, kind: Kind) -> int:
@@ -167,17 +167,19 @@ def _differences(old: str, new: str) -> tuple[Marks, Marks]:
     if matcher.ratio() < ALIKE:
         return (), ()
     left, right = [], []
-    for what, a, b, c, d in matcher.get_opcodes():
-        if what != "equal":
+    for operation, a, b, c, d in matcher.get_opcodes():
+        if operation != "equal":
             left.append((len("".join(before[:a])), len("".join(before[:b]))))
             right.append((len("".join(after[:c])), len("".join(after[:d]))))
-    return tuple(one for one in left if one[0] < one[1]), tuple(
-        one for one in right if one[0] < one[1]
-    )
+    return _not_empty(left), _not_empty(right)
 
 
-def _drawn(
-    rows: Sequence[PatchRow], width: int, palette: Palette, beside: bool
+def _not_empty(spans: Sequence[tuple[int, int]]) -> Marks:
+    return tuple((start, end) for start, end in spans if start < end)
+
+
+def _draw_rows(
+    rows: Sequence[PatchRow], width: int, palette: Palette, side_by_side: bool
 ) -> list[StyledLine]:
     numbers = max((len(str(max(row.old, row.new))) for row in rows), default=1)
     coloured = len(rows) <= MOST_COLOURED
@@ -191,19 +193,21 @@ def _drawn(
             lines += wrap_lines(f"{'⋮':>{numbers}} {row.text}".rstrip(), width, palette.dim)
         elif row.kind == "other":
             lines += _plain(row.text, width, palette)
-        elif beside:
+        elif side_by_side:
             olds = _run(rows, at, "old")
             news = _run(rows, at + olds, "new")
             lefts, rights = rows[at : at + olds], rows[at + olds : at + olds + news]
             pairs = max(olds, news)
-            for one in range(max(pairs, 1)):
-                left = row if not pairs else lefts[one] if one < olds else None
-                right = row if not pairs else rights[one] if one < news else None
-                lines += _pair(left, right, (width, numbers), palette, coloured)
+            if not pairs:
+                lines += _pair(row, row, width, numbers, palette, coloured)
+            for offset in range(pairs):
+                left = lefts[offset] if offset < olds else None
+                right = rights[offset] if offset < news else None
+                lines += _pair(left, right, width, numbers, palette, coloured)
             at += max(olds + news, 1)
             continue
         else:
-            lines += _one(row, (width, numbers), palette, coloured)
+            lines += _row_lines(row, width, numbers, palette, coloured)
         at += 1
     return lines
 
@@ -214,15 +218,14 @@ def _plain(text: str, width: int, palette: Palette) -> list[StyledLine]:
         return wrap_lines(text, width, f"bold {palette.text}", "  ")
     if text.startswith("@@"):
         return wrap_lines(text, width, palette.accent, "  ")
-    words = (
-        palette.added
-        if text.startswith("+")
-        else palette.removed
-        if text.startswith("-")
-        else palette.dim
-    )
-    made = wrap_lines(text, width, words, "  ")
-    return on_ground(made, width, _ground(words)) if text.startswith(("+", "-")) else made
+    if text.startswith("+"):
+        words = palette.added
+    elif text.startswith("-"):
+        words = palette.removed
+    else:
+        words = palette.dim
+    lines = wrap_lines(text, width, words, "  ")
+    return on_ground(lines, width, _ground(words)) if text.startswith(("+", "-")) else lines
 
 
 @cache
@@ -231,17 +234,16 @@ def _ground(words: str) -> str:
     return f"on {words.rpartition(' on ')[2]}" if " on " in words else ""
 
 
-def _one(
-    row: PatchRow, sizes: tuple[int, int], palette: Palette, coloured: bool
+def _row_lines(
+    row: PatchRow, width: int, numbers: int, palette: Palette, coloured: bool
 ) -> list[StyledLine]:
     """Draw a line with its number and sign. Text that does not fit continues below."""
-    width, numbers = sizes
     number = row.old if row.kind == "old" else row.new
     sign = {"old": "-", "new": "+"}.get(row.kind, " ")
     words = {"old": palette.removed, "new": palette.added}.get(row.kind, palette.dim)
     lead = f"{number:>{numbers}} {sign} "
-    room = max(width - len(lead), 4)
-    folded = fold_text(_code(row, palette, coloured), room) or [[]]
+    available = max(width - len(lead), 4)
+    folded = fold_text(_code(row, palette, coloured), available) or [[]]
     tone = parse_style(words)
     lines = [
         [Segment(lead, tone), *folded[0]],
@@ -253,19 +255,19 @@ def _one(
 def _pair(
     left: PatchRow | None,
     right: PatchRow | None,
-    sizes: tuple[int, int],
+    width: int,
+    numbers: int,
     palette: Palette,
     coloured: bool,
 ) -> list[StyledLine]:
     """Draw the old line on the left and the new one on the right."""
-    width, numbers = sizes
     half = (width - 3) // 2
     sides = [
-        _one(row, (half, numbers), palette, coloured) if row is not None else []
+        _row_lines(row, half, numbers, palette, coloured) if row is not None else []
         for row in (left, right)
     ]
     if left is right and left is not None:
-        sides[0] = _one(replace(left, new=left.old), (half, numbers), palette, coloured)
+        sides[0] = _row_lines(replace(left, new=left.old), half, numbers, palette, coloured)
     bar = Segment(" │ ", parse_style(palette.dim))
     lines = []
     for at in range(max(map(len, sides))):

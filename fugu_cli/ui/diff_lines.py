@@ -27,18 +27,20 @@ def approval_target_lines(
     call: Call, judgement: Judgement, width: int, palette: Palette, most: int | None = None
 ) -> list[StyledLine]:
     """Return the command, file or address that needs approval, in full or `most` characters of it."""
+    # brings the events with it: not before the first paint
     from fugu_cli.app.event_text import (
         approval_target,
-    )  # brings the events with it: not before the first paint
+    )
 
-    said = with_tilde(escape_for_approval(approval_target(call, judgement.target)).strip())
+    text = with_tilde(escape_for_approval(approval_target(call, judgement.target)).strip())
     if most is not None:
-        said = excerpt(said, most, "d shows all of it")
-    return wrap_lines(said, width, f"bold {palette.text}", "  ") if said else []
+        text = excerpt(text, most, "d shows all of it")
+    return wrap_lines(text, width, f"bold {palette.text}", "  ") if text else []
 
 
 def approval_lines(
-    asked: tuple[Call, Judgement],
+    call: Call,
+    judgement: Judgement,
     target: Sequence[StyledLine],
     width: int,
     palette: Palette,
@@ -47,7 +49,6 @@ def approval_lines(
     """Draw the question: the tool, what it would touch (`approval_target_lines`), and policy's
     reason.
     """
-    call, judgement = asked
     head: list[StyledPart] = [
         (f"Allow {flatten(escape_for_approval(call.tool), 40)}?", f"bold {palette.warn}")
     ]
@@ -70,9 +71,12 @@ def pending_lines(pending: Pending, width: int, palette: Palette, most: int) -> 
 
     shown = pending.others if len(pending.others) <= most else pending.others[: most - 1]
     lines: list[StyledLine] = []
-    for one in shown:
+    for pending_call in shown:
         lines += wrap_lines(
-            f"then {escape_for_approval(describe_call(one.call))}", width, palette.text, "     "
+            f"then {escape_for_approval(describe_call(pending_call.call))}",
+            width,
+            palette.text,
+            "     ",
         )
     more = len(pending.others) - len(shown)
     return (
@@ -94,21 +98,23 @@ def option_lines(
     of an answer is never cut.
     """
     lines: list[StyledLine] = []
-    for index, one in enumerate(options):
+    for index, option in enumerate(options):
         tone = f"bold {palette.text}" if index == at else palette.text
-        mark: StyledPart = ("› " if index == at else "  ", palette.accent)
-        wrapped = wrap_lines(one.word if short else one.words, width - 4, tone)
-        made = [[*styled_line([mark, (f"{one.key} ", f"bold {palette.accent}")], 4), *wrapped[0]]]
-        made += indent_lines(wrapped[1:], ("    ", ""))
+        lead: StyledPart = ("› " if index == at else "  ", palette.accent)
+        wrapped = wrap_lines(option.word if short else option.words, width - 4, tone)
+        drawn = [
+            [*styled_line([lead, (f"{option.key} ", f"bold {palette.accent}")], 4), *wrapped[0]]
+        ]
+        drawn += indent_lines(wrapped[1:], ("    ", ""))
         if (
             short
             and lines
-            and len(made) == 1
-            and _line_width(lines[-1]) + _line_width(made[0]) <= width
+            and len(drawn) == 1
+            and _line_width(lines[-1]) + _line_width(drawn[0]) <= width
         ):
-            lines[-1] = [*lines[-1], *made[0]]
+            lines[-1] = [*lines[-1], *drawn[0]]
         else:
-            lines += made
+            lines += drawn
     return lines
 
 

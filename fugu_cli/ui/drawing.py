@@ -253,17 +253,19 @@ def fold_text(text: Text, width: int) -> list[StyledLine]:
 
 def styled_line(parts: Iterable[StyledPart], width: int) -> StyledLine:
     """Join the parts in one line, cut with an ellipsis if it is too long."""
-    made: StyledLine = []
-    room = width
+    segments: StyledLine = []
+    available = width
     for text, words in parts:
         size = cell_len(text)
-        if size > room:
-            if room > 0:
-                made.append(Segment(set_cell_size(text, room - 1) + "…", parse_style(words)))
+        if size > available:
+            if available > 0:
+                segments.append(
+                    Segment(set_cell_size(text, available - 1) + "…", parse_style(words))
+                )
             break
-        made.append(Segment(text, parse_style(words)))
-        room -= size
-    return made
+        segments.append(Segment(text, parse_style(words)))
+        available -= size
+    return segments
 
 
 def justified_line(
@@ -271,12 +273,12 @@ def justified_line(
 ) -> StyledLine:
     """Draw `left` and `right` at the ends of one line. If both do not fit, `right` is left out."""
     needs = sum(cell_len(text) for text, _ in right)
-    room = width - needs - 1
-    if needs == 0 or room < 8:
+    available = width - needs - 1
+    if needs == 0 or available < 8:
         return styled_line(left, width)
-    made = styled_line(left, room)
-    used = sum(cell_len(segment.text) for segment in made)
-    return [*made, Segment(" " * (width - needs - used)), *styled_line(right, needs)]
+    segments = styled_line(left, available)
+    used = sum(cell_len(segment.text) for segment in segments)
+    return [*segments, Segment(" " * (width - needs - used)), *styled_line(right, needs)]
 
 
 def indent_lines(lines: Iterable[StyledLine], lead: StyledPart) -> list[StyledLine]:
@@ -290,17 +292,17 @@ def on_ground(lines: Iterable[StyledLine], width: int, ground: str) -> list[Styl
     if not ground:
         return list(lines)
     under = parse_style(ground)
-    made = []
+    filled_lines = []
     for line in lines:
         filled = [Segment(text, under + words if words else under) for text, words, _ in line]
-        room = width - sum(segment.cell_length for segment in filled)
-        made.append([*filled, Segment(" " * room, under)] if room > 0 else filled)
-    return made
+        padding = width - sum(segment.cell_length for segment in filled)
+        filled_lines.append([*filled, Segment(" " * padding, under)] if padding > 0 else filled)
+    return filled_lines
 
 
-def plain_text(made: StyledLine) -> str:
+def plain_text(line: StyledLine) -> str:
     """Return the text of a line."""
-    return "".join(segment.text for segment in made).rstrip()
+    return "".join(segment.text for segment in line).rstrip()
 
 
 COLOUR_SYSTEMS = {

@@ -115,7 +115,7 @@ def _question(
     from fugu_cli.ui import diff_drawing, diff_lines
 
     target = diff_lines.approval_target_lines(call, judgement, width, TERMINAL, characters)
-    lines = diff_lines.approval_lines((call, judgement), target, width, TERMINAL)
+    lines = diff_lines.approval_lines(call, judgement, target, width, TERMINAL)
     if patch:
         lines += diff_drawing.patch_lines(patch, width, TERMINAL, diff_lines_shown)
     return lines
@@ -230,7 +230,7 @@ async def follow_text(log: Log, screen: TerminalOutput, since: int = 0) -> None:
     async with screen.ticking():
         async for item in log.follow():
             if isinstance(item, Recorded):
-                folded.take(item, item.at)
+                folded.add_item(item, item.at)
                 fresh = item.seq >= since
                 printed = (
                     _print_blocks(folded, printed, screen)
@@ -244,11 +244,10 @@ async def follow_text(log: Log, screen: TerminalOutput, since: int = 0) -> None:
                 ):
                     screen.show(Text(f"  {folded.activity.doing}", "dim"))
             else:
-                folded.activity.take(item, time.time())
-                folded.totals.take(item)
-            written = (
-                folded.totals.writing // 10 * 10
-            )  # tens, so that the line is not drawn again for every token
+                folded.activity.add_item(item, time.time())
+                folded.totals.add_item(item)
+            # tens, so that the line is not drawn again for every token
+            written = folded.totals.writing // 10 * 10
             doing = folded.activity.doing + (
                 f", {written} tokens" if written and isinstance(item, TextStreamed) else ""
             )
@@ -279,9 +278,8 @@ def _print_blocks(folded: FoldedSession, at: int, screen: TerminalOutput) -> int
         pieces += block_drawing.block_fragments(block, unfolded=unfolded)
         lines = [line for piece in pieces for line in piece.painted(screen.width, TERMINAL)]
         if isinstance(block, WelcomeBlock):
-            lines = lines[
-                1:2
-            ]  # who is in the pool; the version was said, and there are no keys to explain
+            # who is in the pool; the version was said, and there are no keys to explain
+            lines = lines[1:2]
         if isinstance(block, ReplyBlock) and len(lines) > REPLY_LINES + 2:
             rest = f"… {plural(len(lines) - REPLY_LINES - 1, 'more line')}"
             lines = [*lines[:REPLY_LINES], styled_line([(rest, TERMINAL.dim)], screen.width), BLANK]

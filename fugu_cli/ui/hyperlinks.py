@@ -59,35 +59,35 @@ class LinkFinder:
         if "/" not in text and "." not in text:
             return line
         full = len(text) if cell_len(text) >= width else -1
-        found = [
+        links = [
             (start, end, address) for start, end, address in self._addresses(text) if end != full
         ]
-        return _with_links(line, found) if found else line
+        return _with_links(line, links) if links else line
 
     def places(self, text: str) -> Iterator[FilePlace]:
         """Yield the existing files that a text names."""
-        for found in _LINK.finditer(text):
+        for match in _LINK.finditer(text):
             if (
-                found["path"]
-                and _like_a_path(found["path"])
-                and (path := self._file(found["path"])) is not None
+                match["path"]
+                and _like_a_path(match["path"])
+                and (path := self._file(match["path"])) is not None
             ):
-                yield FilePlace(path, int(found["line"] or 0))
+                yield FilePlace(path, int(match["line"] or 0))
 
     def place(self, text: str) -> FilePlace | None:
         """Return the file and line that `PATH` or `PATH:LINE` names, None if there is no such file."""
-        found = _PLACE.fullmatch(text.strip())
-        path = self._file(found["path"]) if found else None
-        return FilePlace(path, int(found["line"] or 0)) if found and path is not None else None
+        match = _PLACE.fullmatch(text.strip())
+        path = self._file(match["path"]) if match else None
+        return FilePlace(path, int(match["line"] or 0)) if match and path is not None else None
 
     def _addresses(self, text: str) -> Iterator[tuple[int, int, str]]:
-        for found in _LINK.finditer(text):
-            if found["url"]:
-                url = found["url"].rstrip(_TRAILING)
+        for match in _LINK.finditer(text):
+            if match["url"]:
+                url = match["url"].rstrip(_TRAILING)
                 url = url.removesuffix(")") if "(" not in url else url
-                yield found.start(), found.start() + len(url), url
-            elif _like_a_path(found["path"]) and (path := self._file(found["path"])) is not None:
-                yield found.start(), found.end(), FilePlace(path, int(found["line"] or 0)).link
+                yield match.start(), match.start() + len(url), url
+            elif _like_a_path(match["path"]) and (path := self._file(match["path"])) is not None:
+                yield match.start(), match.end(), FilePlace(path, int(match["line"] or 0)).link
 
     def _file(self, name: str) -> Path | None:
         """Return the file with this name, None if there is none."""
@@ -103,17 +103,17 @@ def _like_a_path(word: str) -> bool:
     return "/" in word or "." in word
 
 
-def _with_links(line: StyledLine, found: Sequence[tuple[int, int, str]]) -> StyledLine:
-    edges = sorted({edge for start, end, _ in found for edge in (start, end)})
-    made: StyledLine = []
+def _with_links(line: StyledLine, links: Sequence[tuple[int, int, str]]) -> StyledLine:
+    edges = sorted({edge for start, end, _ in links for edge in (start, end)})
+    segments: StyledLine = []
     at = 0
     for segment in line:
         words, style = segment.text, segment.style or Style.null()
         cuts = [0, *(edge - at for edge in edges if at < edge < at + len(words)), len(words)]
         for begin, end in pairwise(cuts):
-            address = next((link for start, stop, link in found if start <= at + begin < stop), "")
-            made.append(
+            address = next((link for start, stop, link in links if start <= at + begin < stop), "")
+            segments.append(
                 Segment(words[begin:end], style + Style(link=address) if address else style)
             )
         at += len(words)
-    return made
+    return segments

@@ -65,7 +65,7 @@ class KeyActions:
 
     above: Callable[[], str]
     below: Callable[[], str]
-    asked: Callable[[], bool]
+    is_asking: Callable[[], bool]
     answer: Callable[[ApprovalScope], None]
     stop: Callable[[], None]
     leave: Callable[[], bool]
@@ -152,7 +152,7 @@ def build_prompt(
     return session
 
 
-def _input(told: Callable[[bool], None]) -> Input:
+def _input(report_dark: Callable[[bool], None]) -> Input:
     """Return what is typed, without the terminal's answers."""
     source, decoder = create_input(), InputDecoder(_is_input, reader_waits=True)
     if not isinstance(source, Vt100Input):
@@ -162,7 +162,7 @@ def _input(told: Callable[[bool], None]) -> Input:
     def typed(count: int = 1024) -> str:
         text = decoder.feed_text(read(count)) + decoder.flush()
         if decoder.dark is not None:
-            told(decoder.dark)
+            report_dark(decoder.dark)
             decoder.dark = None
         return text
 
@@ -189,7 +189,7 @@ class PromptTerminal:
         self.prompt: PromptSession[str] | None = None
         """Set before anything is printed."""
         self.masked = False
-        self._wanted: asyncio.Future[str] | None = None
+        self._typed_line: asyncio.Future[str] | None = None
         self._late = ""
 
     @property
@@ -201,7 +201,7 @@ class PromptTerminal:
     @property
     def waits(self) -> bool:
         """A line is waited for."""
-        return self._wanted is not None and not self._wanted.done()
+        return self._typed_line is not None and not self._typed_line.done()
 
     def width(self) -> int:
         """Return the columns for text. In the last one some terminals begin a new line."""
@@ -235,18 +235,18 @@ class PromptTerminal:
 
     async def typed(self, secret: bool) -> str:
         """Return the next typed line, masked if `secret`."""
-        self._wanted, self.masked = asyncio.get_running_loop().create_future(), secret
+        self._typed_line, self.masked = asyncio.get_running_loop().create_future(), secret
         self.redraw()
         try:
-            return await self._wanted
+            return await self._typed_line
         finally:
-            self._wanted, self.masked = None, False
+            self._typed_line, self.masked = None, False
             self.redraw()
 
     def give(self, text: str) -> None:
         """Deliver the line that `typed` waits for."""
-        if self._wanted is not None and not self._wanted.done():
-            self._wanted.set_result(text)
+        if self._typed_line is not None and not self._typed_line.done():
+            self._typed_line.set_result(text)
 
     def insert(self, text: str) -> bool:
         """Put a text into the prompt. False: something is typed there, which stays."""
@@ -282,22 +282,22 @@ ANSWER_KEYS: dict[str, ApprovalScope] = {
 
 def _keys(acts: KeyActions) -> KeyBindings:
     keys = KeyBindings()
-    asked = Condition(acts.asked)
-    _bind_text_keys(keys, asked, acts)
-    _bind_action_keys(keys, asked, acts)
+    asking = Condition(acts.is_asking)
+    _bind_text_keys(keys, asking, acts)
+    _bind_action_keys(keys, asking, acts)
     for key, scope in ANSWER_KEYS.items():
-        _bind_answer_key(keys, asked, key, partial(acts.answer, scope))
-    _bind_answer_key(keys, asked, "enter", partial(acts.answer, "once"))
-    _bind_answer_key(keys, asked, "escape", partial(acts.answer, "no"))
+        _bind_answer_key(keys, asking, key, partial(acts.answer, scope))
+    _bind_answer_key(keys, asking, "enter", partial(acts.answer, "once"))
+    _bind_answer_key(keys, asking, "escape", partial(acts.answer, "no"))
     return keys
 
 
-def _bind_text_keys(keys: KeyBindings, asked: Condition, acts: KeyActions) -> None:
+def _bind_text_keys(keys: KeyBindings, asking: Condition, acts: KeyActions) -> None:
     """Bind the keys that change the text. While the history is searched, all keys are
     prompt-toolkit's.
     """
 
-    @keys.add("enter", filter=~asked & ~is_searching)
+    @keys.add("enter", filter=~asking & ~is_searching)
     def _(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         if buffer.document.text_before_cursor.endswith("\\"):
@@ -306,7 +306,7 @@ def _bind_text_keys(keys: KeyBindings, asked: Condition, acts: KeyActions) -> No
         elif buffer.text.strip():
             buffer.validate_and_handle()
 
-    @keys.add("backspace", filter=~asked & ~is_searching & ~vi_navigation_mode & ~has_selection)
+    @keys.add("backspace", filter=~asking & ~is_searching & ~vi_navigation_mode & ~has_selection)
     def _(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         for _ in range(event.arg):
@@ -314,7 +314,7 @@ def _bind_text_keys(keys: KeyBindings, asked: Condition, acts: KeyActions) -> No
             buffer.delete_before_cursor(max(size, 1))
 
     @keys.add("c-j", filter=~is_searching)
-    @keys.add("escape", "enter", filter=~asked & ~is_searching)
+    @keys.add("escape", "enter", filter=~asking & ~is_searching)
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
@@ -333,10 +333,10 @@ def _bind_text_keys(keys: KeyBindings, asked: Condition, acts: KeyActions) -> No
         event.current_buffer.open_in_editor()
 
 
-def _bind_action_keys(keys: KeyBindings, asked: Condition, acts: KeyActions) -> None:
+def _bind_action_keys(keys: KeyBindings, asking: Condition, acts: KeyActions) -> None:
     """Bind the keys that run actions."""
 
-    @keys.add("escape", filter=~asked & ~is_searching & (~vi_mode | vi_navigation_mode))
+    @keys.add("escape", filter=~asking & ~is_searching & (~vi_mode | vi_navigation_mode))
     def _(event: KeyPressEvent) -> None:
         acts.stop()
 
@@ -359,9 +359,9 @@ def _bind_action_keys(keys: KeyBindings, asked: Condition, acts: KeyActions) -> 
 
 
 def _bind_answer_key(
-    keys: KeyBindings, asked: Condition, key: str, act: Callable[[], None]
+    keys: KeyBindings, asking: Condition, key: str, act: Callable[[], None]
 ) -> None:
-    @keys.add(key, filter=asked, eager=True)
+    @keys.add(key, filter=asking, eager=True)
     def _(event: KeyPressEvent) -> None:
         act()
 
@@ -392,7 +392,7 @@ class PromptLines:
             for text in self._view.feed.tail(TAIL_LINES)
         ]
         tail = drawing.ansi_text(lines, system)
-        if self.asked() and (question := self._controller.asking.question) is not None:
+        if self.is_asking() and (question := self._controller.asking.question) is not None:
             options = approval_options(*question.asked, self._controller.asking.pending)
             return tail + drawing.ansi_text(
                 option_lines(options, self._terminal.width(), palette), system
@@ -413,21 +413,21 @@ class PromptLines:
             normal = self._terminal.session.app.vi_state.input_mode == InputMode.NAVIGATION
             self._controller.vi_mode = "NORMAL" if normal else "INSERT"
             standing = replace(standing, vi=self._controller.vi_mode)
-        made = draw_status(
+        line = draw_status(
             standing, time.time(), self._terminal.width(), self._view.printer.palette
         )
         return "\n".join(
-            [drawing.ansi_text([made], drawing.terminal_colours()).rstrip("\n"), *standing.own]
+            [drawing.ansi_text([line], drawing.terminal_colours()).rstrip("\n"), *standing.own]
         )
 
-    def asked(self) -> bool:
+    def is_asking(self) -> bool:
         """Return whether a question waits and nobody is typing: half a word must not be an answer."""
-        asked = (
+        waiting = (
             self._controller.asking.question is not None
             and not self._terminal.session.default_buffer.text
         )
-        asked = asked and not self._terminal.waits
-        return asked and time.monotonic() - self._view.asked_at > UNREAD_SECONDS
+        waiting = waiting and not self._terminal.waits
+        return waiting and time.monotonic() - self._view.asked_at > UNREAD_SECONDS
 
 
 class InlineApp:
@@ -448,7 +448,7 @@ class InlineApp:
         acts = KeyActions(
             above=lines.above,
             below=lines.below,
-            asked=lines.asked,
+            is_asking=lines.is_asking,
             answer=self.controller.answer,
             stop=self._stop,
             leave=self._twice,
@@ -510,9 +510,9 @@ class InlineApp:
         """Run work in the background. A bug in it ends the mode instead of being lost."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._finish)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _finish(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._prompt.app.exit(exception=error)
@@ -541,8 +541,8 @@ class InlineApp:
 
     def _mode(self) -> None:
         """Switch to the next permission mode and show its meaning."""
-        if said := choose_mode(self.controller):
-            self.view.standing = replace(self.view.standing, remark=said)
+        if message := choose_mode(self.controller):
+            self.view.standing = replace(self.view.standing, remark=message)
             self._terminal.redraw()
 
     def _twice(self) -> bool:

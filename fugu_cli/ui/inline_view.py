@@ -99,13 +99,13 @@ class Scrollback:
         """The first of the newest blocks that tell of a call under way: what it says, and that it
         is made again.
         """
-        self._taken: int | None = 0
+        self._retractable: int | None = 0
         """Lines printed for them; None where others were printed since: nothing can be taken back
         then.
         """
-        self._counted = 0
+        self._printed_before = 0
         """Lines printed when they were counted last."""
-        self._told: dict[int, int] = {}
+        self._printed_lines: dict[int, int] = {}
         self._thought: int | None = None
         self._unknown: list[ToolRan] = []
 
@@ -113,18 +113,18 @@ class Scrollback:
         """Open an earlier session and print its end."""
         self.folded = FoldedSession(records)
         self._blocks = self.folded.transcript.blocks
-        self._told.clear()
+        self._printed_lines.clear()
         self._thought = None
         self._unknown.clear()
         self._next, self._chunks = max(len(self._blocks) - RESUMED_BLOCKS, 0), 0
-        self._call, self._taken = self._next, None
+        self._call, self._retractable = self._next, None
         if self._next:
             self.printer.pieces([GAP])
         self._print()
 
-    def take(self, item: Recorded | Live) -> None:
+    def add_item(self, item: Recorded | Live) -> None:
         """Handle one more item of the log."""
-        self.folded.take(item, time.time())
+        self.folded.add_item(item, time.time())
         if isinstance(item, Retried):
             self._take_back(self.folded.transcript.placed.retries[item.turn])
         if isinstance(item, Recorded) and isinstance(item.event, ToolRan) and item.event.changes:
@@ -152,15 +152,17 @@ class Scrollback:
         """Print the part of a note that is not printed yet: whole lines while it grows, then the
         rest.
         """
-        begun = index in self._told
+        begun = index in self._printed_lines
         lines = note.detail.split("\n") if note.detail else []
         whole = lines[:-1] if note.live else lines
-        rest = "\n".join(whole[max(self._told.get(index, 0) - note.dropped, 0) :])
-        self._told[index] = max(note.dropped + len(whole), self._told.get(index, 0))
-        said = NoteBlock("" if begun else note.text, note.tone, rest)
-        made = block_drawing.note_lines(said, self.printer.width(), self.printer.palette)
-        made = made[1:] if begun else made
-        self.printer.print(made[:-1] if note.live else made)
+        rest = "\n".join(whole[max(self._printed_lines.get(index, 0) - note.dropped, 0) :])
+        self._printed_lines[index] = max(
+            note.dropped + len(whole), self._printed_lines.get(index, 0)
+        )
+        addition = NoteBlock("" if begun else note.text, note.tone, rest)
+        drawn = block_drawing.note_lines(addition, self.printer.width(), self.printer.palette)
+        drawn = drawn[1:] if begun else drawn
+        self.printer.print(drawn[:-1] if note.live else drawn)
 
     def totals_changed(self) -> None:
         """Do nothing: totals are printed only on request."""
@@ -178,20 +180,22 @@ class Scrollback:
         """
         self._chunks = 0
         self._chunker = None
-        if self._taken is not None and self._counted == self.printer.printed:
+        if self._retractable is not None and self._printed_before == self.printer.printed:
             self._next = self._call
-            self._told = {index: lines for index, lines in self._told.items() if index < self._call}
-            self.printer.take_back(self._taken)
-            self._taken = None
+            self._printed_lines = {
+                index: lines for index, lines in self._printed_lines.items() if index < self._call
+            }
+            self.printer.take_back(self._retractable)
+            self._retractable = None
         elif note < self._next:
             self.printer.pieces(block_fragments(self._blocks[note], unfolded=False))
 
     def tail(self, height: int) -> list[str]:
         """Return the last lines of the current activity as plain text."""
         pieces: list[Fragment] = []
-        for place, block in enumerate(self._blocks[self._next :]):
+        for offset, block in enumerate(self._blocks[self._next :]):
             if isinstance(block, ReplyBlock):
-                chunks = block.chunker.chunks()[0 if place else self._chunks :]
+                chunks = block.chunker.chunks()[0 if offset else self._chunks :]
                 pieces += [chunk_fragment(chunk) for chunk in chunks]
             else:
                 pieces += block_fragments(block, unfolded=False)
@@ -207,13 +211,13 @@ class Scrollback:
         while self._next < min(len(self._blocks), placed.settled):
             block = self._blocks[self._next]
             live = _tells_of_call(block) or self._next in placed.retries.values()
-            if live and (self._taken is None or self._counted != self.printer.printed):
-                self._call, self._taken = self._next, 0
-            taken, before = self._taken or 0, self.printer.printed
-            over = self._speech(block) if isinstance(block, ReplyBlock) else self._block(block)
-            self._taken = taken + self.printer.printed - before if live else None
-            self._counted = self.printer.printed
-            if not over:
+            if live and (self._retractable is None or self._printed_before != self.printer.printed):
+                self._call, self._retractable = self._next, 0
+            taken, before = self._retractable or 0, self.printer.printed
+            finished = self._speech(block) if isinstance(block, ReplyBlock) else self._block(block)
+            self._retractable = taken + self.printer.printed - before if live else None
+            self._printed_before = self.printer.printed
+            if not finished:
                 break
             self._next += 1
             self._chunks, self._chunker = 0, None
@@ -252,9 +256,8 @@ class Scrollback:
         new = enumerate(chunks[self._chunks :], self._chunks)
         self.printer.pieces([chunk_fragment(chunk, speech.judged(at)) for at, chunk in new])
         self._chunks = max(self._chunks, len(chunks))
-        if (
-            not speech.live and self._thought == self._next - 1
-        ):  # what was thought was not known when it had its turn
+        # what was thought was not known when it had its turn
+        if not speech.live and self._thought == self._next - 1:
             self.printer.pieces(block_fragments(self._blocks[self._thought], unfolded=False))
         return not speech.live
 
@@ -306,18 +309,18 @@ class InlineDialogs:
         self._printer, self._terminal = printer, terminal
 
     def read(self, text: str, sections: Sequence[Section]) -> None:
-        """Print it whole."""
+        """Print the whole page."""
         width, palette = self._terminal.width(), self._printer.palette
         lines: list[StyledLine] = [styled_line([(text, f"bold {palette.text}")], width)]
         for section in sections:
             lines += section_title(section.title).painted(width, palette) if section.title else []
-            lines += [made for piece in section.pieces for made in piece.painted(width, palette)]
+            lines += [line for piece in section.pieces for line in piece.painted(width, palette)]
         self._printer.print(lines)
 
     def turn_pages(self, page: PageAt) -> None:
         """Print the first."""
-        if (found := page(0)) is not None:
-            self.read(*found)
+        if (first_page := page(0)) is not None:
+            self.read(*first_page)
 
     async def confirm(self, question: str, patch: str) -> bool:
         """Print the patch, then wait for a line that begins with y."""
@@ -375,9 +378,9 @@ class InlineDialogs:
         self._printer.print(lines)
         return parse_choice(await self._terminal.typed(False), choices, keys or {})
 
-    async def edit_file(self, place: FilePlace) -> None:
+    async def edit_file(self, location: FilePlace) -> None:
         """Open a file in the user's editor."""
-        await self._terminal.run(place_command(place))
+        await self._terminal.run(place_command(location))
 
 
 class InlineScreen:
@@ -410,13 +413,13 @@ class InlineScreen:
 
     def question(self, question: ApprovalQuestion | None, pending: Pending, patch: str) -> None:
         """Print what is asked, once; the prompt says which keys answer."""
-        asked, self._question = self._question, question
-        if question is not None and question is not asked:
+        previous, self._question = self._question, question
+        if question is not None and question is not previous:
             self.asked_at = time.monotonic()
             width, palette = self._terminal.width(), self.printer.palette
             target = diff_lines.approval_target_lines(*question.asked, width, palette)
-            place = f"  {pending.number} of {pending.total}" if pending.total > 1 else ""
-            lines = diff_lines.approval_lines(question.asked, target, width, palette, place)
+            position = f"  {pending.number} of {pending.total}" if pending.total > 1 else ""
+            lines = diff_lines.approval_lines(*question.asked, target, width, palette, position)
             lines += diff_lines.pending_lines(pending, width, palette, MOST_LISTED)
             lines += diff_drawing.patch_lines(patch, width, palette) if patch else []
             self.printer.print(lines)
@@ -441,9 +444,9 @@ class InlineScreen:
 
     def wear(self, theme: str) -> None:
         """Change the colours from here on."""
-        found = themes.find_palette(theme)
-        self._auto = found is None
-        self.printer.palette = found or themes.guess_palette()
+        palette = themes.find_palette(theme)
+        self._auto = palette is None
+        self.printer.palette = palette or themes.guess_palette()
         self.ask_background()
         self.preferences.keep(theme=theme)
 
@@ -462,9 +465,9 @@ class InlineScreen:
         """Print the rows."""
         width, palette, folded = self._terminal.width(), self.printer.palette, self.feed.folded
         lines = [
-            made
+            line
             for row in folded.rows.rows
-            for made in trace_drawing.trace_row_lines(row, width, palette)
+            for line in trace_drawing.trace_row_lines(row, width, palette)
         ]
         tally = folded.totals
         totals = trace_drawing.totals_lines(
@@ -489,10 +492,10 @@ def parse_choice(text: str, choices: Sequence[Choice], keys: dict[str, str]) -> 
     """
     letter, _, rest = text.strip().partition(" ")
     key = next((key for key in keys if letter == key[-1] and rest), None)
-    wanted = rest.strip() if key else text.strip()
-    if wanted.isdigit() and 1 <= int(wanted) <= len(choices):
-        return key or "enter", choices[int(wanted) - 1].value
-    starting = [choice.value for choice in choices if wanted and choice.value.startswith(wanted)]
+    query = rest.strip() if key else text.strip()
+    if query.isdigit() and 1 <= int(query) <= len(choices):
+        return key or "enter", choices[int(query) - 1].value
+    starting = [choice.value for choice in choices if query and choice.value.startswith(query)]
     return (key or "enter", starting[0]) if starting else None
 
 

@@ -134,7 +134,7 @@ def result_object(
             if isinstance(event, Permitted) and not event.allowed
         ],
         "fugu": {
-            **_own(state, end),
+            **_fugu_fields(state, end),
             "unpriced": list(costs.unpriced(mine, members)),
             "ignored": list(ignored),
         },
@@ -215,7 +215,7 @@ def _orchestration(used: Usage) -> dict[str, int]:
     }
 
 
-def _own(state: SessionState, end: RunEnding) -> dict[str, object]:
+def _fugu_fields(state: SessionState, end: RunEnding) -> dict[str, object]:
     return {
         "reason": end.reason,
         "message": end.message,
@@ -346,7 +346,7 @@ def _body(event: Event, request: RequestState, session: str, seq: int) -> Object
                 _evidence(shown) if event.by_fugu else _tool_result(event.call, refusal, ok=False)
             )
         case ToolRan():
-            return _evidence(event) if request.is_by_fugu(event.call) else _ran(event)
+            return _evidence(event) if request.is_by_fugu(event.call) else _result_object(event)
         case Failed() | Undone() | Interrupted() | Compacted() | JobEnded():
             return _system(event)
         case Planned() | Merged():
@@ -361,16 +361,16 @@ def _system(event: Failed | Undone | Interrupted | Compacted | JobEnded) -> Obje
     match event:
         case Failed():
             name = "agent_failed"
-            said: Object = {"agent": event.what, "kind": event.kind, "error": event.message}
+            fields: Object = {"agent": event.what, "kind": event.kind, "error": event.message}
         case Undone():
-            name, said = "undone", {"reason": event.words, "paths": list(event.paths)}
+            name, fields = "undone", {"reason": event.words, "paths": list(event.paths)}
         case Interrupted():
-            name, said = "interrupted", {"partial": event.partial, "reason": event.reason}
+            name, fields = "interrupted", {"partial": event.partial, "reason": event.reason}
         case Compacted():
-            name, said = "compact_boundary", {"summary": event.summary}
+            name, fields = "compact_boundary", {"summary": event.summary}
         case JobEnded():
-            name, said = "job_ended", event.model_dump(exclude={"type"})
-    return {"type": "system", "subtype": name, "turn": getattr(event, "turn", None), **said}
+            name, fields = "job_ended", event.model_dump(exclude={"type"})
+    return {"type": "system", "subtype": name, "turn": getattr(event, "turn", None), **fields}
 
 
 def _assistant(event: Replied, identity: str) -> Object:
@@ -403,7 +403,7 @@ def _assistant(event: Replied, identity: str) -> Object:
     }
 
 
-def _ran(event: ToolRan) -> Object:
+def _result_object(event: ToolRan) -> Object:
     return {**_tool_result(event.call, event.output, ok=event.ok), "turn": event.turn}
 
 
@@ -434,9 +434,9 @@ def live_object(event: Live, session: str) -> Object | None:
     """Return a line for a live event that explains a delay, None for pieces of text."""
     match event:
         case Waiting():
-            said: Object = {"subtype": "status", "status": event.why, "seconds": event.seconds}
+            fields: Object = {"subtype": "status", "status": event.why, "seconds": event.seconds}
         case Retried():
-            said = {
+            fields = {
                 "subtype": "api_retry",
                 "turn": event.turn,
                 "agent": event.agent,
@@ -448,21 +448,16 @@ def live_object(event: Live, session: str) -> Object | None:
             }
         case _:
             return None
-    return {"type": "system", **said, "session_id": session, "uuid": str(uuid.uuid4())}
+    return {"type": "system", **fields, "session_id": session, "uuid": str(uuid.uuid4())}
 
 
 def text_object(event: TextStreamed | ThoughtStreamed, session: str) -> Object:
     """Return a piece of a reply, for `--include-partial-messages`."""
-    what = (
-        ("thinking_delta", "thinking")
-        if isinstance(event, ThoughtStreamed)
-        else ("text_delta", "text")
-    )
-    delta = {
-        "type": "content_block_delta",
-        "index": 0,
-        "delta": {"type": what[0], what[1]: event.text},
-    }
+    if isinstance(event, ThoughtStreamed):
+        piece = {"type": "thinking_delta", "thinking": event.text}
+    else:
+        piece = {"type": "text_delta", "text": event.text}
+    delta = {"type": "content_block_delta", "index": 0, "delta": piece}
     own = {"turn": event.turn, "agent": event.agent}
     return {
         "type": "stream_event",

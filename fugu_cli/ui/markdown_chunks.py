@@ -81,8 +81,8 @@ class MarkdownChunker:
 
     def _in_fence(self, line: str) -> None:
         self._add(line)
-        found = _FENCE.match(line)
-        if found and found.group(2).startswith(self._fence) and not found.group(3).strip():
+        fence = _FENCE.match(line)
+        if fence and fence.group(2).startswith(self._fence) and not fence.group(3).strip():
             self._fence = ""
             if self._lines[0] == self._opener:
                 self._close()
@@ -96,19 +96,19 @@ class MarkdownChunker:
             if self._lines:
                 self._add(line)
             return
-        found = _FENCE.match(line)
+        fence = _FENCE.match(line)
         new_block = self._starts(line) or (
-            found is not None and not found.group(1).strip() and len(found.group(1)) < 2
+            fence is not None and not fence.group(1).strip() and len(fence.group(1)) < 2
         )
         if self._lines and new_block:
             self._close()
         self._gap = False
-        if found:
-            self._fence, self._opener = found.group(2), line
+        if fence:
+            self._fence, self._opener = fence.group(2), line
         self._add(line)
         if _HEADING.match(line):
             self._close()
-        elif not found and self._full():
+        elif not fence and self._full():
             self._close(joined=True)
 
     def _starts(self, line: str) -> bool:

@@ -26,7 +26,7 @@ class OutputStream:
 
     @property
     def terminal(self) -> bool:
-        """Whether the stream is a terminal that still works."""
+        """True if the stream is a terminal that still works."""
         return self._stream is not None and not self.broken and self._stream.isatty()
 
     def descriptor(self) -> int | None:

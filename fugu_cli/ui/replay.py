@@ -29,66 +29,70 @@ class ReplayReport:
 
     session: str
     before: str
-    now: str
+    again_by: str
     compared: tuple[ReplayedDecision, ...]
     steps: int = 0
 
 
 def replay_lines(state: SessionState, report: ReplayReport) -> list[Text]:
     """Return a table for each request, then how often the two agree."""
-    made = [
+    lines = [
         Text(
-            f"session {report.session}: decided by {report.before}, again by {report.now}; nothing is called",
+            f"session {report.session}: decided by {report.before}, again by {report.again_by}; nothing is called",
             "bold",
         ),
         Text(UNKNOWN, "dim"),
     ]
-    for number in dict.fromkeys(one.place.request for one in report.compared):
-        asked = state.requests[number - 1].asked
-        assert asked is not None
-        made += [Text(""), Text(f"request {number}: {first_line(asked.text, 200)}")]
-        made += _decision_table(
-            [_row(one, state.events) for one in report.compared if one.place.request == number]
+    for number in dict.fromkeys(decision.place.request for decision in report.compared):
+        request = state.requests[number - 1].asked
+        assert request is not None
+        lines += [Text(""), Text(f"request {number}: {first_line(request.text, 200)}")]
+        lines += _decision_table(
+            [
+                _row(decision, state.events)
+                for decision in report.compared
+                if decision.place.request == number
+            ]
         )
-    made.append(Text(""))
+    lines.append(Text(""))
     if report.steps:
         words = "turn was a step" if report.steps == 1 else "turns were steps"
-        made.append(
+        lines.append(
             Text(
                 f"left out: {report.steps} {words} of a workflow, which nobody decides one by one",
                 "dim",
             )
         )
-    return [*made, Text(_agreement(report.compared))]
+    return [*lines, Text(_agreement(report.compared))]
 
 
 def _agreement(compared: Sequence[ReplayedDecision]) -> str:
     if not compared:
         return "there is no decision to compare"
-    agents = [one.same_agent for one in compared if one.same_agent is not None]
-    roles = [one.same_role for one in compared if one.same_role is not None]
-    same = sum(one.same for one in compared)
-    said = f"the same: {same} of {len(compared)} decisions"
-    return said + (
+    agents = [decision.same_agent for decision in compared if decision.same_agent is not None]
+    roles = [decision.same_role for decision in compared if decision.same_role is not None]
+    same = sum(decision.same for decision in compared)
+    text = f"the same: {same} of {len(compared)} decisions"
+    return text + (
         f"; the agent in {sum(agents)} of {len(agents)}, the role in {sum(roles)}" if agents else ""
     )
 
 
-def _row(one: ReplayedDecision, events: Sequence[Event]) -> list[str]:
-    recorded, other = one.place.recorded, one.other
-    opened = SessionState(events[: one.place.at]).opened
-    then = _confidence(recorded, opened.pool if opened else ())
-    now = _confidence(other, one.pool)
+def _row(decision: ReplayedDecision, events: Sequence[Event]) -> list[str]:
+    recorded, again = decision.place.recorded, decision.other
+    opened = SessionState(events[: decision.place.at]).opened
+    before = _confidence(recorded, opened.pool if opened else ())
+    after = _confidence(again, decision.pool)
     turn = str(recorded.turn) if isinstance(recorded, Assigned) else "end"
-    given = now.of(recorded, one.pool) if isinstance(recorded, Assigned) else None
+    probability = after.of(recorded, decision.pool) if isinstance(recorded, Assigned) else None
     return [
         turn,
         _decision_text(recorded),
-        *then.cells,
-        _decision_text(other),
-        *now.cells,
-        _probability(given),
-        _same(one),
+        *before.cells,
+        _decision_text(again),
+        *after.cells,
+        _probability(probability),
+        _same(decision),
     ]
 
 
@@ -101,10 +105,12 @@ def _decision_text(decision: Decision) -> str:
     return type(decision).__name__.lower()
 
 
-def _same(one: ReplayedDecision) -> str:
-    if one.same:
+def _same(decision: ReplayedDecision) -> str:
+    if decision.same:
         return "yes"
-    return "agent" if one.same_agent else "role" if one.same_role else "no"
+    if decision.same_agent:
+        return "agent"
+    return "role" if decision.same_role else "no"
 
 
 @dataclass(frozen=True)
@@ -129,12 +135,12 @@ def _confidence(decision: Decision, pool: Sequence[Member]) -> _Confidence:
     if not isinstance(decision, Assigned):
         return _Confidence()
     slot = _slot(decision.agent, pool)
-    found = decision_scores(decision, slot)
-    if found is None:
+    scores = decision_scores(decision, slot)
+    if scores is None:
         return _Confidence()
-    rows = tuple((row.name, row.after) for row in found.rows)
+    rows = tuple((row.name, row.after) for row in scores.rows)
     chosen = next((value for name, value in rows if name in (decision.agent, slot)), None)
-    return _Confidence(chosen, found.lead.margin if found.lead else None, rows)
+    return _Confidence(chosen, scores.lead.margin if scores.lead else None, rows)
 
 
 def _slot(agent: str, pool: Sequence[Member]) -> str:
@@ -151,8 +157,8 @@ def _decision_table(body: Sequence[Sequence[str]]) -> list[Text]:
     rows = [[row[i] for i in kept] for row in (HEADER, *body)]
     differs = [row[-1] not in ("yes", HEADER[-1]) for row in rows]
     return [
-        Text(line, "yellow" if other else "")
-        for line, other in zip(aligned_rows(rows), differs, strict=True)
+        Text(line, "yellow" if is_different else "")
+        for line, is_different in zip(aligned_rows(rows), differs, strict=True)
     ]
 
 
@@ -162,31 +168,31 @@ def replay_object(events: Sequence[Event], report: ReplayReport) -> dict[str, ob
     return {
         "session_id": report.session,
         "recorded_by": report.before,
-        "again_by": report.now,
+        "again_by": report.again_by,
         "note": UNKNOWN,
-        "decisions": [_compared_object(one, events) for one in compared],
+        "decisions": [_compared_object(decision, events) for decision in compared],
         "workflow_steps_left_out": report.steps,
         "agreement": {
             "decisions": len(compared),
-            "same": sum(one.same for one in compared),
-            "with_agents": sum(one.same_agent is not None for one in compared),
-            "same_agent": sum(bool(one.same_agent) for one in compared),
-            "same_role": sum(bool(one.same_role) for one in compared),
+            "same": sum(decision.same for decision in compared),
+            "with_agents": sum(decision.same_agent is not None for decision in compared),
+            "same_agent": sum(bool(decision.same_agent) for decision in compared),
+            "same_role": sum(bool(decision.same_role) for decision in compared),
         },
     }
 
 
-def _compared_object(one: ReplayedDecision, events: Sequence[Event]) -> dict[str, object]:
-    opened = SessionState(events[: one.place.at]).opened
-    recorded = one.place.recorded
+def _compared_object(decision: ReplayedDecision, events: Sequence[Event]) -> dict[str, object]:
+    opened = SessionState(events[: decision.place.at]).opened
+    recorded = decision.place.recorded
     return {
-        "request": one.place.request,
+        "request": decision.place.request,
         "turn": recorded.turn if isinstance(recorded, Assigned) else None,
         "recorded": _decision(recorded, opened.pool if opened else ()),
-        "again": _decision(one.other, one.pool),
-        "same": one.same,
-        "same_agent": one.same_agent,
-        "same_role": one.same_role,
+        "again": _decision(decision.other, decision.pool),
+        "same": decision.same,
+        "same_agent": decision.same_agent,
+        "same_role": decision.same_role,
     }
 
 
@@ -196,12 +202,12 @@ def _decision(decision: Decision, pool: Sequence[Member]) -> dict[str, object]:
             "next": "finished",
             "reason": decision.reason if isinstance(decision, Finished) else None,
         }
-    found = _confidence(decision, pool)
+    confidence = _confidence(decision, pool)
     slot = _slot(decision.agent, pool)
     return {
         "next": "assigned",
         **routing_object(decision),
         "slot": slot,
-        "probability": found.probability,
-        "margin": found.margin,
+        "probability": confidence.probability,
+        "margin": confidence.margin,
     }

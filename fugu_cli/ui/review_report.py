@@ -49,7 +49,7 @@ class Review:
     judged, and what it cost. `unfinished` says what was not looked at; "" where everything was."""
 
     findings: tuple[ReviewFinding, ...]
-    found: int
+    reported: int
     finder: str
     verifier: str
     sessions: tuple[str, ...] = ()
@@ -74,16 +74,16 @@ def review_text(review: Review) -> str:
 def _summary(review: Review) -> list[str]:
     if not review.finder:
         return [review.unfinished or "nothing to review"]
-    said = f"{plural(len(review.findings), 'finding')}: {review.finder} reported {review.found}"
+    text = f"{plural(len(review.findings), 'finding')}: {review.finder} reported {review.reported}"
     if review.verifier:
         same = (
             " (in a session of its own: the pool has no other agent)"
             if review.verifier == review.finder
             else ""
         )
-        said += f", {review.verifier} confirmed {len(review.findings)}{same}"
+        text += f", {review.verifier} confirmed {len(review.findings)}{same}"
     cost = known_cost(review.dollars, unpriced=review.unpriced, estimated=review.estimated)
-    lines = [f"{said}; {cost}"]
+    lines = [f"{text}; {cost}"]
     return [*lines, f"not finished: {review.unfinished}"] if review.unfinished else lines
 
 
@@ -91,7 +91,7 @@ def review_object(review: Review) -> dict[str, object]:
     """Return the review for programs."""
     return {
         "findings": [finding.model_dump() for finding in review.findings],
-        "reported": review.found,
+        "reported": review.reported,
         "finder": review.finder,
         "verifier": review.verifier,
         "sessions": list(review.sessions),
@@ -116,8 +116,8 @@ def review_sarif(review: Review) -> dict[str, object]:
                         "version": __version__,
                         "semanticVersion": __version__,
                         "rules": [
-                            {"id": name, "shortDescription": {"text": said}}
-                            for name, said in CATEGORIES.items()
+                            {"id": name, "shortDescription": {"text": description}}
+                            for name, description in CATEGORIES.items()
                         ],
                     }
                 },
@@ -132,7 +132,7 @@ def review_sarif(review: Review) -> dict[str, object]:
                 "properties": {
                     "finder": review.finder,
                     "verifier": review.verifier,
-                    "reported": review.found,
+                    "reported": review.reported,
                 },
             }
         ],
@@ -146,7 +146,7 @@ def _notifications(review: Review) -> Sequence[dict[str, object]]:
 
 
 def _result(finding: ReviewFinding, named: Sequence[Category]) -> dict[str, object]:
-    place = {
+    location = {
         "artifactLocation": {"uri": quote(os.fsencode(finding.file)), "uriBaseId": "%SRCROOT%"},
         "region": {"startLine": finding.line, "endLine": finding.end_line},
     }
@@ -158,7 +158,7 @@ def _result(finding: ReviewFinding, named: Sequence[Category]) -> dict[str, obje
         "ruleIndex": named.index(finding.category),
         "level": finding.severity,
         "message": {"text": f"{finding.title}\n\n{finding.explanation}".strip()},
-        "locations": [{"physicalLocation": place}],
+        "locations": [{"physicalLocation": location}],
         "partialFingerprints": {"findingHash/v1": digest.hexdigest()},
         "properties": {"confirmed": finding.reason},
     }
@@ -166,4 +166,9 @@ def _result(finding: ReviewFinding, named: Sequence[Category]) -> dict[str, obje
 
 def worst_first(findings: Sequence[ReviewFinding]) -> tuple[ReviewFinding, ...]:
     """Sort findings by severity, then by place."""
-    return tuple(sorted(findings, key=lambda one: (LEVELS.index(one.severity), one.file, one.line)))
+    return tuple(
+        sorted(
+            findings,
+            key=lambda finding: (LEVELS.index(finding.severity), finding.file, finding.line),
+        )
+    )

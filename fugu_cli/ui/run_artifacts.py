@@ -185,9 +185,9 @@ def prepare_output_dir(folder: Path) -> Path:
     user's edits.
     """
     try:
-        made = not folder.exists()
+        is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
-        if made and any(path_exists(place / ".git") for place in folder.resolve().parents):
+        if is_new and any(path_exists(parent / ".git") for parent in folder.resolve().parents):
             (folder / ".gitignore").write_text("*\n", encoding="utf-8")
         probe = folder / f".fugu-{os.getpid()}"
         probe.touch()
@@ -215,7 +215,9 @@ def write_artifacts(
         SUMMARY: json.dumps(summary, indent=2).encode() + b"\n",
         PREDICTION: json.dumps(_prediction(folder.name, patch)).encode() + b"\n",
     }
-    return [said for name, data in contents.items() if (said := _write_error(folder / name, data))]
+    return [
+        message for name, data in contents.items() if (message := _write_error(folder / name, data))
+    ]
 
 
 def _prediction(instance: str, patch: bytes) -> Object:

@@ -43,7 +43,7 @@ def _block_markdown(block: Block) -> str:
         case RequestBlock():
             return f"## {block.text.strip()}"
         case ReplyBlock():
-            return f"**{block.agent}**\n\n{''.join(block.said).strip()}"
+            return f"**{block.agent}**\n\n{''.join(block.texts).strip()}"
         case ToolBlock(result=ToolRan() as ran):
             patch = patches.patch_of_call(block.call) if ran.changes else ""
             patch = patches.shorten_patch(patch, patches.LONGEST_LINE_ON_PAGE)
@@ -54,7 +54,7 @@ def _block_markdown(block: Block) -> str:
         case NoteBlock():
             return f"> {block.text}"
         case EndBlock():
-            return f"*{block.said.text}*"
+            return f"*{block.line.text}*"
         case _:
             return ""
 
@@ -88,7 +88,7 @@ def session_json(records: Sequence[Recorded], session: str) -> str:
     document = {
         "session_id": session,
         "requests": [request.asked.said for request in state.requests if request.asked],
-        "events": [one for one in shown if one is not None],
+        "events": [shown_event for shown_event in shown if shown_event is not None],
         "result": result_object(records, session, run_ending(state)),
     }
     return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
@@ -104,15 +104,15 @@ FORMATS: dict[str, Callable[[Sequence[Recorded], str], str]] = {
 
 def export_format(path: Path) -> str:
     """Return the format of a file by its name. Raises UsageError."""
-    found = path.suffix.lower().removeprefix(".")
-    if found == "markdown" or not found:
+    suffix = path.suffix.lower().removeprefix(".")
+    if suffix == "markdown" or not suffix:
         return "md"
-    if found not in FORMATS:
+    if suffix not in FORMATS:
         raise UsageError(
-            f"{path.name}: there is no format {found!r}",
+            f"{path.name}: there is no format {suffix!r}",
             hint=f"name it with .{', .'.join(FORMATS)}",
         )
-    return found
+    return suffix
 
 
 def write_new_file(path: Path, text: str, note_export: Callable[[bytes], None]) -> None:

@@ -67,20 +67,20 @@ class Activity:
         self._coordinator = ""
         self._cheap: dict[str, None] = {}
 
-    def take(self, item: Recorded | Live, now: float) -> None:
-        """Handle an item of the log. `now` is the time at which a live one came."""
+    def add_item(self, item: Recorded | Live, came_at: float) -> None:
+        """Handle an item of the log. `came_at` is the time at which a live one came."""
         match item:
             case Recorded():
                 self._fact(item.event, item.at)
             case TextStreamed():
-                self._now(f"{sanitize(item.agent)} is writing", now)
+                self._show_activity(f"{sanitize(item.agent)} is writing", came_at)
             case ThoughtStreamed():
-                self._now(f"{sanitize(item.agent)} is thinking", now)
+                self._show_activity(f"{sanitize(item.agent)} is thinking", came_at)
             case Waiting():
                 if not item.notice:
-                    self._now(flatten(item.why, 60), now, item.seconds)
+                    self._show_activity(flatten(item.why, 60), came_at, item.seconds)
             case Retried():
-                self._now(f"waiting for {sanitize(item.agent)}", now, item.seconds)
+                self._show_activity(f"waiting for {sanitize(item.agent)}", came_at, item.seconds)
             case OutputStreamed():
                 return
 
@@ -98,7 +98,7 @@ class Activity:
         cheap = [name for name in self._cheap if name in able]
         return cheap[0] if cheap and self._coordinator == "cascade" else ""
 
-    def _now(self, doing: str, at: float, seconds: float = 0.0) -> None:
+    def _show_activity(self, doing: str, at: float, seconds: float = 0.0) -> None:
         if doing != self.doing:
             self.doing, self.since = doing, at
         self.until = at + seconds if seconds else 0.0
@@ -112,26 +112,27 @@ class Activity:
                 }
             case Asked():
                 self._test_command = event.test_command or ""
-                self._now("deciding", at)
+                self._show_activity("deciding", at)
             case Assigned():
                 if event.subtask is None:
                     self._first = self._first if self._turn else event.agent
                     self._turn = sanitize(event.agent)
-                self._now(f"waiting for {sanitize(event.agent)}", at)
+                self._show_activity(f"waiting for {sanitize(event.agent)}", at)
             case Replied() | Planned() | Compacted() | Failed():
-                self._now("deciding", at)
+                self._show_activity("deciding", at)
             case Permitted():
-                self._now(
-                    self._running(event) if event.allowed else f"waiting for {self._turn}", at
+                self._show_activity(
+                    self._describe_running(event) if event.allowed else f"waiting for {self._turn}",
+                    at,
                 )
             case ToolRan():
-                self._now(f"waiting for {self._turn}" if self._turn else "deciding", at)
+                self._show_activity(f"waiting for {self._turn}" if self._turn else "deciding", at)
             case Finished() | Interrupted():
                 self.doing, self._turn, self.until = "", "", 0.0
             case _:
                 return
 
-    def _running(self, event: Permitted) -> str:
+    def _describe_running(self, event: Permitted) -> str:
         """Return the description of a running call; for fugu's own test run the command."""
         if event.by == EVIDENCE and event.call.tool == RUN_TESTS:
             return f"{RUNNING_TESTS}: {flatten(self._test_command, 60)}"
@@ -157,7 +158,7 @@ class SessionTotals:
         self.context_parts: dict[str, int] = {}
         """The next prompt of the agent that worked last: tokens by source."""
         self._written = 0
-        self._said: dict[int, int] = {}
+        self._streamed: dict[int, int] = {}
         self._inside: set[int] = set()
         """Subtasks of the newest turn, which waits for them; their contexts are others."""
 
@@ -187,24 +188,24 @@ class SessionTotals:
     @property
     def writing(self) -> int:
         """Tokens written for the newest request; those of a running reply are guessed."""
-        return self._written + round(sum(self._said.values()) / BYTES)
+        return self._written + round(sum(self._streamed.values()) / BYTES)
 
-    def take(self, item: Recorded | Live) -> None:
+    def add_item(self, item: Recorded | Live) -> None:
         """Handle an item of the log."""
         if isinstance(item, TextStreamed):
-            self._said[item.turn] = self._said.get(item.turn, 0) + len(item.text)
+            self._streamed[item.turn] = self._streamed.get(item.turn, 0) + len(item.text)
         elif isinstance(item, Retried):
-            self._said.pop(item.turn, None)  # it is said again
+            self._streamed.pop(item.turn, None)  # it is said again
         elif isinstance(item, Recorded):
             self._fact(item.event, item.at)
 
     def _fact(self, event: Event, at: float) -> None:
         if isinstance(event, PaidEvent) and event.agent:
-            self._paid(event)
+            self._add_cost(event)
         if isinstance(event, ToolRan | Merged | Undone):
-            self._changed(event.changes)
+            self._add_changes(event.changes)
         if isinstance(event, Replied | Failed | Interrupted):
-            self._said.pop(event.turn, None)
+            self._streamed.pop(event.turn, None)
         match event:
             case Opened():
                 self.members |= {member.name: member for member in event.pool}
@@ -214,7 +215,7 @@ class SessionTotals:
             case Assigned():
                 self._inside = {*self._inside, event.turn} if event.subtask is not None else set()
             case Replied():
-                self._replied(event)
+                self._add_reply(event)
             case Planned() | Compacted():
                 self.context = None
             case ToolRan():
@@ -225,22 +226,22 @@ class SessionTotals:
             case JobEnded():
                 self.jobs.pop(event.job, None)
             case Finished():
-                self._said.clear()
+                self._streamed.clear()
             case _:
                 return
 
-    def _changed(self, changes: Iterable[FileChange]) -> None:
+    def _add_changes(self, changes: Iterable[FileChange]) -> None:
         for change in changes:
             before = self.changed.pop(change.path, None)
             self.changed |= net_changes((before, change) if before is not None else (change,))
 
-    def _replied(self, event: Replied) -> None:
+    def _add_reply(self, event: Replied) -> None:
         self._written += event.usage.output
         member = self.members.get(event.agent)
         if member is not None and member.context and event.turn not in self._inside:
             self.context = (event.usage.input + event.usage.output) / member.context
 
-    def _paid(self, event: PaidEvent) -> None:
+    def _add_cost(self, event: PaidEvent) -> None:
         cost = costs.price(event, self.members.get(event.agent))
         usage, before = self.by_agent.get(event.agent, (Usage(), 0.0))
         self.by_agent[event.agent] = (usage + event.usage, before + cost)
@@ -256,15 +257,15 @@ class FoldedSession:
         self.transcript, self.rows = Transcript(), TraceRows()
         self.totals, self.activity = SessionTotals(), Activity()
         for record in records:
-            self.take(record, record.at)
+            self.add_item(record, record.at)
         self.activity.doing = (
             ""  # what was under way when the session was left is not under way now
         )
 
-    def take(self, item: Recorded | Live, now: float) -> tuple[int | None, int | None]:
-        """Handle an item of the log that came at `now`. Return the first block and the first row
-        that changed.
+    def add_item(self, item: Recorded | Live, came_at: float) -> tuple[int | None, int | None]:
+        """Handle an item of the log. `came_at` is the time of a live one. Return the first block
+        and the first row that changed.
         """
-        self.totals.take(item)
-        self.activity.take(item, now)
-        return self.transcript.take(item), self.rows.take(item)
+        self.totals.add_item(item)
+        self.activity.add_item(item, came_at)
+        return self.transcript.add_item(item), self.rows.add_item(item)

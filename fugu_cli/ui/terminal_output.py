@@ -48,7 +48,7 @@ class TerminalOutput:
         self._since = 0.0
         self._until = 0.0
         self._drawn = ""
-        self._held = False
+        self._is_held = False
 
     @property
     def colour(self) -> bool:
@@ -88,10 +88,10 @@ class TerminalOutput:
         """Show what is being waited for, "" for nothing. `seconds` are counted down until the next
         attempt.
         """
-        now = time.monotonic()
+        time_now = time.monotonic()
         if why != self._waiting:
-            self._waiting, self._since = why, now
-        self._until = now + seconds if seconds else 0.0
+            self._waiting, self._since = why, time_now
+        self._until = time_now + seconds if seconds else 0.0
         self._draw()
 
     @asynccontextmanager
@@ -112,11 +112,11 @@ class TerminalOutput:
     def held(self) -> Iterator[None]:
         """Hide the waiting line while a question is open."""
         self._erase()
-        self._held = True
+        self._is_held = True
         try:
             yield
         finally:
-            self._held = False
+            self._is_held = False
 
     async def _tick(self) -> None:
         while True:
@@ -124,11 +124,11 @@ class TerminalOutput:
             self._draw()
 
     def _draw(self) -> None:
-        if not self._waiting or self._held or not self.err.terminal:
+        if not self._waiting or self._is_held or not self.err.terminal:
             return
-        now = time.monotonic()
-        clock = f" ({duration(now - self._since)})" if now - self._since >= 1 else ""
-        clock = retrying_in(self._until - now) if self._until else clock
+        time_now = time.monotonic()
+        clock = f" ({duration(time_now - self._since)})" if time_now - self._since >= 1 else ""
+        clock = retrying_in(self._until - time_now) if self._until else clock
         line = first_line(self._waiting, self.width) + clock
         # Letters may be two columns wide; a line that wraps could not be taken away again.
         plain = shorten(line.encode("ascii", "replace").decode("ascii"), self.width - 1)

@@ -66,30 +66,33 @@ def workflow_lines(state: SessionState, rows: Sequence[DecisionRow], width: int)
         )
         if plan.fault:
             lines += _indented(f"no workflow: {first_line(plan.fault, 300)}", width)
-        for place, step in enumerate(plan.steps):
-            said = f"reads {workflow_text.step_access(step)}: {first_line(step.instruction, 200)}"
-            lines.append(
-                shorten(f"  step {place + 1}  {workflow_text.step_agent(step)}  {said}", width)
+        for index, step in enumerate(plan.steps):
+            summary = (
+                f"reads {workflow_text.step_access(step)}: {first_line(step.instruction, 200)}"
             )
-            lines += _step_turns(state, rows, (number, place), width)
+            lines.append(
+                shorten(f"  step {index + 1}  {workflow_text.step_agent(step)}  {summary}", width)
+            )
+            lines += _step_turns(state, rows, number, index, width)
     for merge in state.request.merges:
         lines.append(shorten("  " + workflow_text.merge_text(merge), width))
         lines += [
             line
             for turn, diff in merge.diffs
-            for line in _indented(f"turn {turn}: {_changed(diff)}", width)
+            for line in _indented(f"turn {turn}: {_count_changed(diff)}", width)
         ]
     return [*lines, *_indented(_planning_totals(state), width, 2)]
 
 
 def _step_turns(
-    state: SessionState, rows: Sequence[DecisionRow], place: tuple[int, int], width: int
+    state: SessionState, rows: Sequence[DecisionRow], plan_number: int, step: int, width: int
 ) -> list[str]:
-    """Return the turns of a step (its plan's number, its place), or the plan that it became."""
-    own = [row for row in rows if (row.turn.assigned.plan, row.turn.assigned.step) == place]
+    """Return the turns of a step (of a plan, both by number), or the plan that it became."""
+    key = (plan_number, step)
+    own = [row for row in rows if (row.turn.assigned.plan, row.turn.assigned.step) == key]
     lines = [line for row in own for line in _indented(_step_turn(state, row), width)]
     inside = [
-        number for number, plan in enumerate(state.request.plans, start=1) if plan.within == place
+        number for number, plan in enumerate(state.request.plans, start=1) if plan.within == key
     ]
     if inside:
         return [
@@ -110,45 +113,51 @@ def _step_turn(session: SessionState, row: DecisionRow) -> str:
     2); not turn 4. 90 in, 9 out, $0`.
     """
     turn = row.turn
-    seen = step_manifest(session, turn.number)
+    manifest = step_manifest(session, turn.number)
     parts = ["the request"]
-    parts += [f"its own turn {number}" for number in seen.own]
+    parts += [f"its own turn {number}" for number in manifest.own]
     parts += [
-        f"the output of {_step(session, step, number, turn)}" for step, number in seen.outputs
+        f"the output of {_step(session, step, number, turn)}" for step, number in manifest.outputs
     ]
     parts += (
-        [f"the changes of turns {', '.join(map(str, seen.candidates))}"] if seen.candidates else []
+        [f"the changes of turns {', '.join(map(str, manifest.candidates))}"]
+        if manifest.candidates
+        else []
     )
     kept = step_context.memory_savings(session.events, turn)
     parts += (
-        [f"{plural(kept.offered, 'call')} remembered ({_remembered(session.events, seen.memory)})"]
+        [
+            f"{plural(kept.offered, 'call')} remembered ({_describe_remembered(session.events, manifest.memory)})"
+        ]
         if kept.offered
         else []
     )
-    hidden = f"; not {_turns(seen.hidden)}" if seen.hidden else ""
-    saved = f"; {_saved(kept)}" if kept.offered else ""
+    hidden = f"; not {_turns(manifest.hidden)}" if manifest.hidden else ""
+    saved = f"; {_describe_savings(kept)}" if kept.offered else ""
     spent = (
         f"{compact_number(row.usage.input)} in, {compact_number(row.usage.output)} out, {row.paid}"
     )
-    apart = ", in a worktree" if turn.assigned.worktree else ""
-    state = "" if is_done(turn) else f"; {_state(session, turn)}"
+    worktree_note = ", in a worktree" if turn.assigned.worktree else ""
+    state = "" if is_done(turn) else f"; {_describe_state(session, turn)}"
     return (
-        f"turn {turn.number} ({turn.assigned.agent}{apart}): saw {', '.join(parts)}{hidden}. "
+        f"turn {turn.number} ({turn.assigned.agent}{worktree_note}): saw {', '.join(parts)}{hidden}. "
         f"{spent}{saved}{state}"
     )
 
 
-def _state(state: SessionState, turn: Turn) -> str:
+def _describe_state(state: SessionState, turn: Turn) -> str:
     """Return the state of a turn that left no result. The turns that began together last may still
     be running.
     """
     if turn.failed or turn.interrupted:
         return "failed" if turn.failed else "cut"
-    begun = [place for place, event in enumerate(state.events) if isinstance(event, Assigned)]
+    begun = [position for position, event in enumerate(state.events) if isinstance(event, Assigned)]
     together = [
-        place for index, place in enumerate(begun) if place - begun[-1] == index + 1 - len(begun)
+        position
+        for index, position in enumerate(begun)
+        if position - begun[-1] == index + 1 - len(begun)
     ]
-    newest = any(state.events[place] is turn.assigned for place in together)
+    newest = any(state.events[position] is turn.assigned for position in together)
     return "not at its end" if newest and state.request.finished is None else "nothing came of it"
 
 
@@ -161,29 +170,29 @@ def _step(state: SessionState, step: int, number: int, reader: Turn) -> str:
     )
 
 
-def _remembered(events: Sequence[Event], lines: Sequence[int]) -> str:
+def _describe_remembered(events: Sequence[Event], lines: Sequence[int]) -> str:
     """Return remembered calls with their agents: `read calc.txt by a; grep broken by b`."""
-    said = []
+    calls = []
     for line in lines:
         ran = events[line]
         assert isinstance(ran, ToolRan)
-        said.append(
+        calls.append(
             f"{first_line(describe_call(ran.call), 60)} by {step_context.caller_of(events, line)}"
         )
-    return "; ".join(said)
+    return "; ".join(calls)
 
 
-def _saved(kept: step_context.MemorySavings) -> str:
+def _describe_savings(kept: step_context.MemorySavings) -> str:
     """Return how many calls the memory saved, and their tokens."""
-    said = (
+    amount = (
         f"some {compact_number(kept.tokens)} tokens"
         if kept.tokens >= 0
         else f"which took {compact_number(-kept.tokens)} tokens more"
     )
-    return f"saved {plural(kept.calls, 'call')}, {said}"
+    return f"saved {plural(kept.calls, 'call')}, {amount}"
 
 
-def _changed(diff: str) -> str:
+def _count_changed(diff: str) -> str:
     """Return how many lines were added and removed."""
     added, removed = patch_size(diff)
     return f"+{added} -{removed} lines"
@@ -197,28 +206,28 @@ def _planning_totals(state: SessionState) -> str:
     plans = [event for event in request if isinstance(event, Planned)]
     cost = sum(costs.price(plan, state.pool.get(plan.agent)) for plan in plans)
     share = f", {100 * (spent.input + spent.output) / every:.0f} % of all tokens" if every else ""
-    said = (
+    text = (
         f"planning: orchestration_input_tokens {spent.input} ({spent.cached} cached), "
         f"orchestration_output_tokens "
         f"{spent.output}, {money(cost)}{share}."
     )
     if state.request.finished is None:
-        return said
-    kept = _kept(state)
+        return text
+    kept = _used_turns(state)
     thrown = [
         turn.number
         for turn in state.request.turns
         if turn.assigned.plan and turn.number not in kept
     ]
     left = f"; thrown away: {_turns(thrown)}" if thrown else ""
-    return f"{said} kept: {_turns(sorted(kept)) if kept else 'nothing'}{left}"
+    return f"{text} kept: {_turns(sorted(kept)) if kept else 'nothing'}{left}"
 
 
 def _turns(numbers: Sequence[int]) -> str:
     return f"turn{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
-def _kept(state: SessionState) -> set[int]:
+def _used_turns(state: SessionState) -> set[int]:
     """Return the turns that the result uses: the answer's, all that those read, and those whose
     changes stand.
     """
@@ -235,14 +244,14 @@ def _kept(state: SessionState) -> set[int]:
         if number in turns and number not in kept:
             kept.add(number)
             sees = turns[number].assigned.sees
-            apart = {
+            not_chosen = {
                 turn
                 for merge in state.request.merges
                 for turn in merge.turns
                 if turn != merge.chosen
             }
             waiting += [
-                turn for turn in (sees if isinstance(sees, tuple) else ()) if turn not in apart
+                turn for turn in (sees if isinstance(sees, tuple) else ()) if turn not in not_chosen
             ]
     return kept
 
@@ -367,8 +376,8 @@ def _table(rows: Sequence[DecisionRow], width: int) -> list[str]:
             str(row.turn.number),
             "subtask" if row.turn.assigned.subtask else row.turn.assigned.role,
             row.turn.assigned.agent,
-            *(_shown(row.rows, name) for name in names),
-            *(_shown(row.roles, name) for name in roles),
+            *(_cell_text(row.rows, name) for name in names),
+            *(_cell_text(row.roles, name) for name in roles),
             duration(row.turn.assigned.milliseconds.total / 1000),
             duration(row.seconds),
             compact_number(row.usage.input),
@@ -386,7 +395,7 @@ def _table(rows: Sequence[DecisionRow], width: int) -> list[str]:
     return aligned_rows(cut, range(3, len(header) - 1))
 
 
-def _shown(cells: Sequence[ScoreCell], name: str) -> str:
+def _cell_text(cells: Sequence[ScoreCell], name: str) -> str:
     cell = next((cell for cell in cells if cell.name == name), None)
     return "" if cell is None else score_text(cell)
 
@@ -439,8 +448,8 @@ def _estimate_notes(assigned: Assigned) -> list[str]:
 def _stacked(row: DecisionRow, width: int) -> list[str]:
     """Return a decision in short lines, for narrow terminals."""
     assigned = row.turn.assigned
-    kind = f"subtask of turn {assigned.subtask.turn}" if assigned.subtask else assigned.role
-    lines = [f"turn {row.turn.number}: {assigned.agent} as {kind}"]
+    part = f"subtask of turn {assigned.subtask.turn}" if assigned.subtask else assigned.role
+    lines = [f"turn {row.turn.number}: {assigned.agent} as {part}"]
     for label, cells in (("agents", row.rows), ("roles", row.roles)):
         if cells:
             lines += wrapped_items(
@@ -450,12 +459,12 @@ def _stacked(row: DecisionRow, width: int) -> list[str]:
         f"{compact_number(row.usage.input)} in, {compact_number(row.usage.output)} out, {row.paid}"
     )
     decided = duration(assigned.milliseconds.total / 1000)
-    said = [
+    texts = [
         f"{duration(row.seconds)} (decided in {decided}), {spent}",
         turn_result(row),
         *_notes(row),
     ]
-    for text in said:
+    for text in texts:
         lines += textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
     return lines
 
@@ -505,19 +514,21 @@ def decision_explanation(event: Assigned, slot: str) -> dict[str, object]:
     """Return the coordinator's input and scores for programs, {} for a rule. `slot` is that of the
     chosen agent.
     """
-    scores, found = event.scores, decision_scores(event, slot)
-    if scores is None or found is None:
+    scores, details = event.scores, decision_scores(event, slot)
+    if scores is None or details is None:
         return {}
     return {
-        "probabilities_before_masks": {one.name: one.before for one in (*found.rows, *found.roles)},
-        "margin": found.lead.margin if found.lead else None,
-        "runner_up": found.lead.over if found.lead else None,
-        "role_margin": found.role_lead.margin if found.role_lead else None,
-        "role_runner_up": found.role_lead.over if found.role_lead else None,
+        "probabilities_before_masks": {
+            cell.name: cell.before for cell in (*details.rows, *details.roles)
+        },
+        "margin": details.lead.margin if details.lead else None,
+        "runner_up": details.lead.over if details.lead else None,
+        "role_margin": details.role_lead.margin if details.role_lead else None,
+        "role_runner_up": details.role_lead.over if details.role_lead else None,
         "read": scores.read,
         "tokens": scores.tokens,
         "cached_tokens": scores.cached_tokens,
-        "cold": found.cold,
+        "cold": details.cold,
         "temperature": scores.temperature,
         "milliseconds_by_part": event.milliseconds.model_dump(),
     }

@@ -51,16 +51,16 @@ def trace_row_lines(item: TraceRow, width: int, palette: Palette) -> list[Styled
 
 def empty_trace_lines(width: int, palette: Palette) -> list[StyledLine]:
     """Return the text of an empty trace."""
-    said = "The trace: who is chosen in each turn, in which role, against whom, and what it took."
-    return wrap_lines(said, width, palette.dim)
+    text = "The trace: who is chosen in each turn, in which role, against whom, and what it took."
+    return wrap_lines(text, width, palette.dim)
 
 
 def _request(item: RequestRow, width: int, palette: Palette) -> list[StyledLine]:
     right: list[StyledPart] = []
     if item.finished is not None:
         good = item.finished.reason in ("accepted", "answered")
-        said = END_WORDS[item.finished.reason]
-        right = [(said, palette.good if good else palette.warn)]
+        ending = END_WORDS[item.finished.reason]
+        right = [(ending, palette.good if good else palette.warn)]
     title: list[StyledPart] = [
         (f"{item.number} ", palette.dim),
         (flatten(item.asked.said, 200), f"bold {palette.text}"),
@@ -96,16 +96,15 @@ def _plan(item: PlanRow, width: int, palette: Palette) -> list[StyledLine]:
             wrap_lines(flatten(planned.fault, 300), width - 4, palette.warn), ("    ", "")
         )
     edges = edge_columns(planned.steps)
-    for place, step in enumerate(planned.steps):
-        lines.append(_step(item, place, (edges[place], step), width, palette))
+    for index, step in enumerate(planned.steps):
+        lines.append(_step(item, index, edges[index], step, width, palette))
     return lines
 
 
 def _step(
-    item: PlanRow, place: int, drawn: tuple[str, WorkflowStep], width: int, palette: Palette
+    item: PlanRow, index: int, edge: str, step: WorkflowStep, width: int, palette: Palette
 ) -> StyledLine:
-    edge, step = drawn
-    tries = item.steps.get(place, [])
+    tries = item.steps.get(index, [])
     sign, tone = _sign(tries[-1], palette) if tries else ("○", palette.dim)
     right: list[StyledPart] = []
     if tries:
@@ -119,13 +118,12 @@ def _step(
             (f" {short_duration(took):>5}", palette.dim),
             (f" {cost:>7}", palette.dim),
         ]
-    agent = (
-        tries[-1].assigned.agent if tries else step_agent(step)
-    )  # a step that failed is given to another one
+    # a step that failed is given to another one
+    agent = tries[-1].assigned.agent if tries else step_agent(step)
     more = f" ×{len(tries)}" if len(tries) > 1 else ""
     left: list[StyledPart] = [
         (f"   {edge}", palette.accent),
-        (f"{place + 1} ", palette.dim),
+        (f"{index + 1} ", palette.dim),
         (f"{sign} ", tone),
     ]
     left += [
@@ -150,12 +148,12 @@ def _turn(item: TurnRow, width: int, palette: Palette) -> list[StyledLine]:
         ),
         (f" {flatten(assigned.agent)}", palette.text),
     ]
-    said, tone = _outcome(item, palette)
+    result, tone = _outcome(item, palette)
     if width >= ONE_LINE:
-        outcome = (f" {said:<{OUTCOME_CELLS}}", tone)
+        outcome = (f" {result:<{OUTCOME_CELLS}}", tone)
         return [justified_line(left, [*_numbers(item, palette), outcome], width)]
     numbers = styled_line([("    ", ""), *_numbers(item, palette)], width)
-    return [justified_line(left, [(said, tone)] if said else [], width), numbers]
+    return [justified_line(left, [(result, tone)] if result else [], width), numbers]
 
 
 ONE_LINE, OUTCOME_CELLS = 60, 8
@@ -191,15 +189,15 @@ def _outcome(item: TurnRow, palette: Palette) -> StyledPart:
     """Return a Verifier's verdict, else the state of the tests, else the end of the turn."""
     if item.verdict:
         good = item.verdict == "ACCEPT"
-        said, tone = ("accepted", palette.good) if good else ("revise", palette.warn)
+        text, tone = ("accepted", palette.good) if good else ("revise", palette.warn)
     elif item.state in ("failed", "cut"):
-        said, tone = {"failed": "failed", "cut": "stopped"}[item.state], palette.bad
+        text, tone = {"failed": "failed", "cut": "stopped"}[item.state], palette.bad
     elif item.tests is not None:
         tones = {"pass": palette.good, "broken": palette.bad, "none": palette.dim}
-        said, tone = TEST_OUTCOME_WORDS[item.tests], tones.get(item.tests, palette.warn)
+        text, tone = TEST_OUTCOME_WORDS[item.tests], tones.get(item.tests, palette.warn)
     else:
-        said, tone = "", ""
-    return said, tone
+        text, tone = "", ""
+    return text, tone
 
 
 def totals_lines(
@@ -230,10 +228,12 @@ MOST_ITEMS, MOST_FILES, MOST_PARTS = 6, 8, 5
 TODO_SIGNS = {"pending": "☐", "in_progress": "◐", "done": "☑"}
 
 
-def panel_lines(tally: SessionTotals, width: int, palette: Palette, room: int) -> list[StyledLine]:
+def panel_lines(
+    tally: SessionTotals, width: int, palette: Palette, height: int
+) -> list[StyledLine]:
     """Return the lines below the trace: todo list, changed files, jobs, context, cost.
 
-    If `room` is too small, the cost stays.
+    If `height` is too small, the cost stays.
     """
     parts = [
         _todo(tally, width, palette),
@@ -242,7 +242,7 @@ def panel_lines(tally: SessionTotals, width: int, palette: Palette, room: int) -
     ]
     parts.append(_context(tally, width, palette))
     last = totals_lines(tally.by_agent, tally.unpriced, tally.estimated, width, palette)
-    while parts and sum(map(len, parts)) + len(last) > room:
+    while parts and sum(map(len, parts)) + len(last) > height:
         parts.pop()
     return [line for part in (*parts, last) for line in part]
 
@@ -250,11 +250,11 @@ def panel_lines(tally: SessionTotals, width: int, palette: Palette, room: int) -
 def _headed_list(
     head: str,
     rows: Sequence[tuple[StyledPart, Sequence[StyledPart]]],
-    sizes: tuple[int, int],
+    width: int,
+    most: int,
     palette: Palette,
 ) -> list[StyledLine]:
-    """Draw a blank line, a heading, and the first `sizes[1]` rows."""
-    width, most = sizes
+    """Draw a blank line, a heading, and the first `most` rows."""
     if not rows:
         return []
     shown = rows if len(rows) <= most else rows[: most - 1]
@@ -269,7 +269,7 @@ def _headed_list(
 
 
 def _todo(tally: SessionTotals, width: int, palette: Palette) -> list[StyledLine]:
-    """Open items first: there may be no room for all."""
+    """Draw open items first, because there may be no room for all."""
     left = [item for item in tally.todo if item.status != "done"]
     if not left:
         return []
@@ -282,7 +282,8 @@ def _todo(tally: SessionTotals, width: int, palette: Palette) -> list[StyledLine
     return _headed_list(
         f"to do: {len(tally.todo) - len(left)} of {len(tally.todo)} done",
         rows,
-        (width, MOST_ITEMS),
+        width,
+        MOST_ITEMS,
         palette,
     )
 
@@ -291,20 +292,20 @@ def _files(tally: SessionTotals, width: int, palette: Palette) -> list[StyledLin
     rows: list[tuple[StyledPart, Sequence[StyledPart]]] = []
     for path, change in tally.changed.items():
         added, removed = tally.sizes.get(change, (0, 0))
-        known: list[StyledPart] = [(f"+{added}", palette.good), (f" -{removed}", palette.bad)]
-        rows.append(((flatten(path), palette.text), known if change in tally.sizes else ()))
-    return _headed_list("changed files", rows, (width, MOST_FILES), palette)
+        sizes: list[StyledPart] = [(f"+{added}", palette.good), (f" -{removed}", palette.bad)]
+        rows.append(((flatten(path), palette.text), sizes if change in tally.sizes else ()))
+    return _headed_list("changed files", rows, width, MOST_FILES, palette)
 
 
 def _jobs(tally: SessionTotals, width: int, palette: Palette) -> list[StyledLine]:
     rows = [
         ((f"{name} {flatten(command)}", palette.text), ()) for name, command in tally.jobs.items()
     ]
-    return _headed_list("background jobs", rows, (width, MOST_ITEMS), palette)
+    return _headed_list("background jobs", rows, width, MOST_ITEMS, palette)
 
 
 def _context(tally: SessionTotals, width: int, palette: Palette) -> list[StyledLine]:
     share = f", {tally.context:.0%} full" if tally.context is not None else ""
     biggest = sorted(tally.context_parts.items(), key=lambda part: -part[1])[:MOST_PARTS]
     rows = [((name, palette.text), [(f"~{tokens(count)}", palette.dim)]) for name, count in biggest]
-    return _headed_list(f"context{share}", rows, (width, MOST_PARTS), palette)
+    return _headed_list(f"context{share}", rows, width, MOST_PARTS, palette)

@@ -183,7 +183,7 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Dec
     events, pool = state.events, state.pool
     turn = replace(state.request.turns[-1], assigned=assigned)
     first = next(
-        place for place in range(len(events) - 1, -1, -1) if isinstance(events[place], Assigned)
+        index for index in range(len(events) - 1, -1, -1) if isinstance(events[index], Assigned)
     )
     mine = events[first:]
     ran = [event for event in mine if isinstance(event, ToolRan) and event.call.tool == RUN_TESTS]
@@ -191,6 +191,7 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Dec
         (index for index in range(begin, stop) if not _after_turn(records[index].event)),
         default=begin,
     )
+    checks = [_checked(event) for event in mine]
     return DecisionRow(
         request=number,
         turn=turn,
@@ -208,7 +209,7 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Dec
         if ran
         else None,
         tests_outcome=state.request.test_outcome(ran[-1]) if ran else None,
-        checked=tuple(found for event in mine if (found := _checked(event)) is not None),
+        checked=tuple(check for check in checks if check is not None),
         rows=_agent_cells(turn.assigned, state),
         roles=_role_cells(turn.assigned),
         effort=_effort(turn.assigned.agent, state),
@@ -346,7 +347,7 @@ class TurnRow:
     writing: int = 0
     ran_tests: ToolRan | None = None
     tests: TestOutcome | None = None
-    """How its newest run of tests ended."""
+    """The outcome of its newest run of tests."""
     verdict: str = ""
     state: TurnState = "open"
     plan: PlanRow | None = None
@@ -384,7 +385,7 @@ class TraceRows:
         self._state = RequestState()
         """The newest request."""
 
-    def take(self, item: Recorded | Live) -> int | None:
+    def add_item(self, item: Recorded | Live) -> int | None:
         """Handle an item of the log. Return the first row that changed."""
         if not isinstance(item, Recorded):
             return self._writing(item) if isinstance(item, TextStreamed) else None
@@ -419,8 +420,8 @@ class TraceRows:
                 self._inside(item)
         return max(first - 1, 0) if self.rows else None
 
-    def _writing(self, said: TextStreamed) -> int | None:
-        turn = self._open.get(said.turn)
+    def _writing(self, event: TextStreamed) -> int | None:
+        turn = self._open.get(event.turn)
         if turn is None:
             return None
         turn.writing += 1
@@ -454,17 +455,12 @@ class TraceRows:
 
     def _begin(self, record: Recorded, event: Assigned) -> None:
         if event.subtask is None:
-            over = [
-                n
-                for n, turn in self._open.items()
-                if event.plan != turn.assigned.plan or not event.plan
-            ]
-            over += [
-                n
-                for n, turn in self._open.items()
-                if n not in over and (turn.said_all or turn.state != "open")
-            ]
-            self._close(over)
+            finished = []
+            for number, turn in self._open.items():
+                same_plan = event.plan and event.plan == turn.assigned.plan
+                if not same_plan or turn.said_all or turn.state != "open":
+                    finished.append(number)
+            self._close(finished)
         if self._request is None:
             return
         plan = self._plans[event.plan - 1] if 0 < event.plan <= len(self._plans) else None
@@ -498,7 +494,9 @@ class TraceRows:
                 ):
                     turn.tests = self._state.test_outcome(turn.ran_tests)
                 self._close(
-                    n for n, one in self._open.items() if _began(event.call.id, one.assigned)
+                    number
+                    for number, open_turn in self._open.items()
+                    if _began(event.call.id, open_turn.assigned)
                 )
             case Failed():
                 turn.state = "failed"
@@ -514,13 +512,14 @@ class TraceRows:
             if turn.state == "open":
                 turn.state = "closed"
             if turn.assigned.role == "verifier" and turn.state == "closed":
-                found = self._state.turn(number)
-                turn.verdict = (self._state.verdict(found) if found else None) or ""
+                closed = self._state.turn(number)
+                turn.verdict = (self._state.verdict(closed) if closed else None) or ""
 
 
 def find_turn(rows: Sequence[TraceRow], number: int, request: int | None = None) -> TurnRow:
-    """Turn `number` of the newest request, or of `request` (from 1). UsageError names the ones
-    there are.
+    """Return turn `number` of the newest request, or of `request` (from 1).
+
+    Raises UsageError, which names the turns that exist.
     """
     every = [row.number for row in rows if isinstance(row, RequestRow)]
     if not every:
@@ -534,8 +533,8 @@ def find_turn(rows: Sequence[TraceRow], number: int, request: int | None = None)
     for row in turns:
         if row.assigned.turn == number:
             return row
-    known = ", ".join(str(row.assigned.turn) for row in turns) or "none"
-    raise UsageError(f"request {chosen} has no turn {number}", hint=f"its turns: {known}")
+    numbers = ", ".join(str(row.assigned.turn) for row in turns) or "none"
+    raise UsageError(f"request {chosen} has no turn {number}", hint=f"its turns: {numbers}")
 
 
 def turn_result(row: DecisionRow) -> str:

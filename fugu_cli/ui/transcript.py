@@ -104,13 +104,13 @@ class PlacedBlocks:
         if at < len(self.blocks):
             self.inserted += range(at, at + len(blocks))
             self.calls = {
-                call: _moved(place, at, len(blocks)) for call, place in self.calls.items()
+                call: _shift(index, at, len(blocks)) for call, index in self.calls.items()
             }
             for places in (self.retries, self.inside):
                 places.update(
-                    {turn: _moved(place, at, len(blocks)) for turn, place in places.items()}
+                    {turn: _shift(index, at, len(blocks)) for turn, index in places.items()}
                 )
-        self.ends = {turn: _moved(place, at, len(blocks)) for turn, place in self.ends.items()}
+        self.ends = {turn: _shift(index, at, len(blocks)) for turn, index in self.ends.items()}
         self.blocks[at:at] = blocks
         return at
 
@@ -157,24 +157,24 @@ class Replies:
 
     def retried(self, event: Retried) -> int:
         """Replace the text of a repeated call by one line."""
-        before, said = self._placed.retries.get(event.turn), self._unsaid(event.turn)
-        if before is None and said is None:
+        before, withdrawn = self._placed.retries.get(event.turn), self._withdraw_reply(event.turn)
+        if before is None and withdrawn is None:
             self._placed.name_turn(event.turn, event.agent)
-            said = self._placed.put(event.turn, ThinkingBlock(""))
-        place = before if before is not None else said
-        assert place is not None
-        self._placed.retries[event.turn] = place
-        self._placed.blocks[place] = NoteBlock(event_text.retry_text(event), "warn")
-        return min(place, said if said is not None else place, *self._placed.inserted)
+            withdrawn = self._placed.put(event.turn, ThinkingBlock(""))
+        index = before if before is not None else withdrawn
+        assert index is not None
+        self._placed.retries[event.turn] = index
+        self._placed.blocks[index] = NoteBlock(event_text.retry_text(event), "warn")
+        return min(index, withdrawn if withdrawn is not None else index, *self._placed.inserted)
 
-    def _unsaid(self, turn: int) -> int | None:
+    def _withdraw_reply(self, turn: int) -> int | None:
         """Withdraw the unfinished reply of a turn. Return its index, None if there is none."""
         reply = self._growing.pop(turn, None)
         if reply is None:
             return None
-        place = self._placed.index(reply)
-        self._placed.blocks[place] = ThinkingBlock("")
-        return place
+        index = self._placed.index(reply)
+        self._placed.blocks[index] = ThinkingBlock("")
+        return index
 
     def settle(self, event: Event) -> int | None:
         """Remove the notice about a repeated call once it has ended. Return the block that changed."""
@@ -194,14 +194,14 @@ class Replies:
         self._growing.clear()
 
     def end(self, event: Replied) -> int | None:
-        """The whole reply: where it is not what was said live (a schema), it takes its place."""
+        """Add the whole reply. It replaces the streamed text if that was another (a schema)."""
         reply = self._growing.pop(event.turn, None)
         changed = None
         thought = "\n".join(part.text for part in event.thinking if part.text.strip())
         if reply is not None:
             changed = self._placed.index(reply)
-            if "".join(reply.said) != event.text:
-                reply.said, reply.chunker = [], MarkdownChunker()
+            if "".join(reply.texts) != event.text:
+                reply.texts, reply.chunker = [], MarkdownChunker()
                 reply.add(event.text)
             reply.live = False
             if thought:
@@ -238,9 +238,8 @@ class Transcript:
         """The reason why the checkpoint does not decide, once that was said."""
         self._unreachable: list[NoteBlock] = []
         """Notes about hosts that may be taken back, as the end of the request names them all."""
-        """The turn whose newest reply is a line as it stood: nothing is put back after it."""
 
-    def take(self, item: Recorded | Live) -> int | None:
+    def add_item(self, item: Recorded | Live) -> int | None:
         """Handle an item of the log. Return the first block that changed, None if none did."""
         before = len(self.blocks)
         self.placed.inserted.clear()
@@ -254,9 +253,11 @@ class Transcript:
             self.placed.retractable = None
         changed = self._fact(item.event, item.at)
         inserted = self.placed.inserted
-        grown = (
-            min(before, *inserted) if inserted else before if len(self.blocks) > before else None
-        )
+        grown: int | None = None
+        if inserted:
+            grown = min(before, *inserted)
+        elif len(self.blocks) > before:
+            grown = before
         return min((index for index in (gone, changed, grown) if index is not None), default=None)
 
     def patched(self, ran: ToolRan, patch: str) -> int | None:
@@ -313,8 +314,8 @@ class Transcript:
             return None
         block = self.blocks[index]
         assert isinstance(block, ToolBlock)
-        said = "\n".join(part for part in (block.inside, event_text.subtask_line(event)) if part)
-        self.blocks[index] = replace(block, inside=said[-SUBTASK_OUTPUT:])
+        text = "\n".join(part for part in (block.inside, event_text.subtask_line(event)) if part)
+        self.blocks[index] = replace(block, inside=text[-SUBTASK_OUTPUT:])
         return index
 
     def _fact(self, event: Event, at: float) -> int | None:
@@ -429,7 +430,7 @@ class Transcript:
         self._unreachable.clear()
         self._tests_ran = None
         self._asked_at = at
-        media = tuple(one.line for one in event.media)
+        media = tuple(item.line for item in event.media)
         self.blocks.append(RequestBlock(event.said, (*event.attachments, *media)))
         first = self.blocks[0]
         if not isinstance(first, WelcomeBlock) or not first.tips:
@@ -438,7 +439,7 @@ class Transcript:
         return 0
 
     def _replied(self, event: Replied) -> int | None:
-        """The whole reply: where it is not what was said live (a schema), it takes its place."""
+        """Add the whole reply. It replaces the streamed text if that was another (a schema)."""
         changed = self._replies.end(event)
         if event.stop in event_text.STOPS:
             self.placed.put(event.turn, NoteBlock(event_text.STOPS[event.stop], "warn"))
@@ -453,8 +454,8 @@ class Transcript:
             if isinstance(use, ToolBlock) and use.result is None and use.permitted.allowed:
                 self.blocks[index] = replace(use, cut=True)
                 first = min(first, index)
-        said = bool(self.blocks) and isinstance(self.blocks[-1], ReplyBlock)
-        if event.partial.strip() and not said:
+        is_shown = bool(self.blocks) and isinstance(self.blocks[-1], ReplyBlock)
+        if event.partial.strip() and not is_shown:
             speech = ReplyBlock("", live=False)
             speech.add(event.partial)
             self.blocks.append(speech)
@@ -491,17 +492,17 @@ def _end_block(
         fact.usage.input + fact.usage.output for fact in facts if isinstance(fact, Replied)
     )
     waited = sum(fact.waited for fact in facts if isinstance(fact, Permitted))
-    said = end_line(request)
+    line = end_line(request)
     if event.unreachable:
-        said = EndLine(f"no connection to {', '.join(event.unreachable)}", "bad")
-    told = event.reason == "failed" and any(isinstance(fact, Failed) for fact in facts)
-    why = "`fugu pool check` tries each agent" if told else event.message
+        line = EndLine(f"no connection to {', '.join(event.unreachable)}", "bad")
+    has_failure = event.reason == "failed" and any(isinstance(fact, Failed) for fact in facts)
+    why = "`fugu pool check` tries each agent" if has_failure else event.message
     if event.unreachable:
         why = UNREACHABLE_HINT
     members = {member.name: member for member in opened.pool} if opened is not None else {}
     cost = _cost(facts, members)
     checking = _checking(facts, members)
-    return EndBlock(event, said, turns, max(seconds - waited, 0.0), tokens, cost, why, checking)
+    return EndBlock(event, line, turns, max(seconds - waited, 0.0), tokens, cost, why, checking)
 
 
 def _cost(events: Sequence[Event], members: Mapping[str, Member]) -> str:
@@ -535,8 +536,8 @@ def event_block(event: Event, request: RequestState) -> Block | None:
             return _masked_note(event)
         case Compacted():
             author = f"by {event.agent}" if event.agent else "without a model"
-            said = f"summed up {author}; agents read this from now on, the log keeps all"
-            return NoteBlock(said, "dim", event.summary)
+            text = f"summed up {author}; agents read this from now on, the log keeps all"
+            return NoteBlock(text, "dim", event.summary)
         case Undone():
             return NoteBlock(
                 event_text.undo_text(event), "warn", "" if event.turn else "\n".join(event.paths)
@@ -549,9 +550,9 @@ def event_block(event: Event, request: RequestState) -> Block | None:
             return None
 
 
-def _moved(place: int, at: int, by: int) -> int:
+def _shift(index: int, at: int, by: int) -> int:
     """Return an index after `by` blocks were inserted at `at`."""
-    return place + by if place >= at else place
+    return index + by if index >= at else index
 
 
 FAILURE_CHARACTERS = 2000
@@ -560,13 +561,13 @@ FAILURE_CHARACTERS = 2000
 
 def _masked_note(event: Masked) -> NoteBlock | None:
     """Return a note about excluded agents. Failures and waiting times are shown elsewhere."""
-    out = [f"{name} ({why})" for name, why in event.agents if why.kind in ("", BUDGET)]
-    return NoteBlock("left out: " + "; ".join(out)) if out else None
+    reasons = [f"{name} ({why})" for name, why in event.agents if why.kind in ("", BUDGET)]
+    return NoteBlock("left out: " + "; ".join(reasons)) if reasons else None
 
 
 def transcript_blocks(items: Sequence[Recorded | Live]) -> list[Block]:
     """Return the blocks of a finished session."""
     transcript = Transcript()
     for item in items:
-        transcript.take(item)
+        transcript.add_item(item)
     return transcript.blocks

@@ -103,23 +103,23 @@ def turn_sections(
     records: Sequence[Recorded], row: TurnRow, sources: TurnSources = DEFAULT_SOURCES
 ) -> list[Section]:
     """Return the sections about a turn. `records` are the session's lines."""
-    mine = _own(records, row)
+    mine = _own_records(records, row)
     agent = flatten(row.assigned.agent)
     decision, read, *raw = decision_sections(records, row)
-    made = [decision, read]
-    shown = _shown(records, row, sources.prompt_of)
+    sections = [decision, read]
+    shown = _first_prompt(records, row, sources.prompt_of)
     if shown is not None:
         prompt, before, later = shown
-        made.append(Section(f"What {agent} was shown", (*_prompt(prompt), *later)))
-        made.append(
+        sections.append(Section(f"What {agent} was shown", (*_prompt(prompt), *later)))
+        sections.append(
             Section(
                 "What it was not shown",
                 _text("\n".join(left_out(before, prompt, row.assigned.agent))),
             )
         )
     elif SessionState.of_records(records[: row.last]).served and row.assigned.by != CLIENT:
-        made.append(Section(f"What {agent} was shown", _text(FROM_CLIENT)))
-    made.append(
+        sections.append(Section(f"What {agent} was shown", _text(FROM_CLIENT)))
+    sections.append(
         Section(
             "What it did", (*transcript_fragments(transcript_blocks(mine)[1:], unfolded=True), GAP)
         )
@@ -132,8 +132,8 @@ def turn_sections(
         piece = Fragment(
             lambda width, palette: [*diff_drawing.patch_lines(patch, width, palette), BLANK], patch
         )
-        made.append(Section("The diff it made", (piece,)))
-    return [*made, Section("Model calls", _text("\n".join(_calls(mine, records)))), *raw]
+        sections.append(Section("The diff it made", (piece,)))
+    return [*sections, Section("Model calls", _text("\n".join(_calls(mine, records)))), *raw]
 
 
 FROM_CLIENT = (
@@ -145,26 +145,28 @@ FROM_CLIENT = (
 def decision_sections(records: Sequence[Recorded], row: TurnRow) -> list[Section]:
     """Return the sections about the decision: scores, input, and raw numbers for experts."""
     cells = _cells(records, row)
-    made = [
+    sections = [
         Section(
             "The decision",
             (Fragment(lambda width, palette: _decision(row, cells, width, palette), "\n" * 14),),
         ),
-        Section("What the coordinator read", _text(_read(row.assigned))),
+        Section("What the coordinator read", _text(_describe_input(row.assigned))),
     ]
     raw = _raw_scores(row.assigned, cells)
-    return [*made, Section("Raw scores", _text(raw))] if raw else made
+    return [*sections, Section("Raw scores", _text(raw))] if raw else sections
 
 
 def turn_text(records: Sequence[Recorded], row: TurnRow, sources: TurnSources, width: int) -> str:
     """Return the page of a turn as plain text."""
-    found = turn_pages([row], row, records, sources)(0)
-    return sections_text(*found, width) if found is not None else ""
+    page = turn_pages([row], row, records, sources)(0)
+    return sections_text(*page, width) if page is not None else ""
 
 
 def sections_text(title: str, sections: Sequence[Section], width: int) -> str:
     """Return a page as plain text."""
-    pieces = [piece for one in sections for piece in (section_title(one.title), *one.pieces)]
+    pieces = [
+        piece for section in sections for piece in (section_title(section.title), *section.pieces)
+    ]
     lines = [plain_text(line) for piece in pieces for line in piece.painted(width, TERMINAL)]
     return "\n".join([title, "", *lines]).rstrip("\n")
 
@@ -182,8 +184,8 @@ def turn_pages(
     """Return the pages of turns, beginning with `row`. A running turn is shown in its state when
     its page is opened.
     """
-    every = [known for known in rows if isinstance(known, TurnRow)]
-    at = next((index for index, known in enumerate(every) if known is row), len(every) - 1)
+    every = [turn for turn in rows if isinstance(turn, TurnRow)]
+    at = next((index for index, turn in enumerate(every) if turn is row), len(every) - 1)
 
     def page(by: int) -> tuple[str, Sequence[Section]] | None:
         nonlocal at
@@ -213,7 +215,7 @@ def section_title(text: str) -> Fragment:
     return Fragment(paint, exact=1)
 
 
-def _own(records: Sequence[Recorded], row: TurnRow) -> list[Recorded]:
+def _own_records(records: Sequence[Recorded], row: TurnRow) -> list[Recorded]:
     """Return the turn's own lines. Other turns may have been open at the same time."""
     number = row.assigned.turn
     between = records[row.first : row.last + 1]
@@ -224,8 +226,8 @@ def _cells(records: Sequence[Recorded], row: TurnRow) -> plain_rows.DecisionRow 
     """Return the turn's probabilities, read from its request alone, since the session may be long."""
     opened = [record for record in records[: row.first] if isinstance(record.event, Opened)]
     own = [*opened, *records[row.request.first : row.last + 1]]
-    found = plain_rows.traced_requests(own)
-    every = found[-1].rows if found else ()
+    requests = plain_rows.traced_requests(own)
+    every = requests[-1].rows if requests else ()
     return next((cells for cells in every if cells.turn.number == row.assigned.turn), None)
 
 
@@ -250,7 +252,7 @@ def _decision(
         lines += wrap_lines(
             f"a Thinker asked for this role; the head had {assigned.override}", width, palette.warn
         )
-    lines += wrap_lines(_manifest(assigned), width, palette.text) if assigned.plan else []
+    lines += wrap_lines(_describe_access(assigned), width, palette.text) if assigned.plan else []
     for name, group in (
         ("agents", cells.rows if cells else ()),
         ("roles", cells.roles if cells else ()),
@@ -282,7 +284,7 @@ def _estimate_lines(assigned: Assigned) -> list[str]:
     return [*lines, cascade_text(scores)] if scores.rule else lines
 
 
-def _manifest(assigned: Assigned) -> str:
+def _describe_access(assigned: Assigned) -> str:
     """Describe what a workflow's step may read."""
     if assigned.sees == "all":
         opened = "all that was said before"
@@ -291,8 +293,10 @@ def _manifest(assigned: Assigned) -> str:
         opened = f"the request and the words of turn {turns}" if turns else "the request alone"
     remembered = plural(len(assigned.remembers), "result") if assigned.remembers else ""
     memory = f"; {remembered} of tools from earlier workflows, still valid" if remembered else ""
-    apart = "; works in a folder of its own" if assigned.worktree else ""
-    return f"step {assigned.step + 1} of workflow {assigned.plan} reads {opened}{memory}{apart}"
+    folder_note = "; works in a folder of its own" if assigned.worktree else ""
+    return (
+        f"step {assigned.step + 1} of workflow {assigned.plan} reads {opened}{memory}{folder_note}"
+    )
 
 
 def _bar(cell: plain_rows.ScoreCell, width: int, palette: Palette) -> StyledLine:
@@ -318,10 +322,10 @@ def _raw_scores(assigned: Assigned, cells: plain_rows.DecisionRow | None) -> str
         for cell in named
         if cell.logit is not None
     ]
-    found = decision_scores(assigned, next((cell.name for cell in named if cell.chosen), ""))
+    scores = decision_scores(assigned, next((cell.name for cell in named if cell.chosen), ""))
     leads = (
-        [lead for lead in (found.lead, found.role_lead) if lead is not None]
-        if found is not None
+        [lead for lead in (scores.lead, scores.role_lead) if lead is not None]
+        if scores is not None
         else []
     )
     lines += [f"margin: {lead.chosen} is {lead.margin:+.3f} over {lead.over}" for lead in leads]
@@ -340,7 +344,7 @@ def _raw_scores(assigned: Assigned, cells: plain_rows.DecisionRow | None) -> str
     return "\n".join(lines)
 
 
-def _read(assigned: Assigned) -> str:
+def _describe_input(assigned: Assigned) -> str:
     if assigned.scores is None:
         return f"Nothing: {assigned.by} decides by a rule."
     if assigned.scores.estimates:
@@ -348,11 +352,11 @@ def _read(assigned: Assigned) -> str:
             return f"Nothing: {assigned.scores.kinds_from}."
         return f"{tokens(assigned.scores.tokens)} tokens of the request, for its kind."
     read, cached = assigned.scores.tokens, assigned.scores.cached_tokens
-    known = "read before" if read and cached == read else f"{tokens(cached)} of them cached"
-    return f"{tokens(read)} tokens, {known}\n\n" + (assigned.scores.read or "(not recorded)")
+    cache_note = "read before" if read and cached == read else f"{tokens(cached)} of them cached"
+    return f"{tokens(read)} tokens, {cache_note}\n\n" + (assigned.scores.read or "(not recorded)")
 
 
-def _shown(
+def _first_prompt(
     records: Sequence[Recorded], row: TurnRow, prompt_of: PromptOf
 ) -> tuple[Prompt, Sequence[Recorded], list[Fragment]] | None:
     """Return the prompt of the turn's first model call, the lines before it, and the new messages
@@ -360,7 +364,7 @@ def _shown(
 
     None if the log does not say.
     """
-    ends = [r.seq for r in _own(records, row) if isinstance(r.event, Replied | Failed)] or [
+    ends = [r.seq for r in _own_records(records, row) if isinstance(r.event, Replied | Failed)] or [
         row.last + 1
     ]
     events = [record.event for record in records[: ends[-1]]]
@@ -376,18 +380,20 @@ def _shown(
     def later(before: int, line: int, number: int) -> Fragment:
         def paint(width: int, palette: Palette) -> list[StyledLine]:
             return [
-                made
-                for piece in _added(prompt_at(before), prompt_at(line), number)
-                for made in piece.painted(width, palette)
+                line
+                for piece in _new_messages(prompt_at(before), prompt_at(line), number)
+                for line in piece.painted(width, palette)
             ]
 
         return Fragment(paint, "\n" * 8)
 
-    pieces = [later(one, two, number) for number, (one, two) in enumerate(pairwise(ends), start=2)]
+    pieces = [
+        later(start, end, number) for number, (start, end) in enumerate(pairwise(ends), start=2)
+    ]
     return prompt_at(ends[0]), records[: ends[0]], pieces
 
 
-def _added(before: Prompt, prompt: Prompt, number: int) -> list[Fragment]:
+def _new_messages(before: Prompt, prompt: Prompt, number: int) -> list[Fragment]:
     """Return the messages of a call that the call before it did not have."""
     pairs = zip(before.messages, prompt.messages, strict=False)
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
@@ -422,11 +428,11 @@ def _message(message: Message) -> tuple[str, str]:
 
 
 def _headed(head: str, text: str) -> tuple[Fragment, ...]:
-    mark = Fragment(
+    heading = Fragment(
         lambda width, palette: [styled_line([(f"▸ {head}", f"bold {palette.user}")], width)],
         exact=1,
     )
-    return (mark, *_text(text))
+    return (heading, *_text(text))
 
 
 LONGEST_TEXT = 50_000

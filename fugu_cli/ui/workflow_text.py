@@ -52,7 +52,7 @@ def step_access(step: WorkflowStep) -> str:
     if step.access == "all":
         return "all steps before"
     return (
-        "steps " + ", ".join(str(place + 1) for place in step.access)
+        "steps " + ", ".join(str(index + 1) for index in step.access)
         if step.access
         else "the request"
     )
@@ -76,8 +76,8 @@ def merge_text(event: Merged) -> str:
 def workflow_object(event: Planned | Merged) -> dict[str, object]:
     """Return a line of stream-json."""
     if isinstance(event, Merged):
-        said = event.model_dump(mode="json", exclude={"type", "changes"})
-        return {"type": "system", "subtype": "merged", "turn": event.chosen or None, **said}
+        fields = event.model_dump(mode="json", exclude={"type", "changes"})
+        return {"type": "system", "subtype": "merged", "turn": event.chosen or None, **fields}
     own = event.model_dump(mode="json", exclude={"type", "text", "usage", "model"})
     usage = event.usage
     return {
@@ -99,12 +99,13 @@ ARROW = "▸"
 
 def step_edges(steps: Sequence[WorkflowStep]) -> list[tuple[int, ...]]:
     """Return the steps that each step reads. Missing steps in an access list are left out."""
-    return [
-        tuple(range(place))
-        if step.access == "all"
-        else tuple(i for i in sorted(set(step.access)) if 0 <= i < place)
-        for place, step in enumerate(steps)
-    ]
+    edges: list[tuple[int, ...]] = []
+    for index, step in enumerate(steps):
+        if step.access == "all":
+            edges.append(tuple(range(index)))
+        else:
+            edges.append(tuple(i for i in sorted(set(step.access)) if 0 <= i < index))
+    return edges
 
 
 def edge_columns(steps: Sequence[WorkflowStep]) -> list[str]:
@@ -112,21 +113,21 @@ def edge_columns(steps: Sequence[WorkflowStep]) -> list[str]:
     another.
     """
     read = step_edges(steps)
-    last = {source: place for place, sources in enumerate(read) for source in sources}
+    last = {source: index for index, sources in enumerate(read) for source in sources}
     columns = {source: column for column, source in enumerate(sorted(last))}
     if not columns:
         return [""] * len(steps)
-    return [_edge_row(place, set(sources), last, columns) for place, sources in enumerate(read)]
+    return [_edge_row(index, set(sources), last, columns) for index, sources in enumerate(read)]
 
 
-def _edge_row(place: int, sources: set[int], last: dict[int, int], columns: dict[int, int]) -> str:
+def _edge_row(index: int, sources: set[int], last: dict[int, int], columns: dict[int, int]) -> str:
     cells = [" "] * len(columns)
     for source, column in columns.items():
         if source in sources:
-            cells[column] = "╰" if last[source] == place else "├"
-        elif source == place:
+            cells[column] = "╰" if last[source] == index else "├"
+        elif source == index:
             cells[column] = "╭"
-        elif source < place < last[source]:
+        elif source < index < last[source]:
             cells[column] = "│"
     first = next((column for column, cell in enumerate(cells) if cell in "╰├╭"), None)
     if first is None:
@@ -135,6 +136,6 @@ def _edge_row(place: int, sources: set[int], last: dict[int, int], columns: dict
         cells[column] = {" ": "─", "│": "┼", "╰": "┴", "├": "┼", "╭": "╮" if sources else "╭"}[
             cells[column]
         ]
-    if place in columns and sources:  # it reads and is read: its own column begins below the line
-        cells[columns[place]] = "┬"
+    if index in columns and sources:  # it reads and is read: its own column begins below the line
+        cells[columns[index]] = "┬"
     return "".join(cells) + "─" + (f"{ARROW} " if sources else "  ")

@@ -49,18 +49,18 @@ async def show_pool(controller: SessionController, argument: str) -> None:
         return
     choices = [Choice(AUTO, AUTO, "the coordinator decides")]
     breaker = controller.session.team.breaker
-    out = breaker.unavailable() if breaker is not None else {}
+    unavailable = breaker.unavailable() if breaker is not None else {}
     for name, member in controller.session.team.members.items():
         price = (
             f"{money(member.price.input)}/{money(member.price.output)}"
             if member.price
             else "price unknown"
         )
-        marks = [member.slot, member.model, price]
-        marks += ["pinned"] if controller.work.pinned == name else []
-        marks += ["excluded"] if name in controller.session.excluded else []
-        marks += [f"unavailable, {out[name].message}"] if name in out else []
-        choices.append(Choice(name, name, " · ".join(marks)))
+        details = [member.slot, member.model, price]
+        details += ["pinned"] if controller.work.pinned == name else []
+        details += ["excluded"] if name in controller.session.excluded else []
+        details += [f"unavailable, {unavailable[name].message}"] if name in unavailable else []
+        choices.append(Choice(name, name, " · ".join(details)))
     picked = await controller.view.dialogs.pick(
         "The pool: choose an agent to pin it", choices, None, {"ctrl+e": "excludes"}
     )
@@ -84,21 +84,21 @@ async def pin_agent(controller: SessionController, argument: str) -> None:
 async def exclude_agent(controller: SessionController, argument: str) -> None:
     """Leave an agent out, or let it in again."""
     _require_agent(controller, argument)
-    out = controller.session.excluded ^ {argument}
-    if not set(controller.session.team.members) - out:
+    excluded = controller.session.excluded ^ {argument}
+    if not set(controller.session.team.members) - excluded:
         raise UsageError("this would leave nobody to work", hint="let another agent in first")
-    controller.session.exclude(out)
+    controller.session.exclude(excluded)
     controller.changed()
     controller.say(
-        f"{argument} is {'left out until /exclude ' + argument if argument in out else 'in again'}"
+        f"{argument} is {'left out until /exclude ' + argument if argument in excluded else 'in again'}"
     )
 
 
 async def retry_request(controller: SessionController, argument: str) -> None:
     """Take the newest request's changes back and ask it again, of one agent where it is named."""
     await require_idle(controller)
-    asked = controller.session.log.state.request.asked
-    if asked is None:
+    request = controller.session.log.state.request.asked
+    if request is None:
         raise UsageError("nothing was asked yet")
     if argument:
         _require_agent(controller, argument)
@@ -111,7 +111,7 @@ async def retry_request(controller: SessionController, argument: str) -> None:
         availability.retry_agent(team, argument)
     else:
         availability.wake(team, team.members)
-    await controller.send(asked.said, argument or None)
+    await controller.send(request.said, argument or None)
 
 
 async def change_tier(controller: SessionController, argument: str) -> None:
@@ -213,11 +213,11 @@ def _next_call(use: ContextUse) -> str:
 
 
 def _require_agent(controller: SessionController, name: str) -> None:
-    known = agent_names(controller)
-    if name not in known:
+    names = agent_names(controller)
+    if name not in names:
         raise UsageError(
             f"there is no agent {name!r}" if name else "which agent?",
-            hint="there are " + ", ".join(known),
+            hint="there are " + ", ".join(names),
         )
 
 
@@ -240,8 +240,8 @@ async def list_skills(controller: SessionController, argument: str) -> None:
     del argument
     from fugu_cli.extensions.skill_library import format_library
 
-    found = format_library(controller.session.library, controller.opener.root)
-    controller.say("skills, commands and subagents", "plain", found)
+    text = format_library(controller.session.library, controller.opener.root)
+    controller.say("skills, commands and subagents", "plain", text)
 
 
 STOP, ALL = "stop", "all"
@@ -284,18 +284,18 @@ def _jobs_to_stop(argument: str, running: Sequence[BackgroundJob]) -> list[str]:
     named = [job.name for job in running if name.strip() in (job.name, ALL)]
     if word == STOP and named:
         return named
-    known = ", ".join(job.name for job in running) or "none"
+    names = ", ".join(job.name for job in running) or "none"
     raise UsageError(
         f"no running job is meant by {argument!r}",
-        hint=f"/jobs stop JOB or /jobs stop all; there are {known}",
+        hint=f"/jobs stop JOB or /jobs stop all; there are {names}",
     )
 
 
 def _job_lines(job: BackgroundJob) -> list[str]:
     """Return the job with its newest output."""
-    said = [line for line in sanitize_for_screen(job.tail).splitlines() if line.strip()]
+    lines = [line for line in sanitize_for_screen(job.tail).splitlines() if line.strip()]
     head = f"{job.name}  {short_duration(job.seconds)}  {flatten(job.command, 200)}"
-    return [head, *([f"      {flatten(said[-1], 200)}"] if said else [])]
+    return [head, *([f"      {flatten(lines[-1], 200)}"] if lines else [])]
 
 
 def _running_jobs(controller: SessionController) -> Sequence[BackgroundJob]:
@@ -352,7 +352,7 @@ async def _keep_key(controller: SessionController, provider: str) -> None:
 
 
 async def send_request(controller: SessionController, text: str) -> None:
-    """Send it; where nobody can work on it, offer what helps and put it back into the prompt."""
+    """Send the request. If no model can work, offer a login and put the text back into the prompt."""
     try:
         await controller.send(text)
     except ModelFileError as error:

@@ -111,14 +111,18 @@ def _next_mode(main: MainScreen) -> None:
     """Switch to the next permission mode."""
     from fugu_cli.ui.tui.session_controller import choose_mode
 
-    if main.controller is not None and (said := choose_mode(main.controller)):
-        main.query_one(StatusBar).remark(said, MODE_SECONDS)
+    if main.controller is not None and (message := choose_mode(main.controller)):
+        main.query_one(StatusBar).remark(message, MODE_SECONDS)
 
 
 def _next_part(main: MainScreen) -> None:
     """Give the keyboard focus to the next part."""
-    every = (Approval, PromptInput, Conversation, Trace)
-    shown = [part for kind in every if (part := main.query_one(kind)).display and part.size.width]
+    part_types = (Approval, PromptInput, Conversation, Trace)
+    shown = [
+        part
+        for part_type in part_types
+        if (part := main.query_one(part_type)).display and part.size.width
+    ]
     at = next((index for index, part in enumerate(shown) if part.has_focus), -1)
     shown[(at + 1) % len(shown)].focus()
 
@@ -172,10 +176,10 @@ def _request(by: int) -> KeyAction:
         from fugu_cli.ui.blocks import RequestBlock
 
         pager = main.query_one(Conversation)
-        here = pager.column.block_at(pager.top)
-        found = pager.next_block(here, by, lambda one: isinstance(one, RequestBlock))
-        if found is not None:
-            pager.action_go(pager.column.top_of(found))
+        current = pager.column.block_at(pager.top)
+        target = pager.next_block(current, by, lambda block: isinstance(block, RequestBlock))
+        if target is not None:
+            pager.action_go(pager.column.top_of(target))
         elif by > 0:
             pager.action_end()
 

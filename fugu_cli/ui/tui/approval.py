@@ -75,13 +75,13 @@ class Approval(Widget, can_focus=True):
     @property
     def options(self) -> tuple[ApprovalOption, ...]:
         """The possible answers, without a yes to calls that are not listed."""
-        made = (
+        answers = (
             approval_options(*self._question.asked, self._pending)
             if self._question is not None
             else ()
         )
         hidden = len(self._pending.others) > _listed(self.app.size.height)
-        return tuple(one for one in made if not (hidden and one.scope == "all"))
+        return tuple(option for option in answers if not (hidden and option.scope == "all"))
 
     def ask(
         self, question: ApprovalQuestion | None, pending: Pending = ALONE, patch: str = ""
@@ -115,8 +115,8 @@ class Approval(Widget, can_focus=True):
     def action_answer(self, key: str) -> None:
         """Give the answer with this key or number. Enter gives the marked one, Escape refuses."""
         every = self.options
-        keys = {one.key: one.scope for one in every} | {
-            str(at): one.scope for at, one in enumerate(every, start=1)
+        keys = {option.key: option.scope for option in every} | {
+            str(at): option.scope for at, option in enumerate(every, start=1)
         }
         keys |= {"escape": "no", "enter": every[self._marked(every)].scope} if every else {}
         scope = keys.get(key)
@@ -128,8 +128,8 @@ class Approval(Widget, can_focus=True):
         pressed twice.
         """
         before, self._allowed_at = self._allowed_at, time.monotonic()
-        other = self._allowed is not None and self._allowed is not self._question
-        if other and self._allowed_at - before < REPEATED_KEY_SECONDS:
+        is_new = self._allowed is not None and self._allowed is not self._question
+        if is_new and self._allowed_at - before < REPEATED_KEY_SECONDS:
             return True
         self._allowed = self._question
         return False
@@ -179,8 +179,8 @@ class Approval(Widget, can_focus=True):
     def render_line(self, y: int) -> Strip:
         """Draw a line of the question."""
         width = self.size.width
-        made = self._lines[y] if y < len(self._lines) else BLANK
-        return Strip(made).adjust_cell_length(width).apply_style(self.rich_style)
+        line = self._lines[y] if y < len(self._lines) else BLANK
+        return Strip(line).adjust_cell_length(width).apply_style(self.rich_style)
 
     def _paint(self) -> None:
         question = self._question
@@ -199,19 +199,16 @@ class Approval(Widget, can_focus=True):
         hint = (
             f"  {self._pending.number} of {self._pending.total}" if self._pending.total > 1 else ""
         )
-        hint += (
-            "  d shows all of it"
-            if self._cut
-            else "  d shows the whole change"
-            if self._patch
-            else ""
-        )
-        lines = diff_lines.approval_lines(question.asked, target, width, palette, hint)
+        if self._cut:
+            hint += "  d shows all of it"
+        elif self._patch:
+            hint += "  d shows the whole change"
+        lines = diff_lines.approval_lines(*question.asked, target, width, palette, hint)
         lines += diff_lines.pending_lines(self._pending, width, palette, _listed(height))
         short = height < SHORT_TERMINAL
-        room = height - len(lines) - (7 if short else 14)
-        if self._patch and room > 1:
-            most = min(room - 1, 16)
+        available = height - len(lines) - (7 if short else 14)
+        if self._patch and available > 1:
+            most = min(available - 1, 16)
             # what changes, before what stands around it
             bare = most < LEAST_PATCH_LINES and len(self._patch.splitlines()) > most
             shown = diff_drawing.patch_lines(

@@ -80,8 +80,8 @@ def find_command(commands: Sequence[SlashCommand], line: str) -> tuple[SlashComm
 def nearest_command(commands: Sequence[SlashCommand], line: str) -> str:
     """Return the most similar command name, "" if none is similar."""
     name = line.strip().removeprefix("/").partition(" ")[0]
-    found = get_close_matches(name, [command.name for command in commands], 1)
-    return found[0] if found else ""
+    matches = get_close_matches(name, [command.name for command in commands], 1)
+    return matches[0] if matches else ""
 
 
 def command_choices(
@@ -94,11 +94,11 @@ def command_choices(
     if space:
         command, _ = find_command(commands, f"/{name}")
         values = command.values(controller) if command else ()
-        wanted = argument.strip().lower()
-        matching = [value for value in values if value.lower().startswith(wanted)]
-        if [value.lower() for value in matching] == [wanted]:
+        typed = argument.strip().lower()
+        matching = [value for value in values if value.lower().startswith(typed)]
+        if [value.lower() for value in matching] == [typed]:
             return []
-        matching.sort(key=lambda value: value.lower() != wanted)
+        matching.sort(key=lambda value: value.lower() != typed)
         return [Choice(f"/{name} {value}", value) for value in matching]
     beginning = [command for command in commands if command.name.startswith(name)]
     beginning.sort(key=lambda command: command.name != name)
@@ -160,15 +160,15 @@ async def show_help(controller: SessionController, argument: str) -> None:
 
 async def change_theme(controller: SessionController, argument: str) -> None:
     """Change the colours."""
-    known = themes.theme_names()
+    names = themes.theme_names()
     if not argument:
         about = {themes.AUTO: "dark or light, as the terminal is"}
         picked = await controller.view.dialogs.pick(
-            "Theme", [Choice(name, name, about.get(name, "")) for name in known]
+            "Theme", [Choice(name, name, about.get(name, "")) for name in names]
         )
         argument = picked[1] if picked else ""
-    if argument and argument not in known:
-        raise UsageError(f"there is no theme {argument!r}", hint="there are " + ", ".join(known))
+    if argument and argument not in names:
+        raise UsageError(f"there is no theme {argument!r}", hint="there are " + ", ".join(names))
     if argument:
         themes.find_palette(argument)
         controller.view.wear(argument)
@@ -180,7 +180,9 @@ async def change_mode(controller: SessionController, argument: str) -> None:
         mode = controller.session.environment.rules.mode
         controller.say(f"the mode is {mode}: {MODE_HELP[mode]}")
         return
-    chosen: Mode | None = next((known for known in all_modes() if known == argument), None)
+    chosen: Mode | None = next(
+        (candidate for candidate in all_modes() if candidate == argument), None
+    )
     if chosen is None:
         raise UsageError(f"there is no mode {argument!r}", hint="there are " + ", ".join(MODE_HELP))
     controller.say(choose_mode(controller, chosen))
@@ -201,8 +203,8 @@ async def show_permissions(controller: SessionController, argument: str) -> None
         if run.permitted.by == "session"
     ]
     lines += [f"this session: {describe_call(call)}" for call in granted]
-    place = controller.session.permissions_file
-    lines.append(f"Always-allowed rules are stored in {place}; remove a line there to revoke one.")
+    path = controller.session.permissions_file
+    lines.append(f"Always-allowed rules are stored in {path}; remove a line there to revoke one.")
     controller.say("permissions", "plain", "\n".join(lines))
 
 
@@ -227,20 +229,20 @@ async def copy_answer(controller: SessionController, argument: str) -> None:
 
 
 async def open_place(controller: SessionController, argument: str) -> None:
-    """Open a file in the editor; without a name one of those that the conversation names, the
-    newest first.
+    """Open a file in the editor. Without a name, choose among the files that the conversation
+    names, the newest first.
     """
     from fugu_cli.ui.hyperlinks import FilePlace, LinkFinder
 
     finder = LinkFinder(controller.opener.root)
     if argument:
-        found = finder.place(argument)
-        if found is None:
+        location = finder.place(argument)
+        if location is None:
             raise UsageError(
                 f"there is no file {argument!r}",
                 hint=f"/open PATH:LINE, from {controller.opener.root}",
             )
-        await controller.view.dialogs.edit_file(found)
+        await controller.view.dialogs.edit_file(location)
         return
     texts = [
         text
@@ -248,8 +250,9 @@ async def open_place(controller: SessionController, argument: str) -> None:
         for text in _texts(event)
     ]
     named: dict[str, FilePlace] = {}
-    for place in (place for text in texts for place in finder.places(text[:LONGEST_TEXT])):
-        named.setdefault(place.shown(controller.opener.root), place)
+    for text in texts:
+        for location in finder.places(text[:LONGEST_TEXT]):
+            named.setdefault(location.shown(controller.opener.root), location)
     if not named:
         controller.say("the conversation names no file that is there")
         return
@@ -462,7 +465,10 @@ def all_commands(controller: SessionController) -> Sequence[SlashCommand]:
     prompts = session.servers.prompts if session.servers is not None else ()
     return (
         *COMMANDS,
-        *(_request_command(one.name, one.about, one.hint) for one in session.library.commands),
+        *(
+            _request_command(command.name, command.about, command.hint)
+            for command in session.library.commands
+        ),
         *(
             _request_command(line.removeprefix("/"), usage.about, usage.hint)
             for line, usage in prompts
@@ -479,15 +485,13 @@ def _request_command(name: str, about: str, hint: str) -> SlashCommand:
 
 async def run_input(controller: SessionController, text: str) -> None:
     """Do what was typed, to its end. What fails outside is said."""
-    text = text.replace(
-        "\0", ""
-    )  # from a paste: no name, no argument of a command and no file can hold it
+    # from a paste: no name, no argument of a command and no file can hold it
+    text = text.replace("\0", "")
     if not text:
         return
     controller.history.add(text)
-    async with (
-        controller.door
-    ):  # what is typed while another session is being opened is for that one
+    # what is typed while another session is being opened is for that one
+    async with controller.door:
         pass
     try:
         if text.startswith("!"):
@@ -511,10 +515,10 @@ def is_request(controller: SessionController, text: str) -> bool:
 
 
 async def _run_shell(controller: SessionController, text: str) -> None:
-    told = text.startswith("!!")
+    tells_agents = text.startswith("!!")
     command = text.lstrip("!").strip()
     if command:
-        await controller.shell.run(command, tell=told)
+        await controller.shell.run(command, tell=tells_agents)
 
 
 async def _run_command(controller: SessionController, text: str) -> None:

@@ -83,7 +83,7 @@ class MainScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """Yield the parts from top to bottom."""
         root, tier = self.opener.root, self.options.tier
-        place, branch = project_folder.short_path(root), project_folder.git_branch(root)
+        folder, branch = project_folder.short_path(root), project_folder.git_branch(root)
         yield Body(self.palette, self.preferences)
         yield ActivityLine(self.palette)
         yield QueuedTexts()
@@ -94,7 +94,7 @@ class MainScreen(Screen[None]):
             yield PromptInput()
         yield StatusBar(
             self.palette,
-            StatusLine(place, branch, tier, doing="starting", key="", since=time.time()),
+            StatusLine(folder, branch, tier, doing="starting", key="", since=time.time()),
         )
 
     def on_mount(self) -> None:

@@ -47,18 +47,18 @@ class ModelDownload:
         grow = self._feed.say(NoteBlock("downloading", live=True))
         loop = asyncio.get_running_loop()
 
-        def show(line: str, said: str) -> None:
-            if self._task is not None and said != self.doing:
-                self.doing = said
+        def show(line: str, status: str) -> None:
+            if self._task is not None and status != self.doing:
+                self.doing = status
                 grow(NoteBlock(line, live=True))
                 self._changed()
 
         def report(progress: FetchProgress) -> None:
             share = min(progress.done / progress.total, 1.0) if progress.total else 1.0
             filled = "█" * int(share * BAR_CELLS)
-            said = f"downloading {share:.0%} of {progress.total / 1e9:.1f} GB"
-            line = f"{filled:░<{BAR_CELLS}} {said} · {flatten(progress.what, 100)}"
-            loop.call_soon_threadsafe(show, line, said)
+            status = f"downloading {share:.0%} of {progress.total / 1e9:.1f} GB"
+            line = f"{filled:░<{BAR_CELLS}} {status} · {flatten(progress.what, 100)}"
+            loop.call_soon_threadsafe(show, line, status)
 
         end = NoteBlock("the models are here: enter sends the request", "good")
         try:
@@ -75,5 +75,5 @@ class ModelDownload:
             self._changed()
 
     def stop(self) -> bool:
-        """Stop it; what is downloaded is kept. False when none runs."""
+        """Stop the download and keep what is there. Return False if none is running."""
         return self._task is not None and self._task.cancel()

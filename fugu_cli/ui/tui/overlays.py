@@ -238,8 +238,8 @@ class ChoicePager(Pager):
             self._mark(min(max(self.chosen + by, 0), len(self._shown) - 1))
             self.show_block(self.chosen)
 
-    def _mark(self, place: int | None) -> None:
-        self.chosen = place
+    def _mark(self, index: int | None) -> None:
+        self.chosen = index
         self.refresh()
         self.post_message(self.Marked(self.value))
 
@@ -310,8 +310,8 @@ class Picker(AnsweredOnce[PickedChoice | None], ModalScreen[PickedChoice | None]
         typed = self.query_one(SearchInput).value
         if typed != self._typed:
             self._typed = typed
-            found = [choice for choice in self._every if _matches(choice, typed.lower().split())]
-            self.query_one(ChoicePager).offer(found)
+            matching = [choice for choice in self._every if _matches(choice, typed.lower().split())]
+            self.query_one(ChoicePager).offer(matching)
 
     def action_leave(self) -> None:
         """Leave without a choice."""
@@ -408,10 +408,10 @@ class Reader(AnsweredOnce[None]):
 
     def action_turn(self, by: int) -> None:
         """Turn to another page."""
-        found = self._page(by)
-        if found is None:
+        page = self._page(by)
+        if page is None:
             return
-        text, sections = found
+        text, sections = page
         self.query_one("#reader-title", Static).update(text)
         pager = self.query_one(Pager)
         pager.column.cut(0)
@@ -428,8 +428,8 @@ class Reader(AnsweredOnce[None]):
             if len(sections) > 1
             else "esc closes"
         )
-        beside = " · ← → other turns" if self._page(0) is not None and len(sections) > 1 else ""
-        self.query_one("#reader-keys", Static).update(f"{keys}{beside} · ↑ ↓ page up/down")
+        turns_hint = " · ← → other turns" if self._page(0) is not None and len(sections) > 1 else ""
+        self.query_one("#reader-keys", Static).update(f"{keys}{turns_hint} · ↑ ↓ page up/down")
         pager.action_go(0)
         pager.grew()
 
@@ -498,9 +498,9 @@ class Dialogs:
         finally:
             dialog.dismiss()
 
-    async def edit_file(self, place: FilePlace) -> None:
+    async def edit_file(self, location: FilePlace) -> None:
         """Open a file in the user's editor."""
-        await run_editor(self._app, place_command(place))
+        await run_editor(self._app, place_command(location))
 
 
 TRACE_KEYS = "↑ ↓ mark a turn · enter opens it · q leaves"

@@ -95,10 +95,10 @@ class ColumnView(Widget, can_focus=True):
         key = (id(line), at, chosen, bar)
         if selection is None and line is not None and (kept := self._strips.get(key)) is not None:
             return kept[1]
-        room = max(width - len(self._lead) - 1, 0)
+        available = max(width - len(self._lead) - 1, 0)
         strip = Strip(
-            self.links.linked(line, room) if line and self.links else line or ()
-        ).adjust_cell_length(room)
+            self.links.linked(line, available) if line and self.links else line or ()
+        ).adjust_cell_length(available)
         if chosen:
             strip = strip.apply_style(parse_style(self.column.stack.palette.cursor))
         if selection is not None and (span := selection.get_span(at)) is not None:
@@ -132,7 +132,7 @@ class ColumnView(Widget, can_focus=True):
         return "\n".join(lines), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:
-        """Show it."""
+        """Redraw with the new selection."""
         self.refresh()
 
     @property
@@ -195,9 +195,9 @@ class Pager(ColumnView):
         """Update the view after the column changed."""
         before, total = self.top, self._total
         if self.following:
-            self.top = self.column.look_at_end(self._height)
+            self.top = self.column.paint_end(self._height)
         else:
-            self.top = self.column.look(
+            self.top = self.column.paint_window(
                 min(self.top, self.column.last_top(self._height)), self._height
             )
         self._total = self.column.stack.total
@@ -244,13 +244,13 @@ class Pager(ColumnView):
     def action_go(self, top: int) -> None:
         """Scroll to a line."""
         last = self.column.last_top(self._height)
-        self.top = self.column.look(min(max(top, 0), last), self._height)
+        self.top = self.column.paint_window(min(max(top, 0), last), self._height)
         self.following = self._follows and self.top >= self.column.last_top(self._height)
         self.refresh()
 
     def action_end(self) -> None:
         """Scroll to the end and stay there."""
-        self.top = self.column.look_at_end(self._height)
+        self.top = self.column.paint_end(self._height)
         self.following = self._follows
         self.refresh()
 

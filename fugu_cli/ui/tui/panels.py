@@ -69,10 +69,10 @@ class Conversation(Pager):
             self.column.put(index, self._pieces(index))
         self.grew()
 
-    def inserted(self, place: int) -> None:
+    def inserted(self, at: int) -> None:
         """Shift the remembered indices after a block was inserted."""
-        self._turned = {index + (index >= place) for index in self._turned}
-        if self.chosen is not None and self.chosen >= place:
+        self._turned = {index + (index >= at) for index in self._turned}
+        if self.chosen is not None and self.chosen >= at:
             self.chosen += 1
 
     def _pieces(self, index: int) -> list[Fragment]:
@@ -113,11 +113,11 @@ class Conversation(Pager):
                 if index < len(self.column):  # newer blocks come with the next frame
                     self.column.put(index, self._pieces(index))
 
-    def next_block(self, at: int | None, by: int, wanted: Callable[[Block], bool]) -> int | None:
+    def next_block(self, at: int | None, by: int, is_wanted: Callable[[Block], bool]) -> int | None:
         """Return the next wanted block after `at` (or before it, with -1). None stands for the end."""
         blocks = self._transcript.blocks if self._transcript is not None else []
         at = (len(blocks) if at is None else at) + by
-        while 0 <= at < len(blocks) and not wanted(blocks[at]):
+        while 0 <= at < len(blocks) and not is_wanted(blocks[at]):
             at += by
         return at if 0 <= at < len(blocks) else None
 
@@ -276,10 +276,10 @@ class Trace(Pager):
             self.action_wish("open")
 
 
-def _row_fragment(row: TraceRow, room: int) -> Fragment:
+def _row_fragment(row: TraceRow, columns: int) -> Fragment:
     from fugu_cli.ui import trace_drawing
 
-    guessed = 1 if room >= trace_drawing.ONE_LINE else 2
+    guessed = 1 if columns >= trace_drawing.ONE_LINE else 2
     return Fragment(
         lambda width, palette: trace_drawing.trace_row_lines(row, width, palette), exact=guessed
     )

@@ -89,17 +89,17 @@ class FolderFiles:
         """Return the best matches, the best first. Runs in a thread and stops when `superseded`."""
         if not query:
             return self._paths[:most]
-        wanted = query.lower()
-        found: list[tuple[int, int, str]] = []
+        needle = query.lower()
+        ranked: list[tuple[int, int, str]] = []
         for start in range(0, len(self._paths), SLICE):
             if superseded():
                 return []
             for index, path in enumerate(self._lowered[start : start + SLICE], start):
-                rank = _rank(wanted, path)
+                rank = _rank(needle, path)
                 if rank is not None:
-                    found.append((rank, len(path), self._paths[index]))
+                    ranked.append((rank, len(path), self._paths[index]))
             time.sleep(0)  # let the screen have its turn
-        return [path for _, _, path in sorted(found)[:most]]
+        return [path for _, _, path in sorted(ranked)[:most]]
 
 
 def mention(path: str) -> str:
@@ -141,37 +141,37 @@ def mentions_of_paths(root: Path, text: str) -> str:
             unquote(word.removeprefix("file://")) if word.startswith("file://") else word
             for word in words
         ]
-        there = all(
+        all_exist = all(
             name.lower().endswith(SHOWN_BESIDE) and typed_path(root, name).is_file()
             for name in names
         )
     except (OSError, ValueError, RuntimeError):
         return ""
-    return " ".join(map(mention, names)) + " " if there and all(map(mentionable, names)) else ""
+    return " ".join(map(mention, names)) + " " if all_exist and all(map(mentionable, names)) else ""
 
 
-def _rank(wanted: str, path: str) -> int | None:
+def _rank(needle: str, path: str) -> int | None:
     """Return the rank of a match, 0 is best: the name begins with it, the name holds it, the path
     holds it, the letters come in this order.
     """
     name = path.rpartition("/")[2]
-    if name.startswith(wanted):
+    if name.startswith(needle):
         return 0
-    if wanted in name:
+    if needle in name:
         return 1
-    if wanted in path:
+    if needle in path:
         return 2
-    if _in_order(wanted, name):
+    if _in_order(needle, name):
         return 3
-    return 4 if _in_order(wanted, path) else None
+    return 4 if _in_order(needle, path) else None
 
 
-def _in_order(wanted: str, text: str) -> bool:
+def _in_order(letters: str, text: str) -> bool:
     """Return whether the letters come in this order. One pass, because a pattern may try too many
     ways.
     """
     at = -1
-    for letter in wanted:
+    for letter in letters:
         at = text.find(letter, at + 1)
         if at < 0:
             return False
@@ -197,8 +197,8 @@ def list_files(root: Path) -> list[str]:
 def _ripgrep(root: Path) -> str | None:
     from fugu_cli.safety.paths import search_path_outside
 
-    beside = Path(sysconfig.get_path("scripts")) / ("rg.exe" if sys.platform == "win32" else "rg")
-    return str(beside) if beside.is_file() else shutil.which("rg", path=search_path_outside(root))
+    bundled = Path(sysconfig.get_path("scripts")) / ("rg.exe" if sys.platform == "win32" else "rg")
+    return str(bundled) if bundled.is_file() else shutil.which("rg", path=search_path_outside(root))
 
 
 def _walked(root: Path) -> Iterator[str]:

@@ -121,8 +121,8 @@ class PromptInput(TextArea):
         """The text between the last white space and the cursor."""
         row, column = self.cursor_location
         before = self.document.get_line(row)[:column]
-        found = re.search(r"\S*$", before)
-        return found.group() if found else ""
+        match = re.search(r"\S*$", before)
+        return match.group() if match else ""
 
     def replace_word(self, text: str) -> None:
         """Put `text` in the place of `word`."""
@@ -144,7 +144,7 @@ class PromptInput(TextArea):
     def unfolded(self) -> str:
         """Return the text with every folded paste as it was pasted."""
         return _FOLDED.sub(
-            lambda found: self._pastes.get(int(found.group(1)), found.group()), self.text
+            lambda match: self._pastes.get(int(match.group(1)), match.group()), self.text
         )
 
     def action_send(self) -> None:
@@ -161,9 +161,9 @@ class PromptInput(TextArea):
 
     async def action_paste_picture(self) -> None:
         """Insert a mention of the clipboard's picture, or what was last cut here."""
-        found = await asyncio.to_thread(self.picture)
-        if found:
-            self.insert(found)
+        mention = await asyncio.to_thread(self.picture)
+        if mention:
+            self.insert(mention)
         else:
             self.action_paste()
 
@@ -172,8 +172,9 @@ class PromptInput(TextArea):
         self.insert("\n")
 
     def _recompute_cursor_offset(self) -> None:
-        """Leave it for a cursor below the last line: undo has just taken lines away, and moves the
-        cursor next."""
+        """Do nothing for a cursor below the last line: undo has just removed lines, and moves the
+        cursor next.
+        """
         if self.cursor_location[0] < self.document.line_count:
             super()._recompute_cursor_offset()  # type: ignore[no-untyped-call]
 
@@ -196,15 +197,15 @@ class PromptInput(TextArea):
     def _delete_via_keyboard(self, start: Location, end: Location) -> EditResult | None:
         """Delete a folded paste as a whole, since half of its word stands for nothing."""
         start, end = sorted((start, end))
-        for found in (
+        for paste in (
             _FOLDED.finditer(self.document.get_line(start[0])) if start[0] == end[0] else ()
         ):
             if (
-                found.start() < end[1]
-                and start[1] < found.end()
-                and int(found.group(1)) in self._pastes
+                paste.start() < end[1]
+                and start[1] < paste.end()
+                and int(paste.group(1)) in self._pastes
             ):
-                start, end = min(start, (start[0], found.start())), max(end, (end[0], found.end()))
+                start, end = min(start, (start[0], paste.start())), max(end, (end[0], paste.end()))
         return super()._delete_via_keyboard(start, end)
 
     async def _on_key(self, event: events.Key) -> None:
@@ -284,9 +285,9 @@ class SecondPress:
 
     def again(self) -> bool:
         """Note a press. Return whether it is the second one."""
-        now, before = time.monotonic(), self._at
-        self._at = now
-        return now - before < SECOND_PRESS_SECONDS
+        pressed_at, before = time.monotonic(), self._at
+        self._at = pressed_at
+        return pressed_at - before < SECOND_PRESS_SECONDS
 
 
 SHOWN_CHOICES = 8
@@ -330,9 +331,9 @@ class ChoiceList(Widget):
         if index >= len(self.choices):
             return Strip.blank(width, self.rich_style)
         choice, palette = self.choices[index], self.palette
-        mark = "› " if index == self.at else "  "
+        lead = "› " if index == self.at else "  "
         parts: list[StyledPart] = [
-            (mark, palette.accent),
+            (lead, palette.accent),
             (choice.shown, f"bold {palette.text}"),
             ("  ", ""),
         ]

@@ -101,11 +101,11 @@ class ScreenFeed:
         self._dirty = self._row = None
         self.shown()
 
-    def take(self, item: Recorded | Live) -> None:
+    def add_item(self, item: Recorded | Live) -> None:
         """Handle one more item of the log."""
-        self._mark(*self.folded.take(item, time.time()))
-        for place in self.folded.transcript.placed.inserted:
-            self._conversation.inserted(place)
+        self._mark(*self.folded.add_item(item, time.time()))
+        for index in self.folded.transcript.placed.inserted:
+            self._conversation.inserted(index)
 
     def say(self, note: NoteBlock) -> UpdateNote:
         """Add a note of the screen's own. Return a function that updates it."""
@@ -131,8 +131,8 @@ class ScreenFeed:
             self._mark(index, None)
 
     def _mark(self, block: int | None, row: int | None) -> None:
-        self._dirty = _first(self._dirty, block)
-        self._row = _first(self._row, row)
+        self._dirty = _smaller_index(self._dirty, block)
+        self._row = _smaller_index(self._row, row)
         if not self._due:
             self._due = True
             wait = self._pause - (time.monotonic() - self._last)
@@ -144,7 +144,7 @@ class ScreenFeed:
     def flush(self) -> None:
         """Show what changed since the last time."""
         self._due, self._last = False, time.monotonic()
-        self._conversation.call_after_refresh(self._drawn)
+        self._conversation.call_after_refresh(self._note_drawn)
         dirty, self._dirty = self._dirty, None
         row, self._row = self._row, None
         if dirty is not None:
@@ -153,15 +153,17 @@ class ScreenFeed:
             self._trace.changed(row)
         self.shown()
 
-    def _drawn(self) -> None:
+    def _note_drawn(self) -> None:
         """Note that the screen is drawn. A slow frame delays the next one, so that keys never wait."""
         self._pause = min(
             max(FRAME_SECONDS, PAUSE_FACTOR * (time.monotonic() - self._last)), LONGEST_PAUSE
         )
 
 
-def _first(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else min(one, other)
+def _smaller_index(first: int | None, second: int | None) -> int | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return min(first, second)
 
 
 class FullScreen:
@@ -179,7 +181,7 @@ class FullScreen:
         self.preferences = preferences
         self.leave = leave
         self._screen = screen
-        self._asked: ApprovalQuestion | None = None
+        self._question: ApprovalQuestion | None = None
 
     def stand(self, standing: StatusLine) -> None:
         """Show the status line."""
@@ -187,9 +189,9 @@ class FullScreen:
             status.stand(standing)
 
     def question(self, question: ApprovalQuestion | None, pending: Pending, patch: str) -> None:
-        """Ask; where nobody looks, with a word to the desktop."""
-        new = question is not None and question is not self._asked
-        self._asked = question
+        """Show the question. If the terminal is in the background, notify the desktop, too."""
+        new = question is not None and question is not self._question
+        self._question = question
         for approval in self._screen.query(Approval):
             approval.ask(question, pending, patch)
         if new and question is not None and self.preferences.left.notify is not False:

@@ -52,7 +52,7 @@ class StatusLine:
     shown while nothing runs, `remark` for a moment instead of both.
     """
 
-    place: str = ""
+    folder: str = ""
     branch: str = ""
     tier: str = "fugu"
     mode: str = ""
@@ -87,7 +87,7 @@ class FeedProtocol(Protocol):
     def replay(self, records: Sequence[Recorded]) -> None:
         """Show a session from its beginning."""
 
-    def take(self, item: Recorded | Live) -> None:
+    def add_item(self, item: Recorded | Live) -> None:
         """Handle one more item of the log."""
 
     def say(self, note: NoteBlock) -> UpdateNote:
@@ -129,7 +129,7 @@ class DialogsProtocol(Protocol):
         description.
         """
 
-    async def edit_file(self, place: FilePlace) -> None:
+    async def edit_file(self, location: FilePlace) -> None:
         """Open a file in the user's editor, at its line. Raises UsageError without an editor."""
 
 

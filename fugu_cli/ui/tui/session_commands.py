@@ -105,36 +105,36 @@ async def rewind_session(controller: SessionController, argument: str) -> None:
     """
     await require_idle(controller)
     _require_empty_queue(controller)
-    name, _, what = argument.partition(" ")
-    if what not in ("", "files", "conversation"):
+    name, _, part = argument.partition(" ")
+    if part not in ("", "files", "conversation"):
         raise UsageError(
-            f"what is to be rewound is files or conversation, not {what!r}",
+            f"what is to be rewound is files or conversation, not {part!r}",
             hint="left out, it is both",
         )
     if not name:
         picked = await _pick_point(controller)
         if picked is None:
             return
-        what, name = {"ctrl+f": "files", "ctrl+e": "conversation"}.get(picked[0], ""), picked[1]
+        part, name = {"ctrl+f": "files", "ctrl+e": "conversation"}.get(picked[0], ""), picked[1]
     session, id = controller.session, _session_id(controller)
     point = undo.find_point(session.log.events, name)
-    if what == "files" and point.turn:
+    if part == "files" and point.turn:
         raise UsageError(
             "files alone go back to the beginning of a request",
             hint=f"/rewind {name} takes both back",
         )
-    if what != "files" and not id:
+    if part != "files" and not id:
         raise UsageError(
             "this session is in no file, so there is nothing to copy", hint=f"/rewind {name} files"
         )
-    if what != "conversation":
+    if part != "conversation":
         patch = await undo.rewind_preview(session.log, session.environment.workspace, point)
         if patch and not await controller.view.dialogs.confirm(
             f"Rewind to before {point.called}? {patch_summary(patch)}", patch
         ):
             return
         await undo.rewind_files(session.log, session.environment.workspace, point)
-    if what == "files":
+    if part == "files":
         controller.say(
             f"the files are as before {point.called}" if patch else "no file had to be put back"
         )
@@ -151,21 +151,18 @@ async def _pick_point(controller: SessionController) -> PickedChoice | None:
     if not points:
         controller.say("nothing was asked yet")
         return None
-    choices = [
-        Choice(
-            one.name,
-            f"{one.name:<4} {'· ' + one.who if one.turn else flatten(one.asked.said, 200)}",
-        )
-        for one in sorted(points, key=lambda one: (-one.request, one.turn))
-    ]
+    choices = []
+    for point in sorted(points, key=lambda point: (-point.request, point.turn)):
+        about = f"· {point.who}" if point.turn else flatten(point.asked.said, 200)
+        choices.append(Choice(point.name, f"{point.name:<4} {about}"))
     keys = {"ctrl+f": "files only", "ctrl+e": "conversation only"}
     return await controller.view.dialogs.pick("Rewind to before", choices, None, keys)
 
 
 def point_names(controller: SessionController) -> Sequence[str]:
     """Return the names of points that the session can go back to."""
-    found = undo.rewind_points(controller.session.log.events) if controller.work.session else ()
-    return tuple(one.name for one in found)
+    points = undo.rewind_points(controller.session.log.events) if controller.work.session else ()
+    return tuple(point.name for point in points)
 
 
 async def show_diff(controller: SessionController, argument: str) -> None:
@@ -190,10 +187,12 @@ async def diff_of_request(controller: SessionController, *, all: bool = False) -
     requests = controller.session.log.state.requests
     shown = requests if all else requests[-1:]
     began = next((request.start_snapshot for request in shown if request.start_snapshot), "")
-    now = await workspace.history.snapshot() if began else None
-    patch = (await workspace.patch(began, now)).decode("utf-8", "replace") if now else ""
-    beside = tuple(change for request in shown for change in request.unsnapshotted_changes.values())
-    more = workspace.history.standing(FileEffects(beside)).made.changes
+    snapshot = await workspace.history.snapshot() if began else None
+    patch = (await workspace.patch(began, snapshot)).decode("utf-8", "replace") if snapshot else ""
+    unsnapshotted = tuple(
+        change for request in shown for change in request.unsnapshotted_changes.values()
+    )
+    more = workspace.history.standing(FileEffects(unsnapshotted)).made.changes
     return patch + "".join((await change_diffs(workspace, more)).values())
 
 
@@ -203,9 +202,9 @@ async def show_trace(controller: SessionController, argument: str) -> None:
         controller.view.show_trace()
         return
     rows = [row for row in controller.feed.folded.rows.rows if isinstance(row, TurnRow)]
-    found = [row for row in rows if str(row.assigned.turn) == argument]
-    if found:
-        open_turn(controller, found[-1])
+    turns = [row for row in rows if str(row.assigned.turn) == argument]
+    if turns:
+        open_turn(controller, turns[-1])
     else:
         controller.say(f"there is no turn {argument}", "warn")
 
@@ -263,14 +262,17 @@ async def show_blame(controller: SessionController, argument: str) -> None:
             plain.session_blame_lines(await blame.blame_session(workspace, own), mask),
         )
         return
-    others = [one for one in await asyncio.to_thread(controller.opener.listed) if one.id != own[0]]
-    mask = LogRedactor([one.path for one in others], mask).text
-    known = sorted([*await asyncio.to_thread(_other_sessions, others), own], key=lambda one: one[0])
-    made = await blame.blame_path(
-        workspace, project_folder.typed_path(workspace.root, argument), known
+    listed = await asyncio.to_thread(controller.opener.listed)
+    others = [summary for summary in listed if summary.id != own[0]]
+    mask = LogRedactor([summary.path for summary in others], mask).text
+    sessions = [*await asyncio.to_thread(_other_sessions, others), own]
+    sessions.sort(key=lambda session: session[0])
+    file = project_folder.typed_path(workspace.root, argument)
+    file_blame = await add_noted_authors(
+        workspace, await blame.blame_path(workspace, file, sessions)
     )
-    made = await add_noted_authors(workspace, made)
-    _show_lines(controller, f"Who wrote {made.path}", plain.file_blame_lines(made, mask))
+    lines = plain.file_blame_lines(file_blame, mask)
+    _show_lines(controller, f"Who wrote {file_blame.path}", lines)
 
 
 async def commit_changes(controller: SessionController, argument: str) -> None:
@@ -278,10 +280,12 @@ async def commit_changes(controller: SessionController, argument: str) -> None:
     to be sent or edited first; `-a` takes all changes of tracked files."""
     every = argument.split()[:1] == ["-a"]
     message = argument.removeprefix("-a").strip() if every else argument
-    words = ["commit", *(["-a"] if every else []), *(["-m", message] if message else ["--dry-run"])]
-    command = shlex.join(
-        [sys.executable, "-I", "-m", "fugu_cli", *words]
-    )  # -I: the folder may hold a `fugu_cli`
+    words = ["commit"]
+    if every:
+        words.append("-a")
+    words += ["-m", message] if message else ["--dry-run"]
+    # -I: the folder may hold a `fugu_cli`
+    command = shlex.join([sys.executable, "-I", "-m", "fugu_cli", *words])
     shown = shlex.join(["fugu", *words])
     if message:
         await controller.shell.run(command, tell=False, shown=shown)
@@ -298,11 +302,11 @@ async def commit_changes(controller: SessionController, argument: str) -> None:
         controller.say("the message is written: Up shows it, Down goes back to what you typed")
 
 
-def _other_sessions(found: Sequence[SessionSummary]) -> list[blame.NamedSession]:
+def _other_sessions(summaries: Sequence[SessionSummary]) -> list[blame.NamedSession]:
     read: list[blame.NamedSession] = []
-    for one in found:
+    for summary in summaries:
         try:
-            read.append((one.id, log.examine(one.path).records))
+            read.append((summary.id, log.examine(summary.path).records))
         except StorageError:
             continue  # it was read for the list a moment ago
     return read
@@ -333,17 +337,17 @@ async def new_session(controller: SessionController, argument: str) -> None:
 
 async def pick_session(controller: SessionController, argument: str) -> None:
     """Choose among earlier sessions: resume one, or fork it."""
-    found = await _list_sessions(controller)
-    if not found:
+    summaries = await _list_sessions(controller)
+    if not summaries:
         controller.say("this folder has no session yet")
         return
-    chosen = await asyncio.to_thread(_matching_sessions, found, argument)
+    chosen = await asyncio.to_thread(_matching_sessions, summaries, argument)
     if not chosen:
         controller.say(f"nobody said {argument!r} in a session of this folder; here are all")
-    paths = {summary.id: summary.path for summary in found}
+    paths = {summary.id: summary.path for summary in summaries}
     picked = await controller.view.dialogs.pick(
         "Sessions of this folder",
-        [_session_choice(summary) for summary in (chosen or found)],
+        [_session_choice(summary) for summary in (chosen or summaries)],
         lambda id: _preview(paths[id]),
         {"ctrl+f": "forks", "ctrl+e": "renames"},
     )
@@ -359,11 +363,11 @@ async def pick_session(controller: SessionController, argument: str) -> None:
 
 
 def _matching_sessions(
-    found: list[store.SessionSummary], wanted: str
+    summaries: list[store.SessionSummary], text: str
 ) -> list[store.SessionSummary]:
     """Return the sessions that mention the text, those with it in their title first."""
-    saying = [one for one in found if not wanted or store.mentions(one, wanted)]
-    return sorted(saying, key=lambda one: wanted.casefold() not in one.title.casefold())
+    saying = [summary for summary in summaries if not text or store.mentions(summary, text)]
+    return sorted(saying, key=lambda summary: text.casefold() not in summary.title.casefold())
 
 
 async def _list_sessions(controller: SessionController) -> list[store.SessionSummary]:
@@ -376,8 +380,8 @@ async def resume_session(controller: SessionController, argument: str) -> None:
     if argument:
         await _resume(controller, argument)
         return
-    here = _session_id(controller)
-    others = [summary for summary in await _list_sessions(controller) if summary.id != here]
+    current = _session_id(controller)
+    others = [summary for summary in await _list_sessions(controller) if summary.id != current]
     if others:
         await _resume(controller, others[0].id)
     else:
@@ -421,11 +425,11 @@ async def fork_session(controller: SessionController, argument: str) -> None:
 
 async def rename_session(controller: SessionController, argument: str) -> None:
     """Give this session (or, with its id first, another one) a title."""
-    known = {summary.id for summary in await asyncio.to_thread(controller.opener.listed)}
+    ids = {summary.id for summary in await asyncio.to_thread(controller.opener.listed)}
     first, _, rest = argument.partition(" ")
     id, title = (
         (first, rest.strip())
-        if first in known and rest.strip()
+        if first in ids and rest.strip()
         else (_session_id(controller), argument)
     )
     if not id or not title:
@@ -467,9 +471,9 @@ async def remember(controller: SessionController, argument: str) -> None:
     controller.say(f"added to {project_folder.short_path(path)}", "good", item)
     if shown:
         environment = controller.session.environment
-        told = f"\nThe user's standing instructions ({path.name}), added now:\n{item}"
-        told = environment.instructions + environment.workspace.mask(told)
-        controller.session.environment = replace(environment, instructions=told)
+        addition = f"\nThe user's standing instructions ({path.name}), added now:\n{item}"
+        addition = environment.instructions + environment.workspace.mask(addition)
+        controller.session.environment = replace(environment, instructions=addition)
     else:
         controller.say("agents are shown this file once you run `fugu trust` here", "warn")
 
@@ -530,13 +534,15 @@ def _session_choice(summary: store.SessionSummary) -> Choice:
 def _preview(path: Path) -> list[Fragment]:
     """Draw the end of a session like the conversation."""
     try:
-        found = log.examine(path)
+        result = log.examine(path)
     except FuguError as error:
         return [_sentence(str(error))]
     pieces = transcript_fragments(
-        transcript_blocks(found.records[-PREVIEWED_RECORDS:]), unfolded=False
+        transcript_blocks(result.records[-PREVIEWED_RECORDS:]), unfolded=False
     )
-    return [*pieces, _sentence(str(found.fault.error(path)))] if found.fault is not None else pieces
+    return (
+        [*pieces, _sentence(str(result.fault.error(path)))] if result.fault is not None else pieces
+    )
 
 
 def _sentence(text: str) -> Fragment:

@@ -45,25 +45,25 @@ class CallPatches:
     """Diffs by change; every change is fetched once."""
 
     def __init__(self) -> None:
-        self._known: dict[FileChange, str] = {}
+        self._texts: dict[FileChange, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def size(self, change: FileChange) -> tuple[int, int] | None:
         """Return how many lines a change added and removed, None without its contents."""
-        return patches.patch_size(self._known[change]) if change in self._known else None
+        return patches.patch_size(self._texts[change]) if change in self._texts else None
 
     def of(self, ran: ToolRan) -> str:
         """Return the diff of a call's changes, as far as it is known; else what its arguments say."""
         if not ran.changes:
             return ""
-        if any(change not in self._known for change in ran.changes):
+        if any(change not in self._texts for change in ran.changes):
             return patches.patch_of_call(ran.call)
-        return "\n".join(self._known[change].rstrip("\n") for change in ran.changes)
+        return "\n".join(self._texts[change].rstrip("\n") for change in ran.changes)
 
     async def fetch(self, changes: Sequence[FileChange], blob: FetchBlob) -> bool:
         """Fetch what is not known yet of changes. False when nothing new was learned."""
-        wanted = [change for change in changes if change not in self._known]
-        for change in wanted:
+        missing = [change for change in changes if change not in self._texts]
+        for change in missing:
             try:
                 before, after = (
                     await _content(change.before, blob),
@@ -71,10 +71,10 @@ class CallPatches:
                 )
             except StorageError:
                 return False
-            self._known[change] = await asyncio.to_thread(
+            self._texts[change] = await asyncio.to_thread(
                 _unified_or_size, change.path, before, after
             )
-        return bool(wanted)
+        return bool(missing)
 
     def show(
         self,
@@ -133,7 +133,7 @@ async def measure_totals(
     """
     tally = folded.totals
     blob = session.environment.workspace.history.blob
-    for change in [one for one in tally.changed.values() if one not in tally.sizes][
+    for change in [change for change in tally.changed.values() if change not in tally.sizes][
         -MOST_MEASURED:
     ]:
         await patches.fetch([change], blob)
@@ -157,7 +157,7 @@ class SessionNotes:
 
     def __init__(self, feed: FeedProtocol) -> None:
         self._feed = feed
-        self._held: list[FuguError] | None = []
+        self._held_back: list[FuguError] | None = []
         self._warned: set[str] = set()
 
     def say(self, text: str, tone: Tone = "dim", detail: str = "") -> None:
@@ -173,15 +173,15 @@ class SessionNotes:
 
     def failed(self, error: FuguError) -> None:
         """Report an error of the outside world."""
-        if self._held is not None:
-            self._held.append(error)
+        if self._held_back is not None:
+            self._held_back.append(error)
         else:
             self.say(str(error), "bad", error.hint)
 
     def release(self) -> None:
         """Say what was held back: it explains why it is this session, or none."""
-        held, self._held = self._held or [], None
-        for error in held:
+        errors, self._held_back = self._held_back or [], None
+        for error in errors:
             self.failed(error)
 
 
@@ -212,7 +212,7 @@ class SessionController:
         """Held while another session is being opened, and while a request is made ready."""
         self.shell = UserShell(opener.root, view.feed)
         self.download = ModelDownload(opener.setup, view.feed, self.show)
-        self.work = RequestQueue(self, self.shell.told)
+        self.work = RequestQueue(self, self.shell.with_outputs)
         self.status = StatusCommand(
             options.status_command,
             opener.root,
@@ -223,7 +223,7 @@ class SessionController:
         self.patches = CallPatches()
         self.asking = ApprovalQueue(opener.root, view.question, view.dialogs.enter_text)
         self.branch = project_folder.git_branch(opener.root)
-        self._left = False
+        self._has_left = False
 
     @property
     def session(self) -> SessionProtocol:
@@ -233,9 +233,7 @@ class SessionController:
         return self.work.session
 
     async def start(self) -> None:
-        """Open the session the options name; what is typed meanwhile waits at the front. Their
-        prompt is not sent.
-        """
+        """Open the session that the options name, and report what is missing to work in it."""
         options = self.options
         try:
             await folder_trust.ask_for_trust(self.opener, self.view.dialogs)
@@ -297,7 +295,7 @@ class SessionController:
         try:
             async with self.door:
                 lacking = await asyncio.to_thread(self.opener.setup.lacking)
-                wanted = await asyncio.to_thread(request_from_text, self.session, text, pin)
+                request = await asyncio.to_thread(request_from_text, self.session, text, pin)
                 notes = await asyncio.to_thread(self.session.notes)
         except ModelFileError:
             raise
@@ -305,7 +303,7 @@ class SessionController:
             self.failed(error)
             return
         self.notes.warn((*lacking, *notes))
-        await self.work.submit(replace(wanted, effort=effort))
+        await self.work.submit(replace(request, effort=effort))
 
     def interrupt(self) -> bool:
         """Stop what is under way. False when nothing is."""
@@ -317,7 +315,7 @@ class SessionController:
         if question is None:
             return
         if scope not in [
-            one.scope for one in approval_options(*question.asked, self.asking.pending)
+            option.scope for option in approval_options(*question.asked, self.asking.pending)
         ]:
             return
         match scope:
@@ -347,11 +345,11 @@ class SessionController:
         self.patches.show(self.session, self.feed, changing[-FETCHED_ON_RESUME:])
         self.notes.release()
 
-    def heard(self, item: Recorded | Live) -> None:
+    def handle_item(self, item: Recorded | Live) -> None:
         """Handle one more item of the log."""
-        if self._left:
+        if self._has_left:
             return
-        self.feed.take(item)
+        self.feed.add_item(item)
         self.view.noticed(item)
         event, session = item.event if isinstance(item, Recorded) else None, self.work.session
         if session is None:
@@ -363,16 +361,15 @@ class SessionController:
 
     def changed(self) -> None:
         """Update what depends on running work, queue, questions and mode."""
-        if self._left:
+        if self._has_left:
             return
         self.asking.ask(self.work.approvals.questions, self.work.approvals.pending)
         self.view.show_queue([typed.typed or typed.text for typed in self.work.queue])
         if not self.work.running:
             self.branch = project_folder.git_branch(self.opener.root)
             hooks = self.work.session.environment.hooks if self.work.session is not None else None
-            self.notes.warn(
-                hooks.runner.notes if hooks is not None else ()
-            )  # those that failed in the request
+            # those that failed in the request
+            self.notes.warn(hooks.runner.notes if hooks is not None else ())
         self.show()
 
     def show(self) -> None:
@@ -385,7 +382,7 @@ class SessionController:
         """Leave. What is told after this is not shown: the screen may be gone. May be called
         twice.
         """
-        self._left = True
+        self._has_left = True
         await self.patches.close()
         self.asking.close()
         self.shell.stop()
@@ -399,11 +396,11 @@ def steer(controller: SessionController, text: str) -> None:
     if text:
         controller.history.add(text)
         try:
-            wanted = request_from_text(controller.session, text)
+            request = request_from_text(controller.session, text)
         except FuguError as error:
             controller.failed(error)
             return
-        controller.work.queue.insert(0, wanted)
+        controller.work.queue.insert(0, request)
     controller.work.interrupt(steering=True)
 
 
@@ -413,8 +410,8 @@ def choose_mode(controller: SessionController, mode: Mode | None = None) -> str:
     """
     if controller.work.session is None:
         return ""
-    now = session_status.permission_mode(controller.work)
-    at = next((place for place, known in enumerate(MODE_CYCLE) if known == now), -1)
+    current = session_status.permission_mode(controller.work)
+    at = next((index for index, candidate in enumerate(MODE_CYCLE) if candidate == current), -1)
     chosen = mode or MODE_CYCLE[(at + 1) % len(MODE_CYCLE)]
     controller.session.set_mode(chosen)
     controller.show()

@@ -55,10 +55,14 @@ def status_line(controller: StatusSources) -> StatusLine:
     doing = "needs approval" if work.approvals.questions else aside.doing or at_work
     if doing.startswith(RUNNING_TESTS):
         doing += " (F2 skips)"
-    begun = aside.began if aside.running else activity.since if activity.doing else 0.0
+    begun = 0.0
+    if aside.running:
+        begun = aside.began
+    elif activity.doing:
+        begun = activity.since
     spent = tally.tokens
     return StatusLine(
-        place=project_folder.short_path(root),
+        folder=project_folder.short_path(root),
         branch=controller.branch,
         tier=controller.tier,
         mode=permission_mode(work),
@@ -93,8 +97,11 @@ def _able(work: RequestQueue) -> Sequence[str]:
     if session is None or work.pinned:
         return (work.pinned,) if work.pinned else ()
     team = session.team
-    out = {*session.excluded, *(team.breaker.unavailable() if team.breaker is not None else ())}
-    return [name for name in team.members if name not in out]
+    unavailable = {
+        *session.excluded,
+        *(team.breaker.unavailable() if team.breaker is not None else ()),
+    }
+    return [name for name in team.members if name not in unavailable]
 
 
 def _unavailable(work: RequestQueue) -> tuple[tuple[str, float], ...]:
@@ -102,9 +109,9 @@ def _unavailable(work: RequestQueue) -> tuple[tuple[str, float], ...]:
     team = work.session.team if work.session is not None else None
     if team is None or team.breaker is None:
         return ()
-    breaker, now = team.breaker, time.time()
+    breaker, clock = team.breaker, time.time()
     return tuple(
-        (name, float(math.floor(now + breaker.seconds(name)))) for name in breaker.unavailable()
+        (name, float(math.floor(clock + breaker.seconds(name)))) for name in breaker.unavailable()
     )
 
 

@@ -22,101 +22,105 @@ LEAST_ACTIVITY_CELLS = 16
 """Cells of what is going on that are left of it where there is little room."""
 
 
-def draw_status(now: StatusLine, clock: float, width: int, palette: Palette) -> StyledLine:
+def draw_status(status: StatusLine, clock: float, width: int, palette: Palette) -> StyledLine:
     """Draw the lasting part on the left and the activity on the right. `clock` is the time in epoch
     seconds.
 
     If both do not fit, the hint about keys is left out first, then a long activity is cut, then the
     place. Activity and mode stay longest.
     """
-    for left in _left_part(now, clock, palette):
-        for right in _activity(now, clock, width - _cells(left) - 2, palette):
+    for left in _left_part(status, clock, palette):
+        for right in _activity(status, clock, width - _cells(left) - 2, palette):
             gap = width - _cells(left) - _cells(right)
             if gap >= (2 if right else 0):
                 return styled_line([*left, (" " * gap, ""), *right], width)
-    return styled_line([*_brief(now, palette), ("  ", ""), (now.mode, _tone(now, palette))], width)
+    return styled_line(
+        [*_brief(status, palette), ("  ", ""), (status.mode, _tone(status, palette))], width
+    )
 
 
 def _activity(
-    now: StatusLine, clock: float, controller: int, palette: Palette
+    status: StatusLine, clock: float, width: int, palette: Palette
 ) -> Iterator[list[StyledPart]]:
     """Yield descriptions of the current activity, each shorter than the one before."""
-    queued = _queued(now, palette)
-    if now.remark or not now.doing:
-        hint = "ctrl+s sends it" if now.queued else now.hint
-        yield [(now.remark, palette.warn)] if now.remark else [*queued, (hint, palette.dim)]
-        yield _brief(now, palette)
+    queued = _queued(status, palette)
+    if status.remark or not status.doing:
+        hint = "ctrl+s sends it" if status.queued else status.hint
+        yield [(status.remark, palette.warn)] if status.remark else [*queued, (hint, palette.dim)]
+        yield _brief(status, palette)
         return
     spent = (
-        retrying_in(now.until - clock)
-        if now.until
-        else f" {short_duration(max(clock - now.since, 0.0))}"
+        retrying_in(status.until - clock)
+        if status.until
+        else f" {short_duration(max(clock - status.since, 0.0))}"
     )
-    going: list[StyledPart] = [*queued, (f"◐ {now.doing}{spent}", palette.accent)]
-    yield [*going, (f" {now.key}", palette.dim)]
+    going: list[StyledPart] = [*queued, (f"◐ {status.doing}{spent}", palette.accent)]
+    yield [*going, (f" {status.key}", palette.dim)]
     yield going
-    left = controller - _cells([*queued, (f"◐ …{spent}", "")])
-    if left >= min(LEAST_ACTIVITY_CELLS, cell_len(now.doing)):
-        yield [*queued, (f"◐ {set_cell_size(now.doing, left).rstrip()}…{spent}", palette.accent)]
+    left = width - _cells([*queued, (f"◐ …{spent}", "")])
+    if left >= min(LEAST_ACTIVITY_CELLS, cell_len(status.doing)):
+        yield [*queued, (f"◐ {set_cell_size(status.doing, left).rstrip()}…{spent}", palette.accent)]
 
 
-def _brief(now: StatusLine, palette: Palette) -> list[StyledPart]:
-    if now.remark:
-        return [(now.remark, palette.warn)]
-    going: list[StyledPart] = [(f"◐ {now.doing}", palette.accent)] if now.doing else []
-    return [*_queued(now, palette), *going]
+def _brief(status: StatusLine, palette: Palette) -> list[StyledPart]:
+    if status.remark:
+        return [(status.remark, palette.warn)]
+    going: list[StyledPart] = [(f"◐ {status.doing}", palette.accent)] if status.doing else []
+    return [*_queued(status, palette), *going]
 
 
-def _queued(now: StatusLine, palette: Palette) -> list[StyledPart]:
-    return [(f"{now.queued} queued ", palette.warn)] if now.queued else []
+def _queued(status: StatusLine, palette: Palette) -> list[StyledPart]:
+    return [(f"{status.queued} queued ", palette.warn)] if status.queued else []
 
 
-def _left_part(now: StatusLine, clock: float, palette: Palette) -> Iterator[list[StyledPart]]:
+def _left_part(status: StatusLine, clock: float, palette: Palette) -> Iterator[list[StyledPart]]:
     """Yield the lasting part of the line, each version shorter than the one before."""
-    out = _unavailable(now, clock, palette)
-    folder = now.place.rpartition("/")[2]
-    branch = f" ({now.branch})" if now.branch else ""
-    for place in (f"{now.place}{branch} · ", f"{folder}{branch} · ", f"{folder} · ", ""):
+    unavailable = _unavailable(status, clock, palette)
+    name = status.folder.rpartition("/")[2]
+    branch = f" ({status.branch})" if status.branch else ""
+    for location in (f"{status.folder}{branch} · ", f"{name}{branch} · ", f"{name} · ", ""):
         yield [
-            (f"{place}{now.tier} · ", palette.dim),
-            *_mode(now, palette),
-            *out,
-            *_numbers(now, palette),
+            (f"{location}{status.tier} · ", palette.dim),
+            *_mode(status, palette),
+            *unavailable,
+            *_numbers(status, palette),
         ]
-    yield [*_mode(now, palette), *out]
-    yield _mode(now, palette)
-    yield _mode(replace(now, pinned=""), palette)
+    yield [*_mode(status, palette), *unavailable]
+    yield _mode(status, palette)
+    yield _mode(replace(status, pinned=""), palette)
 
 
-def _mode(now: StatusLine, palette: Palette) -> list[StyledPart]:
-    pinned: list[StyledPart] = [(f" · pinned {now.pinned}", palette.dim)] if now.pinned else []
-    vi: list[StyledPart] = [(f"{now.vi} · ", palette.accent)] if now.vi else []
-    return [*vi, (now.mode, _tone(now, palette)), *pinned]
+def _mode(status: StatusLine, palette: Palette) -> list[StyledPart]:
+    pinned: list[StyledPart] = (
+        [(f" · pinned {status.pinned}", palette.dim)] if status.pinned else []
+    )
+    vi: list[StyledPart] = [(f"{status.vi} · ", palette.accent)] if status.vi else []
+    return [*vi, (status.mode, _tone(status, palette)), *pinned]
 
 
-def _unavailable(now: StatusLine, clock: float, palette: Palette) -> list[StyledPart]:
+def _unavailable(status: StatusLine, clock: float, palette: Palette) -> list[StyledPart]:
     """Return the unavailable agents and the first retry time."""
-    out = [(until, name) for name, until in now.unavailable if until > clock]
-    if not out:
+    waiting = [(until, name) for name, until in status.unavailable if until > clock]
+    if not waiting:
         return []
-    who = sanitize(out[0][1]) if len(out) == 1 else f"{len(out)} agents"
-    return [(f" · {who} unavailable{retrying_in(min(out)[0] - clock)}", palette.warn)]
+    agents = sanitize(waiting[0][1]) if len(waiting) == 1 else f"{len(waiting)} agents"
+    return [(f" · {agents} unavailable{retrying_in(min(waiting)[0] - clock)}", palette.warn)]
 
 
-def _tone(now: StatusLine, palette: Palette) -> str:
+def _tone(status: StatusLine, palette: Palette) -> str:
     return {"plan": palette.good, "auto": palette.warn, "yolo": palette.bad}.get(
-        now.mode, palette.text
+        status.mode, palette.text
     )
 
 
-def _numbers(now: StatusLine, palette: Palette) -> list[StyledPart]:
-    made = [f"ctx {round(now.context * 100)}%"] if now.context is not None else []
-    if now.tokens:
-        cost = known_cost(now.cost, unpriced=now.unpriced, estimated=now.estimated)
-        made += [f"{compact_number(now.tokens)} tok", cost]
-    if now.jobs:
-        made.append(f"{now.jobs} {'job' if now.jobs == 1 else 'jobs'}")
-    return [(f" · {part}", palette.dim) for part in made]
+def _numbers(status: StatusLine, palette: Palette) -> list[StyledPart]:
+    parts = [f"ctx {round(status.context * 100)}%"] if status.context is not None else []
+    if status.tokens:
+        cost = known_cost(status.cost, unpriced=status.unpriced, estimated=status.estimated)
+        parts += [f"{compact_number(status.tokens)} tok", cost]
+    if status.jobs:
+        parts.append(f"{status.jobs} {'job' if status.jobs == 1 else 'jobs'}")
+    return [(f" · {part}", palette.dim) for part in parts]
 
 
 def _cells(parts: Sequence[StyledPart]) -> int:
@@ -140,7 +144,7 @@ class StatusBar(Widget):
         self.palette = palette
         self.standing = standing
         """The content of the line."""
-        self._given = standing
+        self._complete = standing
         self._remark = ""
         self._clock: Timer | None = None
 
@@ -151,7 +155,7 @@ class StatusBar(Widget):
 
     def stand(self, standing: StatusLine) -> None:
         """Say this from now on."""
-        self._given = standing
+        self._complete = standing
         self.draw_again()
 
     def remark(self, text: str, seconds: float) -> None:
@@ -165,22 +169,22 @@ class StatusBar(Widget):
         """Redraw after keys or size changed."""
         focused = self.screen.focused.id or "" if self.screen.focused is not None else ""
         hint = HINTS.get(focused, "")
-        asked = any(approval.display for approval in self.screen.query("#approval"))
-        key = self._given.key and _key_about_work(focused, hint, asked)
-        now = replace(self._given, hint=hint, key=key, remark=self._remark)
+        is_asking = any(approval.display for approval in self.screen.query("#approval"))
+        key = self._complete.key and _key_about_work(focused, hint, is_asking)
+        status = replace(self._complete, hint=hint, key=key, remark=self._remark)
         own_line = bool(key) and not self.screen.has_class("-short")
         for activity in self.screen.query(ActivityLine):
-            activity.tell(now if own_line else StatusLine())
-        now = replace(now, doing="", since=0.0, until=0.0, written=0) if own_line else now
-        if now != self.standing:
-            self.standing = now
-            self.styles.height = 1 + len(now.own)
+            activity.tell(status if own_line else StatusLine())
+        status = replace(status, doing="", since=0.0, until=0.0, written=0) if own_line else status
+        if status != self.standing:
+            self.standing = status
+            self.styles.height = 1 + len(status.own)
             self._tick()
 
     def _tick(self) -> None:
-        now = time.time()
+        clock = time.time()
         moves = bool(self.standing.doing) or any(
-            until > now for _, until in self.standing.unavailable
+            until > clock for _, until in self.standing.unavailable
         )
         if moves and self._clock is None:
             self._clock = self.set_interval(1.0, self._tick)
@@ -199,13 +203,13 @@ class StatusBar(Widget):
                 .adjust_cell_length(width)
                 .apply_style(self.rich_style)
             )
-        made = draw_status(self.standing, time.time(), width, self.palette)
-        return Strip(made).adjust_cell_length(width).apply_style(self.rich_style)
+        line = draw_status(self.standing, time.time(), width, self.palette)
+        return Strip(line).adjust_cell_length(width).apply_style(self.rich_style)
 
 
-def _key_about_work(focused: str, hint: str, asked: bool) -> str:
+def _key_about_work(focused: str, hint: str, is_asking: bool) -> str:
     """Return the key that acts on the current activity."""
-    if asked:
+    if is_asking:
         return "esc denies" if focused == "approval" else "f6 answers · esc stops"
     return (
         hint.replace("esc back", "esc stops")
@@ -227,16 +231,16 @@ class ActivityLine(Widget):
         super().__init__(id=id)
         self.palette = palette
         self.display = False
-        self._now = StatusLine()
+        self._shown = StatusLine()
         self._clock: Timer | None = None
 
-    def tell(self, now: StatusLine) -> None:
+    def tell(self, status: StatusLine) -> None:
         """Say this from now on."""
-        same = replace(now, written=self._now.written) == self._now
-        self._now = now
+        same = replace(status, written=self._shown.written) == self._shown
+        self._shown = status
         if same:  # numbers alone: the clock shows them
             return
-        self.display = bool(now.doing)
+        self.display = bool(status.doing)
         if self.display and self._clock is None:
             self._clock = self.set_interval(SPINNER_SECONDS, self.refresh)
         elif not self.display and self._clock is not None:
@@ -246,21 +250,21 @@ class ActivityLine(Widget):
 
     def render_line(self, y: int) -> Strip:
         """Draw the line."""
-        now, clock, width = self._now, time.time(), self.size.width
-        waits = now.until or now.doing.startswith(WAITS_FOR_USER)
+        status, clock, width = self._shown, time.time(), self.size.width
+        waits = status.until or status.doing.startswith(WAITS_FOR_USER)
         sign = "◐" if waits else SPINNER[int(clock / SPINNER_SECONDS) % len(SPINNER)]
         spent = (
-            retrying_in(now.until - clock)
-            if now.until
-            else f" {short_duration(max(clock - now.since, 0.0))}"
+            retrying_in(status.until - clock)
+            if status.until
+            else f" {short_duration(max(clock - status.since, 0.0))}"
         )
-        written = f" · ↓ {compact_number(now.written)} tokens" if now.written else ""
-        key = f" · {now.key}" if now.key else ""
-        room = width - cell_len(f"{sign} {spent}{written}{key}")
+        written = f" · ↓ {compact_number(status.written)} tokens" if status.written else ""
+        key = f" · {status.key}" if status.key else ""
+        available = width - cell_len(f"{sign} {spent}{written}{key}")
         doing = (
-            now.doing
-            if cell_len(now.doing) <= room
-            else f"{set_cell_size(now.doing, max(room - 1, 0)).rstrip()}…"
+            status.doing
+            if cell_len(status.doing) <= available
+            else f"{set_cell_size(status.doing, max(available - 1, 0)).rstrip()}…"
         )
         parts = [
             (f"{sign} {doing}", self.palette.accent),

@@ -76,12 +76,12 @@ def bound(name: str, action: str, *, priority: bool = True) -> Binding:
     return Binding(KEYS[name][0], action, id=name, show=False, priority=priority)
 
 
-def read_keymap(given: Mapping[str, str]) -> dict[str, str]:
+def read_keymap(table: Mapping[str, str]) -> dict[str, str]:
     """Return Textual's keymap for the table `keys`. Raises ConfigError for an unknown action or
     key, and for a key with two actions.
     """
     keymap: dict[str, str] = {}
-    for name, keys in given.items():
+    for name, keys in table.items():
         if name not in KEYS:
             near = get_close_matches(name, KEYS, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(KEYS)}"
@@ -90,10 +90,13 @@ def read_keymap(given: Mapping[str, str]) -> dict[str, str]:
     owners: dict[str, str] = {}
     for action, (usual, _) in KEYS.items():
         for key in keymap.get(action, usual).split(","):
-            if (other := owners.setdefault(key, action)) != action:
-                one, two = (action, other) if action in keymap else (other, action)
-                hint = f"give {two} another one, too"
-                raise ConfigError(f".fugurc: keys.{one}: {key} is the key of {two}", hint=hint)
+            owner = owners.setdefault(key, action)
+            if owner != action:
+                changed, unchanged = (action, owner) if action in keymap else (owner, action)
+                raise ConfigError(
+                    f".fugurc: keys.{changed}: {key} is the key of {unchanged}",
+                    hint=f"give {unchanged} another one, too",
+                )
     return keymap
 
 
@@ -101,12 +104,12 @@ def _key(name: str, typed: str) -> str:
     """Return a key by Textual's name."""
     key = _ALIASES.get(typed, typed)
     *modifiers, base = key.split("+")
-    known = (
-        base in {one.value for one in Keys}
+    exists = (
+        base in {known_key.value for known_key in Keys}
         or (len(base) == 1 and base.isprintable())
         or key_to_character(base)
     )
-    if not known or any(one not in _MODIFIERS for one in modifiers):
+    if not exists or any(modifier not in _MODIFIERS for modifier in modifiers):
         hint = "keys are written as ctrl+t, alt+enter, shift+f5, pageup"
         raise ConfigError(f".fugurc: keys.{name} = {typed!r}: there is no such key", hint=hint)
     if set(modifiers) <= {"shift"} and key_to_character(base):
@@ -155,11 +158,11 @@ class TerminalApp(App[int], inherit_bindings=False):
         background, which is asked for.
         """
         try:
-            found = find_palette(name)
+            palette = find_palette(name)
         except ConfigError as error:
-            found, self.fault = None, str(error)
-        self._auto = found is None
-        self._wear(found or guess_palette())
+            palette, self.fault = None, str(error)
+        self._auto = palette is None
+        self._wear(palette or guess_palette())
         self._ask_background()
         return self.palette
 
@@ -254,9 +257,9 @@ class TerminalApp(App[int], inherit_bindings=False):
 
     def get_driver_class(self) -> type[Driver]:
         """Return our driver in place of the one for Unix terminals."""
-        found = super().get_driver_class()
-        if found.__name__ != "LinuxDriver":  # Windows, a browser
-            return found
+        driver = super().get_driver_class()
+        if driver.__name__ != "LinuxDriver":  # Windows, a browser
+            return driver
         from fugu_cli.ui.tui import terminal_driver  # there alone it can be imported
 
         return terminal_driver.PlainPasteDriver

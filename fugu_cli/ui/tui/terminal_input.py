@@ -32,7 +32,7 @@ _STRING_BEGUN = re.compile(r"\x1b[P\]X^_][^\x00-\x1f\x7f]*\x1b?")
 _NOT_TYPED = re.compile(r"\x1b(?:\[|[P\]][0-9<=>?!+$]|_G)")
 """The beginning of what no key sends alone; Alt and a key begin with an escape character, too."""
 _ANSWER = re.compile(rf"\x1b\[(?:[<=>?][\d;:]*|[\d;:]+)[ -/]*[A-Za-z~]|{_STRING.pattern}")
-"""What only a terminal sends, even if its escape character has been taken for a key."""
+"""An answer that only a terminal sends, even if its escape character has been taken for a key."""
 _BACKGROUND = re.compile(
     r"\x1b\]11;rgba?:([0-9a-f]+)/([0-9a-f]+)/([0-9a-f]+)[^\x07\x1b]*(?:\x07|\x1b\\)", re.IGNORECASE
 )
@@ -50,7 +50,7 @@ class InputDecoder:
         escape character by itself.
         """
         self.dark: bool | None = None
-        """Whether the background is dark; None before the terminal has answered."""
+        """True if the background is dark; None before the terminal has answered."""
         self._is_input = is_input
         self._reader_waits = reader_waits
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -59,9 +59,9 @@ class InputDecoder:
         """The beginning of a sequence, not passed on."""
         self._held_since = 0.0
         self._held_was_sent = False
-        """Whether so much of `_held` came in one read that no person typed it."""
+        """True if so much of `_held` came in one read that no person typed it."""
         self._was_silent = False
-        """Whether nothing came for a moment after `_held`."""
+        """True if nothing came for a moment after `_held`."""
         self._passed = ""
         """The beginning of a sequence that was passed on as a key: nothing followed it."""
         self._arrived = 0
@@ -128,14 +128,14 @@ class InputDecoder:
             return (answer[0][len(begun) :] if self._reader_waits else answer[0]), rest
         return "", rest
 
-    def _goes_on(self, held: str, text: str) -> bool:
-        """Return whether `text` can be the rest of the sequence that `held` begins."""
-        if self._pasting or _STRING.match(held + text) is not None:
+    def _goes_on(self, beginning: str, text: str) -> bool:
+        """Return whether `text` can be the rest of the sequence that `beginning` begins."""
+        if self._pasting or _STRING.match(beginning + text) is not None:
             return True
         if self._has_expired():
             return False
-        if self._was_silent and _STRING_BEGUN.fullmatch(held):
-            return len(text) > 1 and _STRING_BEGUN.fullmatch(held + text) is not None
+        if self._was_silent and _STRING_BEGUN.fullmatch(beginning):
+            return len(text) > 1 and _STRING_BEGUN.fullmatch(beginning + text) is not None
         return True
 
     def _has_expired(self) -> bool:

@@ -62,10 +62,10 @@ def find_palette(name: str) -> Palette | None:
     """
     if name in PALETTES:
         return _shown_as(PALETTES[name])
-    found = _other_themes().get(name) if name not in ("", AUTO) else None
-    if found is None:
+    theme = _other_themes().get(name) if name not in ("", AUTO) else None
+    if theme is None:
         return None
-    return _shown_as(_palette(found if isinstance(found, Theme) else _read_theme(found)))
+    return _shown_as(_palette(theme if isinstance(theme, Theme) else _read_theme(theme)))
 
 
 def theme_names() -> tuple[str, ...]:
@@ -75,8 +75,8 @@ def theme_names() -> tuple[str, ...]:
 
 def _other_themes() -> dict[str, Theme | Path]:
     """Return the themes of Textual and of the user by name. The user's win."""
-    known = {name: theme for name, theme in BUILTIN_THEMES.items() if not theme.ansi}
-    return {**known, **{path.stem: path for path in sorted(themes_folder().glob("*.toml"))}}
+    by_name = {name: theme for name, theme in BUILTIN_THEMES.items() if not theme.ansi}
+    return {**by_name, **{path.stem: path for path in sorted(themes_folder().glob("*.toml"))}}
 
 
 def themes_folder() -> Path:
@@ -95,9 +95,9 @@ def _read_theme(path: Path) -> Theme:
         theme = Theme(**{"name": path.stem, **tomllib.loads(path.read_text(encoding="utf-8"))})
         _palette(theme)
     except (OSError, ValueError, TypeError, ColorParseError) as error:
-        what = f"the theme {path} cannot be used: {error}"
+        message = f"the theme {path} cannot be used: {error}"
         raise ConfigError(
-            what, hint="its fields are those of a Textual theme, colours like #1e1e2e"
+            message, hint="its fields are those of a Textual theme, colours like #1e1e2e"
         ) from error
     return theme
 

@@ -48,11 +48,11 @@ class ShellOutput:
     def feed(self, data: bytes) -> None:
         """Add output; b"" is its end."""
         self.text += self._decoder.decode(data, final=not data)
-        over = len(self.text) - KEPT_CHARACTERS
-        if over > 0:
-            newline = self.text.find("\n", over - 1)
+        excess = len(self.text) - KEPT_CHARACTERS
+        if excess > 0:
+            newline = self.text.find("\n", excess - 1)
             self.begins_inside_line = newline < 0
-            cut = over if newline < 0 else newline + 1
+            cut = excess if newline < 0 else newline + 1
             self.dropped += self.text.count("\n", 0, cut)
             self.text = self.text[cut:]
 
@@ -65,13 +65,13 @@ class ShellOutput:
             text += ended if text.endswith("\n") or not text else f"\n{ended}"
         return NoteBlock(f"$ {command}", "plain", text, live=ended is None, dropped=self.dropped)
 
-    def told(self, command: str, code: int) -> str:
+    def report(self, command: str, code: int) -> str:
         """Return the output as agents read it."""
         cut = self.dropped or len(self.text) > REPORTED_CHARACTERS
-        what = "the end of its output" if cut else "its output"
+        label = "the end of its output" if cut else "its output"
         return (
             f"[The user ran `{command}`; exit code {code}; "
-            f"{what}:]\n{self.text[-REPORTED_CHARACTERS:]}"
+            f"{label}:]\n{self.text[-REPORTED_CHARACTERS:]}"
         )
 
 
@@ -82,7 +82,7 @@ class UserShell:
         self._root = root
         self._feed = feed
         self._process: asyncio.subprocess.Process | None = None
-        self._untold: list[str] = []
+        self._unreported: list[str] = []
         self._stopped = False
         self.doing = ""
         self.began = 0.0
@@ -93,8 +93,11 @@ class UserShell:
         return bool(self.doing)
 
     async def run(self, command: str, *, tell: bool, shown: str = "") -> int:
-        """Run it to its end, its output shown as it comes; returns its exit code. `tell`: the next
-        request carries it; `shown` stands for it on the screen. Raises FuguError."""
+        """Run a command to its end and show its output as it comes. Return the exit code.
+
+        `tell`: the next request carries the output. `shown` stands for the command on the screen.
+        Raises FuguError.
+        """
         if self.running:
             raise UsageError("a command of yours is still running", hint="Esc stops it")
         shown = shown or command
@@ -104,7 +107,7 @@ class UserShell:
         finally:
             self._process, self.doing = None, ""
         if tell:
-            self._untold.append(output.told(command, code))
+            self._unreported.append(output.report(command, code))
         return code
 
     async def _run(self, command: str, shown: str) -> tuple[ShellOutput, int]:
@@ -154,9 +157,9 @@ class UserShell:
                 os.killpg(self._process.pid, signal.SIGKILL)
         return True
 
-    def told(self, text: str) -> str:
+    def with_outputs(self, text: str) -> str:
         """Add the output that waits to be reported to a request."""
-        untold, self._untold = self._untold, []
+        untold, self._unreported = self._unreported, []
         return "\n\n".join([text, *untold])
 
 
@@ -178,15 +181,15 @@ class StatusCommand:
         self,
         command: str,
         root: Path,
-        known: Callable[[], dict[str, object]],
+        read_status: Callable[[], dict[str, object]],
         show: Callable[[], None],
     ) -> None:
-        """Create the command. `known` returns its input; `show` is called after it printed
+        """Create the command. `read_status` returns its input; `show` is called after it printed
         something.
         """
-        self._command, self._root, self._known, self._show = command, root, known, show
+        self._command, self._root, self._read_status, self._show = command, root, read_status, show
         self._task: asyncio.Task[None] | None = None
-        self._told: dict[str, object] = {}
+        self._last_status: dict[str, object] = {}
         self._failures = 0
         self.lines: tuple[str, ...] = ()
         """The newest output of the command, with its colours."""
@@ -205,20 +208,20 @@ class StatusCommand:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _follow(self) -> None:
-        """Run it until what it is told is what it was told last, time aside."""
+        """Run the command until its input stays the same, times aside."""
         try:
             while self._failures < STATUS_FAILURES:
                 await asyncio.sleep(STATUS_PAUSE)
-                known = self._known()
-                if known == self._told:
+                status = self._read_status()
+                if status == self._last_status:
                     return
-                self._told = known
-                self.lines = await self._output(known)
+                self._last_status = status
+                self.lines = await self._output(status)
                 self._show()
         finally:
             self._task = None
 
-    async def _output(self, known: dict[str, object]) -> tuple[str, ...]:
+    async def _output(self, status: dict[str, object]) -> tuple[str, ...]:
         """Return the lines that it prints, () if it fails or takes too long."""
         process = await asyncio.create_subprocess_shell(
             self._command,
@@ -230,7 +233,7 @@ class StatusCommand:
         )
         try:
             data, code = await asyncio.wait_for(
-                _exchange(process, json.dumps(_timed(known)).encode()), STATUS_SECONDS
+                _exchange(process, json.dumps(_timed(status)).encode()), STATUS_SECONDS
             )
             why = f"exit code {code}" if code else ""
         except TimeoutError:
@@ -249,16 +252,16 @@ class StatusCommand:
 def _coloured(line: str) -> str:
     """Keep only the colours among a line's escape sequences."""
     return "".join(
-        part if place % 2 else sanitize(part)
-        for place, part in enumerate(_COLOUR.split(line.rstrip()))
+        part if index % 2 else sanitize(part)
+        for index, part in enumerate(_COLOUR.split(line.rstrip()))
     )
 
 
-async def _exchange(process: asyncio.subprocess.Process, given: bytes) -> tuple[bytes, int]:
+async def _exchange(process: asyncio.subprocess.Process, payload: bytes) -> tuple[bytes, int]:
     """Return the first part of the output and the exit code, 0 if more came than is read."""
     assert process.stdin is not None and process.stdout is not None
     with suppress(OSError):
-        process.stdin.write(given)
+        process.stdin.write(payload)
         await process.stdin.drain()
         process.stdin.close()
     data = b""
@@ -267,11 +270,11 @@ async def _exchange(process: asyncio.subprocess.Process, given: bytes) -> tuple[
     return data, 0 if len(data) >= STATUS_BYTES else await process.wait()
 
 
-def _timed(known: dict[str, object]) -> dict[str, object]:
-    cost, began = known["cost"], known.get("_began")
+def _timed(status: dict[str, object]) -> dict[str, object]:
+    cost, began = status["cost"], status.get("_began")
     assert isinstance(cost, dict)
     spent = time.time() - began if isinstance(began, float) else 0.0
-    shown = {key: value for key, value in known.items() if key != "_began"}
+    shown = {key: value for key, value in status.items() if key != "_began"}
     return {**shown, "cost": {**cost, "total_duration_ms": round(spent * 1000)}}
 
 
@@ -293,30 +296,30 @@ def editor_command() -> list[str] | None:
     for name in ("VISUAL", "EDITOR"):
         if os.environ.get(name, "").strip():
             return shlex.split(os.environ[name])
-    found = next((program for program in COMMON_EDITORS if shutil.which(program)), None)
-    return [found] if found else None
+    program = next((program for program in COMMON_EDITORS if shutil.which(program)), None)
+    return [program] if program else None
 
 
 GOTO_EDITORS = ("code", "code-insiders", "codium", "cursor", "windsurf")
 COLON_EDITORS = ("subl", "zed", "hx", "helix")
 
 
-def place_command(place: FilePlace) -> list[str]:
+def place_command(location: FilePlace) -> list[str]:
     """Return the command that opens a file at its line in the user's editor. Raises UsageError
     without an editor.
     """
     words = editor_command()
     if words is None:
         raise UsageError("no editor was found", hint="set $VISUAL or $EDITOR")
-    name, path = Path(words[0]).name, str(place.path)
-    if not place.line:
+    name, path = Path(words[0]).name, str(location.path)
+    if not location.line:
         return [*words, path]
     if name in GOTO_EDITORS:
-        return [*words, "--goto", f"{path}:{place.line}"]
+        return [*words, "--goto", f"{path}:{location.line}"]
     return (
-        [*words, f"{path}:{place.line}"]
+        [*words, f"{path}:{location.line}"]
         if name in COLON_EDITORS
-        else [*words, f"+{place.line}", path]
+        else [*words, f"+{location.line}", path]
     )
 
 

@@ -104,11 +104,11 @@ class ViKeys:
         """Bring the field to what vi made of it."""
         if self._buffer.text != self._field.text:
             self._field.load_text(self._buffer.text)
-        here = self._place(self._buffer.cursor_position)
+        cursor = self._place(self._buffer.cursor_position)
         if (state := self._buffer.selection_state) is None:
-            self._field.selection = Selection.cursor(here)
+            self._field.selection = Selection.cursor(cursor)
             return
-        first, last = sorted((self._place(state.original_cursor_position), here))
+        first, last = sorted((self._place(state.original_cursor_position), cursor))
         if state.type == SelectionType.LINES:
             first, last = (first[0], 0), (last[0], len(self._field.document.get_line(last[0])))
         else:

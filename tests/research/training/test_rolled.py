@@ -16,7 +16,7 @@ def test_decisions_are_drawn_in_training(tmp_path: Path) -> None:
     base = tiny.checkpoint(tiny.meta(tiny.folder(tmp_path / "backbone")))
     flags = EvolveFlags(suites=[str(suite(tmp_path, task("a")))])
     trial = RolloutFitness(flags, Config(), tmp_path / "out", base)
-    opened = trial._opening(
+    opened = trial._factory_of_candidate(
         HeadCandidates(base.head[None], lambda _: np.zeros((0, 1), np.float32)), 0, 1
     )
     assert opened.config.sample

@@ -240,7 +240,7 @@ def test_the_wait_for_the_user_is_no_part_of_a_turn_s_time() -> None:
         ]
         drawn = trace_rows.TraceRows()
         for record in records:
-            drawn.take(record)
+            drawn.add_item(record)
         whole = [
             row.seconds for request in trace_rows.traced_requests(records) for row in request.rows
         ]

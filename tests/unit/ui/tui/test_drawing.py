@@ -56,7 +56,7 @@ def blocks_of(*facts: Event) -> list[Block]:
 def rows(sample: list[Recorded]) -> TraceRows:
     made = TraceRows()
     for record in sample:
-        made.take(record)
+        made.add_item(record)
     return made
 
 
@@ -273,7 +273,7 @@ def test_what_nobody_knows_the_price_of_is_not_free(sample: list[Recorded]) -> N
     sample[0] = sample[0].model_copy(update={"event": opened.model_copy(update={"pool": members})})
     tally = SessionTotals()
     for record in sample:
-        tally.take(record)
+        tally.add_item(record)
     assert text(trace_drawing.totals_lines(tally.by_agent, tally.unpriced, (), 60, DARK)) == [
         "",
         "usage by model",
@@ -363,7 +363,7 @@ def test_rows_are_the_same_at_every_width_but_for_what_is_left_out(sample: list[
 def test_the_tally_adds_up_by_agent(sample: list[Recorded]) -> None:
     tally = SessionTotals()
     for record in sample:
-        tally.take(record)
+        tally.add_item(record)
     assert {name: (usage.input, usage.output) for name, (usage, _) in tally.by_agent.items()} == {
         "small": (3420, 112),
         "coder": (4800, 130),
@@ -464,7 +464,7 @@ def test_a_turn_of_an_agent_that_is_in_no_pool_can_still_be_read(sample: list[Re
     made = TraceRows()
     renumbered = [record.model_copy(update={"seq": seq}) for seq, record in enumerate(alone)]
     for record in renumbered:
-        made.take(record)
+        made.add_item(record)
     row = next(row for row in made.rows if isinstance(row, TurnRow))
     assert [section.title for section in turn_sections(renumbered, row)][:3] == [
         "The decision", "What the coordinator read", "What it did",
@@ -580,7 +580,7 @@ def test_below_the_trace_stand_the_todo_list_changed_files_jobs_and_the_context(
     )
     tally = SessionTotals()
     for fact in ran:
-        tally.take(Recorded(seq=0, at=0.0, event=fact))
+        tally.add_item(Recorded(seq=0, at=0.0, event=fact))
     tally.sizes[change], tally.context_parts = (3, 1), {"tools": 1200, "files read": 40_000}
     shown = text(trace_drawing.panel_lines(tally, 30, DARK, 40))
     assert shown == [
@@ -590,11 +590,11 @@ def test_below_the_trace_stand_the_todo_list_changed_files_jobs_and_the_context(
         "", "context", f"  files read{'~40k':>18}", f"  tools{'~1.2k':>23}",
     ]  # fmt: skip
     assert text(trace_drawing.panel_lines(tally, 30, DARK, 8)) == shown[:7]
-    tally.take(Recorded(seq=1, at=1.0, event=JobEnded(job="job1", command="npm run")))
+    tally.add_item(Recorded(seq=1, at=1.0, event=JobEnded(job="job1", command="npm run")))
     undone = Undone(
         snapshot=None, changes=(FileChange(path="a.py", before="2" * 40, after="1" * 40),)
     )
-    tally.take(Recorded(seq=2, at=2.0, event=undone))
+    tally.add_item(Recorded(seq=2, at=2.0, event=undone))
     assert (tally.jobs, tally.changed) == ({}, {})
 
 

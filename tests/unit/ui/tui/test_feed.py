@@ -74,9 +74,9 @@ def test_steps_that_are_watched_look_as_they_do_when_the_log_is_opened(
             feed.replay(records[:2])
             for record in records[2:]:
                 for part in streamed(record.event):
-                    feed.take(part)
+                    feed.add_item(part)
                     feed.flush()
-                feed.take(record)
+                feed.add_item(record)
                 feed.flush()
             watched = [plain_text(column.line(y) or []) for y in range(column.stack.total)]
             feed.replay(records)

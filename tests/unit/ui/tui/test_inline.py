@@ -49,7 +49,7 @@ class Paper:
                 if isinstance(item, TextStreamed | Retried)
                 else Recorded(seq=0, at=0.0, event=item)
             )  # type: ignore[arg-type]
-            self.back.take(record)
+            self.back.add_item(record)
         return self.text[before:].splitlines()
 
 

@@ -263,7 +263,7 @@ def test_who_is_next_is_guessed_from_the_last_request_and_the_rule() -> None:
         for seq, event in enumerate(
             [Opened(version="1", repo="/", pool=pool, coordinator=by), *facts]
         ):
-            made.take(Recorded(seq=seq, at=0.0, event=event), 0.0)
+            made.add_item(Recorded(seq=seq, at=0.0, event=event), 0.0)
         return made
 
     asked, acts = (

@@ -36,7 +36,7 @@ def test_of_a_long_output_the_newest_lines_are_kept_and_the_others_counted() -> 
         output.dropped,
         True,
     )
-    assert output.told("seq", 0).startswith(
+    assert output.report("seq", 0).startswith(
         "[The user ran `seq`; exit code 0; the end of its output:]\n"
     )
 
@@ -68,7 +68,10 @@ def test_one_command_runs_at_a_time(tmp_path: Path) -> None:
         assert one.stop()
         await first
         assert (one.running, one.stop()) == (False, False)
-        assert one.told("and?") == "and?\n\n[The user ran `sleep 30`; exit code -9; its output:]\n"
+        assert (
+            one.with_outputs("and?")
+            == "and?\n\n[The user ran `sleep 30`; exit code -9; its output:]\n"
+        )
 
     asyncio.run(whole())
 

@@ -11,11 +11,11 @@ from fugu_cli.ui.tui.screen_protocol import StatusLine
 from fugu_cli.ui.tui.status_line import draw_status
 
 WORKS = StatusLine(
-    place="~/work/shop", branch="main", mode="edit", context=0.034, tokens=14_000, cost=0.0123, since=1.0, queued=0,
+    folder="~/work/shop", branch="main", mode="edit", context=0.034, tokens=14_000, cost=0.0123, since=1.0, queued=0,
     doing="running bash for i in 1 2 3; do make check; done",
 )  # fmt: skip
 IDLE = StatusLine(
-    place="~/work/shop", branch="main", mode="plan", tokens=5, pinned="large", hint="/help"
+    folder="~/work/shop", branch="main", mode="plan", tokens=5, pinned="large", hint="/help"
 )
 
 
@@ -44,7 +44,7 @@ def test_a_narrow_line_loses_the_keys_then_words_then_the_place(
 
 def test_jobs_in_the_background_are_counted() -> None:
     for jobs, said in ((0, "$0"), (1, "$0 · 1 job"), (3, "$0 · 3 jobs")):
-        standing = StatusLine(place="~/shop", mode="ask", tokens=5, jobs=jobs, hint="/help")
+        standing = StatusLine(folder="~/shop", mode="ask", tokens=5, jobs=jobs, hint="/help")
         assert (
             plain_text(draw_status(standing, 5.0, 60, DARK)).split("5 tok · ")[1].split("  ")[0]
             == said
@@ -53,7 +53,7 @@ def test_jobs_in_the_background_are_counted() -> None:
 
 def test_a_remark_is_said_in_the_place_of_the_rest() -> None:
     standing = StatusLine(
-        place="~/shop", mode="ask", doing="reading", since=1.0, remark="ctrl+c again leaves"
+        folder="~/shop", mode="ask", doing="reading", since=1.0, remark="ctrl+c again leaves"
     )
     assert (
         plain_text(draw_status(standing, 5.0, 50, DARK)).split("  ")[-1].strip()
@@ -61,8 +61,8 @@ def test_a_remark_is_said_in_the_place_of_the_rest() -> None:
     )
 
 
-OUT = StatusLine(place="~/shop", mode="ask", unavailable=(("claude", 100.0),), hint="/help")
-WAITS = StatusLine(place="~/shop", mode="ask", doing="waiting for claude", since=1.0, until=35.5)
+OUT = StatusLine(folder="~/shop", mode="ask", unavailable=(("claude", 100.0),), hint="/help")
+WAITS = StatusLine(folder="~/shop", mode="ask", doing="waiting for claude", since=1.0, until=35.5)
 
 
 @pytest.mark.parametrize(

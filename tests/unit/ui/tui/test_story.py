@@ -31,7 +31,7 @@ ASSIGNED = Assigned(turn=1, agent="small", role="worker", by="cascade")
 
 
 def speeches(transcript: Transcript) -> list[str]:
-    return ["".join(block.said) for block in transcript.blocks if isinstance(block, ReplyBlock)]
+    return ["".join(block.texts) for block in transcript.blocks if isinstance(block, ReplyBlock)]
 
 
 def take(transcript: Transcript, *items: object) -> list[int | None]:
@@ -42,7 +42,7 @@ def take(transcript: Transcript, *items: object) -> list[int | None]:
             if isinstance(item, TextStreamed | OutputStreamed | Retried)
             else Recorded(seq=0, at=0.0, event=item)
         )  # type: ignore[arg-type]
-        changed.append(transcript.take(record))
+        changed.append(transcript.add_item(record))
     return changed
 
 
@@ -54,7 +54,7 @@ def test_a_session_that_was_watched_looks_like_one_that_is_read(sample: list[Rec
 
         async def follow() -> None:
             async for item in log.follow():
-                transcript.take(item)
+                transcript.add_item(item)
 
         following = asyncio.create_task(follow())
         await asyncio.sleep(0)
@@ -81,7 +81,7 @@ def test_a_session_that_was_watched_looks_like_one_that_is_read(sample: list[Rec
         (type(block), block if isinstance(block, ToolBlock | NoteBlock) else None) for block in read
     ]
     assert speeches(transcript) == [
-        "".join(block.said) for block in read if isinstance(block, ReplyBlock)
+        "".join(block.texts) for block in read if isinstance(block, ReplyBlock)
     ]
 
 
@@ -99,7 +99,7 @@ def test_what_is_said_grows_one_block_and_says_which() -> None:
 def shown(transcript: Transcript) -> list[str]:
     """What the newest request's blocks say, empty ones left out."""
     said = (
-        "".join(block.said) if isinstance(block, ReplyBlock) else block.text
+        "".join(block.texts) if isinstance(block, ReplyBlock) else block.text
         for block in transcript.blocks
         if isinstance(block, ReplyBlock | NoteBlock | ThinkingBlock)
     )
@@ -172,7 +172,7 @@ def test_a_thought_that_comes_late_moves_no_other_block() -> None:
     shown = [NoteBlock("turn 1, small:"), ThinkingBlock("hm"), "yes", NoteBlock("turn 2, small:")]
     shown += [ToolBlock(CALL, permitted, live="out"), NoteBlock("$ ls", detail="files")]
     assert [
-        "".join(block.said) if isinstance(block, ReplyBlock) else block
+        "".join(block.texts) if isinstance(block, ReplyBlock) else block
         for block in transcript.blocks[3:]
     ] == shown
 
@@ -243,7 +243,7 @@ def test_undone_inside_a_turn_and_between_requests_are_told_apart() -> None:
 def test_output_of_an_unknown_call_changes_nothing() -> None:
     transcript = Transcript()
     items: list[Live] = [OutputStreamed(turn=1, call="nobody", text="x")]
-    assert [transcript.take(item) for item in items] == [None]
+    assert [transcript.add_item(item) for item in items] == [None]
     assert transcript.blocks == []
 
 

@@ -142,7 +142,7 @@ def test_a_subtask_that_is_cut_says_so_in_its_block() -> None:
 def test_rows_of_subtasks_stand_below_their_turn() -> None:
     rows = TraceRows()
     for record in records(DONE):
-        rows.take(record)
+        rows.add_item(record)
     drawn = [plain_text(line) for row in rows.rows for line in trace_row_lines(row, 60, DARK)]
     assert [" ".join(line.split()) for line in drawn] == [
         "1 review done",
@@ -162,10 +162,10 @@ def test_rows_of_subtasks_stand_below_their_turn() -> None:
 def test_the_status_line_waits_for_the_turn_again_when_its_subtasks_are_done() -> None:
     folded = FoldedSession()
     for record in records(RUNNING):
-        folded.take(record, 0.0)
-    folded.take(TextStreamed(turn=2, agent="small", text="A"), 0.0)
+        folded.add_item(record, 0.0)
+    folded.add_item(TextStreamed(turn=2, agent="small", text="A"), 0.0)
     assert folded.activity.doing == "small is writing"
     before = folded.totals.context
     for record in records(DONE)[len(RUNNING) : -2]:
-        folded.take(record, 0.0)
+        folded.add_item(record, 0.0)
     assert (folded.activity.doing, folded.totals.context) == ("waiting for big", before)

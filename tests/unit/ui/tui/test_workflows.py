@@ -80,7 +80,7 @@ def recorded(facts: Sequence[Event]) -> list[Recorded]:
 def rows(facts: Sequence[Event]) -> TraceRows:
     made = TraceRows()
     for record in recorded(facts):
-        made.take(record)
+        made.add_item(record)
     return made
 
 
@@ -151,18 +151,18 @@ def test_what_is_said_at_the_same_time_is_not_mixed() -> None:
     facts = recorded(interleaved())
     transcript = Transcript()
     for record in facts[:5]:
-        transcript.take(record)
+        transcript.add_item(record)
     for turn, agent, text in (
         (1, "small", "the "),
         (2, "large", "a "),
         (1, "small", "cause"),
         (2, "large", "test"),
     ):
-        transcript.take(TextStreamed(turn=turn, agent=agent, text=text))
+        transcript.add_item(TextStreamed(turn=turn, agent=agent, text=text))
     for record in facts[5:]:
-        transcript.take(record)
+        transcript.add_item(record)
     speeches = [block for block in transcript.blocks if isinstance(block, ReplyBlock)]
-    assert [(block.agent, "".join(block.said), block.live) for block in speeches] == [
+    assert [(block.agent, "".join(block.texts), block.live) for block in speeches] == [
         ("small", "the cause", False), ("large", "a test", False), ("small", "it is right", False),
     ]  # fmt: skip
     assert headed(transcript.blocks) == WATCHED
@@ -176,7 +176,7 @@ def headed(blocks: list[Block]) -> list[str]:
     heads = {
         id(one): f"turn {one.assigned.turn}" for one in blocks if isinstance(one, DecisionBlock)
     }
-    said = {id(one): "".join(one.said) for one in blocks if isinstance(one, ReplyBlock)}
+    said = {id(one): "".join(one.texts) for one in blocks if isinstance(one, ReplyBlock)}
     shown = heads | said
     return [shown[id(block)] for block in blocks if id(block) in shown]
 
@@ -223,7 +223,7 @@ def test_in_the_scrollback_a_step_is_printed_below_its_own_heading() -> None:
     printed: list[str] = []
     feed = Scrollback(LinePrinter(printed.append, lambda: 60, DARK))
     for record in recorded(interleaved()):
-        feed.take(record)
+        feed.add_item(record)
     text = "".join(printed).partition("say what was done")[2]
     found = [text.index(part) for part in WATCHED]
     assert found == sorted(found)

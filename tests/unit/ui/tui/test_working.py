@@ -28,7 +28,7 @@ class Heard:
     def replayed(self, records: Sequence[Recorded]) -> None:
         self.records = list(records)
 
-    def heard(self, item: Recorded | Live) -> None:
+    def handle_item(self, item: Recorded | Live) -> None:
         if isinstance(item, Recorded):
             self.records.append(item)
 
@@ -161,7 +161,7 @@ def test_what_breaks_while_the_log_is_shown_is_not_silent(opener: DemoSessionOpe
     """A screen that stands still for good would look like an agent that thinks."""
 
     class Breaking(Heard):
-        def heard(self, item: Recorded | Live) -> None:
+        def handle_item(self, item: Recorded | Live) -> None:
             if isinstance(item, Recorded) and isinstance(item.event, Replied):
                 raise LookupError("a bug")
 
