@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fugu_cli.messages import Call
-from fugu_cli.session.call_arguments import MalformedArguments, arguments_of
 
 ReadFile = Callable[[str], str | None]
 """The text of a file by the path a call names; None where there is none that can be shown."""
@@ -26,6 +25,9 @@ def patch_of_call(call: Call, read: ReadFile = read_nothing) -> str:
     """Return the change of an edit, write or apply_patch call as a unified diff, "" for other
     calls.
     """
+    # not before the first paint
+    from fugu_cli.session.call_arguments import MalformedArguments, arguments_of
+
     arguments = arguments_of(call)
     if isinstance(arguments, MalformedArguments):
         return ""
