@@ -148,7 +148,7 @@ class RequestRun:
         noted = session.notes()
         try:
             end = await self._ask_and_follow(session)
-            if self._heard(session):
+            if self._was_recorded(session):
                 patch = await _patch(session, self._screen, plain_folder)
         except FuguError as error:
             end = RunEnding("failed", str(error))
