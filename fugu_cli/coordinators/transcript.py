@@ -35,8 +35,7 @@ _TARGETS = ("path", "file", "command", "pattern", "query", "target")
 def tool_digest(turn: Turn) -> str:
     """`[read a.py ok; edit a.py failed x2; tests failed 1; 4 calls]`, "" for a turn without tools.
 
-    The agent's own calls, then how the tests that fugu ran itself stand, and draws that were rolled
-    back.
+    The agent's own calls, then how the tests that fugu ran itself stand.
     """
     own = [run for run in turn.runs if not run.evidence]
     parts = _entries(own)

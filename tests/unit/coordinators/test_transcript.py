@@ -18,7 +18,7 @@ from fugu_cli.coordinators.transcript import (
 from fugu_cli.messages import Call
 from fugu_cli.session.events import Event, Failed, Interrupted, Permitted
 from fugu_cli.session.state import SessionState
-from tests.facts import asked, assigned, checked, opened, ran, replied, rolled_back, write
+from tests.facts import asked, assigned, opened, ran, replied
 from tests.unit.coordinators.test_stopping import BROKEN, verified, worked
 
 
@@ -129,18 +129,6 @@ def test_a_digest_survives_arguments_that_are_not_json() -> None:
         [*BROKEN, assigned(1, "small"), replied(1, "small", "", *bad), *facts]
     ).request.turns[-1]
     assert tool_digest(turn) == "[edit failed x2; 2 calls]"
-
-
-def test_draws_that_were_rolled_back_are_counted() -> None:
-    call = write("c1")
-    draw = [
-        replied(1, "coder", "", call),
-        *ran(1, call, path="a.py"),
-        *checked(1, ok=False),
-        rolled_back(1),
-    ]
-    shown = transcript_messages(SessionState([*BROKEN, assigned(1, "coder"), *draw]))
-    assert shown[-1].content == "Worker (coder):\n[1 try rolled back]"
 
 
 def test_a_run_without_a_result_was_interrupted() -> None:
