@@ -11,7 +11,7 @@ import sys
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fugu_cli import wiring
 from fugu_cli.app.open_session import Session
@@ -27,12 +27,13 @@ from fugu_cli.extensions.skill_library import TypedRequest
 from fugu_cli.session import log, store
 from fugu_cli.session.events import Asked
 from fugu_cli.session.state import SessionState
-from fugu_cli.snapshots.plain_folder import PlainFolder
 from fugu_cli.system import signals
-from fugu_cli.system.temp_dirs import temp_dir
 from fugu_cli.ui import headless, json_output
 from fugu_cli.ui.json_output import RunEnding, exit_code, run_ending
 from fugu_cli.ui.terminal_output import TerminalOutput
+
+if TYPE_CHECKING:
+    from fugu_cli.snapshots.plain_folder import PlainFolder
 
 
 def resolve_request(
@@ -63,6 +64,8 @@ NOT_RECORDED = RunEnding("interrupted", "nothing was recorded yet; give the requ
 CRASHED = RunEnding(
     "failed", "fugu itself failed; `fugu run --continue` goes on with what was recorded"
 )
+
+
 ABORTED = 4
 
 
@@ -129,6 +132,10 @@ class RequestRun:
         workspace, folder = session.environment.workspace, self._leaving.folder
         if folder is None or workspace.in_git:
             return await self._reported(session, None)
+        # Most runs need neither: they are in git.
+        from fugu_cli.snapshots.plain_folder import PlainFolder
+        from fugu_cli.system.temp_dirs import temp_dir
+
         with temp_dir("patch") as temporary:
             plain_folder = None
             try:

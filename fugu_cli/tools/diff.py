@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from fugu_cli.errors import StorageError
 from fugu_cli.safety.paths import unquoted_path
@@ -14,10 +15,12 @@ from fugu_cli.session import tool_facts
 from fugu_cli.session.events import FileChange
 from fugu_cli.session.state import SessionState
 from fugu_cli.snapshots import git_repositories
-from fugu_cli.snapshots.plain_folder import PlainFolder
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult, truncate
 from fugu_cli.tools.workspace import Tool, Workspace
+
+if TYPE_CHECKING:
+    from fugu_cli.snapshots.plain_folder import PlainFolder
 
 
 def unified_diff(path: str, before: bytes | None, after: bytes | None) -> str:
