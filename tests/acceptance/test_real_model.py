@@ -71,7 +71,8 @@ def test_a_real_model_carries_a_request_to_its_end(
     assigned = [event for event in events if isinstance(event, Assigned)]
     assert assigned and all(event.by == "trinity" and event.scores for event in assigned)
     replies = [event for event in events if isinstance(event, Replied)]
-    assert replies and all(reply.model == EMBEDDED and reply.usage.output > 0 for reply in replies)
+    assert replies and all(reply.model == EMBEDDED for reply in replies)
+    assert any(reply.usage.output > 0 for reply in replies), "the model itself wrote something"
     before, after = SessionState(events).request.first_tests, SessionState(events).request.tests
     assert before is not None and not before.ok, "the failing test was run before anything was done"
     changed = subprocess.run(
