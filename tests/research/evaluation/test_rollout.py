@@ -36,7 +36,8 @@ def test_what_the_cascade_decided_is_no_row_of_the_learned_coordinator_and_begin
         )
         opened = opening(Spending(tmp_path / "paid.jsonl", SpendingLimits()))
         elsewhere = tiny.folder(tmp_path / "elsewhere")
-        checkpoint.save(tiny.checkpoint(tiny.meta(elsewhere)), tmp_path / "made.safetensors")
+        about = tiny.meta(elsewhere, rows=("idler", "worker"))
+        checkpoint.save(tiny.checkpoint(about), tmp_path / "made.safetensors")
         with pytest.raises(
             AgentUnanswered, match=f"in place of the checkpoint: .*no backbone at {folder}"
         ) as caught:
