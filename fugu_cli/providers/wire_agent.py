@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import httpx
 
@@ -19,35 +19,10 @@ from fugu_cli.providers import Pause, Say, ThoughtListener, Wait
 from fugu_cli.providers.calls_in_text import TextCallReader, read_calls, with_calls_repaired
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.http_client import HttpConnection, Json, ReplyProgress, ServerEvent
+from fugu_cli.providers.reply_decoder import ReplyDecoder
 from fugu_cli.providers.server_quirks import LearnedQuirks, ServerQuirks, StopSequences
 from fugu_cli.providers.shown_media import RefusedMedia
 from fugu_cli.providers.usage_estimates import usage_of_broken_call, usage_of_reply
-
-
-class ReplyDecoder(Protocol):
-    """Decodes one reply of a wire format."""
-
-    @property
-    def used(self) -> Usage:
-        """The usage that the server has reported so far, also if the reply is never completed."""
-
-    @property
-    def received_bytes(self) -> int:
-        """Bytes of text, reasoning and arguments that were streamed so far."""
-
-    @property
-    def progress(self) -> ReplyProgress:
-        """The part of the reply that has arrived."""
-
-    @property
-    def thought(self) -> str:
-        """The reasoning text that the newest event added."""
-
-    def feed(self, event: ServerEvent) -> str:
-        """Decode one event, and return the text it adds. Raises AgentError."""
-
-    def reply(self) -> Reply:
-        """Return the whole reply. Raises AgentError if it is incomplete."""
 
 
 class WireAgent(ABC):
@@ -60,10 +35,13 @@ class WireAgent(ABC):
     def __init__(
         self,
         endpoint: ModelEndpoint,
-        headers: Mapping[str, str],
-        transport: httpx.AsyncBaseTransport | None,
+        transport: httpx.AsyncBaseTransport | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
+        """`headers` replace the usual ones that show the key."""
         self._endpoint = endpoint
+        if headers is None:
+            headers = endpoint.credentials
         self._connection = HttpConnection(endpoint, headers, transport)
         self._quirks = LearnedQuirks()
         self._without_effort = False
@@ -150,3 +128,10 @@ class WireAgent(ABC):
                 cancelled, usage_of_broken_call(decoder.used, prompt, decoder.received_bytes)
             )
             raise
+
+
+if TYPE_CHECKING:
+    from fugu_cli.providers import Agent
+
+    def _fits(agent: WireAgent) -> Agent:
+        return agent

@@ -25,10 +25,10 @@ from fugu_cli.server.service import CLIENT_LEFT, STOPPED, EndpointService, Excha
 from fugu_cli.wires import chat_completions, messages, responses
 from fugu_cli.wires.client_requests import (
     AnswerHead,
+    AnswerStream,
     ClientRequest,
     RequestRefused,
     ServedAnswer,
-    Stream,
     Wire,
     check_messages,
     openai_error,
@@ -241,7 +241,7 @@ class _StreamingResponse:
     """A response of server-sent events. Its status is sent with the first bytes of the body."""
 
     def __init__(
-        self, send: Send, headers: Callable[[], Mapping[str, str]], encoder: Stream
+        self, send: Send, headers: Callable[[], Mapping[str, str]], encoder: AnswerStream
     ) -> None:
         self._send = send
         self._headers = headers

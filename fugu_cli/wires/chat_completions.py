@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import httpx
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
-from fugu_cli.errors import AgentError
 from fugu_cli.messages import (
     Call,
     Effort,
@@ -43,8 +41,9 @@ from fugu_cli.providers.history import (
     with_media_behind_results,
     with_short_ids,
 )
-from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, ServerEvent
+from fugu_cli.providers.http_client import Json, ServerEvent
 from fugu_cli.providers.reasoning import ThinkTagParser
+from fugu_cli.providers.reply_decoder import DONE, ReplyDecoder, WireModel
 from fugu_cli.providers.server_quirks import ServerQuirks, StopSequences
 from fugu_cli.providers.wire_agent import WireAgent
 from fugu_cli.system.bounded_json import parse_json
@@ -53,6 +52,7 @@ from fugu_cli.wires.client_requests import (
     DEFAULT_MAX_TOKENS,
     NOT_SHOWN,
     AnswerHead,
+    AnswerStream,
     ClientMedia,
     ClientRequest,
     ItemList,
@@ -72,16 +72,15 @@ from fugu_cli.wires.client_requests import (
     reply_schema,
     sse_event,
     token_limit,
+    unknown_part,
     unknown_role,
     unread_fields,
 )
 from fugu_cli.wires.client_tools import allowed_tools, decode_tool_choice
 
 
-class _Wire(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="ignore", defer_build=True, coerce_numbers_to_str=True
-    )
+class _Wire(WireModel, coerce_numbers_to_str=True):
+    """Data of servers some of which send numbers as ids."""
 
 
 _Text = Annotated[
@@ -228,76 +227,30 @@ def _unpacked_arguments(text: str) -> str:
     return "{}" if value is None else text
 
 
-class ChatCompletionsDecoder:
-    """Decodes one reply. Once `finished`, no more events are expected and `reply` may be called."""
+class ChatCompletionsDecoder(ReplyDecoder):
+    api = "Chat Completions"
+    whole = "completion"
 
     def __init__(self, endpoint: ModelEndpoint, new_id: Callable[[int], str]) -> None:
-        self._endpoint = endpoint
+        super().__init__(endpoint)
         self._new_id = new_id
-        self._limits = ReplyLimits(endpoint.name, endpoint.host)
         self._text = ThinkTagParser()
         self._thinking: list[str] = []
         self._reasoning_field = ""
         """The field in which the server sends reasoning text; "" if it sent none."""
-        self.thought = ""
-        """The reasoning text that the newest event added."""
         self._calls: list[_PartialCall] = []
         self._details: list[dict[str, JsonValue]] = []
-        self.used = Usage()
-        """The usage that the server has reported so far."""
-        self._id = ""
-        self._model = ""
-        self._reason: str | None = None
         self._refused = False
-        self._begun = False
-        self.finished = False
-
-    @property
-    def received_bytes(self) -> int:
-        """Bytes of text, reasoning and arguments that were streamed so far."""
-        return self._limits.received_bytes
-
-    @property
-    def progress(self) -> ReplyProgress:
-        """The part of the reply that has arrived."""
-        if self.finished or self._reason is not None:
-            return ReplyProgress.WHOLE if self.finished else ReplyProgress.SAID
-        return ReplyProgress.BEGUN if self._begun else ReplyProgress.NOTHING
 
     def feed(self, event: ServerEvent) -> str:
-        """Decode one event, and return the text it adds. Raises AgentError for an error inside the
-        stream, and for data that is not JSON.
-        """
-        self.thought, data = "", event.data.strip()
-        if data == "[DONE]":
+        if event.data.strip() == DONE:
             self.finished = True
-        if not data or self.finished:
-            return ""
-        try:
-            parsed: object = parse_json(data)
-            chunk = _Chunk.model_validate(parsed)
-        except ValueError as error:
-            if not event.whole:
-                return ""  # the connection broke inside this event; reply() says so
-            hint = f"Check that {self._endpoint.address} speaks Chat Completions."
-            raise error_mapping.error_of_part(
-                self._endpoint, data, error, "completion", hint
-            ) from error
-        if chunk.error or chunk.object == "error" or event.name == "error":
-            raise error_mapping.error_in_stream(self._endpoint, parsed)
-        return self._take(chunk)
+        return super().feed(event)
 
     def reply(self) -> Reply:
-        """Return the whole reply. Raises AgentError(kind="network") if the stream ended before the
-        reply.
-        """
         calls = tuple(self._closed_calls())
         if self._reason is None and not (self.finished and self._begun):
-            raise AgentError(
-                f"{self._endpoint.name}: {self._endpoint.host} cut the stream",
-                kind="network",
-                retry=True,
-            )
+            raise self._cut_stream()
         reason = server_quirks.normalized_reason(self._reason or "stop")
         stop = server_quirks.FINISH_REASONS.get(reason, "end")
         if self._refused:
@@ -321,7 +274,10 @@ class ChatCompletionsDecoder:
             response_id=self._id,
         )
 
-    def _take(self, chunk: _Chunk) -> str:
+    def _decode(self, parsed: object, event_name: str) -> str:
+        chunk = _Chunk.model_validate(parsed)
+        if chunk.error or chunk.object == "error" or event_name == "error":
+            raise error_mapping.error_in_stream(self._endpoint, parsed)
         self._id = chunk.id or self._id
         self._model = chunk.model or self._model
         if (timings := chunk.timings) is not None and chunk.usage is None:
@@ -347,10 +303,9 @@ class ChatCompletionsDecoder:
         if choice.message is not None:  # a plain completion: this is all there is
             self.finished = True
         delta = choice.delta or choice.message
-        return self._take_delta(delta) if delta else ""
+        return self._add_delta(delta) if delta else ""
 
-    def _take_delta(self, delta: _Delta) -> str:
-        self.thought = ""
+    def _add_delta(self, delta: _Delta) -> str:
         for field in reasoning.FIELDS:
             text: str | None = getattr(delta, field)
             if text:
@@ -367,16 +322,16 @@ class ChatCompletionsDecoder:
             self._details.append(detail)
             self._limits.add(*map(str, detail.values()))
         for fragment in delta.tool_calls or []:
-            self._take_call(fragment)
+            self._add_call(fragment)
         if delta.function_call is not None:  # the form before tools; a few servers still send it
-            self._take_call(_ToolCall(index=0, function=delta.function_call))
+            self._add_call(_ToolCall(index=0, function=delta.function_call))
         self._refused = self._refused or bool(delta.refusal)
         text = (content or "") + (delta.refusal or "")
         self._limits.add(text)
         self._begun = self._begun or bool(text or self.thought or self._calls)
         return self._text.feed(text)
 
-    def _take_call(self, fragment: _ToolCall) -> None:
+    def _add_call(self, fragment: _ToolCall) -> None:
         call = self._call_of(fragment)
         call.id = call.id or fragment.id or ""
         call.extra = call.extra or fragment.extra_content
@@ -777,9 +732,7 @@ def _message_text(message: _SentMessage, number: int, media: ClientMedia) -> str
         if text is None and is_result:
             text = NOT_SHOWN.format(kind=part.type)
         if text is None:
-            raise RequestRefused(
-                400, f"messages.{number}: {part.type} is not offered", code="unsupported_content"
-            )
+            raise unknown_part(f"messages.{number}", part.type)
         texts.append(text)
     separator = "\n" if is_result else ""
     return separator.join(texts)
@@ -840,16 +793,8 @@ def encode_reply(head: AnswerHead, answer: ServedAnswer, client_request: ClientR
     }
 
 
-class ChatCompletionsStream:
+class ChatCompletionsStream(AnswerStream):
     """Encodes one answer as chunks."""
-
-    events_for: frozenset[str] = frozenset()
-
-    def __init__(self, head: AnswerHead, client_request: ClientRequest) -> None:
-        self._head = head
-        self._client_request = client_request
-        self._text_sent = False
-        self._reasoning_sent = False
 
     def begin(self) -> bytes:
         return self._chunk({"role": "assistant", "content": ""})
@@ -863,11 +808,7 @@ class ChatCompletionsStream:
         return self._chunk({"reasoning_content": text})
 
     def finish(self, answer: ServedAnswer) -> bytes:
-        data = b""
-        if answer.reasoning and not self._reasoning_sent:
-            data += self.reasoning_delta(answer.reasoning)
-        if answer.text and not self._text_sent:
-            data += self.text_delta(answer.text)
+        data = self._unsent_text(answer)
         if answer.calls:
             calls: list[JsonValue] = [
                 {"index": number, **_encode_call(call)} for number, call in enumerate(answer.calls)
@@ -886,9 +827,6 @@ class ChatCompletionsStream:
 
     def fail(self, refusal: RequestRefused) -> bytes:
         return sse_event(openai_error(refusal)) + sse_event("[DONE]")
-
-    def keep_alive(self) -> bytes:
-        return b": waiting\n\n"
 
     def _chunk(self, delta: Json, reason: str | None = None) -> bytes:
         choice: Json = {"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}
@@ -909,20 +847,8 @@ WIRE = Wire(decode_request, encode_reply, ChatCompletionsStream, openai_error)
 class OpenAI(WireAgent):
     """An agent behind a Chat Completions server."""
 
-    def __init__(
-        self, endpoint: ModelEndpoint, transport: httpx.AsyncBaseTransport | None = None
-    ) -> None:
-        super().__init__(endpoint, endpoint.credentials, transport)
-
     async def _once(self, prompt: Prompt, say: Say, quirks: ServerQuirks) -> Reply:
         decoder = ChatCompletionsDecoder(self._endpoint, lambda number: call_id(prompt, number))
         stops = StopSequences(() if quirks.stop else prompt.stop)
         payload = encode_request(prompt, self._endpoint, quirks)
         return await self._exchange("/chat/completions", payload, decoder, stops, say, prompt)
-
-
-if TYPE_CHECKING:
-    from fugu_cli.providers import Agent
-
-    def _fits(agent: OpenAI) -> Agent:
-        return agent

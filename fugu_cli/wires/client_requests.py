@@ -7,9 +7,10 @@ from __future__ import annotations
 import json
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, Protocol, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue, ValidationError
 
@@ -369,24 +370,44 @@ class ReplyForm(LenientModel):
     schema_: JsonValue = Field(default=None, alias="schema")
 
 
-class Stream(Protocol):
+class AnswerStream(ABC):
     """Encodes one answer as server-sent events. Each method returns the bytes to send."""
 
-    @property
-    def events_for(self) -> frozenset[str]:
-        """Codes of refusals that clients look for in the stream instead of the HTTP status."""
+    events_for: ClassVar[frozenset[str]] = frozenset()
+    """Codes of refusals that clients look for in the stream instead of the HTTP status."""
 
+    def __init__(self, head: AnswerHead, client_request: ClientRequest) -> None:
+        self._head = head
+        self._client_request = client_request
+        self._text_sent = False
+        self._reasoning_sent = False
+
+    @abstractmethod
     def begin(self) -> bytes: ...
 
+    @abstractmethod
     def text_delta(self, text: str) -> bytes: ...
 
+    @abstractmethod
     def reasoning_delta(self, text: str) -> bytes: ...
 
+    @abstractmethod
     def finish(self, answer: ServedAnswer) -> bytes: ...
 
+    @abstractmethod
     def fail(self, refusal: RequestRefused) -> bytes: ...
 
-    def keep_alive(self) -> bytes: ...
+    def keep_alive(self) -> bytes:
+        return b": waiting\n\n"
+
+    def _unsent_text(self, answer: ServedAnswer) -> bytes:
+        """Encode reasoning and text of which nothing was sent while the answer was written."""
+        data = b""
+        if answer.reasoning and not self._reasoning_sent:
+            data += self.reasoning_delta(answer.reasoning)
+        if answer.text and not self._text_sent:
+            data += self.text_delta(answer.text)
+        return data
 
 
 @dataclass(frozen=True)
@@ -398,7 +419,7 @@ class Wire:
 
     parse: Callable[[bytes, Mapping[str, str]], ClientRequest]
     encode: Callable[[AnswerHead, ServedAnswer, ClientRequest], Json]
-    stream: Callable[[AnswerHead, ClientRequest], Stream]
+    stream: Callable[[AnswerHead, ClientRequest], AnswerStream]
     encode_error: Callable[[RequestRefused], Json]
 
 
@@ -484,6 +505,11 @@ def function_tool(name: str, description: str | None, parameters: Json | None) -
 def unknown_role(path: str, role: str) -> RequestRefused:
     """Return the refusal of a message whose role does not exist."""
     return RequestRefused(400, f"{path}.role: {role!r} is no role", code="invalid_value")
+
+
+def unknown_part(path: str, part_type: str) -> RequestRefused:
+    """Return the refusal of a message with a part of a type that agents cannot be shown."""
+    return RequestRefused(400, f"{path}: {part_type} is not offered", code="unsupported_content")
 
 
 def sse_event(data: Mapping[str, JsonValue] | str, name: str = "") -> bytes:

@@ -12,12 +12,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, model_validator
 
-from fugu_cli.errors import AgentError
 from fugu_cli.messages import (
     EFFORTS,
     THINKING_TOKENS,
@@ -38,8 +37,9 @@ from fugu_cli.messages import (
 from fugu_cli.providers import Say, error_mapping
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.history import arguments_object, join_surrogates, normalized
-from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, ServerEvent
+from fugu_cli.providers.http_client import Json
 from fugu_cli.providers.reasoning import POSITION, in_order, loop_replies, position
+from fugu_cli.providers.reply_decoder import ReplyDecoder, WireModel
 from fugu_cli.providers.server_quirks import ServerQuirks, Stop, StopSequences, tool_parameters
 from fugu_cli.providers.wire_agent import WireAgent
 from fugu_cli.system.bounded_json import parse_json
@@ -47,6 +47,7 @@ from fugu_cli.wires import client_requests, client_tools
 from fugu_cli.wires.client_requests import (
     NOT_SHOWN,
     AnswerHead,
+    AnswerStream,
     ClientMedia,
     ClientRequest,
     ItemList,
@@ -64,6 +65,7 @@ from fugu_cli.wires.client_requests import (
     parse_body,
     sse_event,
     token_limit,
+    unknown_part,
     unknown_role,
     unread_fields,
 )
@@ -79,9 +81,7 @@ STOP_REASONS: dict[str, Stop] = {
 }
 
 
-class _Wire(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
-
+class _Wire(WireModel):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, value: object) -> object:
@@ -121,7 +121,7 @@ class _Delta(_Wire):
 class _Message(_Wire):
     id: str = ""
     model: str = ""
-    content: list[_WireBlock] = []
+    content: tuple[_WireBlock, ...] = ()
     stop_reason: str | None = None
     usage: _Usage | None = None
 
@@ -205,66 +205,18 @@ def _thinking_blocks(blocks: Sequence[_PartialBlock]) -> Iterator[Thinking]:
             yield block.as_thinking(len(_text(before)), len(_calls(before)))
 
 
-class MessagesDecoder:
-    """Decodes one reply. Once `finished`, no more events are expected and `reply` may be called."""
+class MessagesDecoder(ReplyDecoder):
+    api = "the Messages API"
+    whole = "message"
 
     def __init__(self, endpoint: ModelEndpoint) -> None:
-        self._endpoint = endpoint
-        self._limits = ReplyLimits(endpoint.name, endpoint.host)
+        super().__init__(endpoint)
         self._blocks: dict[int, _PartialBlock] = {}
         self._usage = _Usage()
-        self._id = ""
-        self._model = ""
-        self._reason: str | None = None
-        self.thought = ""
-        """The reasoning text that the newest event added."""
-        self.finished = False
-
-    @property
-    def received_bytes(self) -> int:
-        """Bytes of text, reasoning and arguments that were streamed so far."""
-        return self._limits.received_bytes
-
-    @property
-    def progress(self) -> ReplyProgress:
-        """The part of the reply that has arrived. An opened block is a sign of its first token."""
-        if self.finished or self._reason is not None:
-            return ReplyProgress.WHOLE if self.finished else ReplyProgress.SAID
-        return ReplyProgress.BEGUN if self._blocks else ReplyProgress.NOTHING
-
-    def feed(self, event: ServerEvent) -> str:
-        """Decode one event, and return the text it adds. Raises AgentError for an error inside the
-        stream, and for data that is not JSON.
-        """
-        self.thought = ""
-        if not event.data.strip() or self.finished:
-            return ""
-        try:
-            parsed: object = parse_json(event.data)
-            if isinstance(parsed, dict) and parsed.get("type") == "message":
-                return self._take_whole(_Whole.model_validate(parsed))
-            taken = _Event.model_validate(parsed)
-        except ValueError as error:
-            if not event.whole:
-                return ""  # the connection broke inside this event; reply() says so
-            hint = f"Check that {self._endpoint.address} speaks the Messages API."
-            raise error_mapping.error_of_part(
-                self._endpoint, event.data, error, "message", hint
-            ) from error
-        if taken.type == "error":
-            raise error_mapping.error_in_stream(self._endpoint, parsed)
-        return self._take(taken)
 
     def reply(self) -> Reply:
-        """Return the whole reply. Raises AgentError(kind="network") if the stream ended before the
-        reply.
-        """
         if not self.finished and self._reason is None:
-            raise AgentError(
-                f"{self._endpoint.name}: {self._endpoint.host} cut the stream",
-                kind="network",
-                retry=True,
-            )
+            raise self._cut_stream()
         blocks = [self._blocks[index] for index in sorted(self._blocks)]
         calls = _calls(blocks)
         stop = STOP_REASONS.get(self._reason or "end_turn", "end")
@@ -280,7 +232,12 @@ class MessagesDecoder:
             response_id=self._id,
         )
 
-    def _take(self, event: _Event) -> str:
+    def _decode(self, parsed: object, event_name: str) -> str:
+        if isinstance(parsed, dict) and parsed.get("type") == "message":
+            return self._add_message(_Whole.model_validate(parsed))
+        event = _Event.model_validate(parsed)
+        if event.type == "error":
+            raise error_mapping.error_in_stream(self._endpoint, parsed)
         match event.type:
             case "message_start" if event.message is not None:
                 self._id, self._model = event.message.id, event.message.model
@@ -289,6 +246,7 @@ class MessagesDecoder:
                 block = event.content_block
                 self._limits.add(block.text, block.thinking, block.signature, block.data)
                 self._blocks[event.index] = _PartialBlock(block)
+                self._begun = True
                 self._limits.parts(len(self._blocks))
                 return block.text if block.type == "text" else ""
             case "content_block_delta" if event.delta is not None and event.index in self._blocks:
@@ -304,7 +262,7 @@ class MessagesDecoder:
                 self.finished = True
         return ""  # pings, and whatever is added to this protocol later
 
-    def _take_whole(self, message: _Whole) -> str:
+    def _add_message(self, message: _Whole) -> str:
         self._id, self._model = message.id, message.model
         self._reason, self.finished = message.stop_reason, True
         self._blocks = {index: _PartialBlock(block) for index, block in enumerate(message.content)}
@@ -321,15 +279,12 @@ class MessagesDecoder:
             return
         counts = usage.model_dump(exclude_none=True)
         update = {name: count for name, count in counts.items() if count or name == "output_tokens"}
-        self._usage = self._usage.model_copy(update=update)
-
-    @property
-    def used(self) -> Usage:
-        """The usage that the server has reported so far."""
-        usage = self._usage
+        self._usage = usage = self._usage.model_copy(update=update)
         cached, created = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
         read = (usage.input_tokens or 0) + cached + created
-        return Usage(input=read, cached=cached, written=created, output=usage.output_tokens or 0)
+        self.used = Usage(
+            input=read, cached=cached, written=created, output=usage.output_tokens or 0
+        )
 
 
 VERSION = "2023-06-01"
@@ -732,8 +687,7 @@ def _parse_user_blocks(
             continue
         block_text = _block_text(block, media)
         if block_text is None:
-            message = f"messages.{number}: {block.type} is not offered"
-            raise RequestRefused(400, message, code="unsupported_content")
+            raise unknown_part(f"messages.{number}", block.type)
         messages.append(FromUser(text=block_text, media=tuple(media.accepted)))
     return messages
 
@@ -841,21 +795,16 @@ def encode_reply(head: AnswerHead, answer: ServedAnswer, client_request: ClientR
     }
 
 
-class MessagesStream:
+class MessagesStream(AnswerStream):
     """Encodes one answer as events: content blocks are opened, filled and closed one after the
     other.
     """
 
-    events_for: frozenset[str] = frozenset()
-
     def __init__(self, head: AnswerHead, client_request: ClientRequest) -> None:
-        self._head = head
-        self._client_request = client_request
+        super().__init__(head, client_request)
         self._index = 0
         self._open_block = ""
         """Type of the open block; "" if none is open."""
-        self._text_sent = False
-        self._reasoning_sent = False
 
     def begin(self) -> bytes:
         empty: Json = {**_reply_head(self._head), "content": [], "stop_reason": None}
@@ -877,11 +826,7 @@ class MessagesStream:
         return data + self._delta({"type": "thinking_delta", "thinking": text})
 
     def finish(self, answer: ServedAnswer) -> bytes:
-        data = b""
-        if answer.reasoning and not self._reasoning_sent:
-            data += self.reasoning_delta(answer.reasoning)
-        if answer.text and not self._text_sent:
-            data += self.text_delta(answer.text)
+        data = self._unsent_text(answer)
         for call in answer.calls:
             data += self._start({"type": "tool_use", "id": call.id, "name": call.tool, "input": {}})
             arguments = json.dumps(_call_input(call))
@@ -974,11 +919,10 @@ class Anthropic(WireAgent):
     def __init__(
         self, endpoint: ModelEndpoint, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
-        headers = {
-            "anthropic-version": VERSION,
-            **({"x-api-key": endpoint.key} if endpoint.key else {}),
-        }
-        super().__init__(endpoint, headers, transport)
+        headers = {"anthropic-version": VERSION}
+        if endpoint.key:
+            headers["x-api-key"] = endpoint.key
+        super().__init__(endpoint, transport, headers)
 
     async def _once(self, prompt: Prompt, say: Say, quirks: ServerQuirks) -> Reply:
         blank_stops = [stop for stop in prompt.stop if not stop.strip()]  # the API refuses them
@@ -989,10 +933,3 @@ class Anthropic(WireAgent):
         payload = encode_request(prompt, self._endpoint, quirks)
         decoder = MessagesDecoder(self._endpoint)
         return await self._exchange(path, payload, decoder, stops, say, prompt)
-
-
-if TYPE_CHECKING:
-    from fugu_cli.providers import Agent
-
-    def _fits(agent: Anthropic) -> Agent:
-        return agent

@@ -12,10 +12,10 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import httpx
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import JsonValue
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import (
@@ -41,8 +41,9 @@ from fugu_cli.providers.history import (
     normalized,
     with_media_behind_results,
 )
-from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, ServerEvent
+from fugu_cli.providers.http_client import Json
 from fugu_cli.providers.reasoning import POSITION, in_order, loop_replies, position
+from fugu_cli.providers.reply_decoder import ReplyDecoder, WireModel
 from fugu_cli.providers.server_quirks import ServerQuirks, Stop, StopSequences
 from fugu_cli.providers.wire_agent import WireAgent
 from fugu_cli.system.bounded_json import parse_json
@@ -52,6 +53,7 @@ from fugu_cli.wires.client_requests import (
     NOT_SHOWN,
     TOO_LONG,
     AnswerHead,
+    AnswerStream,
     ClientMedia,
     ClientRequest,
     ItemList,
@@ -71,6 +73,7 @@ from fugu_cli.wires.client_requests import (
     reply_schema,
     sse_event,
     token_limit,
+    unknown_part,
     unknown_role,
     unread_fields,
 )
@@ -85,20 +88,16 @@ END_EVENTS = (
 )
 
 
-class _Wire(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
-
-
-class _InputDetails(_Wire):
+class _InputDetails(WireModel):
     cached_tokens: TokenCount = None
     cache_write_tokens: TokenCount = None
 
 
-class _OutputDetails(_Wire):
+class _OutputDetails(WireModel):
     reasoning_tokens: TokenCount = None
 
 
-class _Usage(_Wire):
+class _Usage(WireModel):
     input_tokens: TokenCount = None
     output_tokens: TokenCount = None
     input_tokens_details: _InputDetails | None = None
@@ -115,11 +114,11 @@ class _Usage(_Wire):
         )
 
 
-class _IncompleteDetails(_Wire):
+class _IncompleteDetails(WireModel):
     reason: str | None = None
 
 
-class _Response(_Wire):
+class _Response(WireModel):
     """The response object. `output` stays as it came, since reasoning items go back unchanged."""
 
     id: str | None = None
@@ -131,7 +130,7 @@ class _Response(_Wire):
     incomplete_details: _IncompleteDetails | None = None
 
 
-class _Event(_Wire):
+class _Event(WireModel):
     type: str = ""
     object: str | None = None
     response: _Response | None = None
@@ -141,33 +140,21 @@ class _Event(_Wire):
     error: JsonValue = None
 
 
-class ResponsesDecoder:
-    """Decodes one reply. Once `finished`, no more events are expected and `reply` may be called."""
+class ResponsesDecoder(ReplyDecoder):
+    api = 'the Responses API, or say `api = "chat"`'
+    whole = "response"
 
     def __init__(self, endpoint: ModelEndpoint, new_id: Callable[[int], str]) -> None:
-        self._endpoint = endpoint
+        super().__init__(endpoint)
         self._new_id = new_id
-        self._limits = ReplyLimits(endpoint.name, endpoint.host)
         self._items: dict[int, dict[str, JsonValue]] = {}
         self._texts: dict[int, list[str]] = {}
         self._last = _Response()
-        self._begun = False
-        self.thought = ""
-        """The reasoning text that the newest event added."""
-        self.used = Usage()
-        """The usage that the server has reported so far."""
-        self.received_bytes = 0
-        """Bytes of text, reasoning and arguments that were streamed so far."""
-        self.finished = False
+        self._received_bytes = 0
 
     @property
-    def progress(self) -> ReplyProgress:
-        """The part of the reply that has arrived. Reasoning does not count: it is opened at once and may
-        take minutes.
-        """
-        if self.finished:
-            return ReplyProgress.WHOLE
-        return ReplyProgress.BEGUN if self._begun else ReplyProgress.NOTHING
+    def received_bytes(self) -> int:
+        return self._received_bytes
 
     @property
     def phased(self) -> bool:
@@ -176,41 +163,9 @@ class ResponsesDecoder:
         """
         return any(isinstance(item.get("phase"), str) for item in self._items.values())
 
-    def feed(self, event: ServerEvent) -> str:
-        """Decode one event, and return the text it adds. Raises AgentError for an error inside the
-        stream, and for data that is not JSON.
-        """
-        self.thought, data = "", event.data.strip()
-        if not data or self.finished or data == "[DONE]":
-            return ""
-        try:
-            parsed: object = parse_json(data)
-            taken = _Event.model_validate(parsed)
-            whole = _Response.model_validate(parsed) if taken.object == "response" else None
-        except ValueError as error:
-            if not event.whole:
-                return ""  # the connection broke inside this event; reply() says so
-            hint = (
-                f"Check that {self._endpoint.address} speaks the Responses API, or say `api = "
-                f'"chat"`.'
-            )
-            raise error_mapping.error_of_part(
-                self._endpoint, data, error, "response", hint
-            ) from error
-        if taken.type == "error" or event.name == "error" or (taken.error and whole is None):
-            raise error_mapping.error_in_stream(self._endpoint, _without_event_type(parsed))
-        return self._take_whole(whole) if whole is not None else self._take(taken)
-
     def reply(self) -> Reply:
-        """Return the whole reply. Raises AgentError(kind="network") if the stream ended before the
-        reply.
-        """
         if not self.finished:
-            raise AgentError(
-                f"{self._endpoint.name}: {self._endpoint.host} cut the stream",
-                kind="network",
-                retry=True,
-            )
+            raise self._cut_stream()
         text, refused = "", False
         calls: list[Call] = []
         thinking: list[Thinking] = []
@@ -244,13 +199,20 @@ class ResponsesDecoder:
             return "length"
         return "calls" if has_calls else "end"
 
-    def _take(self, event: _Event) -> str:
+    def _decode(self, parsed: object, event_name: str) -> str:
+        event = _Event.model_validate(parsed)
+        is_whole = event.object == "response"
+        if event.type == "error" or event_name == "error" or (event.error and not is_whole):
+            raise error_mapping.error_in_stream(self._endpoint, _without_event_type(parsed))
+        if is_whole:
+            return self._add_response(_Response.model_validate(parsed))
         if event.type.endswith(".delta") and isinstance(event.delta, str):
-            self.received_bytes += len(event.delta.encode("utf-8", "replace"))
+            self._received_bytes += len(event.delta.encode("utf-8", "replace"))
         match event.type:
             case "response.output_item.added" | "response.output_item.done" if (
                 event.item is not None
             ):
+                # Reasoning is opened at once, and may take minutes before its first token.
                 self._begun = self._begun or event.item.get("type") != "reasoning"
                 self._items[event.output_index] = event.item
                 self._limits.add(*map(str, event.item.values()))
@@ -266,12 +228,12 @@ class ResponsesDecoder:
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
                 self.thought = event.delta if isinstance(event.delta, str) else ""
             case _ if event.type in END_EVENTS and event.response is not None:
-                return self._take_whole(event.response)
+                return self._add_response(event.response)
             case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta":
                 self._begun = True
         return ""  # the lifecycle, and whatever is added to this protocol later
 
-    def _take_whole(self, response: _Response) -> str:
+    def _add_response(self, response: _Response) -> str:
         """Take the final response, whose items replace the streamed ones unless it has none."""
         self._last, self.finished = response, True
         if response.usage is not None:
@@ -756,9 +718,7 @@ def _message_text(content: str | list[_SentPart] | None, number: int, media: Cli
     for part in content:
         text = _part_text(part, media)
         if text is None:
-            raise RequestRefused(
-                400, f"input.{number}: {part.type} is not offered", code="unsupported_content"
-            )
+            raise unknown_part(f"input.{number}", part.type)
         texts.append(text)
     return "".join(texts)
 
@@ -841,21 +801,18 @@ def encode_reply(head: AnswerHead, answer: ServedAnswer, client_request: ClientR
     return _response_object(head, client_request, answer, items)
 
 
-class ResponsesStream:
+class ResponsesStream(AnswerStream):
     """Encodes one answer as events: items are opened, filled and closed one after the other."""
 
     events_for = frozenset({TOO_LONG})
 
     def __init__(self, head: AnswerHead, client_request: ClientRequest) -> None:
-        self._head = head
-        self._client_request = client_request
+        super().__init__(head, client_request)
         self._sequence_number = 0
         self._items: list[JsonValue] = []
         """Items that are closed."""
         self._open_item: Literal["", "message", "reasoning"] = ""
         self._open_text: list[str] = []
-        self._streamed: set[str] = set()
-        """Types of the items that were opened."""
 
     def begin(self) -> bytes:
         fields: Json = {"response": _response_object(self._head, self._client_request, None, [])}
@@ -863,24 +820,21 @@ class ResponsesStream:
         return created + self._event("response.in_progress", fields)
 
     def text_delta(self, text: str) -> bytes:
+        self._text_sent = True
         data = b"" if self._open_item == "message" else self._start("message")
         self._open_text.append(text)
         fields: Json = {**self._position(), "delta": text, "logprobs": []}
         return data + self._event("response.output_text.delta", fields)
 
     def reasoning_delta(self, text: str) -> bytes:
+        self._reasoning_sent = True
         data = b"" if self._open_item == "reasoning" else self._start("reasoning")
         self._open_text.append(text)
         fields: Json = {**self._position(), "delta": text}
         return data + self._event(f"response.{SUMMARY}_text.delta", fields)
 
     def finish(self, answer: ServedAnswer) -> bytes:
-        data = b""
-        if answer.reasoning and "reasoning" not in self._streamed:
-            data += self.reasoning_delta(answer.reasoning)
-        if answer.text and "message" not in self._streamed:
-            data += self.text_delta(answer.text)
-        data += self._close()
+        data = self._unsent_text(answer) + self._close()
         for call in answer.calls:
             data += self._call(call)
         response = _response_object(self._head, self._client_request, answer, self._items)
@@ -899,13 +853,9 @@ class ResponsesStream:
         }
         return self._event("response.failed", {"response": response})
 
-    def keep_alive(self) -> bytes:
-        return b": waiting\n\n"
-
     def _start(self, item_type: Literal["message", "reasoning"]) -> bytes:
         data = self._close()
         self._open_item = item_type
-        self._streamed.add(item_type)
         item, part = self._item_and_part("", "in_progress")
         if item_type == "message":
             item["content"] = []
@@ -1070,7 +1020,7 @@ class Responses(WireAgent):
     def __init__(
         self, endpoint: ModelEndpoint, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
-        super().__init__(endpoint, endpoint.credentials, transport)
+        super().__init__(endpoint, transport)
         self._phased = False
 
     async def _once(self, prompt: Prompt, say: Say, quirks: ServerQuirks) -> Reply:
@@ -1085,10 +1035,3 @@ class Responses(WireAgent):
             raise
         finally:
             self._phased = self._phased or decoder.phased
-
-
-if TYPE_CHECKING:
-    from fugu_cli.providers import Agent
-
-    def _fits(agent: Responses) -> Agent:
-        return agent
