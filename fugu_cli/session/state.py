@@ -211,7 +211,6 @@ class SessionState:
         self._before_request = _SessionFold()
         """The fold of the events before the newest request."""
         self._parts: dict[int, SessionState] = {}
-        self._open_at_summary: tuple[Compacted, str] | None = None
 
     @classmethod
     def of_records(cls, records: Iterable[Recorded]) -> SessionState:
@@ -352,9 +351,7 @@ class SessionState:
         newest = self.newest_compaction
         if newest is None:
             return ""
-        if self._open_at_summary is None or self._open_at_summary[0] is not newest:
-            self._open_at_summary = (newest, self._now.work_in(range(newest.upto + 1)).text)
-        return self._open_at_summary[1]
+        return self._now.work_in(range(newest.upto + 1)).text
 
     @cached_property
     def lines_of_subtasks(self) -> Set[int]:

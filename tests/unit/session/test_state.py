@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fugu_cli.messages import Call, Usage
@@ -213,6 +213,18 @@ def everything(state: SessionState) -> list[object]:
     return [values(state), requests, values(state.request), verdicts, seen, before]
 
 
+JOB_OF_NO_TURN = [
+    opened(),
+    Asked(text="fix it"),
+    Assigned(turn=1, agent="coder", role="worker", by="cascade"),
+    ToolRan(turn=0, call=Call(id="a", tool="bash", arguments="{}"), output="", ok=True, job="job1"),
+    Compacted(summary="so far", upto=3),
+    opened(),
+]
+"""The whole session sees the job at the summary; turn 1 does not, whoever asks first."""
+
+
+@example(JOB_OF_NO_TURN, [True] * 30)
 @given(SESSIONS, st.lists(st.booleans(), min_size=30, max_size=30))
 def test_events_that_come_one_by_one_give_the_state_that_they_give_at_once(
     events: list[Event], looks: list[bool]
