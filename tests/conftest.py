@@ -87,7 +87,7 @@ WITH_PROGRAMS = (
     "unit/extensions/mcp",
     "unit/local/test_local.py",
     "unit/local/test_wheels.py",
-    "unit/providers/test_bounds.py",
+    "unit/wires/test_bounds.py",
     "unit/providers/test_real.py",
     "unit/safety/policy/test_against_shells.py",
     "unit/safety/sandbox",

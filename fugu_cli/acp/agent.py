@@ -151,7 +151,7 @@ class OpenSessions:
                 raise UsageError(f"there is no session {id!r}", hint="session/list names them")
             if id is not None:
                 session_settings.restore_mode(session.work)
-        except BaseException:
+        except BaseException:  # a cancellation too: the lock of the session must not stay
             await session.close()
             raise
         self._open[session.id] = session

@@ -92,7 +92,7 @@ async def lease_server(
     try:
         os.utime(lock.fileno())
         state = await _ready(folder) or await _started(settings, name_or_path)
-    except BaseException:
+    except BaseException:  # a cancellation too: a lease that nobody holds keeps the server alive
         lock.close()
         raise
     return Lease(state.base_url, model.stem, context, lock)
@@ -209,7 +209,7 @@ async def _acquire_lock(path: Path, *, shared: bool) -> FileIO:
         while not try_lock(lock.fileno(), shared=shared):
             await asyncio.sleep(POLL_SECONDS)
         return lock
-    except BaseException:
+    except BaseException:  # a cancellation while it waits: the file must not stay open
         lock.close()
         raise
 

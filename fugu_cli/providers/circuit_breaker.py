@@ -373,7 +373,7 @@ class BreakerAgent(AgentWrapper):
                 self.name, error.kind, error.after, began, unreachable=error.unreachable
             )
             raise
-        except BaseException:
+        except BaseException:  # a cancellation, or a fault of fugu: it says nothing of the agent
             self._breaker.cut(self.name, began)
             raise
         self._breaker.succeeded(self.name, began)

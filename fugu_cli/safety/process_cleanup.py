@@ -141,7 +141,7 @@ class LaunchedProcess:
         the cancellation through."""
         try:
             return await self._end(mark)
-        except BaseException:
+        except BaseException:  # a cancellation: the exit code is taken before it goes on
             await wait_for_exit(self.process)
             raise
 
@@ -152,7 +152,7 @@ class LaunchedProcess:
             if self.process.returncode is None:
                 self._order(b"T")
                 await self.process.wait()
-        except BaseException:
+        except BaseException:  # a cancellation: no process may outlive it
             self._order(b"K")
             self.control.settimeout(KILL_SECONDS)
             self._heard()
@@ -217,7 +217,7 @@ async def start_process(
                 ours, words, cwd=folder, env=environment, start_new_session=True, stdin=ends.input,
                 stdout=ends.output, stderr=ends.output if ends.errors is None else ends.errors, pass_fds=[number],
             )  # fmt: skip
-    except BaseException:
+    except BaseException:  # a cancellation too: nobody else knows this end of the pair
         ours.close()
         raise
     return LaunchedProcess(process, ours)

@@ -54,7 +54,7 @@ def replacement_file(path: Path, mode: int | None = None) -> Iterator[Path]:
         yield draft
         draft.chmod(mode if mode is not None else _mode(_lstat(path)))
         draft.replace(path)
-    except BaseException:
+    except BaseException:  # an interrupt too: no half-written file may stay
         with contextlib.suppress(OSError):
             draft.unlink()
         raise

@@ -499,7 +499,7 @@ class Jobs:
             await asyncio.wait((task, start_waiter), return_when=asyncio.FIRST_COMPLETED)
             if not started.is_set():
                 task.result()
-        except BaseException:
+        except BaseException:  # a cancellation too: the command must not run on without a name
             task.cancel()
             del self._jobs[job.name], self._tasks[job.name]
             await asyncio.wait((task,))

@@ -177,7 +177,7 @@ async def run_tool(
         nonlocal error_of_listener
         try:
             say(text)
-        except Exception as error:
+        except Exception as error:  # whatever it is, it is no fault of the tool
             error_of_listener = error
             raise
 

@@ -45,7 +45,7 @@ OTHERS = {
     "the endpoint's front": ("tests/acceptance/serve/test_exchange.py", "tests/acceptance/serve/test_process.py"),
     "broken providers": (
         "tests/acceptance/test_faults.py", "tests/unit/providers/test_failures.py",
-        "tests/unit/providers/test_broken_streams.py",
+        "tests/unit/wires/test_broken_streams.py",
     ),
     "signals, full disks, clocks, crashes": (
         "tests/acceptance/test_signals.py", "tests/acceptance/test_crash.py", "tests/acceptance/test_killed.py",

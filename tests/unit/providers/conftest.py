@@ -1,4 +1,4 @@
-"""Lets the tests of this folder share the modules beside them: conversations, validate, servers."""
+"""Lets the tests of this folder share the modules beside them: histories, servers."""
 
 import sys
 from pathlib import Path

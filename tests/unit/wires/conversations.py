@@ -1,7 +1,8 @@
 """The table of conversations, and what each provider is sent for them.
 
-`requests/NAME.json` holds the request of every target. After a change that is meant: `python
-tests/unit/providers/conversations.py` writes them anew; read the difference before you commit it.
+`requests/NAME.json` holds the request of every target. After a change that is meant,
+`PYTHONPATH=.:tests/unit/providers python tests/unit/wires/conversations.py` writes them anew; read
+the difference before you commit it.
 """
 
 import asyncio
