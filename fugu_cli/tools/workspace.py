@@ -34,7 +34,7 @@ from fugu_cli.session.events import (
     Undone,
     net_changes,
 )
-from fugu_cli.session.tool_facts import ToolFacts
+from fugu_cli.session.tool_facts import READ, WRITE, ToolFacts, facts_of
 from fugu_cli.snapshots.file_history import FileHistory, Restored
 from fugu_cli.system.atomic_files import write_atomically
 from fugu_cli.tools import result as tools_result
@@ -272,7 +272,10 @@ class Workspace:
         `name` is how the agent calls it.
         """
         if not self.seen.knows(path):
-            return f"{name} exists and was not read yet. Read it first, then change it."
+            return (
+                f"{name} exists and its present content was not read yet. Read it first, then "
+                "change it."
+            )
         changed = self.change_since_read(path, data, name)
         return f"{changed} Read it again, then change it." if changed else ""
 
@@ -447,34 +450,56 @@ def resolve_path(workspace: Workspace, text: str) -> Path | ToolResult:
     return path
 
 
+@dataclass(frozen=True)
+class _SeenFile:
+    """A file that an agent saw whole at `at` (epoch seconds). `blob`: what it held; "" if unknown."""
+
+    at: float
+    blob: str = ""
+
+
 def recall_reads(workspace: Workspace, records: Iterable[Recorded]) -> None:
-    """Take up a session again: what its agents read or wrote, and nobody changed since, counts as
-    seen.
+    """Take up a session again: a file that its agents read or wrote whole, and nobody changed since,
+    counts as seen.
 
-    What fugu put back counts where it had been seen before, as in the process that did it
-    (`ReadTracker.refresh`).
+    A place changed by quoting it does not show the rest of the file. The file stays seen only if the
+    log shows that nobody else had changed it before. What fugu put back counts where it had been
+    seen before, as in the process that did it (`ReadTracker.refresh`).
     """
-    newest: dict[str, float] = {}
+    seen: dict[Path, _SeenFile] = {}
     for record in records:
-        if isinstance(record.event, Undone):
-            newest = dict.fromkeys(newest, record.at)
-        elif isinstance(record.event, ToolRan):
-            newest |= dict.fromkeys(_touched_paths(record.event), record.at)
-    for name, at in newest.items():
-        path = paths.locate(name, workspace.root)
-        if isinstance(path, Path):
-            workspace.seen.recall(path, at)
+        event = record.event
+        if isinstance(event, Undone):
+            put_back = {_real_path(workspace, name) for name in event.paths}
+            seen |= dict.fromkeys(seen.keys() & put_back, _SeenFile(record.at))
+        elif isinstance(event, ToolRan):
+            arguments = arguments_of(event.call)
+            name = "" if isinstance(arguments, MalformedArguments) else arguments.get("path")
+            if event.ok and event.call.tool == READ.name and isinstance(name, str):
+                seen[_real_path(workspace, name)] = _SeenFile(record.at)
+            _recall_changes(workspace, record.at, event, seen)
+    for path, seen_file in seen.items():
+        workspace.seen.recall(path, seen_file.at)
 
 
-def _touched_paths(event: ToolRan) -> list[str]:
-    """Return the files that a call read or wrote."""
-    names = [change.path for change in event.changes]
-    arguments = arguments_of(event.call)
-    if event.ok and not isinstance(arguments, MalformedArguments):
-        path = arguments.get("path")
-        if isinstance(path, str):
-            names.append(path)
-    return names
+def _recall_changes(
+    workspace: Workspace, at: float, event: ToolRan, seen: dict[Path, _SeenFile]
+) -> None:
+    """Update `seen` for the changes that a call made at `at`."""
+    for change in event.changes:
+        path = _real_path(workspace, change.path)
+        seen_file = seen.pop(path, None)
+        if change.after is None or not facts_of(event.call.tool).writes_files:
+            continue
+        is_whole = event.call.tool == WRITE.name or change.before is None
+        was_seen = seen_file is not None and seen_file.blob == change.before
+        if is_whole or was_seen:
+            seen[path] = _SeenFile(at, change.after)
+
+
+def _real_path(workspace: Workspace, name: str) -> Path:
+    path = paths.locate(name, workspace.root)
+    return path if isinstance(path, Path) else workspace.root
 
 
 def _named(path: Path, root: Path) -> str:

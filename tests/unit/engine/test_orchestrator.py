@@ -367,7 +367,7 @@ def test_a_refusal_with_words_reaches_the_agent(root: Path) -> None:
     [
         (
             Call.make("1", "write", path="calc.txt", content="x"),
-            "calc.txt exists and was not read yet.",
+            "calc.txt exists and its present content was not read yet.",
         ),
         (
             Call.make("1", "edit", path="calc.txt", old="x y z", new="b"),

@@ -210,7 +210,9 @@ def test_a_hunk_that_quotes_the_file_needs_no_reading_and_one_that_does_not_need
     adding = head.format("b.txt") + "@@ -1,0 +2 @@\n+2\n"
     for patch in (adding, "*** Begin Patch\n*** Delete File: b.txt\n*** End Patch"):
         told = use(workspace, "apply_patch", patch=patch)
-        assert told.text.startswith("b.txt exists and was not read yet. Read it first"), told.text
+        assert told.text.startswith(
+            "b.txt exists and its present content was not read yet. Read it first"
+        ), told.text
     use(workspace, "read", path="b.txt")
     assert use(workspace, "apply_patch", patch=adding).ok
 

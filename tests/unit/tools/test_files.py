@@ -187,7 +187,8 @@ def test_a_file_that_was_not_read_or_changed_since_is_not_overwritten(plain: Bui
     workspace = plain({"a.py": "1\n"})
     refused = use(workspace, "write", path="a.py", content="2\n")
     assert refused == ToolResult(
-        text="a.py exists and was not read yet. Read it first, then change it.", ok=False
+        text="a.py exists and its present content was not read yet. Read it first, then change it.",
+        ok=False,
     )
     use(workspace, "read", path="a.py")
     assert (

@@ -79,33 +79,41 @@ def test_a_draw_that_was_rolled_back_can_be_written_again_without_reading(repo: 
     assert use(workspace, "write", path="a.py", content="3\n").ok
 
 
-def test_a_session_taken_up_again_knows_what_it_read_unless_it_changed_since(repo: Build) -> None:
-    workspace = repo({name: "1\n" for name in ("read.py", "written.py", "changed.py", "failed.py")})
-
-    def ran(
-        tool: str, path: str, *, ok: bool = True, changes: tuple[FileChange, ...] = ()
-    ) -> Recorded:
+def test_a_session_taken_up_again_knows_what_it_read_or_wrote_whole_unless_it_changed_since(
+    repo: Build,
+) -> None:
+    def ran(tool: str, path: str, before: str | None = None, *, ok: bool = True) -> Recorded:
         call = Call.make("1", tool, path=path)
-        return Recorded(
-            seq=0,
-            at=time.time() + 5,
-            event=ToolRan(turn=1, call=call, output="", ok=ok, changes=changes),
+        made = (
+            () if tool in ("read", "grep") else (FileChange(path=path, before=before, after=ONE),)
         )
+        event = ToolRan(turn=1, call=call, output="", ok=ok, changes=made)
+        return Recorded(seq=0, at=time.time() + 5, event=event)
 
-    change = FileChange(path="written.py", before=None, after=ONE)
-    old = ran("read", "changed.py").model_copy(update={"at": 1.0})
-    recall_reads(
-        workspace,
-        [
-            ran("read", "read.py"),
-            ran("bash", "", changes=(change,)),
-            old,
-            ran("read", "failed.py", ok=False),
+    calls = {
+        "read.py": [ran("read", "read.py")],
+        "read-long-ago.py": [ran("read", "read-long-ago.py").model_copy(update={"at": 1.0})],
+        "not-read.py": [ran("read", "not-read.py", ok=False)],
+        "searched.py": [ran("grep", "searched.py")],
+        "made.py": [ran("write", "made.py")],
+        "made-and-edited.py": [
+            ran("write", "made-and-edited.py"),
+            ran("edit", "made-and-edited.py", ONE),
         ],
-    )
-    written = {name: use(workspace, "write", path=name, content="2\n").ok for name in
-               ("read.py", "written.py", "changed.py", "failed.py")}  # fmt: skip
-    assert written == {"read.py": True, "written.py": True, "changed.py": False, "failed.py": False}
+        "edited-by-the-user-between.py": [
+            ran("write", "edited-by-the-user-between.py"),
+            ran("edit", "edited-by-the-user-between.py", TWO),
+        ],
+        "only-edited.py": [ran("edit", "only-edited.py", TWO)],
+        "changed-by-a-command.py": [
+            ran("read", "changed-by-a-command.py"),
+            ran("bash", "changed-by-a-command.py", TWO),
+        ],
+    }
+    workspace = repo(dict.fromkeys(calls, "1\n"))
+    recall_reads(workspace, [record for records in calls.values() for record in records])
+    written = {name for name in calls if use(workspace, "write", path=name, content="2\n").ok}
+    assert written == {"read.py", "made.py", "made-and-edited.py"}
 
 
 def test_a_diff_to_be_read_says_of_binary_files_that_they_differ(repo: Build) -> None:
