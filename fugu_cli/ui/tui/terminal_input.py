@@ -120,8 +120,10 @@ class InputDecoder:
         """
         begun, self._passed = self._passed, ""
         answer = _ANSWER.match(begun + text)
-        if answer is None or self._has_expired():
+        if self._has_expired():
             return "", text
+        if answer is None:
+            return "", begun + text if _begins_answer(begun + text) else text
         rest = text[answer.end() - len(begun) :]
         self._note_background(answer[0])
         if answer[0].startswith("\x1b[") and self._is_input(answer[0]):
@@ -201,6 +203,14 @@ class InputDecoder:
         if (colour := _BACKGROUND.fullmatch(answer)) is not None:
             red, green, blue = (int(part, 16) / (16 ** len(part) - 1) for part in colour.groups())
             self.dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+
+
+def _begins_answer(text: str) -> bool:
+    """Return whether `text`, which came in two reads, is the beginning of a terminal's answer."""
+    if len(text) < _READ_AT_ONCE or _NOT_TYPED.match(text) is None:
+        return False
+    pattern = _SEQUENCE_BEGUN if text.startswith("\x1b[") else _STRING_BEGUN
+    return pattern.fullmatch(text) is not None
 
 
 def _shortened(begun: str) -> str:

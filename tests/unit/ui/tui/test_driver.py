@@ -124,6 +124,10 @@ def test_an_answer_cut_in_two_types_nothing_and_a_person_can_go_on(answer: str) 
     if not answer.startswith("\x1b[M"):
         assert keys(typed_with_pauses([answer[:1], answer[1:] + "a"])) == ["escape", "a"]
         assert keys(typed_with_pauses([answer[:2], answer[2:] + "a"]))[-1] == "a"
+    if answer.startswith(("\x1b[", "\x1bP>", "\x1b]")) and not answer.startswith("\x1b[M"):
+        for cut in range(3, min(len(answer), 30)):
+            messages = typed_with_pauses([answer[:1], answer[1:cut], answer[cut:] + "a"])
+            assert keys(messages) == ["escape", "a"], cut
 
 
 def typed_with_pauses(pieces: Iterable[str]) -> list[Message]:
