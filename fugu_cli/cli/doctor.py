@@ -124,7 +124,7 @@ def _git(folder: Path) -> Finding:
             "note",
             "git",
             "not found",
-            "install git: without it undo is limited and small models get no second attempt",
+            "install git: without it undo takes back only what fugu's own tools changed",
         )
     output = run_git(root, "--version", environment=own_environment()).out.decode().strip()
     return Finding("ok", "git", output.removeprefix("git version ") or "found")

@@ -95,6 +95,7 @@ class RequestRun:
         self._since = 0
         self._signals = 0
         self._working: asyncio.Task[Any] | None = None
+        self._is_closing = False
 
     async def to_its_end(self) -> int:
         """Run the request and return the exit code. A run that cannot begin is reported to programs
@@ -162,6 +163,7 @@ class RequestRun:
             raise
         finally:
             self._working = None
+            self._is_closing = True
             await session.close()
             for note in session.notes():
                 # a hook that failed meanwhile, a collector that did not answer
@@ -259,6 +261,8 @@ class RequestRun:
         """Ask, follow and run. None: the log says how it ended."""
         reader = asyncio.create_task(self._reader(session))
         work = self._working = asyncio.create_task(self._work(session))
+        if self._signals:  # the first signal came before there was work to interrupt
+            work.cancel()
         try:
             await work
         except asyncio.CancelledError:
@@ -304,13 +308,14 @@ class RequestRun:
     def _stop(self) -> None:
         """Handle Ctrl-C, SIGTERM or SIGHUP: interrupt the turn, at the second signal leave at once."""
         self._signals += 1
-        if self._signals == 1 and self._working is not None:
-            self._screen.show("interrupting; once more to leave at once")
-            self._working.cancel()
-        elif self._signals > 1:
+        if self._signals > 1:
             if self._session is not None:
                 self._leaving.write(self._run_end(self._session, INTERRUPTED))
             os._exit(ABORTED)
+        activity = "ending" if self._is_closing else "interrupting"
+        self._screen.show(f"{activity}; once more to leave at once")
+        if self._working is not None:
+            self._working.cancel()
 
 
 def _check_resumed(path: Path, root: Path, *, new: bool) -> str:

@@ -240,7 +240,7 @@ def work_note(turn: Turn, limit: int) -> str:
     if turn.failed is not None:
         return f"{agent} began this{changed}; then it failed: {turn.failed.message}"
     if turn.interrupted:
-        return f"{agent} began this{changed}; then the user interrupted it."
+        return f"{agent} began this{changed}; then it was interrupted."
     if turn.unable is not None:
         return f"{agent} said that it cannot do this: {turn.unable}"
     words = escape_frames(clip_middle(turn.text.strip(), limit))
@@ -326,7 +326,7 @@ def turn_messages(turn: Turn, schema: str = "", *, is_open: bool = False) -> lis
     if turn.failed is not None:
         messages.append(FromUser(text=f"[{turn.assigned.agent} failed: {turn.failed.message}]"))
     if turn.interrupted:
-        messages.append(FromUser(text="[The user interrupted this turn.]"))
+        messages.append(FromUser(text="[This turn was interrupted.]"))
     return messages
 
 

@@ -9,6 +9,9 @@ import sys
 from pathlib import Path
 
 import fugu_cli
+from tests.acceptance.driving import Place
+from tests.acceptance.test_jobs import script
+from tests.acceptance.test_undo import bash
 
 IMPORTS = """
 import threading
@@ -72,6 +75,17 @@ for number in (signal.SIGINT, *signals.ENDING):
         print(number.name, flush=True)
 os._exit(signal.setitimer(signal.ITIMER_REAL, 0)[0] > 0)
 """
+EARLY = """
+import os, signal, sys
+from fugu_cli.system import signals
+take_signals = signals.call_on_signals
+def take_one_at_once(loop, stop):
+    take_signals(loop, stop)
+    os.kill(os.getpid(), signal.SIGINT)
+signals.call_on_signals = take_one_at_once
+from fugu_cli.__main__ import called
+sys.exit(called(sys.argv[1:]))
+"""
 HELD = """
 import os, signal
 from fugu_cli.system import signals
@@ -125,3 +139,18 @@ def test_a_signal_that_does_not_end_a_call_which_blocks_is_heard(tmp_path: Path)
 def test_a_signal_that_was_held_is_heard_later(tmp_path: Path) -> None:
     done = module(tmp_path, HELD)
     assert (done.returncode, done.stdout, done.stderr) == (0, "still here interrupted\n" * 3, "")
+
+
+def test_the_first_signal_stops_a_run_that_has_not_begun_its_work(tmp_path: Path) -> None:
+    place = Place(tmp_path, "")
+    place.begin()
+    plain_folder = tmp_path / "plain"
+    plain_folder.mkdir()
+    output = ("--output-dir", str(tmp_path / "output"))  # the folder is copied before the work
+    words = ("run", *output, *script(place, bash("touch made.txt")), "make it")
+    done = subprocess.run(
+        [sys.executable, "-c", EARLY, *words], cwd=plain_folder, env=place.environ(),
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, (plain_folder / "made.txt").exists()) == (4, False), done.stderr
+    assert "interrupting; once more to leave at once" in done.stderr

@@ -235,7 +235,7 @@ def test_a_failed_turn_and_an_interrupted_one_are_said() -> None:
     texts = shown(prompt_of([*events, *begun, failed, *cut], STRONG, ()))
     assert "no line" not in "".join(texts), "it did nothing that anybody goes on with"
     assert any("`coder` began this and changed a.py; then it failed: no answer" in t for t in texts)
-    assert "[The user interrupted this turn.]" in texts
+    assert "[This turn was interrupted.]" in texts
 
 
 def test_a_cut_between_turns_is_not_told_as_a_cut_turn() -> None:
@@ -247,7 +247,7 @@ def test_a_cut_between_turns_is_not_told_as_a_cut_turn() -> None:
         Interrupted(turn=0),
     ]
     texts = shown(prompt_of([*events, assigned(2, "strong")], STRONG, ()))
-    assert "[The user interrupted this turn.]" not in texts
+    assert "[This turn was interrupted.]" not in texts
     assert SessionState(events).request.turns[-1].text == "done"
 
 
