@@ -234,7 +234,7 @@ class _Decision:
             agent=chosen.name,
             role=role,
             by="trinity",
-            reason=self._reason(chosen, role, candidates, kinds),
+            reason=self._reason(chosen, role, candidates, scores, kinds),
             scores=Scores(
                 rows=tuple(member.name for member in self._members),
                 row_logits=rounded_for_log(logits),
@@ -437,18 +437,30 @@ class _Decision:
         """Return `chosen`, or an agent of about its price with fewer outcomes that may be as good:
         trying it costs little and tells much. Where nobody has outcomes this changes nothing.
         """
-        rate, cost = self._typical_rate(chosen, kinds), self._costs[chosen.name]
+        rate = self._typical_rate(chosen, kinds)
         alike = [
             member
             for member in fresh
             if self._experience(member, kinds) < self._experience(chosen, kinds)
-            and cost / ABOUT_ONE_PRICE <= self._costs[member.name] <= cost * ABOUT_ONE_PRICE
+            and self._cost_about_the_same(member, chosen)
             and not can_tell_apart_in_kind(self._typical_rate(member, kinds), rate)
         ]
         return min(
             alike or [chosen],
             key=lambda member: (self._experience(member, kinds), -scores[member.name]),
         )
+
+    def _cost_about_the_same(self, first: Member, second: Member) -> bool:
+        """Compare what runs cost where both agents have turns of their own, else what their tokens
+        cost: how many tokens an agent without turns needs is a guess.
+        """
+        costs = [self._costs[first.name], self._costs[second.name]]
+        agents_with_turns = {count.agent for count in self._outcomes.counts if count.turns > 0}
+        if not {first.name, second.name} <= agents_with_turns:
+            prices = [action_space.blended_price(member.price) for member in (first, second)]
+            if all(prices):
+                costs = prices
+        return max(costs) <= min(costs) * ABOUT_ONE_PRICE
 
     def _choose_verifier(self, candidates: Sequence[Member], kinds: _Kinds) -> Member:
         """Return the cheapest where tests pass, else the agent that is most often right."""
@@ -500,7 +512,12 @@ class _Decision:
         )
 
     def _reason(
-        self, chosen: Member, role: Role, candidates: Sequence[Member], kinds: _Kinds
+        self,
+        chosen: Member,
+        role: Role,
+        candidates: Sequence[Member],
+        scores: Mapping[str, float],
+        kinds: _Kinds,
     ) -> str:
         if role == "verifier":
             is_author = action_space.verifies_own_work(self._state, chosen.name)
@@ -516,6 +533,13 @@ class _Decision:
             parts[0] += f" ({plural(overall, 'outcome')}{of_these})"
         if chosen.price is not None:
             parts.append(f"{money(self._costs[chosen.name])} a run")
+        best = max(candidates, key=lambda member: scores[member.name])
+        if self._settings.sample:
+            parts.append("drawn")
+        elif role == "worker" and scores[best.name] > scores[chosen.name]:
+            is_cheaper = not self._cost_about_the_same(chosen, best)
+            compared = "costs less" if is_cheaper else "has done less"
+            parts.append(f"{compared} than {best.name}, which may be no better")
         return ", ".join(parts)
 
 

@@ -16,7 +16,7 @@ import functools
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -180,12 +180,16 @@ class BackboneKindReader:
         files of the model, or without the memory for it.
         """
         try:
+            asked = time.perf_counter()
             head, backbone = await self._loaded()
-            return await asyncio.to_thread(_read, head, backbone, text)
+            waited = milliseconds_since(asked)
+            reading = await asyncio.to_thread(_read, head, backbone, text)
         except MemoryError as error:
             raise CoordinatorUnavailable(
                 f"the kind of the request cannot be read: {error}", hint="close other programs"
             ) from error
+        timings = reading.milliseconds.model_copy(update={"load": waited})
+        return replace(reading, milliseconds=timings)
 
     def _set_step(self, step: str) -> None:
         self._step = step

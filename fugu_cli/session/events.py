@@ -27,8 +27,11 @@ result and is never run again."""
 
 
 class DecisionTimings(Value):
-    """The time of each part of a decision, in milliseconds."""
+    """The time of each part of a decision, in milliseconds. `load`: how long the decision waited
+    for the model to be loaded.
+    """
 
+    load: float = 0.0
     format: float = 0.0
     tokenise: float = 0.0
     forward: float = 0.0
@@ -36,7 +39,7 @@ class DecisionTimings(Value):
 
     @property
     def total(self) -> float:
-        return self.format + self.tokenise + self.forward + self.head
+        return self.load + self.format + self.tokenise + self.forward + self.head
 
 
 class AgentEstimate(Value):

@@ -331,7 +331,8 @@ def _raw_scores(assigned: Assigned, cells: plain_rows.DecisionRow | None) -> str
     lines += [f"margin: {lead.chosen} is {lead.margin:+.3f} over {lead.over}" for lead in leads]
     took = assigned.milliseconds
     if took.total:
-        parts = {
+        parts = {"load": took.load} if took.load else {}
+        parts |= {
             "format": took.format,
             "tokenise": took.tokenise,
             "forward": took.forward,

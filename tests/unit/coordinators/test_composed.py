@@ -214,8 +214,10 @@ def test_a_dearer_agent_that_is_more_likely_the_better_one_is_preferred_for_more
 
 
 def test_a_few_outcomes_do_not_keep_an_equal_agent_unknown() -> None:
-    lucky = OutcomeCount(agent="a", kind="", successes=2, trials=2)
-    assert decide(start(EQUALS, lucky), EQUALS).agent != "a"
+    lucky = OutcomeCount(agent="a", kind="", successes=2, trials=2, turns=2, mean_cost=0.001)
+    decision = decide(start(EQUALS, lucky), EQUALS)
+    assert decision.agent != "a"
+    assert "has done less than a" in decision.reason
     proven = OutcomeCount(agent="a", kind="", successes=38, trials=40)
     assert decide(start(EQUALS, proven), EQUALS).agent == "a"
 
