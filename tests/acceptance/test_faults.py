@@ -96,10 +96,12 @@ def test_agents_that_fail_for_good_give_way_to_the_next_best(
     assert {name: event.kind for name, event in failed.items()} == {
         name: kind for name, (_, kind, _) in FAULTS.items()
     }
-    for name, (_, _, words) in FAULTS.items():
+    for name, (_, kind, words) in FAULTS.items():
         assert words in failed[name].message
         assert f"{name} failed: " in done.err
-        assert len(server.asked(name)) == 1, "what cannot pass is not tried again"
+        # A server that broke the protocol may be asked again after 15 seconds, by the Verifier's turn.
+        most_calls = 2 if kind == "protocol" else 1
+        assert len(server.asked(name)) <= most_calls, "what cannot pass is not tried again"
     turns = SessionState(place.events()).request.turns
     assert [turn.assigned.agent for turn in turns if not turn.failed] == ["healthy", "healthy"]
 
