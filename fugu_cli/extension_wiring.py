@@ -201,7 +201,7 @@ def build_collector(
 
         return telemetry.CollectorLink(environ, tell) if telemetry.is_wanted(environ) else None
     except ValueError as error:
-        return f"telemetry is not sent: {error} (`fugu help telemetry`)"
+        return f"telemetry is not sent: {error} (`fugu help storage`)"
 
 
 def watch(log: Log, collector: CollectorLink, id: str, above: str) -> Telemetry:

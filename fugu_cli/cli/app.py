@@ -72,7 +72,7 @@ def show_configured() -> int:
     return coordinator_show()
 
 
-coordinator = group("The learned coordinator: show, import, export, bench.", show_configured)
+coordinator = group("Show, import, export or time the learned coordinator.", show_configured)
 
 
 @coordinator.command("show")
@@ -133,13 +133,16 @@ def coordinator_bench(
 
 @flags_as_parameters(RouteFlags)
 def route(flags: RouteFlags) -> int:
-    """Decide who would be next, and nothing else: fugu route "fix the failing tests"."""
+    """Decide who would be next, and nothing else.
+
+    fugu route "fix the failing tests"
+    """
     from fugu_cli.cli import coordinator as command
 
     return command.decide(flags)
 
 
-training = group("Train the coordinator: pass matrix, warm start, evolution, kinds of requests.")
+training = group("Train the coordinator for your own pool and tasks.")
 
 
 @training.command("matrix")
@@ -215,7 +218,7 @@ def list_mcp_servers() -> int:
     return mcp_list()
 
 
-POOL_HELP = "Show the agents of the pool, prices and success rates; `check` calls each once."
+POOL_HELP = "Show the agents, prices and success rates; `check` calls each."
 pool = typer.Typer(help=POOL_HELP, rich_markup_mode=None, context_settings=CONTEXT)
 
 
@@ -243,8 +246,8 @@ def pool_show(
     return show_skills()
 
 
-models = group("The embedded models: list, pull, remove, path.")
-mcp = group("MCP servers, whose tools agents use: list, add, remove, login.", list_mcp_servers)
+models = group("List, fetch or remove the embedded models.")
+mcp = group("List, add, remove or log in at MCP servers.", list_mcp_servers)
 app.add_typer(mcp, name="mcp")
 app.add_typer(pool, name="pool")
 app.add_typer(models, name="models")
@@ -284,7 +287,7 @@ def export(
         Path | None, option("-o", "--output", help="a new file", metavar="FILE")
     ] = None,
 ) -> int:
-    """Print a session as Markdown, HTML or JSON, or write it into a file."""
+    """Print or write a session as Markdown, HTML or JSON."""
     from fugu_cli.cli import sessions as command
 
     return command.export(session, shape, file)
@@ -300,16 +303,24 @@ def sessions(flags: SessionsFlags) -> int:
 
 
 @app.command()
-def undo(yes: YesFlag = False, session: SessionFlag = None) -> int:
-    """Put the files back to how they stood before the newest request."""
+def undo(
+    yes: YesFlag = False,
+    session: SessionFlag = None,
+    redo: Annotated[
+        bool, typer.Option("--redo", help="bring back what the newest undo took")
+    ] = False,
+) -> int:
+    """Put the files back to before the newest request."""
     from fugu_cli.cli import history as command
 
+    if redo:
+        return command.redo(session or "latest", yes)
     return command.undo(session or "latest", yes)
 
 
-@app.command()
+@app.command(hidden=True)
 def redo(yes: YesFlag = False, session: SessionFlag = None) -> int:
-    """Bring back what the newest undo took."""
+    """Bring back what the newest undo took, as `fugu undo --redo` does."""
     from fugu_cli.cli import history as command
 
     return command.redo(session or "latest", yes)
@@ -330,8 +341,9 @@ def rewind(
     ] = False,
     yes: YesFlag = False,
 ) -> int:
-    """Go back to before a request or a turn: the files, and the conversation in a copy of the
-    session.
+    """Go back to before a request or a turn.
+
+    The files are put back, and the conversation goes on in a copy of the session.
     """
     from fugu_cli.cli import history as command
 
@@ -347,7 +359,10 @@ def login(
     ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="forget its key")] = False,
 ) -> int:
-    """Keep the key of a provider, typed or piped: fugu login openai."""
+    """Keep the key of a provider, typed or piped.
+
+    fugu login openai
+    """
     from fugu_cli.cli import login as command
 
     return command.login(provider, remove)
@@ -470,7 +485,7 @@ def blame(
     session: SessionFlag = None,
     shape: Annotated[Literal["text", "json"], option("--format", help="text or json")] = "text",
 ) -> int:
-    """Show which agent wrote each line, in which turn, and what it cost."""
+    """Show which agent wrote each line, and what it cost."""
     from fugu_cli.cli import history as command
 
     return command.blame(path, session, shape)
@@ -479,8 +494,9 @@ def blame(
 @app.command()
 @flags_as_parameters(CommitFlags)
 def commit(flags: CommitFlags) -> int:
-    """Commit what is staged: an agent writes the message, trailers and a git note say which agent
-    wrote what.
+    """Commit what is staged; an agent writes the message.
+
+    Trailers and a git note say which agent wrote what.
     """
     from fugu_cli.cli import git as command
 
@@ -490,7 +506,10 @@ def commit(flags: CommitFlags) -> int:
 @app.command("pr")
 @flags_as_parameters(PullRequestFlags)
 def pull_request(flags: PullRequestFlags) -> int:
-    """Make a pull or merge request with gh or glab; an agent writes title and description."""
+    """Make a pull or merge request with gh or glab.
+
+    An agent writes title and description.
+    """
     from fugu_cli.cli import git as command
 
     return command.open_pull_request(flags)
@@ -499,7 +518,10 @@ def pull_request(flags: PullRequestFlags) -> int:
 @app.command()
 @flags_as_parameters(ReviewFlags)
 def review(flags: ReviewFlags) -> int:
-    """Look for what is wrong with a change; another agent judges each finding. Changes nothing."""
+    """Look for what is wrong with a change.
+
+    Another agent judges each finding. Nothing is changed.
+    """
     from fugu_cli.cli import review as command
 
     return command.review(flags)
@@ -517,7 +539,10 @@ def replay(flags: ReplayFlags) -> int:
 @app.command()
 @flags_as_parameters(ServeFlags)
 def serve(flags: ServeFlags) -> int:
-    """Answer as one endpoint: Chat Completions, Responses and Messages over the whole pool."""
+    """Answer other programs as one endpoint over the pool.
+
+    Chat Completions, Responses and Messages.
+    """
     from fugu_cli.cli import pool as command
 
     return command.serve(flags)
@@ -526,7 +551,10 @@ def serve(flags: ServeFlags) -> int:
 @app.command()
 @flags_as_parameters(AcpFlags)
 def acp(flags: AcpFlags) -> int:
-    """Work in an editor that speaks the Agent Client Protocol; the editor starts this."""
+    """Work in an editor, over the Agent Client Protocol.
+
+    The editor starts this.
+    """
     from fugu_cli.cli import acp as command
 
     return command.work_for_editor(flags)
@@ -535,8 +563,9 @@ def acp(flags: AcpFlags) -> int:
 @app.command()
 @flags_as_parameters(SdkFlags)
 def sdk(flags: SdkFlags) -> int:
-    """Answer an SDK that speaks Claude Code's protocol; it calls this as fugu --input-format
-    stream-json.
+    """Answer an SDK that speaks Claude Code's protocol.
+
+    The SDK calls this as fugu --input-format stream-json.
     """
     from fugu_cli.cli import sdk as command
 
@@ -546,8 +575,9 @@ def sdk(flags: SdkFlags) -> int:
 @app.command("eval")
 @flags_as_parameters(EvalFlags)
 def evaluate(flags: EvalFlags) -> int:
-    """Compare coordinators on the same tasks, with your own pool: fugu eval TASKS --arm trinity
-    --arm single.
+    """Compare coordinators on the same tasks, with your pool.
+
+    fugu eval TASKS --arm trinity --arm single
     """
     from fugu_cli.cli import eval as command
 
@@ -556,7 +586,10 @@ def evaluate(flags: EvalFlags) -> int:
 
 @app.command()
 def skills() -> int:
-    """List the skills, custom commands and subagents that count here, and what is left out."""
+    """List the skills, commands and subagents that count here.
+
+    What is left out is listed, too, and why.
+    """
     from fugu_cli.cli import current_folder as command
 
     return command.show_skills()
@@ -572,8 +605,9 @@ def doctor() -> int:
 
 @app.command()
 def update(yes: YesFlag = False) -> int:
-    """Say which fugu is installed and which is the newest, and get that one with pip, pipx or
-    uv.
+    """Say which fugu is the newest, and get it.
+
+    You are asked first. It calls pip, pipx or uv: whichever installed fugu.
     """
     from fugu_cli.cli import update as command
 
@@ -582,28 +616,31 @@ def update(yes: YesFlag = False) -> int:
 
 @app.command("help")
 def help_page(topic: Annotated[str, typer.Argument(metavar="TOPIC")] = "") -> int:
-    """Show a page on a topic; without one, the list."""
+    """Show a page of the manual, or list the pages."""
     from fugu_cli.cli import interface
 
     return interface.show_page(topic)
 
 
 @app.command()
-def trust(folder: Annotated[Path | None, typer.Argument(metavar="FOLDER")] = None) -> int:
-    """Trust this folder: its .fugurc, AGENTS.md, MCP servers, hooks, skills, commands and subagents
-    count from now on.
+def trust(
+    folder: Annotated[Path | None, typer.Argument(metavar="FOLDER")] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="take the trust back")] = False,
+) -> int:
+    """Let what this folder brings count, or no longer.
 
-    Servers are started with your rights, hooks in the sandbox: see .mcp.json and .agents first
-    (`fugu help safety`).
+    That is its .fugurc, AGENTS.md, MCP servers, hooks, skills, commands and subagents. Servers are
+    started with your rights, hooks in the sandbox: see .mcp.json and .agents first (`fugu help
+    safety`).
     """
     from fugu_cli.cli import current_folder as command
 
-    return command.trust(folder)
+    return command.untrust(folder) if remove else command.trust(folder)
 
 
-@app.command()
+@app.command(hidden=True)
 def untrust(folder: Annotated[Path | None, typer.Argument(metavar="FOLDER")] = None) -> int:
-    """Take the trust in this folder back."""
+    """Take the trust in this folder back, as `fugu trust --remove` does."""
     from fugu_cli.cli import current_folder as command
 
     return command.untrust(folder)

@@ -1,4 +1,4 @@
-"""The folder a command was called in: its configuration, its trust (`fugu trust`, `fugu untrust`)
+"""The folder a command was called in: its configuration, its trust (`fugu trust`)
 and its skills (`fugu skills`).
 """
 

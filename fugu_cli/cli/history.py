@@ -1,4 +1,4 @@
-"""Commands about the work of a session: `fugu trace`, `fugu blame`, `fugu undo` and `fugu redo`."""
+"""Commands about the work of a session: `fugu trace`, `fugu blame`, `fugu undo`."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from functools import partial
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 from fugu_cli.cli.flags import InterfaceFlags, check_session, settings_of
 from fugu_cli.errors import UsageError
@@ -24,46 +25,83 @@ FIRST_SESSION = """\
 """
 
 
+PAGES_ELSEWHERE = {
+    "exit-codes": "output",
+    "replay": "trace",
+    "decisions": "trace",
+    "commands": "skills",
+    "themes": "slash",
+    "benchmarks": "outcomes",
+    "telemetry": "storage",
+    "jobs": "run",
+    "undo": "sessions",
+    "redo": "sessions",
+    "rewind": "sessions",
+    "export": "sessions",
+    "commit": "git",
+    "pr": "git",
+    "worktree": "git",
+    "login": "pool",
+    "cost": "providers",
+    "route": "coordinator",
+    "trust": "safety",
+    "update": "storage",
+    "doctor": "install",
+    "untrust": "safety",
+}
+"""The page on which a command stands, or what was a page of its own before."""
+
+
 def help_topics() -> dict[str, str]:
-    """Return every help page by its topic."""
+    """Return every help page by its topic: those of `fugu help`, then those that they lead to."""
     folder = files("fugu_cli").joinpath("help")
-    pages = (page for page in folder.iterdir() if page.name.endswith(".md"))
-    return {
-        page.name.removesuffix(".md"): page.read_text(encoding="utf-8")
-        for page in sorted(pages, key=lambda page: page.name)
-    }
+    return {**_pages_in(folder), **_pages_in(folder / "compare"), **_pages_in(folder / "providers")}
+
+
+def _pages_in(folder: Traversable) -> dict[str, str]:
+    pages = [page for page in folder.iterdir() if page.name.endswith(".md")]
+    pages.sort(key=lambda page: page.name.removesuffix(".md"))
+    return {page.name.removesuffix(".md"): page.read_text(encoding="utf-8") for page in pages}
 
 
 def show_page(topic: str) -> int:
-    """Print a page; without a topic, what there is. The beginning of one page's name, such as a
-    command's, is enough.
+    """Print a page; without a topic, what there is. The beginning of one page's name is enough.
 
     Raises UsageError for a topic that does not exist.
     """
     pages = help_topics()
     if not topic:
-        width = max(len(name) for name in pages)
-        print(f"A first session, in a git repository of yours:\n\n{FIRST_SESSION}")
-        print(
-            "`fugu help TOPIC` shows one of these pages, `fugu help words` what the words mean;\n"
-            "`fugu COMMAND --help` shows the flags of a command.\n"
-        )
-        for name, text in pages.items():
-            print(f"  {name:<{width}}  {text.splitlines()[0].partition(': ')[2]}")
+        _list_pages()
         return 0
+    topic = topic.strip().lower().removeprefix("/")
     begun = [name for name in pages if name.startswith(topic)]
-    if topic not in pages and len(begun) == 1:
-        topic = begun[0]
-    if topic not in pages:
-        near = begun or difflib.get_close_matches(topic, pages, n=1)
-        hint = (
-            f"did you mean {' or '.join(map(repr, near))}?"
-            if near
-            else f"there are: {', '.join(pages)}"
-        )
+    if topic in pages:
+        page = topic
+    elif topic in PAGES_ELSEWHERE:
+        page = PAGES_ELSEWHERE[topic]
+        print(f"`{topic}` stands on the page `{page}`:\n")
+    elif len(begun) == 1:
+        page = begun[0]
+    else:
+        near = begun or difflib.get_close_matches(topic, [*pages, *PAGES_ELSEWHERE], n=2)
+        hint = "`fugu help` lists the pages"
+        if near:
+            hint = f"did you mean {' or '.join(map(repr, near))}? {hint}"
         raise UsageError(f"there is no page on {topic!r}", hint=hint)
-    print(pages[topic], end="")
+    print(pages[page], end="")
     return 0
+
+
+def _list_pages() -> None:
+    pages = _pages_in(files("fugu_cli").joinpath("help"))
+    width = max(len(name) for name in pages)
+    print(f"A first session, in a git repository of yours:\n\n{FIRST_SESSION}")
+    print(
+        "`fugu help TOPIC` shows one of these pages, `fugu help words` what the words mean;\n"
+        "`fugu COMMAND --help` shows the flags of a command.\n"
+    )
+    for name, text in pages.items():
+        print(f"  {name:<{width}}  {text.splitlines()[0].partition(': ')[2]}")
 
 
 HOW_TO = f"""\

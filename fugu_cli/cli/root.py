@@ -5,18 +5,49 @@ the commands of `app.py`.
 from __future__ import annotations
 
 import typer
+from click import Context, HelpFormatter
+from typer.core import TyperGroup
 
 from fugu_cli.cli.flags import InterfaceFlags, RunFlags, flags_as_parameters
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
+HELP_GROUPS = {
+    "Start here": ("run", "login", "pool", "trace", "undo", "commit", "doctor"),
+    "Work": ("review", "pr", "skills", "mcp"),
+    "Look": ("sessions", "cost", "blame", "export", "help"),
+    "Back": ("rewind",),
+    "Set up": ("trust", "models", "update"),
+    "Connect": ("serve", "acp", "sdk"),
+    "Research": ("eval", "route", "replay", "coordinator", "train"),
+}
+"""The sections of `fugu --help`, and the commands of each."""
+
+
+class GroupedCommands(TyperGroup):
+    """The root command, whose help lists the commands in groups and before the flags."""
+
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        for heading, names in HELP_GROUPS.items():
+            rows = [(name, self.commands[name].get_short_help_str(64)) for name in names]
+            if heading == "Start here":
+                rows.insert(0, ("fugu", "Open the terminal interface."))
+            with formatter.section(heading):
+                formatter.write_dl([(f"{name:<11}", summary) for name, summary in rows])
+        super().format_options(ctx, formatter)
+
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write nothing: the commands stand before the flags."""
+
+
 app = typer.Typer(
     name="fugu",
+    cls=GroupedCommands,
     help=(
         "A coding agent for the terminal that works with a pool of models and shows every "
         "routing decision."
     ),
-    epilog="`fugu help` lists pages on configuration, permissions, exit codes and more.",
+    epilog="`fugu help` begins with a first session and lists the pages of the manual.",
     invoke_without_command=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -46,7 +77,10 @@ run_alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exce
 @run_alone.command(context_settings=CONTEXT)
 @flags_as_parameters(RunFlags)
 def run(flags: RunFlags) -> int:
-    """Carry out one request to its end: fugu run "fix the failing tests"."""
+    """Carry out one request to its end.
+
+    fugu run "fix the failing tests"
+    """
     from fugu_cli.cli import run as command
 
     return command.run(flags)

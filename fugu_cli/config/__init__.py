@@ -98,7 +98,7 @@ class TuiEntry(ConfigTable):
     vi: bool = False
     """the prompt takes vi's keys"""
     status_line: str = ""
-    """a command: the first lines that it prints stand below the prompt (`fugu help themes`)"""
+    """a command: the first lines that it prints stand below the prompt (`fugu help slash`)"""
 
 
 class LspEntry(ConfigTable):
@@ -190,7 +190,7 @@ class Config(ConfigTable):
     deny_agents: dict[Text, Names] = Field(default={})
     """files whose content never reaches an agent, as in { "secrets/**" = ["strong"] }"""
     tui: TuiEntry = TuiEntry()
-    """the interface: vi keys, the command that prints a status line (`fugu help themes`)"""
+    """the interface: vi keys, the command that prints a status line (`fugu help slash`)"""
     keys: dict[Text, Text] = Field(default={})
     """keys of the interface by action, as in { trace = "f3" }: F1 lists the actions"""
     local_idle: float = Field(default=120.0, ge=0)

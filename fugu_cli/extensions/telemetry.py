@@ -458,7 +458,7 @@ class CollectorLink(logging.Handler):
     def _fail(self, why: str) -> None:
         if not self.notes:
             self.notes = (
-                f"telemetry is not delivered to {self._shown_endpoint}: {why} (`fugu help telemetry`)",
+                f"telemetry is not delivered to {self._shown_endpoint}: {why} (`fugu help storage`)",
             )
             self._tell(self.notes[0])
 

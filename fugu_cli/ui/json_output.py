@@ -62,7 +62,7 @@ EXIT_CODES = {
     "denied": 4,
     "failed": 2,
 }
-"""`fugu help exit-codes`: 0 finished, 2 infrastructure, 3 a limit or not accepted, 4 aborted. 1 is
+"""`fugu help output`: 0 finished, 2 infrastructure, 3 a limit or not accepted, 4 aborted. 1 is
 usage.
 """
 

@@ -9,7 +9,7 @@ import typer
 
 from fugu_cli.__main__ import called
 from fugu_cli.cli.app import app
-from fugu_cli.cli.interface import FIRST_SESSION, help_topics
+from fugu_cli.cli.interface import FIRST_SESSION, PAGES_ELSEWHERE, help_topics
 from fugu_cli.config import Config
 from fugu_cli.config.example import FORMER, key_notes
 from fugu_cli.config.known_models import price_of
@@ -80,6 +80,8 @@ def commands() -> Iterator[tuple[str, object]]:
     """Every command with the words that call it, groups too."""
     yield "fugu", TREE
     for name, command in TREE.commands.items():  # type: ignore[attr-defined]
+        if command.hidden:
+            continue
         yield f"fugu {name}", command
         yield from (
             (f"fugu {name} {word}", inner)
@@ -134,7 +136,7 @@ TOLD_IN = {
     "fugu sessions": "sessions",
     "fugu export": "sessions",
     "fugu undo": "sessions",
-    "fugu redo": "sessions",
+    "fugu trust": "permissions",
     "fugu rewind": "sessions",
     "fugu update": "storage",
     "fugu cost": "providers",
@@ -145,7 +147,7 @@ TOLD_IN = {
     "fugu commit": "git",
     "fugu pr": "git",
     "fugu review": "review",
-    "fugu replay": "replay",
+    "fugu replay": "trace",
     "fugu serve": "serve",
     "fugu acp": "acp",
     "fugu sdk": "sdk",
@@ -179,9 +181,28 @@ def stands(name: str, text: str) -> bool:
 def test_the_pages_together_show_every_command() -> None:
     text = "\n".join(PAGES.values())
     for name, command in TREE.commands.items():  # type: ignore[attr-defined]
-        assert f"fugu {name}" in text, name
+        assert command.hidden or f"fugu {name}" in text, name
         for word, inner in getattr(command, "commands", {}).items():
             assert inner.hidden or f"fugu {name} {word}" in text, word
+
+
+def test_the_help_lists_each_command_once_with_a_summary_on_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert called(["--help"]) == 0
+    listed = capsys.readouterr().out.partition("Start here:")[2].partition("Options:")[0]
+    rows = re.findall(r"^  (\S+)  +(\S.*)$", listed, re.MULTILINE)
+    visible = {words.split()[1] for words in COMMANDS if words.count(" ") == 1}
+    assert sorted(name for name, _ in rows) == sorted({"fugu", *visible})
+    assert [summary for _, summary in rows if not summary.endswith(".") or "..." in summary] == []
+
+
+@pytest.mark.parametrize("topic", PAGES_ELSEWHERE)
+def test_a_command_or_a_page_of_before_shows_the_page_where_it_stands(
+    topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert called(["help", topic]) == 0
+    assert f"# {PAGES_ELSEWHERE[topic]}: " in capsys.readouterr().out
 
 
 def test_the_evaluation_page_lists_every_arm_and_what_a_task_may_say() -> None:
@@ -197,9 +218,9 @@ def test_the_evaluation_page_lists_every_arm_and_what_a_task_may_say() -> None:
     assert "`prompt.md`" in page and "grade_command = " in page
 
 
-def test_the_page_on_decisions_tells_what_was_measured() -> None:
+def test_the_page_on_the_trace_tells_what_a_decision_costs() -> None:
     page, results = (
-        " ".join(help_topics()["decisions"].split()),
+        " ".join(help_topics()["trace"].split()),
         ROOT / "tests" / "benchmarks" / "results",
     )
     measured = (results / "coordinator.md").read_text()

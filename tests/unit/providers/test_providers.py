@@ -50,7 +50,8 @@ NAMED = (
 )
 TOPICS = {provider: provider.lower().replace(".", "") for provider in NAMED}
 PAGES = {
-    one: HELP.joinpath(f"{topic}.md").read_text(encoding="utf-8") for one, topic in TOPICS.items()
+    one: HELP.joinpath("providers", f"{topic}.md").read_text(encoding="utf-8")
+    for one, topic in TOPICS.items()
 }
 ENTRY = re.compile(r"^(    \[\[agents\]\]\n(?:    .*\n)+)", re.MULTILINE)
 PROMPT = Prompt(
