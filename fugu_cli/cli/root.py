@@ -4,11 +4,15 @@ the commands of `app.py`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
-from click import Context, HelpFormatter
 from typer.core import TyperGroup
 
 from fugu_cli.cli.flags import InterfaceFlags, RunFlags, flags_as_parameters
+
+if TYPE_CHECKING:
+    from typer._click import Context, HelpFormatter
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
