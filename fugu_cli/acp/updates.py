@@ -54,7 +54,7 @@ from fugu_cli.session.live_events import (
     TextStreamed,
     ThoughtStreamed,
 )
-from fugu_cli.session.open_work import TODO, TodoItem, items_of
+from fugu_cli.session.open_work import TODO, items_of
 from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.state import SessionState
 from fugu_cli.ui import workflow_text
@@ -247,7 +247,12 @@ class LogUpdates:
             case Replied():
                 return self._replied(event)
             case Permitted():
-                return self._permitted(event)
+                shown, updates = self.calls.find_or_begin(event.turn, event.call)
+                if event.allowed:
+                    return [*updates, _progress_update(shown, status="in_progress")]
+                self.calls.end(shown)
+                content = [text_content(f"Not allowed: {event.reason}")]
+                return [*updates, _progress_update(shown, status="failed", content=content)]
             case ToolRan():
                 return await self._ran(event)
             case Interrupted():
@@ -313,14 +318,6 @@ class LogUpdates:
         updates += [self.calls.begin(event.turn, call) for call in event.calls]
         return [*updates, *_usage(self._state, event, role)]
 
-    def _permitted(self, event: Permitted) -> list[Update]:
-        shown, updates = self.calls.find_or_begin(event.turn, event.call)
-        if event.allowed:
-            return [*updates, _progress_update(shown, status="in_progress")]
-        self.calls.end(shown)
-        content = [text_content(f"Not allowed: {event.reason}")]
-        return [*updates, _progress_update(shown, status="failed", content=content)]
-
     async def _ran(self, event: ToolRan) -> list[Update]:
         shown, updates = self.calls.find_or_begin(event.turn, event.call)
         self.calls.end(shown)
@@ -335,7 +332,15 @@ class LogUpdates:
             result.locations = locations_of(event.call, self._workspace.root, event.changes)
         updates.append(result)
         if event.call.tool == TODO and event.ok:
-            updates.append(_plan(items_of(event.call)))
+            updates.append(
+                update_plan(
+                    plan_entry(
+                        sanitize(item.text),
+                        status="completed" if item.status == "done" else item.status,
+                    )
+                    for item in items_of(event.call)
+                )
+            )
         return updates
 
     def _interrupted(self, event: Interrupted) -> list[Update]:
@@ -426,15 +431,6 @@ SUBTASK = "subtask"
 
 def _role_of(assigned: Assigned) -> str:
     return SUBTASK if assigned.subtask is not None else assigned.role
-
-
-def _plan(items: Sequence[TodoItem]) -> AgentPlanUpdate:
-    return update_plan(
-        plan_entry(
-            sanitize(item.text), status="completed" if item.status == "done" else item.status
-        )
-        for item in items
-    )
 
 
 def merged(items: Sequence[Recorded | Live]) -> list[Recorded | Live]:

@@ -38,7 +38,10 @@ def patch_of_call(call: Call, read: ReadFile = read_nothing) -> str:
             return texts["patch"]
         case "edit" if "old" in texts and "new" in texts:
             every = arguments.get("replace_all") is True
-            return _edit(path, texts["old"], texts["new"], read(path), every=every)
+            old, new, text = texts["old"], texts["new"], read(path)
+            if text is None or not old or old not in text:
+                return unified_diff(path, old, new)
+            return unified_diff(path, text, text.replace(old, new, -1 if every else 1))
         case "write" if "content" in texts:
             return unified_diff(path, read(path) or "", texts["content"])
         case _:
@@ -60,12 +63,6 @@ def approval_patch(call: Call, root: Path) -> str:
             return None
 
     return patch_of_call(call, read)
-
-
-def _edit(path: str, old: str, new: str, text: str | None, *, every: bool) -> str:
-    if text is None or not old or old not in text:
-        return unified_diff(path, old, new)
-    return unified_diff(path, text, text.replace(old, new, -1 if every else 1))
 
 
 def unified_diff(path: str, before: str, after: str) -> str:

@@ -190,7 +190,13 @@ def import_checkpoint(flags: ImportFlags) -> int:
     print where.
     """
     config = current_config({"backbone": flags.backbone} if flags.backbone else {}).config
-    mapping = _parse_mapping(flags.mapping or ())
+    pairs = [word.partition("=") for word in (flags.mapping or ())]
+    for row, equals, name in pairs:
+        if not (row and equals and name):
+            raise UsageError(
+                f"--map {row}{equals}{name} is not ROW=AGENT", hint="--map gpt-5=strong"
+            )
+    mapping = {row: name for row, _, name in pairs}
     with as_usage_errors():
         imported = _import_vector(flags, mapping, config)
         from fugu_cli.coordinators import checkpoint
@@ -201,16 +207,6 @@ def import_checkpoint(flags: ImportFlags) -> int:
     for note in _import_notes(imported, path, config):
         print(f"fugu: {note}", file=sys.stderr)
     return 0
-
-
-def _parse_mapping(words: Sequence[str]) -> dict[str, str]:
-    pairs = [word.partition("=") for word in words]
-    for row, equals, name in pairs:
-        if not (row and equals and name):
-            raise UsageError(
-                f"--map {row}{equals}{name} is not ROW=AGENT", hint="--map gpt-5=strong"
-            )
-    return {row: name for row, _, name in pairs}
 
 
 def _import_vector(flags: ImportFlags, mapping: Mapping[str, str], config: Config) -> Checkpoint:
@@ -238,7 +234,9 @@ def _import_vector(flags: ImportFlags, mapping: Mapping[str, str], config: Confi
             saved.check(backbone[0], backbone[1])
         return checkpoint.Checkpoint(_rename_rows(saved.meta, mapping), saved.head, saved.offsets)
     checkpoint.read_npy(flags.file)  # a broken file is named before a backbone is looked for
-    identity, shape = _backbone(config)
+    folder = trinity.backbone_folder(config.backbone, config.cache)
+    identity = backbone_files.backbone_identity(folder, config.cache / "backbones")
+    shape = backbone_files.shape_of(folder)
     if flags.rows is None:
         saved = checkpoint.import_published(flags.file, mapping, identity, shape)
         meta = type(saved.meta).model_validate({**saved.meta.model_dump(), **reading})
@@ -295,16 +293,6 @@ def _read_meta(
             **_reading_flags(flags),
         }
     )
-
-
-def _backbone(config: Config) -> tuple[str, ModelShape]:
-    """Return identity and shape of the configured backbone, which must be on this machine or the
-    hub.
-    """
-    folder = trinity.backbone_folder(config.backbone, config.cache)
-    return backbone_files.backbone_identity(
-        folder, config.cache / "backbones"
-    ), backbone_files.shape_of(folder)
 
 
 def _import_notes(checkpoint: Checkpoint, path: Path, config: Config) -> Iterator[str]:
@@ -391,13 +379,25 @@ def _decision_point(flags: RouteFlags, loaded: LoadedConfig) -> DecisionPoint:
         raise UsageError(
             "a text and --session exclude each other", hint="a session holds its own requests"
         )
-    key = flags.session or (flags.what if flags.what and _is_session(flags.what) else None)
-    if key is None:
+    text, key = flags.what, flags.session
+    if text and not key:
+        is_log = text.endswith(store.SUFFIX) and "\n" not in text
+        if is_log or SESSION_ID.fullmatch(text):
+            key = text
+    if not key:
         if flags.turn is not None or flags.request is not None:
             raise UsageError(
                 "--turn and --request need a session", hint="fugu route latest --turn 2"
             )
-        return _point_of_new_request(_request_text(flags.what), loaded)
+        if text == "-" or (text is None and sys.stdin is not None and not sys.stdin.isatty()):
+            text = read_stdin(sys.stdin) if sys.stdin is not None else ""
+        if text is None or not text.strip():
+            raise UsageError(
+                "there is nothing to decide about",
+                hint='give a request or a session: fugu route "..."',
+            )
+        as_logged = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return _point_of_new_request(as_logged.strip("\n"), loaded)
     path = store.find_session(loaded.config.data, loaded.root, key)
     records = read_records(path)
     events: Sequence[Event] = [record.event for record in records]
@@ -418,21 +418,6 @@ def _decision_point(flags: RouteFlags, loaded: LoadedConfig) -> DecisionPoint:
             hint='fugu route "..." decides a request',
         )
     return DecisionPoint(tuple(events), opened.pool, path.stem)
-
-
-def _is_session(text: str) -> bool:
-    return bool(SESSION_ID.fullmatch(text)) or (text.endswith(store.SUFFIX) and "\n" not in text)
-
-
-def _request_text(text: str | None) -> str:
-    if text == "-" or (text is None and sys.stdin is not None and not sys.stdin.isatty()):
-        text = read_stdin(sys.stdin) if sys.stdin is not None else ""
-    if text is None or not text.strip():
-        raise UsageError(
-            "there is nothing to decide about", hint='give a request or a session: fugu route "..."'
-        )
-    # as a log keeps it
-    return text.strip("\n").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _point_of_new_request(text: str, loaded: LoadedConfig) -> DecisionPoint:
@@ -475,9 +460,13 @@ def coordinator_of(
     ):
         return wiring.build_coordinator(config, members)[0]
     roles = config.roles if flags.roles is None else flags.roles
-    settings = replace(
-        config.deciding, temperature=_check_temperature(flags.temperature), roles=roles
-    )
+    if flags.temperature is not None and not 0 <= flags.temperature <= 1000:
+        raise UsageError(
+            f"--temperature {flags.temperature}: should be from 0 to 1000",
+            hint="0 is next to taking the likeliest",
+        )
+    temperature = 1.0 if flags.temperature is None else flags.temperature
+    settings = replace(config.deciding, temperature=temperature, roles=roles)
     if config.checkpoint is None:
         if flags.format is not None:
             raise UsageError(
@@ -489,15 +478,6 @@ def coordinator_of(
     with as_usage_errors():
         _check_checkpoint(flags, checkpoint_path(None, config))
         return trinity.Trinity(trinity.reader_of(trinity_files), members, settings)
-
-
-def _check_temperature(temperature: float | None) -> float:
-    if temperature is not None and not 0 <= temperature <= 1000:
-        raise UsageError(
-            f"--temperature {temperature}: should be from 0 to 1000",
-            hint="0 is next to taking the likeliest",
-        )
-    return 1.0 if temperature is None else temperature
 
 
 def _check_checkpoint(flags: RouteFlags, path: Any) -> None:

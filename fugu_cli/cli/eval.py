@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
@@ -267,7 +267,8 @@ def evaluate(flags: EvalFlags) -> int:
         )
     if flags.models or any(suite.startswith(OUTCOMES_PREFIX) for suite in flags.suites):
         return _play_outcomes(flags)
-    loaded = current_config(_eval_settings(flags))
+    limits = {"max_turns": flags.max_turns, "time_limit": flags.time_limit}
+    loaded = current_config({name: value for name, value in limits.items() if value is not None})
     refuse_ignored_keys(loaded)
     config, environ = loaded.config, dict(os.environ)
     for note in check_embedded(config, environ):
@@ -286,6 +287,9 @@ def evaluate(flags: EvalFlags) -> int:
         )
     words = _parse_arms(flags, folder, members, config.opt_out)
     checkpoint = "" if flags.report else _checkpoint(config, members, words)
+    rollouts = flags.rollouts
+    if not rollouts and any(member.provider == "local" for member in members):
+        rollouts = 1  # a model on this machine uses all cores for one reply
     plan = runner.EvaluationPlan(
         problems=problems,
         arms=words,
@@ -298,7 +302,7 @@ def evaluate(flags: EvalFlags) -> int:
         entries={
             entry.name: json.dumps(reply_settings(entry), sort_keys=True) for entry in entries
         },
-        at_once=runner.rollouts_at_once(flags.rollouts or _local(members)),
+        at_once=runner.rollouts_at_once(rollouts),
     )
     ended = runner.EvaluationEnd()
     if not flags.report:
@@ -424,11 +428,6 @@ def _skills(flags: EvalFlags) -> SkillTable | None:
         ) from error
 
 
-def _eval_settings(flags: EvalFlags) -> dict[str, Any]:
-    limits = {"max_turns": flags.max_turns, "time_limit": flags.time_limit}
-    return {name: value for name, value in limits.items() if value is not None}
-
-
 def _parse_arms(
     flags: EvalFlags, folder: Path, members: Sequence[Member], opted_out: Sequence[str]
 ) -> tuple[str, ...]:
@@ -495,11 +494,6 @@ def about_pool(config: Config, environ: Mapping[str, str]) -> dict[str, JsonValu
         "entries": {entry.name: dict(reply_settings(entry)) for entry in entries},
         "limits": dict(shared_settings(config)),
     }
-
-
-def _local(members: Sequence[Member]) -> int | None:
-    """Return 1 if a model runs on this machine: it uses all cores for one reply. Otherwise None."""
-    return 1 if any(member.provider == "local" for member in members) else None
 
 
 async def _measure(

@@ -100,7 +100,15 @@ def commit(flags: CommitFlags) -> int:
         return 0
     blame = CommitBlame({}, (), {}) if flags.no_blame else pending.blame(pending.after)
     kept = pending.git.git_dir / KEPT_MESSAGE
-    kept.write_bytes(_with_trailers(pending.git, message, blame))
+    trailers = [
+        f"Fugu-Agent: {flatten(agent)} {plural(lines, 'line')} {_dollars(dollars)}"
+        for agent, (lines, dollars) in commit_blame.agent_totals(blame.turns).items()
+    ]
+    words = [word for trailer in trailers for word in ("--trailer", trailer)]
+    text = f"{message.strip()}\n".encode("utf-8", "replace")
+    if words:
+        text = pending.git.run("interpret-trailers", "--no-divider", *words, stdin=text)
+    kept.write_bytes(text)
     _run_git_commit(pending.git, flags, kept, edits)
     if not flags.no_blame:
         _write_note(pending, blame)
@@ -199,16 +207,6 @@ def named_only(hidden: Sequence[str]) -> str:
     return (
         f"\nChanged as well, and not to be read by agents: {', '.join(hidden)}\n" if hidden else ""
     )
-
-
-def _with_trailers(git: UserGit, message: str, blame: CommitBlame) -> bytes:
-    trailers = [
-        f"Fugu-Agent: {flatten(agent)} {plural(lines, 'line')} {_dollars(dollars)}"
-        for agent, (lines, dollars) in commit_blame.agent_totals(blame.turns).items()
-    ]
-    words = [word for trailer in trailers for word in ("--trailer", trailer)]
-    text = f"{message.strip()}\n".encode("utf-8", "replace")
-    return git.run("interpret-trailers", "--no-divider", *words, stdin=text) if words else text
 
 
 def _dollars(value: float) -> str:

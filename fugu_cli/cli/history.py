@@ -67,7 +67,11 @@ def open_trace(session: str) -> int:
 def _turn_sources(loaded: LoadedConfig, path: Path, records: Sequence[Recorded]) -> TurnSources:
     from fugu_cli.ui.turn_page import TurnSources
 
-    workspace = wiring.build_workspace(loaded.config, _root(loaded, records), logs=(path,))
+    first = SessionState.of_records(records).opened
+    root = loaded.root
+    if first and is_folder(Path(first.repo)):
+        root = Path(first.repo)
+    workspace = wiring.build_workspace(loaded.config, root, logs=(path,))
 
     def patch_of(ran: ToolRan) -> str:
         """Return the diff of a call. The workspace runs in a loop of its own, because the screen's
@@ -119,12 +123,6 @@ def _width() -> int:
         return max(os.get_terminal_size(1).columns, 40)
     except OSError:
         return 200
-
-
-def _root(loaded: LoadedConfig, records: Sequence[Recorded]) -> Path:
-    """Return the folder where the session worked, if it still exists."""
-    first = SessionState.of_records(records).opened
-    return Path(first.repo) if first and is_folder(Path(first.repo)) else loaded.root
 
 
 def blame(path: Path | None, session: str | None, shape: str) -> int:

@@ -28,8 +28,19 @@ def login(provider: str | None, remove: bool) -> int:
         return _list_providers()
     service = _find_service(provider)
     if remove:
-        return _remove(service)
-    _, where = keep_checked(service.name, _read_key(service))
+        if kept_keys.remove_key(service.variable):
+            print_clean(f"the key of {service.name} is forgotten")
+        else:
+            print_clean(f"no key of {service.name} was kept")
+        return 0
+    if sys.stdin is not None and sys.stdin.isatty():
+        try:
+            key = getpass.getpass(f"{service.variable} (it is not shown): ")
+        except EOFError:
+            key = ""
+    else:
+        key = _read_piped()
+    _, where = keep_checked(service.name, key.removesuffix("\n").removesuffix("\r"))
     print_clean(f"the key of {service.name} is kept in {where}; `fugu pool` shows its agents")
     if os.environ.get(service.variable):
         say(
@@ -45,14 +56,6 @@ def keep_checked(provider: str, key: str) -> tuple[str, str]:
     service = _find_service(provider)
     _check_key(service, key)
     return service.variable, kept_keys.keep_key(service.variable, key)
-
-
-def _remove(service: KnownService) -> int:
-    if kept_keys.remove_key(service.variable):
-        print_clean(f"the key of {service.name} is forgotten")
-    else:
-        print_clean(f"no key of {service.name} was kept")
-    return 0
 
 
 def _list_providers() -> int:
@@ -86,18 +89,6 @@ def _find_service(name: str) -> KnownService:
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names)}"
         raise UsageError(f"there is no provider {name!r}", hint=hint)
     return match
-
-
-def _read_key(service: KnownService) -> str:
-    """Read the key: hidden on a terminal, else from standard input."""
-    if sys.stdin is not None and sys.stdin.isatty():
-        try:
-            key = getpass.getpass(f"{service.variable} (it is not shown): ")
-        except EOFError:
-            key = ""
-    else:
-        key = _read_piped()
-    return key.removesuffix("\n").removesuffix("\r")
 
 
 def _check_key(service: KnownService, key: str) -> None:

@@ -39,7 +39,7 @@ from fugu_cli.config.agent_pool import (
     usable_pool,
 )
 from fugu_cli.config.loader import LoadedConfig
-from fugu_cli.config.schema import AgentEntry, Money
+from fugu_cli.config.schema import AgentEntry
 from fugu_cli.coordinators.trinity import EMBEDDED as BACKBONE
 from fugu_cli.errors import AgentError, InfrastructureError, ModelFileError, UsageError
 from fugu_cli.formatting import compact_number, shorten
@@ -502,7 +502,13 @@ def serve(flags: ServeFlags) -> int:
     if flags.remove:
         raise UsageError("--remove needs --write-client", hint="`fugu help clients` has examples")
     if flags.replica:
-        _refuse_shared_budgets(loaded.config.money)
+        money = loaded.config.money
+        names = [name for name in ("day", "project") if getattr(money, name) is not None]
+        if names:
+            raise UsageError(
+                f"replicas cannot keep the budget of a {' or '.join(names)}: machines share no account",
+                hint="set max_budget_usd = { request = ... }, and keep the sum in a gateway in front",
+            )
     for note in check_embedded(loaded.config, os.environ):
         say(note)
 
@@ -512,16 +518,6 @@ def serve(flags: ServeFlags) -> int:
         return code
 
     return asyncio.run(served())
-
-
-def _refuse_shared_budgets(budget: Money) -> None:
-    """Raise UsageError for a budget whose account replicas on other machines would have to share."""
-    names = [name for name in ("day", "project") if getattr(budget, name) is not None]
-    if names:
-        raise UsageError(
-            f"replicas cannot keep the budget of a {' or '.join(names)}: machines share no account",
-            hint="set max_budget_usd = { request = ... }, and keep the sum in a gateway in front",
-        )
 
 
 def _write_client(flags: ServeFlags, client: ClientName, config: Config) -> int:

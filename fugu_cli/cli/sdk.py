@@ -384,7 +384,8 @@ class SdkConversation:
                 result = await self.stream.request(await asyncio.to_thread(self._request, message))
             except FuguError as error:
                 result = json_output.refused_object(error, "failed", 0, self.stream.id)
-            self._code = _exit_code(result)
+            own = result.get("fugu")
+            self._code = json_output.exit_code(str(own["reason"])) if isinstance(own, dict) else 2
             self._send(result)
 
     def _stop(self) -> None:
@@ -573,11 +574,6 @@ def client_hooks(declared: object) -> tuple[Hook, ...]:
         for group in groups.get(moment, ())
         for id in group.hookCallbackIds
     )
-
-
-def _exit_code(result: Object) -> int:
-    own = result.get("fugu")
-    return json_output.exit_code(str(own["reason"])) if isinstance(own, dict) else 2
 
 
 def _read_content(content: object) -> tuple[str, tuple[Media, ...]]:

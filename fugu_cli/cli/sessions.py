@@ -14,7 +14,6 @@ from pathlib import Path
 
 from fugu_cli.cli.command_flags import SessionsFlags
 from fugu_cli.cli.current_folder import current_config, print_clean, read_records, say
-from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.formatting import compact_number, first_line, known_cost, money, shorten
 from fugu_cli.messages import Usage
@@ -28,7 +27,11 @@ def list_or_change_sessions(flags: SessionsFlags) -> int:
     if flags.repaired:
         return _repair(flags.search, flags.repaired)
     if flags.fork is not None:
-        return _fork(flags.fork)
+        loaded = current_config()
+        data, root = loaded.config.data, loaded.root
+        copy = kept.fork_session(data, root, kept.find_session(data, root, flags.fork))
+        print_clean(copy.stem)
+        return 0
     if flags.rename is not None:
         return _rename(*flags.rename)
     if flags.delete is not None:
@@ -87,15 +90,6 @@ def _repair(word: str, key: str) -> int:
     path = kept.find_session(data, root, key)
     copy, fault = kept.repair_session(data, root, path)
     say(f"the copy ends before line {fault.line} of {path.stem}, which stays as it is")
-    print_clean(copy.stem)
-    return 0
-
-
-def _fork(key: str) -> int:
-    """Copy a session; prints the new one's id."""
-    loaded = current_config()
-    data, root = loaded.config.data, loaded.root
-    copy = kept.fork_session(data, root, kept.find_session(data, root, key))
     print_clean(copy.stem)
     return 0
 
@@ -204,7 +198,12 @@ def show_cost(by: str, days: int | None, everywhere: bool, as_json: bool) -> int
     shown = [payment for payment in paid if everywhere or payment.repo == root]
     shown = [payment for payment in shown if days is None or (today - payment.day).days < days]
     rows = cost_table(shown, GROUPINGS[by])
-    left = _budgets_left(loaded)
+    limits, ledger = loaded.config.money, Ledger(loaded.config.data, loaded.root)
+    left = {}
+    if limits.day is not None:
+        left["day"] = (ledger.spent_today(), limits.day)
+    if limits.project is not None:
+        left["project"] = (ledger.spent_in_project(), limits.project)
     if as_json:
         print(
             json.dumps(
@@ -243,19 +242,6 @@ def _cost_row(name: str, group: Sequence[Payment]) -> CostRow:
         sum(payment.estimated_dollars for payment in group),
         any(payment.is_estimated for payment in group),
     )
-
-
-def _budgets_left(loaded: LoadedConfig) -> dict[str, tuple[float, float]]:
-    """Return the budgets of day and project with their spending. Other budgets end with their
-    session.
-    """
-    limits, ledger = loaded.config.money, Ledger(loaded.config.data, loaded.root)
-    left = {}
-    if limits.day is not None:
-        left["day"] = (ledger.spent_today(), limits.day)
-    if limits.project is not None:
-        left["project"] = (ledger.spent_in_project(), limits.project)
-    return left
 
 
 def _table_lines(rows: Sequence[CostRow], by: str, where: str) -> list[str]:

@@ -215,20 +215,21 @@ def train_matrix(flags: MatrixFlags) -> int:
     code = 0
     try:
         if not flags.report:
-            code = evaluate(_eval_flags(flags, arm, folder))
+            rollout_flags = {
+                field.name: getattr(flags, field.name) for field in fields(RolloutFlags)
+            }
+            code = evaluate(
+                EvalFlags(
+                    suites=flags.suites,
+                    arms=[arm],
+                    seeds=flags.repeats,
+                    out=folder,
+                    **rollout_flags,
+                )
+            )
     finally:
         _write_results(flags, arm, folder)
     return code
-
-
-def _eval_flags(flags: MatrixFlags, arm: str, folder: Path) -> EvalFlags:
-    return EvalFlags(
-        suites=flags.suites,
-        arms=[arm],
-        seeds=flags.repeats,
-        out=folder,
-        **{field.name: getattr(flags, field.name) for field in fields(RolloutFlags)},
-    )
 
 
 def _write_results(flags: MatrixFlags, arm: str, folder: Path) -> None:

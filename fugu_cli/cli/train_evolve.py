@@ -251,7 +251,11 @@ class RolloutFitness:
                     return earlier[job.key]
                 try:
                     folder = self._out / "iterations" / job.place
-                    outcome = await rollout(self._job_of(job), job.opening(self._spending), folder)
+                    expected = self._expected.get(job.problem.id, ExpectedTests())
+                    rollout_job = RolloutJob(
+                        arm=job.arm, problem=job.problem, seed=job.seed, expected=expected
+                    )
+                    outcome = await rollout(rollout_job, job.opening(self._spending), folder)
                 except AgentUnanswered as error:
                     if error.final or self._spending.down(error.agent):
                         raise  # without one agent the search would be for another pool
@@ -273,12 +277,6 @@ class RolloutFitness:
             )
         by_key = dict(zip(jobs, outcomes, strict=True))
         return [by_key[job.key] for job in rollouts]
-
-    def _job_of(self, candidate: CandidateRollout) -> RolloutJob:
-        expected = self._expected.get(candidate.problem.id, ExpectedTests())
-        return RolloutJob(
-            arm=candidate.arm, problem=candidate.problem, seed=candidate.seed, expected=expected
-        )
 
     def _tally(self, outcomes: Sequence[RolloutOutcome | None], size: int) -> TrialResult:
         rows = self._base.meta.rows

@@ -280,7 +280,13 @@ def usable_pool(config: Config, environ: Mapping[str, str]) -> tuple[AgentEntry,
         raise ConfigError(
             "every usable agent of the pool is opted out", hint="shorten opt_out or --opt-out"
         )
-    return _slotted(usable)
+    if len(usable) == 1:
+        return (usable[0].model_copy(update={"slot": usable[0].slot or "strong"}),)
+    slots = assign_slots({entry.name: entry.price for entry in usable if entry.price is not None})
+    return tuple(
+        entry if entry.slot else entry.model_copy(update={"slot": slots.get(entry.name, "middle")})
+        for entry in usable
+    )
 
 
 def configured_entries(config: Config, environ: Mapping[str, str]) -> tuple[AgentEntry, ...]:
@@ -500,17 +506,6 @@ def _context(entry: AgentEntry, base_url: str | None) -> int:
     if entry.provider == "local":
         return LOCAL_CONTEXT
     return context_of(entry.provider, entry.model, base_url or "") or CONTEXT
-
-
-def _slotted(entries: Sequence[AgentEntry]) -> tuple[AgentEntry, ...]:
-    """Fill in missing slots by price. A single agent is strong; one without a price is middle."""
-    if len(entries) == 1:
-        return (entries[0].model_copy(update={"slot": entries[0].slot or "strong"}),)
-    slots = assign_slots({entry.name: entry.price for entry in entries if entry.price is not None})
-    return tuple(
-        entry if entry.slot else entry.model_copy(update={"slot": slots.get(entry.name, "middle")})
-        for entry in entries
-    )
 
 
 def _check_names(config: Config, names: Sequence[str], missing: Mapping[str, str]) -> None:

@@ -295,12 +295,21 @@ class Hooks:
                     event = _event_of_call(moment, part, call)
                     outcome: dict[str, JsonValue] = {"error": result.text}
                     if result.ok:
-                        outcome = {"tool_response": _response(part, result)}
+                        response: dict[str, JsonValue] = {"output": result.text, "ok": result.ok}
+                        path = part.input.get("file_path")
+                        if part.name == "Bash":
+                            response |= {"stdout": result.text, "stderr": "", "interrupted": False}
+                        elif path is not None:
+                            response |= {"filePath": path, "success": result.ok}
+                        outcome = {"tool_response": response}
                     event = replace(event, told={**event.told, **outcome})
                     answer = await self.runner.ask(hook, workspace, event)
-                    self._words_for_agent[call.id] = self._words_for_agent.get(
-                        call.id, ""
-                    ) + _words(answer)
+                    words = ""
+                    if answer.decision == "deny":
+                        words += f"[A hook objects: {answer.reason}]\n"
+                    if answer.context:
+                        words += f"[A hook says: {answer.context}]\n"
+                    self._words_for_agent[call.id] = self._words_for_agent.get(call.id, "") + words
                     if answer.output is not None:
                         result = result.model_copy(update={"text": answer.output})
             return result
@@ -484,24 +493,3 @@ def _stricter(
     if BY_STRICTNESS.index(answer.decision) > BY_STRICTNESS.index(verdict.decision):
         return HookVerdict(call, answer.decision, answer.reason, context)
     return replace(verdict, call=call, context=context)
-
-
-def _response(part: hook_protocol.HookCall, result: ToolResult) -> dict[str, JsonValue]:
-    """Describe a result with fugu's fields and those that hooks of commands and files expect."""
-    response: dict[str, JsonValue] = {"output": result.text, "ok": result.ok}
-    path = part.input.get("file_path")
-    if part.name == "Bash":
-        response |= {"stdout": result.text, "stderr": "", "interrupted": False}
-    elif path is not None:
-        response |= {"filePath": path, "success": result.ok}
-    return response
-
-
-def _words(answer: HookAnswer) -> str:
-    """Return the lines that an agent reads above a result."""
-    words = ""
-    if answer.decision == "deny":
-        words += f"[A hook objects: {answer.reason}]\n"
-    if answer.context:
-        words += f"[A hook says: {answer.context}]\n"
-    return words

@@ -399,7 +399,11 @@ class _Server:
             key = (str(error.code), error.message)
             counts[key] += 1
             if counts[key] > document.error_counts[key]:
-                lines.append(_line(path.relative_to(root), error))
+                start = error.range.start
+                position = f"{path.relative_to(root)}:{start.line + 1}:{start.character + 1}"
+                message = truncate_line(" ".join(error.message.split()), 300)
+                code = f" ({error.code})" if error.code else ""
+                lines.append(f"{position}: {message}{code}")
         document.error_counts = counts
         return lines
 
@@ -549,7 +553,13 @@ class _Server:
 
     def _store_errors(self, params: PublishDiagnosticsParams) -> None:
         if not self._is_pulled:
-            self._keep_errors(_same(params.uri), params.version, params.diagnostics)
+            from pygls.uris import to_fs_path
+
+            path = to_fs_path(params.uri)
+            uri = params.uri
+            if path and path.startswith("/"):
+                uri = Path(path).as_uri()  # as fugu writes it: some servers write `%3A` for a colon
+            self._keep_errors(uri, params.version, params.diagnostics)
 
     def _keep_errors(
         self, uri: str, version: int | None, diagnostics: Sequence[Diagnostic]
@@ -627,17 +637,3 @@ def _library() -> tuple[LanguageClient, Any]:
     logger.addHandler(logging.NullHandler())
     logger.propagate = False  # what a server does wrong is no line on the screen
     return LanguageClient("fugu", __version__), run_async
-
-
-def _same(uri: str) -> str:
-    """The address as fugu writes it: some servers write `%3A` for a colon."""
-    from pygls.uris import to_fs_path
-
-    path = to_fs_path(uri)
-    return Path(path).as_uri() if path and path.startswith("/") else uri
-
-
-def _line(name: Path, error: Diagnostic) -> str:
-    start, code = error.range.start, f" ({error.code})" if error.code else ""
-    message = truncate_line(" ".join(error.message.split()), 300)
-    return f"{name}:{start.line + 1}:{start.character + 1}: {message}{code}"

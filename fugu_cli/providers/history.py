@@ -118,13 +118,6 @@ def _media_message(media: Sequence[Media]) -> FromUser:
     )
 
 
-def _joined(earlier: FromUser, later: FromUser) -> FromUser:
-    return FromUser(
-        text="\n\n".join(filter(str.strip, (earlier.text, later.text))),
-        media=(*earlier.media, *later.media),
-    )
-
-
 def _short(id: str) -> str:
     return id if SHORT_ID.fullmatch(id) else hashlib.sha256(id.encode()).hexdigest()[:9]
 
@@ -186,23 +179,24 @@ class _Pairing:
                     self._add_result(message)
                 case FromAgent():
                     self._finish_calls()
-                    self._add_reply(message)
+                    calls = []
+                    for call in message.calls:
+                        repaired = self._repaired(call)
+                        calls.append(repaired)
+                        self._calls.append((call.id, repaired))
+                    own_thinking = message.thinking if message.agent == self._agent else ()
+                    _, thinking = with_call_ids(
+                        message.calls, own_thinking, [call.id for call in calls]
+                    )
+                    self._done.append(
+                        message.model_copy(update={"thinking": thinking, "calls": tuple(calls)})
+                    )
         self._finish_calls()
         return self._done
 
     def _add(self, message: Message) -> None:
         # A message between calls and their results is moved behind the results.
         (self._later if self._calls else self._done).append(message)
-
-    def _add_reply(self, message: FromAgent) -> None:
-        calls = []
-        for call in message.calls:
-            repaired = self._repaired(call)
-            calls.append(repaired)
-            self._calls.append((call.id, repaired))
-        own_thinking = message.thinking if message.agent == self._agent else ()
-        _, thinking = with_call_ids(message.calls, own_thinking, [call.id for call in calls])
-        self._done.append(message.model_copy(update={"thinking": thinking, "calls": tuple(calls)}))
 
     def _add_result(self, result: FromTool) -> None:
         text = result.text if result.text.strip() else NO_OUTPUT
@@ -255,9 +249,20 @@ def _alternating(messages: Iterable[Message]) -> list[Message]:
             case FromAgent(), _ if not message.text.strip() and not message.calls:
                 continue
             case FromUser(), FromUser():
-                joined[-1] = _joined(last, message)
+                joined[-1] = FromUser(
+                    text="\n\n".join(filter(str.strip, (last.text, message.text))),
+                    media=(*last.media, *message.media),
+                )
             case FromAgent(), FromAgent():
-                joined[-1] = _joined_replies(last, message)
+                # The later reasoning belongs to the calls that follow. Providers check it, and
+                # ignore earlier reasoning.
+                texts = [part.text for part in (last, message) if part.text.strip()]
+                joined[-1] = FromAgent(
+                    agent=message.agent if message.thinking else last.agent,
+                    text="\n\n".join(texts),
+                    thinking=message.thinking or last.thinking,
+                    calls=message.calls,
+                )
             case FromAgent(), _:
                 if last is None:
                     joined.append(FromUser(text=BEGIN))
@@ -269,15 +274,3 @@ def _alternating(messages: Iterable[Message]) -> list[Message]:
     if not joined or isinstance(joined[-1], FromAgent):
         joined.append(FromUser(text=GO_ON))
     return joined
-
-
-def _joined_replies(earlier: FromAgent, later: FromAgent) -> FromAgent:
-    # The later reasoning belongs to the calls that follow. Providers check it, and ignore earlier
-    # reasoning.
-    texts = [part.text for part in (earlier, later) if part.text.strip()]
-    return FromAgent(
-        agent=later.agent if later.thinking else earlier.agent,
-        text="\n\n".join(texts),
-        thinking=later.thinking or earlier.thinking,
-        calls=later.calls,
-    )

@@ -126,7 +126,14 @@ class _EventBuilder:
     def add(self, message: Message) -> None:
         match message:
             case FromUser():
-                self._add_user_message(message)
+                last = self.events[-1] if self.events else None
+                if isinstance(last, Asked):
+                    earlier = FromUser(text=last.text, media=last.media)
+                    self.events[-1] = _joined_request([earlier, message])
+                elif self._in_turn:
+                    self._next_to_results.append(message)
+                else:
+                    self._begin_request(Asked(text=message.text, media=message.media))
             case FromAgent():
                 self._add_reply(message)
             case FromTool():
@@ -139,16 +146,6 @@ class _EventBuilder:
         if self._log_only and (request.text or request.media):
             self._begin_request(request)
             self._in_turn = False
-
-    def _add_user_message(self, message: FromUser) -> None:
-        last = self.events[-1] if self.events else None
-        if isinstance(last, Asked):
-            earlier = FromUser(text=last.text, media=last.media)
-            self.events[-1] = _joined_request([earlier, message])
-        elif self._in_turn:
-            self._next_to_results.append(message)
-        else:
-            self._begin_request(Asked(text=message.text, media=message.media))
 
     def _begin_request(self, request: Asked) -> None:
         if self.events:

@@ -74,20 +74,21 @@ class CheckFold:
                 self._open_calls.discard(event.call.id)
                 if event.changes and event.call.id not in self._evidence:
                     self._mark_stale()
-                self._set_check(event)
+                arguments = event.call.arguments
+                if (
+                    event.call.tool == ACCEPTANCE_CHECK
+                    and event.ok
+                    and arguments not in self._checks
+                ):
+                    self._checks[arguments] = CheckStatus(
+                        arguments, "agent", event.output, stale=self._files_changed
+                    )
             case Merged() if event.changes:
                 self._mark_stale()
             case Undone():
                 self._mark_stale()
             case _:
                 pass
-
-    def _set_check(self, event: ToolRan) -> None:
-        arguments = event.call.arguments
-        if event.call.tool == ACCEPTANCE_CHECK and event.ok and arguments not in self._checks:
-            self._checks[arguments] = CheckStatus(
-                arguments, "agent", event.output, stale=self._files_changed
-            )
 
     def _mark_stale(self) -> None:
         self._files_changed = True

@@ -192,12 +192,13 @@ def turn_costs(session: str, records: Sequence[Recorded]) -> list[TurnCost]:
                 event.agent,
             )
             known = found.get(key) or TurnCost(session, *key, at=record.at)
-            found[key] = _more(known, event, price(event, members.get(event.agent)))
+            model = event.model if isinstance(event, Replied | Planned) else ""
+            models = known.models if not model or model in known.models else (*known.models, model)
+            found[key] = replace(
+                known,
+                models=models,
+                calls=known.calls + 1,
+                usage=known.usage + event.usage,
+                dollars=known.dollars + price(event, members.get(event.agent)),
+            )
     return list(found.values())
-
-
-def _more(known: TurnCost, paid: PaidEvent, dollars: float) -> TurnCost:
-    model = paid.model if isinstance(paid, Replied | Planned) else ""
-    models = known.models if not model or model in known.models else (*known.models, model)
-    usage, dollars = known.usage + paid.usage, known.dollars + dollars
-    return replace(known, models=models, calls=known.calls + 1, usage=usage, dollars=dollars)

@@ -82,7 +82,11 @@ class LineFile:
                 left = left[self._file.write(left) :]
             os.fsync(self._file.fileno())
         except OSError as error:
-            self._cut_back()
+            # No half line stays behind. Where even that fails, the next opening cuts it.
+            file, self._file = self._file, None
+            if file is not None:
+                with suppress(OSError), file:
+                    file.truncate(self._end)
             raise StorageError(
                 f"cannot write the session {self._path}: {error.strerror}", hint=_SPACE
             ) from error
@@ -97,13 +101,6 @@ class LineFile:
             file.truncate(self._end)
             file.seek(self._end)
         return file
-
-    def _cut_back(self) -> None:
-        """Leave no half line behind; where even that fails, the next writing or opening cuts it."""
-        file, self._file = self._file, None
-        if file is not None:
-            with suppress(OSError), file:
-                file.truncate(self._end)
 
     def close(self) -> None:
         """May be called twice."""

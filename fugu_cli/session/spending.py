@@ -214,11 +214,8 @@ def all_payments(data: Path) -> list[Payment]:
 
 def without_repeats(payments: Iterable[Payment]) -> list[Payment]:
     """Without what a forked session repeats of its original: the same line at the same time."""
-    return list({_key(one): one for one in payments}.values())
-
-
-def _key(one: Payment) -> tuple[float, int, str]:
-    return (one.at, one.seq, one.agent)
+    unique = {(payment.at, payment.seq, payment.agent): payment for payment in payments}
+    return list(unique.values())
 
 
 def _read(path: Path) -> list[Payment]:

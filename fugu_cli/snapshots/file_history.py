@@ -290,7 +290,10 @@ async def _effects(git: Git, a: str, b: str) -> FileEffects:
         old_mode = (change.mode_before or change.mode) if change.before else ""
         modes[path] = (old_mode, change.mode if change.after else "")
     if before != after:
-        kept = await _modes(git, b)
+        output = await git.run("ls-tree", "-r", "-z", "--full-tree", b)
+        lines = (line.partition(b"\t") for line in output.split(b"\0") if line)
+        modes_by_path = ((os.fsdecode(path), head[:6].decode()) for head, _, path in lines)
+        kept = {path: mode for path, mode in modes_by_path if mode != NESTED}
         others = before.odd() | after.odd()
         if (before.plain, before.executable) != (after.plain, after.executable):
             others |= kept.keys()
@@ -302,15 +305,6 @@ async def _effects(git: Git, a: str, b: str) -> FileEffects:
         if old != new:
             attributes.append(FileAttribute(path=quoted_path(path), before=old, after=new))
     return FileEffects(tuple(changes.values()), tuple(attributes))
-
-
-async def _modes(git: Git, tree: str) -> dict[str, str]:
-    """Return the mode of each file of a tree."""
-    output = await git.run("ls-tree", "-r", "-z", "--full-tree", tree)
-    lines = (line.partition(b"\t") for line in output.split(b"\0") if line)
-    return {
-        os.fsdecode(path): mode for head, _, path in lines if (mode := head[:6].decode()) != NESTED
-    }
 
 
 ABSENT, LINK_MODE, EXECUTABLE_MODE = "000000", "120000", "100755"

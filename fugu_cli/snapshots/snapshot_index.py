@@ -202,8 +202,12 @@ class SnapshotIndex:
             await self.file.pack([name for name in new if name not in self.large])
         small = [name for name in [*new, *filled] if name not in self.large]
         _check(await self.file.add(small if is_ours and not stale else []))
-        if stale:
-            await self._apply_rules()
+        if stale:  # files that have become ignored go
+            own = split_names(
+                await self._git.run("ls-files", "-z", "-i", "-c", "--exclude-standard")
+            )
+            await self.file.set("--force-remove", paths=sorted(set(own) - set(self._users.forced)))
+            self._users.rules = self._rules()
         if self._users.forced:
             present = [path for path in self._users.forced if not is_folder(self._root / path)]
             await self.file.set("--add", "--remove", paths=present)
@@ -287,12 +291,6 @@ class SnapshotIndex:
             await self.file.name(kept)
             await self._git.try_run("update-index", "-q", "--refresh")
             self.begun = frozenset(name for _, name, _ in kept)
-
-    async def _apply_rules(self) -> None:
-        """Remove files that have become ignored."""
-        own = split_names(await self._git.run("ls-files", "-z", "-i", "-c", "--exclude-standard"))
-        await self.file.set("--force-remove", paths=sorted(set(own) - set(self._users.forced)))
-        self._users.rules = self._rules()
 
 
 def _parsed(listed: bytes) -> list[tuple[str, str, str]]:

@@ -81,16 +81,11 @@ def remove_drafts(folders: Iterable[Path], since: float) -> None:
         with contextlib.suppress(OSError):
             for draft in list(folder.iterdir()):
                 if is_draft(draft.name) and draft.lstat().st_ctime >= since - 1:
-                    _remove_draft(draft)
-
-
-def _remove_draft(draft: Path) -> None:
-    """Remove the file, or the folder in which a link was made."""
-    if draft.is_dir() and not draft.is_symlink():
-        (draft / "link").unlink(missing_ok=True)
-        draft.rmdir()
-    else:
-        draft.unlink(missing_ok=True)
+                    if draft.is_dir() and not draft.is_symlink():
+                        (draft / "link").unlink(missing_ok=True)
+                        draft.rmdir()
+                    else:
+                        draft.unlink(missing_ok=True)
 
 
 def make_private_folder(path: Path) -> None:

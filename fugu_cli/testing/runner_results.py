@@ -266,7 +266,13 @@ def _read_results(reporting: ReportingCommand, output: str, root: Path) -> TestO
             cases = _cases([file] if file else [])
             return _worst((f"{case.classname} {case.name}", case.outcome) for case in cases)
         case "go":
-            return _of_go(reporting.events or GoEvents())
+            events = reporting.events or GoEvents()
+            failed = [name for name, outcome in events.results.items() if outcome == "failed"]
+            packages = {name.partition(" ")[0] for name in failed}
+            # A package that failed without a failing test counts as itself.
+            return events.results | {
+                name: "failed" for name in events.broken if name not in packages
+            }
         case "maven" | "gradle":
             earlier = reporting.earlier_reports
             reports = _java_reports(folder)
@@ -586,11 +592,3 @@ def _of_cargo(output: str) -> TestOutcomes | None:
     if not results or not is_complete or "error: could not compile" in output:
         return None
     return _worst(results)
-
-
-def _of_go(events: GoEvents) -> TestOutcomes:
-    """Return the results. A package that failed without a failing test counts as itself."""
-    failed = {
-        name.partition(" ")[0] for name, outcome in events.results.items() if outcome == "failed"
-    }
-    return events.results | {name: "failed" for name in events.broken if name not in failed}

@@ -144,7 +144,9 @@ def digest_output(
     if len(text) <= limit:
         return text
     names = [line for line in lines if re.match(patterns.names, line)]
-    return _tail(text, [*names[:MOST_FAILURES], *counts[-3:]], limit)
+    tail = truncate_start(text, limit * 2 // 3)
+    more = "\n".join(line for line in [*names[:MOST_FAILURES], *counts[-3:]] if line not in tail)
+    return f"{tail}\n{truncate(more, limit // 3)}" if more else tail
 
 
 def unshown_places(digest: str) -> list[tuple[int, str, int]]:
@@ -180,13 +182,6 @@ def statement_at(lines: Sequence[str], line: int) -> str:
         if statement.count("(") <= statement.count(")"):
             break
     return truncate(statement, OTHER_FAILURES // 2)
-
-
-def _tail(text: str, closing: Sequence[str], limit: int) -> str:
-    """Return the end of `text`, with the naming and counting lines that it lacks."""
-    tail = truncate_start(text, limit * 2 // 3)
-    more = "\n".join(line for line in closing if line not in tail)
-    return f"{tail}\n{truncate(more, limit // 3)}" if more else tail
 
 
 def _without_varying(line: str) -> str:

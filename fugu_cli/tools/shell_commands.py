@@ -489,7 +489,10 @@ class Jobs:
             raise TooManyJobs(
                 f"{MOST_JOBS} jobs are running already ({names}). End one with job_stop first."
             )
-        self._forget_oldest()
+        ended = [job for job in self._jobs.values() if job.end is not None]
+        for job in ended[:-KEPT_JOBS]:
+            self._gone[job.name] = job.end
+            del self._jobs[job.name], self._tasks[job.name]
         job = BackgroundJob(f"job{len(self.names) + 1}", command, folder)
         started = asyncio.Event()
         self._jobs[job.name] = job
@@ -507,12 +510,6 @@ class Jobs:
         finally:
             start_waiter.cancel()
         return job
-
-    def _forget_oldest(self) -> None:
-        ended = [job for job in self._jobs.values() if job.end is not None]
-        for job in ended[:-KEPT_JOBS]:
-            self._gone[job.name] = job.end
-            del self._jobs[job.name], self._tasks[job.name]
 
     async def _run(
         self, job: BackgroundJob, context: CommandContext, started: asyncio.Event

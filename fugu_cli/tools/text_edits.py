@@ -515,14 +515,9 @@ def _hunks(lines: _Lines) -> list[Hunk]:
             lines.next()
         ends_without_newline = None
         if any(line.startswith("\\") for line in lines.lines[start : lines.at]):
-            ends_without_newline = _marks_new_file(lines)
+            index = lines.at - 1
+            while index > 0 and not lines.lines[index].startswith("\\"):
+                index -= 1
+            ends_without_newline = lines.lines[index - 1][:1] in {"+", " "}
         hunks.append(Hunk(tuple(old), tuple(new), number, "", ends_without_newline))
     return hunks
-
-
-def _marks_new_file(lines: _Lines) -> bool:
-    """Return whether the newest `\\ No newline` mark follows a line of the new file."""
-    index = lines.at - 1
-    while index > 0 and not lines.lines[index].startswith("\\"):
-        index -= 1
-    return lines.lines[index - 1][:1] in {"+", " "}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from typing import Any, Protocol
 
@@ -113,7 +113,12 @@ class Toolbox:
         tool = self._tools.get(call.tool)
         if tool is None:
             starting = self._more.starting() if self._more is not None else ()
-            text = _unknown_tool(call.tool, self.names, starting)
+            similar = difflib.get_close_matches(call.tool, self.names, n=1, cutoff=0.5)
+            hint = f" Did you mean {similar[0]}?" if similar else ""
+            note = ""
+            if starting:
+                note = f" These MCP servers are still starting and may bring it: {', '.join(starting)}."
+            text = f"There is no tool `{call.tool}`.{hint} The tools are: {', '.join(self.names)}.{note}"
             return None, ToolResult(text=text, ok=False)
         arguments = arguments_of(call)
         if isinstance(arguments, MalformedArguments):
@@ -146,16 +151,6 @@ def load_tool(facts: ToolFacts) -> AnyTool:
     """Import one of fugu's own tools."""
     tool: AnyTool = pkgutil.resolve_name(facts.implementation)
     return tool
-
-
-def _unknown_tool(name: str, tools: Sequence[str], starting: Sequence[str]) -> str:
-    """Say which tools there are. `starting`: MCP servers whose tools may come yet."""
-    similar = difflib.get_close_matches(name, tools, n=1, cutoff=0.5)
-    hint = f" Did you mean {similar[0]}?" if similar else ""
-    note = ""
-    if starting:
-        note = f" These MCP servers are still starting and may bring it: {', '.join(starting)}."
-    return f"There is no tool `{name}`.{hint} The tools are: {', '.join(tools)}.{note}"
 
 
 def _closed_names(schema: Mapping[str, Any]) -> tuple[str, ...] | None:

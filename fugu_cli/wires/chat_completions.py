@@ -406,6 +406,7 @@ def encode_request(prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks
         messages.append(_message(message, endpoint, quirks, in_loop=index in loop))
     if server_quirks.wants_cache_marks(endpoint):
         server_quirks.add_cache_marks(messages)
+    is_openai = server_quirks.is_openai(endpoint)
     payload: Json = {
         "model": endpoint.model,
         "messages": [*messages],
@@ -425,9 +426,15 @@ def encode_request(prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks
         payload["stop"] = [*prompt.stop]
     if prompt.tools and prompt.tool_choice:
         payload["tool_choice"] = _encode_tool_choice(prompt.tool_choice)
-    elif prompt.tools and prompt.allowed_tools and _knows_allowed_tools(endpoint, quirks):
-        payload["tool_choice"] = _encode_allowed_tools(prompt.allowed_tools)
-    if server_quirks.is_openai(endpoint) and quirks.cache_key:
+    elif prompt.tools and prompt.allowed_tools and quirks.allowed_tools and is_openai:
+        tools: list[JsonValue] = [
+            {"type": "function", "function": {"name": name}} for name in prompt.allowed_tools
+        ]
+        payload["tool_choice"] = {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "auto", "tools": tools},
+        }
+    if is_openai and quirks.cache_key:
         payload["prompt_cache_key"] = server_quirks.cache_key(prompt)
     if quirks.stream and quirks.stream_usage:
         payload["stream_options"] = {"include_usage": True}
@@ -523,16 +530,6 @@ def _encode_tool_choice(choice: str) -> JsonValue:
     if choice in ("none", "required"):
         return choice
     return {"type": "function", "function": {"name": choice}}
-
-
-def _knows_allowed_tools(endpoint: ModelEndpoint, quirks: ServerQuirks) -> bool:
-    """Return whether the server knows a choice among allowed tools: many others do not."""
-    return quirks.allowed_tools and server_quirks.is_openai(endpoint)
-
-
-def _encode_allowed_tools(names: Sequence[str]) -> JsonValue:
-    tools: list[JsonValue] = [{"type": "function", "function": {"name": name}} for name in names]
-    return {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": tools}}
 
 
 def _tool(tool: ToolSpec, quirks: ServerQuirks) -> Json:

@@ -554,7 +554,9 @@ class _Request(_CountedRequest):
 def decode_request(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
     """Parse the request in `body`. Raises RequestRefused."""
     payload = parse_body(_Request, body)
-    left_out = [*unread_fields(payload), *_hosted_tools(payload.tools or [])]
+    tool_types = [tool.type for tool in payload.tools or [] if tool.type]
+    hosted = [tool_type for tool_type in tool_types if client_tools.is_hosted(tool_type)]
+    left_out = (*unread_fields(payload), *hosted)
     messages = tuple(_parse_messages(payload.messages))
     if not messages:
         raise RequestRefused(
@@ -586,7 +588,7 @@ def decode_request(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
         ),
         options=client_requests.read_options(headers, payload.metadata or {}),
         stream=bool(payload.stream),
-        left_out=tuple(left_out),
+        left_out=left_out,
         reasoning=thinking is not None and thinks and thinking.display != "omitted",
     )
 
@@ -717,10 +719,6 @@ def _result_text(content: JsonValue | list[_SentBlock], media: ClientMedia) -> s
             text = _block_text(block, media)
             texts.append(NOT_SHOWN.format(kind=block.type) if text is None else text)
     return "\n".join(texts)
-
-
-def _hosted_tools(payload: Sequence[_SentTool]) -> list[str]:
-    return [tool.type for tool in payload if tool.type and client_tools.is_hosted(tool.type)]
 
 
 def _parse_tools(payload: Sequence[_SentTool]) -> list[ToolSpec]:

@@ -342,7 +342,10 @@ def encode_request(
     if prompt.tools and prompt.tool_choice:
         payload["tool_choice"] = _tool_choice(prompt.tool_choice)
     elif prompt.tools and prompt.allowed_tools and quirks.allowed_tools:
-        payload["tool_choice"] = _encode_allowed_tools(prompt.allowed_tools)
+        tools: list[JsonValue] = [
+            {"type": "function", "name": name} for name in prompt.allowed_tools
+        ]
+        payload["tool_choice"] = {"type": "allowed_tools", "mode": "auto", "tools": tools}
     if prompt.temperature is not None and quirks.temperature:
         payload["temperature"] = prompt.temperature
     if server_quirks.is_openai(endpoint) and quirks.cache_key:
@@ -438,11 +441,6 @@ def _tool(tool: ToolSpec, quirks: ServerQuirks) -> Json:
         "parameters": server_quirks.tool_parameters(tool, quirks),
         "strict": False,
     }
-
-
-def _encode_allowed_tools(names: Sequence[str]) -> JsonValue:
-    tools: list[JsonValue] = [{"type": "function", "name": name} for name in names]
-    return {"type": "allowed_tools", "mode": "auto", "tools": tools}
 
 
 def _tool_choice(choice: str) -> JsonValue:
