@@ -201,7 +201,7 @@ PROBE_SCHEMA = (
 
 
 PROBE_INFILL = "def double(number):\n    return ", "\n\n\nassert double(21) == 42\n"
-"""What stands before and behind the line that a model is asked to fill in."""
+"""The text before and behind the line that a model is asked to fill in."""
 INFILL_ANSWER = re.compile(r"number ?\* ?2|2 ?\* ?number|number ?\+ ?number|number << 1")
 
 

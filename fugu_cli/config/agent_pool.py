@@ -327,7 +327,7 @@ def _is_absent(model: str, cache: Path) -> bool:
     from fugu_cli.local.store import Store
 
     store = Store(cache)
-    return any(known.name == model for known in store.known) and store.find(model) is None
+    return any(names.name == model for names in store.known) and store.find(model) is None
 
 
 def detected_pool(environ: Mapping[str, str]) -> tuple[AgentEntry, ...]:

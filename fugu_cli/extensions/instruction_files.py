@@ -127,11 +127,13 @@ def standing_instructions(
     for file in below:
         heading = f"{file.name} of {file.parent.name}/, for work there"
         sources.append((heading, file, root or file.parent))
-    seen: dict[Path, str] = {}
+    seen_paths: dict[Path, str] = {}
     shown: list[tuple[str, Path, str]] = []
     for heading, file, base in sources:
-        if real_path(file) not in seen:
-            text = _read_with_imports(file, base, is_trusted if file in below else _trust_all, seen)
+        if real_path(file) not in seen_paths:
+            text = _read_with_imports(
+                file, base, is_trusted if file in below else _trust_all, seen_paths
+            )
             if all(text != shown_text for _, _, shown_text in shown):
                 shown.append((heading, file, text))
     parts, notes = [], []
@@ -173,14 +175,14 @@ def nested_instructions(
 
     def instructions_for(path: Path) -> Mapping[str, str]:
         texts: dict[str, str] = {}
-        seen: dict[Path, str] = {}
+        seen_paths: dict[Path, str] = {}
         for folder in reversed((path, *path.parents)):
             if folder == Path():
                 continue
             for file in folder_instruction_files(root / folder):
-                if file in shown or real_path(file) in seen or not is_trusted(file):
+                if file in shown or real_path(file) in seen_paths or not is_trusted(file):
                     continue
-                text = _read_with_imports(file, root, is_trusted, seen)
+                text = _read_with_imports(file, root, is_trusted, seen_paths)
                 if text in texts.values():
                     continue
                 heading = (
@@ -227,14 +229,16 @@ def _trust_all(_: Path) -> bool:
     return True
 
 
-def _read_with_imports(file: Path, base: Path, is_trusted: IsTrusted, seen: dict[Path, str]) -> str:
+def _read_with_imports(
+    file: Path, base: Path, is_trusted: IsTrusted, seen_paths: dict[Path, str]
+) -> str:
     """Return the file followed by its imports, without files in `seen`, and add these to `seen`.
 
     Raises ConfigError.
     """
-    before = len(seen)
-    _read(file, base, is_trusted, seen)
-    first, *imports = list(seen.items())[before:]
+    before = len(seen_paths)
+    _read(file, base, is_trusted, seen_paths)
+    first, *imports = list(seen_paths.items())[before:]
     return "\n\n".join([first[1], *(f"[{path.name}:]\n{text}" for path, text in imports)])
 
 

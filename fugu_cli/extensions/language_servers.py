@@ -71,7 +71,7 @@ _VARIABLES = (
     "RUSTUP_HOME",
     "XDG_CACHE_HOME",
 )
-"""What a server gets beside what servers of MCP get: no keys."""
+"""Variables for a server beside those for servers of MCP: no keys."""
 
 
 class ServerKind(NamedTuple):

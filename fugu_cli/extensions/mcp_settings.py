@@ -157,7 +157,7 @@ class _Entry(BaseModel):
 
     @property
     def is_program(self) -> bool:
-        """Whether fugu starts this server, rather than connecting to an address."""
+        """True if fugu starts this server, rather than connecting to an address."""
         return self.type in (None, "stdio") and not (
             self.type is None and self.url and not self.command
         )
@@ -382,17 +382,17 @@ def _parse_entry(
     parsed = _validate(name, entry)
     if parsed.disabled:
         return None
-    way: StdioServer | RemoteServer | ClientServer
+    transport: StdioServer | RemoteServer | ClientServer
     if parsed.type == "sdk":
-        way = ClientServer()
+        transport = ClientServer()
     elif parsed.is_program:
-        way = StdioServer(
+        transport = StdioServer(
             command=_fill_variables(parsed.command, environ),
             args=tuple(_fill_variables(word, environ) for word in parsed.args),
             env=_fill_values(parsed.env, environ),
         )
     else:
-        way = RemoteServer(
+        transport = RemoteServer(
             kind="sse" if parsed.type == "sse" else "http",
             url=_fill_variables(parsed.url, environ),
             headers=_fill_values(parsed.headers, environ),
@@ -403,7 +403,7 @@ def _parse_entry(
                 scope=parsed.oauth.scopes,
             ),
         )
-    return McpServer(name=name, source=str(path), way=way, timeout=parsed.timeout / 1000)
+    return McpServer(name=name, source=str(path), way=transport, timeout=parsed.timeout / 1000)
 
 
 def _fill_values(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:

@@ -53,7 +53,7 @@ class ExtensionFolder:
 
     @property
     def own(self) -> bool:
-        """Whether the folder is the user's."""
+        """True if the folder is the user's."""
         return self.base is None
 
 

@@ -373,7 +373,7 @@ class CollectorLink(logging.Handler):
         self.content = environ.get(
             "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", ""
         ).strip().lower() in {*("true", "1", "span_only", "span_and_event")}
-        """Whether prompts and answers are sent, too."""
+        """True if prompts and answers are sent, too."""
         self._tell = tell
         names = (f"OTEL_EXPORTER_OTLP_{name}ENDPOINT" for name in ("", "TRACES_", "METRICS_"))
         endpoint = next(value for name in names if (value := environ.get(name)))

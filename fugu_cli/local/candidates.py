@@ -22,7 +22,7 @@ MOST_LINES = 60
 """Lines of a function that is asked for at all."""
 MOST_FUNCTIONS = 6
 SAMPLES = 4
-"""How often a body is asked for again, at a temperature."""
+"""The number of times a body is asked for again, at a temperature."""
 BROKEN_LINES = 2
 """Lines that the tests' output names and that are tried first."""
 BEFORE, BEHIND = 3000, 1500

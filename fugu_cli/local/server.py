@@ -44,7 +44,7 @@ POLL_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """What a server runs with. `context` is in tokens per request, `idle` in seconds, `folder` is
+    """The settings of a server. `context` is in tokens per request, `idle` in seconds, `folder` is
     the server's own.
     """
 
@@ -60,7 +60,7 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """Where a ready server listens. `prefix` is a secret path: other users and web pages cannot
+    """The address of a ready server. `prefix` is a secret path: other users and web pages cannot
     guess the address.
     """
 

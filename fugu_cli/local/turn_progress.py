@@ -1,4 +1,4 @@
-"""What a small model's turn has come to so far, read from its own calls and their results. Pure.
+"""The progress of a small model's turn, read from its own calls and their results. Pure.
 
 The conversation is the only memory: whoever goes on with it, after a crash too, goes on where it
 stood.
@@ -32,7 +32,7 @@ class TurnProgress:
     searches: list[tuple[str, str]] = field(default_factory=list)
     """The tool (glob or grep) and what it printed, in order."""
     test_output: str | None = None
-    """What the tests print on `kept`; None before they ran."""
+    """The output of the tests on `kept`; None before they ran."""
     tests_pass: bool = False
     failing: int | None = None
     """The number of tests that fail on `kept`, None where it is not known."""

@@ -440,8 +440,8 @@ def _calls_at(text: str, position: int, types: ArgumentTypes) -> tuple[list[Writ
     while True:
         between = _BETWEEN_CALLS.match(text, position)
         assert between is not None  # it matches nothing at least
-        marks = MARK.findall(between[0])
-        is_marked = any(not _CLOSES.search(mark) for mark in marks) or ";" in between[0]
+        matches = MARK.findall(between[0])
+        is_marked = any(not _CLOSES.search(match) for match in matches) or ";" in between[0]
         body = _body_at(text, between.end(), types, is_marked=is_marked)
         if body is None:
             if is_marked and not calls and not text[between.end() :].strip():

@@ -583,10 +583,9 @@ def request_budgets(request: ActiveRequest) -> spending.Budgets:
     """Return the endpoint's budgets, with the lower of its and the client's budget for the request."""
     budgets = request.settings.budgets
     limits = [budgets.request, request.client_request.options.budget]
-    given = [limit for limit in limits if limit is not None]
     return replace(
         budgets,
-        request=min(given, default=None),
+        request=min((limit for limit in limits if limit is not None), default=None),
         session=None,  # the session of a served request is that request
         elsewhere=request.account or budgets.elsewhere,
     )

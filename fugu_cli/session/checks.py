@@ -43,10 +43,10 @@ class CheckStatus:
 def command_of(arguments: str) -> str:
     """The command line that the arguments of a check name; "" where they cannot be read."""
     try:
-        given = parse_json(arguments)
+        values = parse_json(arguments)
     except ValueError:
         return ""
-    return str(given.get("command", "")) if isinstance(given, dict) else ""
+    return str(values.get("command", "")) if isinstance(values, dict) else ""
 
 
 class CheckFold:

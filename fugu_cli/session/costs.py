@@ -176,7 +176,7 @@ def turn_costs(session: str, records: Sequence[Recorded]) -> list[TurnCost]:
         if isinstance(record.event, Opened)
         for member in record.event.pool
     }
-    found: dict[tuple[int, int, str], TurnCost] = {}
+    turns: dict[tuple[int, int, str], TurnCost] = {}
     request = 0
     for record in records:
         event = record.event
@@ -184,21 +184,21 @@ def turn_costs(session: str, records: Sequence[Recorded]) -> list[TurnCost]:
             request += 1
         elif isinstance(event, Assigned):
             key = (request, event.turn, event.agent)
-            found.setdefault(key, TurnCost(session, *key, role=event.role, at=record.at))
+            turns.setdefault(key, TurnCost(session, *key, role=event.role, at=record.at))
         elif isinstance(event, PaidEvent) and event.agent:
             key = (
                 request,
                 event.turn if isinstance(event, Replied | Failed | Interrupted | ToolRan) else 0,
                 event.agent,
             )
-            known = found.get(key) or TurnCost(session, *key, at=record.at)
+            turn = turns.get(key) or TurnCost(session, *key, at=record.at)
             model = event.model if isinstance(event, Replied | Planned) else ""
-            models = known.models if not model or model in known.models else (*known.models, model)
-            found[key] = replace(
-                known,
+            models = turn.models if not model or model in turn.models else (*turn.models, model)
+            turns[key] = replace(
+                turn,
                 models=models,
-                calls=known.calls + 1,
-                usage=known.usage + event.usage,
-                dollars=known.dollars + price(event, members.get(event.agent)),
+                calls=turn.calls + 1,
+                usage=turn.usage + event.usage,
+                dollars=turn.dollars + price(event, members.get(event.agent)),
             )
-    return list(found.values())
+    return list(turns.values())

@@ -83,14 +83,14 @@ def _softmax(logits: Sequence[float], temperature: float) -> list[float]:
     return [round(weight / math.fsum(weights), 4) for weight in weights]
 
 
-def _lead(all_of_them: Sequence[ScoredOption], own: Collection[str]) -> ScoreMargin | None:
-    able = [one for one in all_of_them if not one.masked]
-    mine = max((one for one in able if one.name in own), key=lambda one: one.after, default=None)
-    if mine is None:
+def _lead(options: Sequence[ScoredOption], own: Collection[str]) -> ScoreMargin | None:
+    able = [option for option in options if not option.masked]
+    own_options = [option for option in able if option.name in own]
+    if not own_options:
         return None
-    other = max((one for one in able if one is not mine), key=lambda one: one.logit, default=None)
-    return (
-        None
-        if other is None
-        else ScoreMargin(mine.name, round(mine.logit - other.logit, 4), other.name)
-    )
+    best = max(own_options, key=lambda option: option.after)
+    others = [option for option in able if option is not best]
+    if not others:
+        return None
+    second = max(others, key=lambda option: option.logit)
+    return ScoreMargin(best.name, round(best.logit - second.logit, 4), second.name)

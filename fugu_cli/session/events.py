@@ -365,12 +365,14 @@ class Asked(Value):
         """The request as agents read it."""
         piped = f"<stdin>\n{self.piped}\n</stdin>" if self.piped else ""
         hooks = f"[Hooks say:]\n{self.hooks}" if self.hooks else ""
-        held = f"[The answer must be JSON alone, and follow this schema:]\n{self.answer_schema}"
-        held = held if self.answer_schema else ""
-        media = "\n".join(f"[{one.described}]" for one in self.media)
-        return "\n\n".join(
-            part for part in (self.text, self.skill, hooks, piped, media, held) if part
-        )
+        schema = ""
+        if self.answer_schema:
+            schema = (
+                f"[The answer must be JSON alone, and follow this schema:]\n{self.answer_schema}"
+            )
+        media = "\n".join(f"[{item.described}]" for item in self.media)
+        parts = (self.text, self.skill, hooks, piped, media, schema)
+        return "\n\n".join(part for part in parts if part)
 
 
 class Subtask(Value):

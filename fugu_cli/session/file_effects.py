@@ -78,9 +78,9 @@ class FileEffects(NamedTuple):
     @property
     def back(self) -> FileEffects:
         """The reverse change."""
-        changes, attributes = reversed(self.changes), reversed(self.attributes)
         return FileEffects(
-            tuple(one.back for one in changes), tuple(one.back for one in attributes)
+            tuple(change.back for change in reversed(self.changes)),
+            tuple(attribute.back for attribute in reversed(self.attributes)),
         )
 
     @property
@@ -112,12 +112,14 @@ NO_EFFECTS = FileEffects()
 
 def net_attributes(attributes: Iterable[FileAttribute]) -> list[FileAttribute]:
     """Attributes in the order they were set as one for each path; none for what is as it was."""
-    found: dict[str, FileAttribute] = {}
-    for one in attributes:
-        first = found.get(one.path, one)
-        while_ran = one.while_ran or first.while_ran
-        found[one.path] = one.model_copy(update={"before": first.before, "while_ran": while_ran})
-    return [one for one in found.values() if one.before != one.after]
+    net: dict[str, FileAttribute] = {}
+    for attribute in attributes:
+        first = net.get(attribute.path, attribute)
+        while_ran = attribute.while_ran or first.while_ran
+        net[attribute.path] = attribute.model_copy(
+            update={"before": first.before, "while_ran": while_ran}
+        )
+    return [attribute for attribute in net.values() if attribute.before != attribute.after]
 
 
 def net_changes(changes: Iterable[FileChange]) -> dict[str, FileChange]:
@@ -134,9 +136,9 @@ def net_changes(changes: Iterable[FileChange]) -> dict[str, FileChange]:
         }
         made[change.path] = change.model_copy(update=update)
     return {
-        path: one
-        for path, one in made.items()
-        if one.before != one.after or (one.after and one.mode_before)
+        path: change
+        for path, change in made.items()
+        if change.before != change.after or (change.after and change.mode_before)
     }
 
 

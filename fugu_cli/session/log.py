@@ -163,11 +163,11 @@ class Log:
             raise StorageError(f"cannot lock {path}: {error.strerror}", hint=_SPACE) from error
         try:
             left = path.stat().st_mtime
-            found = examine(path)
-            if found.fault is not None:
-                raise found.fault.error(path)
-            log = cls(path, found.records)
-            log._file, log.left = LineFile(path, lock, found.size), left
+            content = examine(path)
+            if content.fault is not None:
+                raise content.fault.error(path)
+            log = cls(path, content.records)
+            log._file, log.left = LineFile(path, lock, content.size), left
         except OSError as error:
             lock.release()
             raise StorageError(f"cannot open {path}: {error.strerror}") from error
@@ -281,18 +281,18 @@ def _without_media(event: Event, folder: Path) -> Event:
     StorageError.
     """
     media: tuple[Media, ...] = getattr(event, "media", ())
-    if not any(one.data for one in media):
+    if not any(item.data for item in media):
         return event
-    for one in media:
-        target = folder / one.sha
+    for item in media:
+        target = folder / item.sha
         try:
-            if one.data and not target.exists():
+            if item.data and not target.exists():
                 with atomic_files.replacement_file(target, 0o600) as draft:
-                    draft.write_bytes(base64.b64decode(one.data))
+                    draft.write_bytes(base64.b64decode(item.data))
         except OSError as error:
             raise StorageError(f"cannot write {target}: {error.strerror}", hint=_SPACE) from error
     return event.model_copy(
-        update={"media": tuple(one.model_copy(update={"data": ""}) for one in media)}
+        update={"media": tuple(item.model_copy(update={"data": ""}) for item in media)}
     )
 
 
@@ -407,10 +407,10 @@ def read(path: Path) -> list[Recorded]:
     """All whole lines of a session, for readers that do not write. Raises StorageError for one with
     a fault.
     """
-    found = examine(path)
-    if found.fault is not None:
-        raise found.fault.error(path)
-    return found.records
+    content = examine(path)
+    if content.fault is not None:
+        raise content.fault.error(path)
+    return content.records
 
 
 def read_lenient(path: Path) -> list[Recorded]:
@@ -474,8 +474,8 @@ def _newer(records: Sequence[Recorded], line: bytes = b"") -> str:
     """The newest version of fugu that these lines say opened the session, and that may be behind
     the unreadable `line`; "" where it is not newer than this one."""
     versions = [record.event.version for record in records if isinstance(record.event, Opened)]
-    if found := _VERSION.search(line, 0, HEAD):
-        versions.append(found[1].decode("utf-8", "replace"))
+    if match := _VERSION.search(line, 0, HEAD):
+        versions.append(match[1].decode("utf-8", "replace"))
     newest = max(versions, key=_numbers, default="")
     return newest if _numbers(newest) > _numbers(__version__) else ""
 

@@ -40,15 +40,15 @@ class TodoItem:
 def items_of(call: Call) -> tuple[TodoItem, ...]:
     """The list a call makes; what is no item is left out."""
     try:
-        given = parse_json(call.arguments or "{}")
+        arguments = parse_json(call.arguments or "{}")
     except ValueError:
         return ()
-    items = given.get("items", given.get("todos")) if isinstance(given, dict) else None
-    return (
-        tuple(found for one in items or () if (found := _item(one)))
-        if isinstance(items, list)
-        else ()
-    )
+    values = None
+    if isinstance(arguments, dict):
+        values = arguments.get("items", arguments.get("todos"))
+    if not isinstance(values, list):
+        return ()
+    return tuple(item for item in map(_item, values) if item)
 
 
 def _item(entry: object) -> TodoItem | None:
@@ -70,8 +70,8 @@ def todo_summary(items: Sequence[TodoItem]) -> str:
     if not items:
         return "empty"
     done = sum(item.status == "done" for item in items)
-    now = next((item.text for item in items if item.status == "in_progress"), "")
-    return f"{done} of {len(items)} done" + (f": {now}" if now else "")
+    current = next((item.text for item in items if item.status == "in_progress"), "")
+    return f"{done} of {len(items)} done" + (f": {current}" if current else "")
 
 
 def todo_lines(items: Sequence[TodoItem]) -> list[str]:
@@ -134,7 +134,7 @@ def prompt_bytes(event: Event) -> int:
 
 
 def _media_bytes(media: Sequence[Media]) -> int:
-    return int(sum(one.tokens for one in media) * BYTES)
+    return int(sum(item.tokens for item in media) * BYTES)
 
 
 UNDO_NOTICE = "Then the user undid the newest request that stood: its changes to files are gone."

@@ -34,7 +34,7 @@ TESTS_BEFORE = "tests_before"
 
 
 TestOutcome = Literal["pass", "none", "not run", "fail", "broken", "as before"]
-"""How a run of tests ended. `not run`: they could not be run to their end. `broken`: tests fail that
+"""The end of a run of tests. `not run`: they could not be run to their end. `broken`: tests fail that
 passed before the request; `as before`: all that fail failed before; `fail`: it is not known."""
 
 
@@ -59,7 +59,7 @@ class TestRun:
 
     @property
     def empty(self) -> bool:
-        """Whether it found no tests. The output is used only if the runner reported nothing."""
+        """True if it found no tests. The output is used only if the runner reported nothing."""
         if self.unable or (self.report is not None and (self.report.failed or self.report.passed)):
             return False
         return no_tests_found(self.output)
@@ -71,12 +71,12 @@ class TestRun:
 
     @property
     def fails(self) -> bool:
-        """Whether tests ran and some failed."""
+        """True if tests ran and some failed."""
         return not (self.ok or self.empty or self.unable)
 
     @property
     def outcome(self) -> TestOutcome:
-        """How it ended, whatever was before."""
+        """The end of the run, whatever was before."""
         if self.unable:
             return "not run"
         if self.empty:

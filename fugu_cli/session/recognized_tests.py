@@ -116,11 +116,11 @@ def passed_count(output: str) -> int | None:
     if ran := _UNITTEST.findall(output):
         return max(0, int(ran[-1]) - sum(int(count) for count in _NOT_PASSED.findall(output)))
     for pattern in _PASSING:
-        found = pattern.findall(output)
-        if found:
-            return int(found[-1])
-    if told := _EXAMPLES.findall(output):
-        return int(told[-1][0]) - sum(int(count or 0) for count in told[-1][1:])
+        counts = pattern.findall(output)
+        if counts:
+            return int(counts[-1])
+    if examples := _EXAMPLES.findall(output):
+        return int(examples[-1][0]) - sum(int(count or 0) for count in examples[-1][1:])
     return None
 
 
@@ -139,8 +139,8 @@ def skipped_count(output: str) -> int:
         return sum(int(skipped) for *_, skipped in modules)
     if crates := _CARGO_IGNORED.findall(output):
         return sum(map(int, crates))
-    found = _SKIPPED.findall(output)
-    return int(next(filter(None, found[-1]))) if found else 0
+    counts = _SKIPPED.findall(output)
+    return int(next(filter(None, counts[-1]))) if counts else 0
 
 
 ReadText = Callable[[str], str | None]
@@ -247,8 +247,8 @@ def _defined(path: str, text: str) -> list[str]:
     if ending == ".py":
         return list(dict.fromkeys(_python(text)))
     plain = (_HASH if ending in _HASHES else _COMMENT).sub("", text)
-    found = (match for pattern in PATTERNS.get(ending, ()) for match in pattern.finditer(plain))
-    return list(dict.fromkeys(_name(match) for match in found))
+    matches = (match for pattern in PATTERNS.get(ending, ()) for match in pattern.finditer(plain))
+    return list(dict.fromkeys(_name(match) for match in matches))
 
 
 def _name(match: re.Match[str]) -> str:

@@ -330,7 +330,7 @@ class RequestState:
 
     @cached_property
     def probed_since_reply(self) -> bool:
-        """Whether an unavailable agent was tried, for lack of others, since the newest reply."""
+        """True if an unavailable agent was tried, for lack of others, since the newest reply."""
         for event in reversed(self.events):
             if isinstance(event, Opened | Replied):
                 return False
@@ -530,7 +530,7 @@ class RequestState:
 
     @cached_property
     def failing_unknown(self) -> bool:
-        """Whether tests fail after a change and their state before could not be found out."""
+        """True if tests fail after a change and their state before could not be found out."""
         run = self.tests
         if run is None or run.stale or not run.fails or not self.changes:
             return False

@@ -98,17 +98,17 @@ def remaining_budget(state: SessionState, budgets: Budgets) -> tuple[float, str,
     is none. What calls under way elsewhere may cost is not left."""
     session, elsewhere = state.cost, budgets.elsewhere
     shared = budgets.day is not None or budgets.project is not None
-    held = elsewhere.held() if elsewhere and shared else 0.0
+    reserved = elsewhere.held() if elsewhere and shared else 0.0
     left: list[tuple[float, str, float]] = []
     if budgets.request is not None:
         left.append((budgets.request - state.request_cost, "request", budgets.request))
     if budgets.session is not None:
         left.append((budgets.session - session, "session", budgets.session))
     if budgets.day is not None:
-        others = elsewhere.day() + held if elsewhere else 0.0
+        others = elsewhere.day() + reserved if elsewhere else 0.0
         left.append((budgets.day - session - others, "day", budgets.day))
     if budgets.project is not None:
-        others = elsewhere.project() + held if elsewhere else 0.0
+        others = elsewhere.project() + reserved if elsewhere else 0.0
         left.append((budgets.project - session - others, "project", budgets.project))
     return min(left, default=None)
 
@@ -170,7 +170,7 @@ class Payment:
     estimated_dollars: float = 0.0
     """The part of `dollars` that no server counted."""
     is_estimated: bool = False
-    """Whether a part of `dollars` is estimated, or the price assumed."""
+    """True if a part of `dollars` is estimated, or the price assumed."""
 
     @property
     def day(self) -> date:
@@ -181,14 +181,14 @@ class Payment:
 def session_payments(records: Sequence[Recorded], session: str) -> list[Payment]:
     """Its payments, oldest first."""
     pool, repo = SessionState.of_records(records).pool, ""
-    found = []
+    payments = []
     for record in records:
         if isinstance(record.event, Opened):
             repo = record.event.repo  # a session may have gone on in another folder
         for agent, usage in costs.usage([record.event]).items():
             dollars = costs.cost([record.event], pool)
             priced = not costs.unpriced([record.event], pool)
-            found.append(
+            payments.append(
                 Payment(
                     at=record.at,
                     seq=record.seq,
@@ -202,7 +202,7 @@ def session_payments(records: Sequence[Recorded], session: str) -> list[Payment]
                     is_estimated=costs.is_estimated([record.event], pool),
                 )
             )
-    return found
+    return payments
 
 
 def all_payments(data: Path) -> list[Payment]:
@@ -241,7 +241,8 @@ class Ledger:
         project: float | None = None,
     ) -> None:
         self.file = SpendingFile(
-            data, lambda: [(one.at, one.repo, one.dollars) for one in all_payments(data)]
+            data,
+            lambda: [(payment.at, payment.repo, payment.dollars) for payment in all_payments(data)],
         )
         self.root = store.recorded_root(root)
         self._own = own
@@ -301,7 +302,9 @@ class Ledger:
         return ""
 
     def _spent_by_own(self) -> float:
-        return sum(one.dollars for one in _read(self._own)) if self._own is not None else 0.0
+        return (
+            sum(payment.dollars for payment in _read(self._own)) if self._own is not None else 0.0
+        )
 
 
 class SessionAccount:
@@ -323,7 +326,7 @@ class SessionAccount:
         self._repo = ledger.root
         for event in log.events:
             self._note_opened(event)
-        self._own = sum(one.dollars for one in session_payments(log.records, path.stem))
+        self._own = sum(payment.dollars for payment in session_payments(log.records, path.stem))
         log.listen(self._take)
 
     def day(self) -> float:

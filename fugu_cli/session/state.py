@@ -74,7 +74,7 @@ class _OpenWork:
 
     @property
     def text(self) -> str:
-        """What is still to be done, for agents; "" where nothing is."""
+        """The work that is left, for agents; "" if none is."""
         items = self.todo
         running = [job for job in self.jobs.values() if job.end is None]
         parts = []
@@ -248,7 +248,7 @@ class SessionState:
 
     @cached_property
     def served(self) -> bool:
-        """Whether the session serves a client of `fugu serve`, whose messages agents see instead of
+        """True if the session serves a client of `fugu serve`, whose messages agents see instead of
         a prompt made from events.
         """
         return self.opened is not None and self.opened.served
@@ -314,8 +314,10 @@ class SessionState:
         turns = self.request.turns
         member = self.pool.get(turns[-1].assigned.agent) if turns else None
         window = member.context if member is not None else 0
-        counting = (one for one in self._now.compactions if not one.window or window <= one.window)
-        return next(counting, None)
+        for compaction in self._now.compactions:
+            if not compaction.window or window <= compaction.window:
+                return compaction
+        return None
 
     @cached_property
     def summary(self) -> str:
@@ -412,9 +414,9 @@ class SessionState:
         index = bisect_left(self._starts, start) - 1
         around = self.requests[index].asked if index >= 0 else None
         rules = around.rules if around is not None else ()
-        asked = Asked(text=begin.instruction, effort=begin.subtask.effort, rules=rules)
+        request = Asked(text=begin.instruction, effort=begin.subtask.effort, rules=rules)
         openings = [event for line, event in self._now.openings if line < start]
-        return (*openings, asked, begin.model_copy(update={"instruction": ""}), *later)
+        return (*openings, request, begin.model_copy(update={"instruction": ""}), *later)
 
     def _with_request_from(self, line: int, events: Sequence[Event]) -> SessionState:
         """The session with other events from a line of its newest request on."""

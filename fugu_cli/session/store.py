@@ -119,18 +119,22 @@ def new_path(data: Path, root: Path) -> Path:
 def session_paths(data: Path, root: Path | None = None) -> list[Path]:
     """Session files, the newest first: of one repository, or of all. Raises StorageError."""
     try:
-        places = (
+        folders = (
             [session_folder(data, root)]
             if root is not None
             else sorted(_entries(data / "sessions"))
         )
-        files = [path for place in places for path in _entries(place) if path.name.endswith(SUFFIX)]
+        files = [
+            path for folder in folders for path in _entries(folder) if path.name.endswith(SUFFIX)
+        ]
     except OSError as error:
         raise StorageError(
             f"cannot look for sessions in {data}: {error.strerror}", hint=_RIGHTS
         ) from error
-    found = [(at, path) for path in files if (at := _written(path)) is not None]
-    return [path for _, path in sorted(found, key=lambda one: (one[0], one[1].name), reverse=True)]
+    dated = [(at, path) for path in files if (at := _written(path)) is not None]
+    return [
+        path for _, path in sorted(dated, key=lambda entry: (entry[0], entry[1].name), reverse=True)
+    ]
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -146,10 +150,10 @@ def _entries(folder: Path) -> list[Path]:
 def _written(path: Path) -> int | None:
     """When, in nanoseconds; None for what is no file, or was deleted meanwhile."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns if stat.S_ISREG(found.st_mode) else None
+    return status.st_mtime_ns if stat.S_ISREG(status.st_mode) else None
 
 
 def find_session(data: Path, root: Path, key: str) -> Path:
@@ -161,23 +165,23 @@ def find_session(data: Path, root: Path, key: str) -> Path:
     """
     if key.endswith(SUFFIX) and _written(Path(key)) is not None:
         return Path(key)
-    here = session_paths(data, root)
+    own_paths = session_paths(data, root)
     if key == "latest":
-        if not here:
+        if not own_paths:
             raise UsageError(
                 "this folder has no session yet", hint='start one with `fugu run "..."`'
             )
-        away = {path.parent: _archived(path.parent) for path in here[:1]}
-        listed = [path for path in here if path.stem not in away[path.parent]] or here
+        away = {path.parent: _archived(path.parent) for path in own_paths[:1]}
+        listed = [path for path in own_paths if path.stem not in away[path.parent]] or own_paths
         return next(filter(_asked_in, listed), listed[0])
-    for candidates in (here, session_paths(data)):
-        found = [path for path in candidates if key and path.stem.startswith(key)]
-        exact = [path for path in found if path.stem == key]
-        if len(exact or found) == 1:
-            return (exact or found)[0]
-        if found:
+    for candidates in (own_paths, session_paths(data)):
+        matches = [path for path in candidates if key and path.stem.startswith(key)]
+        exact = [path for path in matches if path.stem == key]
+        if len(exact or matches) == 1:
+            return (exact or matches)[0]
+        if matches:
             raise UsageError(
-                f"{key!r} means {len(found)} sessions",
+                f"{key!r} means {len(matches)} sessions",
                 hint="give more of the id: `fugu sessions` lists them",
             )
     raise UsageError(f"there is no session {key!r}", hint="`fugu sessions` lists them")
@@ -196,30 +200,32 @@ def session_summary(path: Path) -> SessionSummary | None:
     unreadable file.
     """
     try:
-        found = log.examine(path)
+        content = log.examine(path)
         written = path.stat().st_mtime
     except (StorageError, OSError):
         return None
-    if not found.records and found.fault is None:
+    if not content.records and content.fault is None:
         return None
-    session = SessionState.of_records(found.records)
+    session = SessionState.of_records(content.records)
     first, end = session.opened, session.request.finished
-    asked = [request.asked for request in session.requests if request.asked is not None]
+    requests = [request.asked for request in session.requests if request.asked is not None]
     state: str = end.reason if end else "unfinished"
-    if found.fault is not None:
+    if content.fault is not None:
         state = DAMAGED
-        if found.fault.newer:
+        if content.fault.newer:
             state = NEWER
-        elif found.fault.earlier:
+        elif content.fault.earlier:
             state = EARLIER
     return SessionSummary(
         id=path.stem,
         path=path,
         repo=first.repo if first else "",
-        started=found.records[0].at if found.records else written,
-        newest=found.records[-1].at if found.fault is None else written,
-        title=asked[0].said.strip().splitlines()[0] if asked and asked[0].said.strip() else "",
-        requests=len(asked),
+        started=content.records[0].at if content.records else written,
+        newest=content.records[-1].at if content.fault is None else written,
+        title=requests[0].said.strip().splitlines()[0]
+        if requests and requests[0].said.strip()
+        else "",
+        requests=len(requests),
         state=state,
     )
 
@@ -229,28 +235,28 @@ def session_summaries(files: Iterable[Path], *, archived: bool = False) -> list[
 
     A session without a request is left out unless it is damaged: there is nothing to continue.
     """
-    given: dict[Path, dict[str, str]] = {}
+    titles_by_folder: dict[Path, dict[str, str]] = {}
     away: dict[Path, list[str]] = {}
-    found = []
+    summaries = []
     for path in files:
         if (path.stem in away.setdefault(path.parent, _archived(path.parent))) != archived:
             continue
-        one = session_summary(path)
-        if one is not None and (one.requests or one.state in (DAMAGED, NEWER, EARLIER)):
-            titles = given.setdefault(path.parent, _titles(path.parent))
-            found.append(replace(one, title=titles.get(one.id, one.title)))
-    return found
+        summary = session_summary(path)
+        if summary is not None and (summary.requests or summary.state in (DAMAGED, NEWER, EARLIER)):
+            titles = titles_by_folder.setdefault(path.parent, _titles(path.parent))
+            summaries.append(replace(summary, title=titles.get(summary.id, summary.title)))
+    return summaries
 
 
-def mentions(one: SessionSummary, wanted: str) -> bool:
+def mentions(session: SessionSummary, text: str) -> bool:
     """The text occurs in the session's title, or in a request or a reply of it. Case does not
     count.
     """
-    folded = wanted.casefold()
-    if folded in one.title.casefold():
+    folded = text.casefold()
+    if folded in session.title.casefold():
         return True
     try:
-        events = [record.event for record in log.examine(one.path).records]
+        events = [record.event for record in log.examine(session.path).records]
     except StorageError:
         return False
     return any(
@@ -305,15 +311,17 @@ def _keep(file: Path, value: object) -> None:
         raise StorageError(f"cannot write {file}: {error.strerror}") from error
 
 
-def _archived(place: Path) -> list[str]:
+def _archived(folder: Path) -> list[str]:
     """Ids; none where the file is missing or holds something else."""
-    found = _kept(place / ARCHIVED)
-    return [str(id) for id in found] if isinstance(found, list) else []
+    content = _kept(folder / ARCHIVED)
+    return [str(id) for id in content] if isinstance(content, list) else []
 
 
-def _titles(place: Path) -> dict[str, str]:
-    found = _kept(place / TITLES)
-    return {str(id): str(title) for id, title in found.items()} if isinstance(found, dict) else {}
+def _titles(folder: Path) -> dict[str, str]:
+    content = _kept(folder / TITLES)
+    return (
+        {str(id): str(title) for id, title in content.items()} if isinstance(content, dict) else {}
+    )
 
 
 def _kept(file: Path) -> object:
@@ -334,20 +342,20 @@ def worktrees_folder(data: Path, path: Path | None) -> Path:
     """The folder of a session's worktrees; `path` is its log, None where it is in memory."""
     if path is None:
         return data / "worktrees" / "memory"
-    place = os.path.realpath(path).encode("utf-8", "surrogateescape")
-    return data / "worktrees" / f"{path.stem}-{hashlib.sha256(place).hexdigest()[:8]}"
+    location = os.path.realpath(path).encode("utf-8", "surrogateescape")
+    return data / "worktrees" / f"{path.stem}-{hashlib.sha256(location).hexdigest()[:8]}"
 
 
 def fork_session(data: Path, root: Path, path: Path, before: int | None = None) -> Path:
     """A copy of a session under a new id: the whole lines that are there now, its worktrees. With
     `before` only the lines before that one; turns that are open there are interrupted. Raises
     StorageError, also for a damaged one."""
-    found = log.examine(path)
-    if found.fault is not None:
-        raise found.fault.error(path)
+    content = log.examine(path)
+    if content.fault is not None:
+        raise content.fault.error(path)
     if before is None:
-        return _copied(data, new_path(data, root), path, found.size)
-    kept = found.records[:before]
+        return _copied(data, new_path(data, root), path, content.size)
+    kept = content.records[:before]
     size = sum(len(line) for line in path.read_bytes().splitlines(keepends=True)[:before])
     return _copied(data, new_path(data, root), path, size, _cut_off(kept, REWOUND_NOTICE))
 
@@ -356,8 +364,8 @@ def move_session(data: Path, root: Path, path: Path) -> Path:
     """A session under its own id among those of another folder. Raises StorageError, also where it
     is open.
     """
-    found = log.examine(path)
-    moved = _copied(data, session_folder(data, root) / path.name, path, found.size)
+    content = log.examine(path)
+    moved = _copied(data, session_folder(data, root) / path.name, path, content.size)
     if path.stem in _archived(path.parent):
         archive_session(moved, archived=True)
     delete_session(data, path)
@@ -372,20 +380,20 @@ def repair_session(data: Path, root: Path, path: Path) -> tuple[Path, log.LogFau
     interrupted. Raises UsageError where there is no damage, StorageError where nothing can be kept
     or a newer fugu wrote it.
     """
-    found = log.examine(path)
-    if found.fault is None:
+    content = log.examine(path)
+    if content.fault is None:
         raise UsageError(
             f"the session {path.stem} is not damaged", hint=f"`fugu trace {path.stem}` shows it"
         )
-    if found.fault.newer or not found.records:
-        raise found.fault.error(path)
+    if content.fault.newer or not content.records:
+        raise content.fault.error(path)
     home = path.absolute().parent
     target = new_path(data, root)
     if home.parent == data.absolute() / "sessions":
         target = home / target.name
     return _copied(
-        data, target, path, found.size, _cut_off(found.records, DAMAGED_NOTICE)
-    ), found.fault
+        data, target, path, content.size, _cut_off(content.records, DAMAGED_NOTICE)
+    ), content.fault
 
 
 def _cut_off(records: Sequence[Recorded], why: str) -> bytes:
@@ -399,9 +407,9 @@ def _cut_off(records: Sequence[Recorded], why: str) -> bytes:
         ]
     lines = [
         Recorded(
-            seq=len(records) + place, at=records[-1].at, event=Interrupted(turn=number, reason=why)
+            seq=len(records) + index, at=records[-1].at, event=Interrupted(turn=number, reason=why)
         )
-        for place, number in enumerate(open_turns)
+        for index, number in enumerate(open_turns)
     ]
     return log_format.encode_lines(lines)
 
@@ -416,8 +424,8 @@ def _copied(data: Path, target: Path, path: Path, size: int, more: bytes = b"") 
         with atomic_files.replacement_file(target, 0o600) as draft:
             draft.write_bytes(kept + more)
         copy_media(path, target)
-        if (apart := worktrees_folder(data, path)).is_dir():
-            own = shutil.copytree(apart, worktrees_folder(data, target), symlinks=True)
+        if (worktrees := worktrees_folder(data, path)).is_dir():
+            own = shutil.copytree(worktrees, worktrees_folder(data, target), symlinks=True)
             (own / OWNER).write_text(str(target), "utf-8")
     except OSError as error:
         raise StorageError(

@@ -26,9 +26,9 @@ class ToolFacts:
 
     name: str
     effect: Effect = "runs"
-    """What it does to the repository."""
+    """Its effect on the repository."""
     implementation: str = ""
-    """Where its `Tool` stands, as `module:NAME`; "" for a tool that is built for each session."""
+    """The place of its implementation, as `module:NAME`; "" for a tool that is built for each session."""
 
     paths: tuple[str, ...] = ()
     """The arguments that name files and folders."""
@@ -37,7 +37,7 @@ class ToolFacts:
     command: str = ""
     """The argument that holds a command line."""
     rule_subject: RuleSubject | None = None
-    """What the pattern of a rule is matched with, where that is not its files or its command."""
+    """The text that the pattern of a rule is matched with, if not its files or its command."""
     subject: str = ""
     """The argument that holds the word or the host of a rule."""
     about_session: bool = False
@@ -83,7 +83,7 @@ class ToolFacts:
 
     @property
     def rules_by(self) -> RuleSubject:
-        """What the pattern of a rule is matched with."""
+        """The text that the pattern of a rule is matched with."""
         if self.rule_subject is not None:
             return self.rule_subject
         if self.command:

@@ -74,9 +74,9 @@ class Turn:
         if not self.subtasks:
             return self.runs
         inside: dict[str, list[CallRecord]] = {}
-        for one in self.subtasks:
-            assert one.assigned.subtask is not None
-            inside.setdefault(one.assigned.subtask.call, []).extend(one.runs)
+        for subtask in self.subtasks:
+            assert subtask.assigned.subtask is not None
+            inside.setdefault(subtask.assigned.subtask.call, []).extend(subtask.runs)
         return tuple(
             each for run in self.runs for each in (*inside.get(run.permitted.call.id, ()), run)
         )
@@ -339,7 +339,7 @@ def may_be_unable(beginning: str) -> bool:
     text = beginning.lstrip()
     if UNABLE.match(text):
         return True
-    return any(f"{mark}UNABLE:".startswith(text) for mark in ("", "**", "__"))
+    return any(f"{emphasis}UNABLE:".startswith(text) for emphasis in ("", "**", "__"))
 
 
 Verdict = Literal["ACCEPT", "REVISE"]
@@ -423,11 +423,11 @@ def find_verdict(text: str, *, leading: bool) -> tuple[str, Verdict, str] | None
         return closing
     if leading and (lead := leading_verdict(text)) is not None:
         return "", lead.verdict, lead.rest.lstrip(" \t\n.,:;!*_`)-\u2013\u2014")
-    found = _LONE.search(text)
-    if found is None:
+    match = _LONE.search(text)
+    if match is None:
         return None
     return (
-        text[: found.start()].rstrip(),
-        "ACCEPT" if found[1].upper() == "ACCEPT" else "REVISE",
-        text[found.end() :],
+        text[: match.start()].rstrip(),
+        "ACCEPT" if match[1].upper() == "ACCEPT" else "REVISE",
+        text[match.end() :],
     )

@@ -49,10 +49,10 @@ def suggested_role(turn: Turn) -> Role | None:
     """
     if turn.assigned.role != "thinker":
         return None
-    found = _SUGGESTED.findall(turn.text)
-    if not found:
+    suggestions = _SUGGESTED.findall(turn.text)
+    if not suggestions:
         return None
-    return "verifier" if found[-1].lower() == "verifier" else "worker"
+    return "verifier" if suggestions[-1].lower() == "verifier" else "worker"
 
 
 STOPPED_BY = {
@@ -243,14 +243,14 @@ def test_summary(request: RequestState) -> dict[str, object]:
         if run.unable:
             after["could_not_run"] = run.unable
     end = request.finished
-    known = before.ok is not None or before.count is not None or bool(before.looked_up)
+    is_known = before.ok is not None or before.count is not None or bool(before.looked_up)
     failing = (
         set(run.report.failing)
         if run is not None and run.report is not None and not run.stale
         else None
     )
     return {
-        "before": {"ok": before.ok, "failed": before.count} if known else None,
+        "before": {"ok": before.ok, "failed": before.count} if is_known else None,
         "after": after,
         "fixed": sorted(before.failed - failing) if failing is not None else [],
         "broken": list(request.regressions),

@@ -100,49 +100,52 @@ def is_done(turn: Turn) -> bool:
     )
 
 
-def step_output(found: Sequence[Workflow], number: int, step: int) -> Turn | None:
+def step_output(workflows: Sequence[Workflow], number: int, step: int) -> Turn | None:
     """The turn whose words are the output of a step; for a step that is a workflow, that of its
     last step that has one.
 
     None while there is none, or where it came to nothing.
     """
-    flow = next((flow for flow in found if flow.number == number), None)
+    flow = next((flow for flow in workflows if flow.number == number), None)
     if flow is None:
         return None
     own = next((turn for turn in reversed(flow.tries(step)) if is_done(turn)), None)
     if own is not None:
         return own
-    inside = [child for child in found if child.planned.within == (number, step)]
-    return workflow_result(found, inside[-1].number) if inside else None
+    inside = [child for child in workflows if child.planned.within == (number, step)]
+    return workflow_result(workflows, inside[-1].number) if inside else None
 
 
-def workflow_result(found: Sequence[Workflow], number: int) -> Turn | None:
+def workflow_result(workflows: Sequence[Workflow], number: int) -> Turn | None:
     """The turn that holds a workflow's answer: its last step's, or the last one before it that has
     an output.
     """
-    flow = next(flow for flow in found if flow.number == number)
+    flow = next(flow for flow in workflows if flow.number == number)
     outputs = (
-        step_output(found, number, step) for step in reversed(range(len(flow.planned.steps)))
+        step_output(workflows, number, step) for step in reversed(range(len(flow.planned.steps)))
     )
     return next((turn for turn in outputs if turn is not None), None)
 
 
-def visible_output(found: Sequence[Workflow], number: int, step: int) -> Turn | None:
+def visible_output(workflows: Sequence[Workflow], number: int, step: int) -> Turn | None:
     """The turn whose words others read of a step: its output; of a step that is a workflow whose
     last words only say yes, what they say it to."""
-    last = step_output(found, number, step)
-    return next((turn for turn in _outputs(found, number, (step,)) if not _judges(turn)), last)
+    last = step_output(workflows, number, step)
+    return next((turn for turn in _outputs(workflows, number, (step,)) if not _judges(turn)), last)
 
 
-def _outputs(found: Sequence[Workflow], number: int, steps: Sequence[int] = ()) -> Iterator[Turn]:
+def _outputs(
+    workflows: Sequence[Workflow], number: int, steps: Sequence[int] = ()
+) -> Iterator[Turn]:
     """The outputs of these steps of a workflow, or of all, the last one first; those of workflows
     inside it one by one."""
-    flow = next((flow for flow in found if flow.number == number), None)
+    flow = next((flow for flow in workflows if flow.number == number), None)
     for step in reversed(steps or range(len(flow.planned.steps) if flow else 0)):
-        turn = step_output(found, number, step)
+        turn = step_output(workflows, number, step)
         if turn is not None and turn.assigned.plan != number:
             yield from _outputs(
-                found, next(c.number for c in reversed(found) if c.planned.within == (number, step))
+                workflows,
+                next(c.number for c in reversed(workflows) if c.planned.within == (number, step)),
             )
         elif turn is not None:
             yield turn

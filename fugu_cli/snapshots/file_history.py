@@ -190,10 +190,10 @@ class FileHistory:
             list[str](),
         )
         for change in kept.changes:
-            state = _state_of(self.root, change.path, self.hash_name)
-            if _is_as_left(state, change.back):
+            blob, mode = _state_of(self.root, change.path, self.hash_name)
+            if _is_as_left(blob, mode, change.back):
                 continue
-            if _is_as_left(state, change):
+            if _is_as_left(blob, mode, change):
                 changes.append(change)
             else:
                 (unsnapshotted if change.beside else conflicts).append(change.path)
@@ -339,13 +339,13 @@ def _state_of(root: Path, name: str, hash_name: str) -> tuple[str | None, str]:
         ) from error
 
 
-def _is_as_left(state: tuple[str | None, str], change: FileChange) -> bool:
+def _is_as_left(blob: str | None, mode: str, change: FileChange) -> bool:
     """Return whether the file is as the change left it. The mode of a file that no snapshot holds
     is unknown.
     """
-    return state[0] == change.after and (
-        change.after is None or change.beside or state[1] == change.mode
-    )
+    if blob != change.after:
+        return False
+    return change.after is None or change.beside or mode == change.mode
 
 
 async def restore_files(

@@ -40,8 +40,8 @@ async def ask_user(arguments: AskUserArguments, workspace: Workspace, say: Say) 
     """Wait for the user's answer."""
     if workspace.ask_user is None:
         return ToolResult(text=NOBODY, ok=False)
-    given = {"question": arguments.question, "choices": list(arguments.choices)}
-    call = Call(id="question", tool=tool_facts.ASK_USER.name, arguments=json.dumps(given))
+    answers = {"question": arguments.question, "choices": list(arguments.choices)}
+    call = Call(id="question", tool=tool_facts.ASK_USER.name, arguments=json.dumps(answers))
     answer = await workspace.ask_user(call)
     if answer is None:
         return ToolResult(text=NOBODY, ok=False)

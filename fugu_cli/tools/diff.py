@@ -162,13 +162,13 @@ async def diff(arguments: DiffArguments, workspace: Workspace, say: Say) -> Tool
 def _small_files(workspace: Workspace, paths: Iterable[str]) -> list[str]:
     """Return the files that are shown whole: small ones, while there is room for them."""
     small: list[str] = []
-    room = SMALL_FILES
+    bytes_left = SMALL_FILES
     for path in paths:
         file = workspace.root / path
         size = file.stat().st_size if file.is_file() and not file.is_symlink() else SMALL_FILE + 1
-        if size <= min(SMALL_FILE, room) and len(small) < MOST_SMALL_FILES:
+        if size <= min(SMALL_FILE, bytes_left) and len(small) < MOST_SMALL_FILES:
             small.append(path)
-            room -= size
+            bytes_left -= size
     return small
 
 

@@ -85,8 +85,8 @@ def _cut_before(text: str, at: int) -> int:
 
 def cut_between_marks(text: str, at: int) -> int:
     """Return the place to cut `text` at or before `at`, so that no masked secret is split."""
-    mark = MARK.search(text, max(at - MARK_LENGTH + 1, 0), at + MARK_LENGTH - 1)
-    return mark.start() if mark is not None and mark.end() > at else at
+    match = MARK.search(text, max(at - MARK_LENGTH + 1, 0), at + MARK_LENGTH - 1)
+    return match.start() if match is not None and match.end() > at else at
 
 
 def _join_ends(head: str, omitted: str, tail: str) -> str:

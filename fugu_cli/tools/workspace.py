@@ -89,7 +89,7 @@ class Tool(ToolFacts, Generic[Arguments]):
 
     @property
     def facts(self) -> ToolFacts:
-        """What is known of it without running it."""
+        """The facts about it that are known without running it."""
         return ToolFacts(**{field.name: getattr(self, field.name) for field in fields(ToolFacts)})
 
 
@@ -144,7 +144,7 @@ class ReadTracker:
 
 @dataclass(frozen=True)
 class FileWriter:
-    """Who wrote a file with a tool of fugu's, and what it held then. `agent`: "" where its name is
+    """The author of a file that a tool of fugu's wrote, and its content then. `agent`: "" where its name is
     not known.
     """
 

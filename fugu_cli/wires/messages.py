@@ -729,11 +729,11 @@ def _parse_tools(payload: Sequence[_SentTool]) -> list[ToolSpec]:
         elif tool.type in client_tools.MESSAGES_TOOLS:
             tools.append(client_tools.MESSAGES_TOOLS[tool.type])
         elif not client_tools.is_hosted(tool.type):
-            known = ", ".join(client_tools.MESSAGES_TOOLS)
+            offered = ", ".join(client_tools.MESSAGES_TOOLS)
             raise RequestRefused(
                 400,
                 f"tools: {tool.type} is not offered, only custom tools and those that the client "
-                f"runs itself: {known}",
+                f"runs itself: {offered}",
                 code="unsupported_tool",
             )
     return tools

@@ -616,10 +616,10 @@ def _client_tools(tools: Sequence[_SentTool]) -> Iterator[_SentTool]:
             for inner in _client_tools(tool.tools or []):
                 yield inner.model_copy(update={"name": joint_name(tool.name, inner.name)})
         elif not client_tools.is_hosted(tool.type):
-            known = ", ".join(client_tools.RESPONSES_TOOLS)
+            offered = ", ".join(client_tools.RESPONSES_TOOLS)
             message = (
                 f"tools: {tool.type} is not offered, only functions, custom tools, namespaces of "
-                f"them, and tools that the client runs itself: {known}"
+                f"them, and tools that the client runs itself: {offered}"
             )
             raise RequestRefused(400, message, code="unsupported_tool")
 
