@@ -296,10 +296,3 @@ def _response(client: ClientSession, first_record: int) -> PromptResponse:
     limited = end.reason in ("turn_limit", "budget", "time_limit")
     reason: StopReason = "max_turn_requests" if limited else "end_turn"
     return PromptResponse(stop_reason=reason, usage=usage, field_meta=meta(result))
-
-
-if TYPE_CHECKING:
-    from fugu_cli.app.request_queue import QueueListener
-
-    def _fits(session: ClientSession) -> QueueListener:
-        return session

@@ -187,10 +187,3 @@ class UserSetup:
         for name in names:
             await models.pull(name, report_part)
             before += models.model(name).size
-
-
-if TYPE_CHECKING:
-    from fugu_cli.app.session_protocol import SessionOpener
-
-    def _fits(opener: FolderSessions) -> SessionOpener:
-        return opener

@@ -151,10 +151,3 @@ class SessionStream:
 
     def changed(self) -> None:
         """Do nothing: the stream shows no queue."""
-
-
-if TYPE_CHECKING:
-    from fugu_cli.app.request_queue import QueueListener
-
-    def _fits(stream: SessionStream) -> QueueListener:
-        return stream

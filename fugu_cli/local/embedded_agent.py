@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from fugu_cli.errors import AgentError, InfrastructureError, ModelFileError
 from fugu_cli.local.infill import fill_in_middle
@@ -115,10 +115,3 @@ class EmbeddedAgent:
         completions = replace(endpoint, base_url=endpoint.base_url.removesuffix("/v1"))
         self._filling = HttpConnection(completions, {}), completions
         return self._agent
-
-
-if TYPE_CHECKING:
-    from fugu_cli.providers import Agent
-
-    def _fits(agent: EmbeddedAgent) -> Agent:
-        return agent

@@ -15,7 +15,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from fugu_cli import prompts
 from fugu_cli.errors import AgentError
@@ -415,9 +414,3 @@ def _paths_of(tool: str, printed: str, mentioned: Sequence[str]) -> list[str]:
 
 def _silent(text: str) -> None:
     pass
-
-
-if TYPE_CHECKING:
-
-    def _fits(agent: SmallModel) -> Agent:
-        return agent

@@ -17,7 +17,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Prompt, Reply
@@ -375,9 +375,3 @@ class BreakerAgent(AgentWrapper):
             raise
         self._breaker.succeeded(self.name, began)
         return reply
-
-
-if TYPE_CHECKING:
-
-    def _fits(agent: BreakerAgent) -> Agent:
-        return agent

@@ -27,7 +27,7 @@ import asyncio
 import json
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
@@ -172,10 +172,3 @@ def _steps_before(steps: tuple[ScriptedStep, ...], done: int) -> int:
         return 0
     replies = [number for number, step in enumerate(steps) if step.error is None]
     return replies[done - 1] + 1 if done <= len(replies) else len(steps)
-
-
-if TYPE_CHECKING:
-    from fugu_cli.providers import Agent
-
-    def _fits(agent: Scripted) -> Agent:
-        return agent

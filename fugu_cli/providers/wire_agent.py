@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import httpx
 
@@ -128,10 +127,3 @@ class WireAgent(ABC):
                 cancelled, usage_of_broken_call(decoder.used, prompt, decoder.received_bytes)
             )
             raise
-
-
-if TYPE_CHECKING:
-    from fugu_cli.providers import Agent
-
-    def _fits(agent: WireAgent) -> Agent:
-        return agent

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from fugu_cli import prompts
 from fugu_cli.coordinators import Coordinator, Decision, action_space
 from fugu_cli.coordinators.conductor import scheduling
 from fugu_cli.engine import orchestrator
-from fugu_cli.engine.environment import ClientChannel, RequestLimits
+from fugu_cli.engine.environment import RequestLimits
 from fugu_cli.messages import FromUser, Message, Prompt
 from fugu_cli.server import single_agent, traces
 from fugu_cli.server.single_agent import ActiveRequest
@@ -271,12 +270,3 @@ class ClientCoordinator:
                 end = action_space.request_end(state, turns=1, verify_answers=False)
                 return end or ANSWERED
         return await self._coordinator.decide(state)
-
-
-if TYPE_CHECKING:
-
-    def _voice(voice: ClientVoice) -> ClientChannel:
-        return voice
-
-    def _coordinator(coordinator: ClientCoordinator) -> Coordinator:
-        return coordinator

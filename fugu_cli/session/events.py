@@ -274,7 +274,7 @@ class OutcomesKnown(Value):
 
 
 class BudgetLeft(Value):
-    """What the tightest budget leaves (USD), written before a decision where a budget is set and
+    """The rest of the tightest budget (USD), written before a decision where a budget is set and
     the amount has changed.
     """
 

@@ -268,11 +268,15 @@ def _with_lookup(before: TestsBefore, event: ToolRan) -> TestsBefore:
             unknown="" if event.ok else event.output,
             removed=removed,
         )
+    ok, count = before.ok, before.count
+    if not ids:  # all tests were run, not single ones
+        ok = not report.failed if ok is None else ok
+        count = report.failed if count is None else count
     return TestsBefore(
         before.failed | frozenset(report.failing),
         before.passed | frozenset(report.passing),
         before.looked_up | ids,
-        ok=before.ok if before.ok is not None else (None if ids else not report.failed),
-        count=before.count if before.count is not None else (None if ids else report.failed),
+        ok=ok,
+        count=count,
         removed=removed,
     )

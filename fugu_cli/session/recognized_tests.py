@@ -30,11 +30,6 @@ def is_test(path: str) -> bool:
     return TEST.search(path) is not None
 
 
-def code_among(paths: Iterable[str]) -> list[str]:
-    """Return the paths that are not tests: a fix may change them."""
-    return [path for path in paths if not is_test(path)]
-
-
 def tests_among(paths: Iterable[str]) -> list[str]:
     """Return the paths of tests and of files that tests share."""
     return [path for path in paths if is_test(path)]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from fugu_cli.errors import AgentError, StorageError
 from fugu_cli.messages import Prompt, Usage
@@ -114,24 +114,24 @@ def remaining_budget(state: SessionState, budgets: Budgets) -> tuple[float, str,
 
 
 def over_budget(
-    state: SessionState, member: Member, prompt: Prompt, budgets: Budgets, held: float = 0.0
+    state: SessionState, member: Member, prompt: Prompt, budgets: Budgets, reserved: float = 0.0
 ) -> str:
     """Says so where this call could exceed what is left of a budget, or nobody knows what it costs;
-    "" where it may be made, as one that costs nothing always may. `held`: set aside."""
+    "" where it may be made, as one that costs nothing always may. `reserved`: set aside."""
     tightest, most = remaining_budget(state, budgets), worst_case_cost(member, prompt)
     if tightest is not None and member.price is None:
         return f"{UNPRICED}: {PRICE_HINT}"
-    if tightest is None or not most or most <= tightest[0] - held:
+    if tightest is None or not most or most <= tightest[0] - reserved:
         return ""
     left, name, limit = tightest
-    return budget_refusal(name, limit, left - held, most)
+    return budget_refusal(name, limit, left - reserved, most)
 
 
 def within_budget(
-    state: SessionState, member: Member, prompt: Prompt, budgets: Budgets, held: float = 0.0
+    state: SessionState, member: Member, prompt: Prompt, budgets: Budgets, reserved: float = 0.0
 ) -> Prompt:
     """Return the prompt with a reply no longer than what is left of a budget carries, but with
-    LEAST_REPLY at least. A limit of the agent's own entry stays. `held`: set aside.
+    LEAST_REPLY at least. A limit of the agent's own entry stays. `reserved`: set aside.
     """
     tightest = remaining_budget(state, budgets)
     if tightest is None or member.price is None or not member.price.output:
@@ -140,7 +140,7 @@ def within_budget(
     whole = worst_case_cost(member, prompt)
     if member.max_tokens is not None or whole <= without_reply:
         return prompt
-    left = tightest[0] - held - without_reply
+    left = tightest[0] - reserved - without_reply
     carried = int(left / (whole - without_reply) * prompt.max_tokens)
     if carried >= prompt.max_tokens:
         return prompt
@@ -408,9 +408,3 @@ class SessionAccount:
         if isinstance(event, Opened):
             self._repo = event.repo
             self._members |= {member.name: member for member in event.pool}
-
-
-if TYPE_CHECKING:
-
-    def _tab(tab: SessionAccount) -> SharedAccount:
-        return tab

@@ -216,15 +216,15 @@ def session_summary(path: Path) -> SessionSummary | None:
             state = NEWER
         elif content.fault.earlier:
             state = EARLIER
+    words = requests[0].said.strip() if requests else ""
+    title = words.splitlines()[0] if words else ""
     return SessionSummary(
         id=path.stem,
         path=path,
         repo=first.repo if first else "",
         started=content.records[0].at if content.records else written,
         newest=content.records[-1].at if content.fault is None else written,
-        title=requests[0].said.strip().splitlines()[0]
-        if requests and requests[0].said.strip()
-        else "",
+        title=title,
         requests=len(requests),
         state=state,
     )

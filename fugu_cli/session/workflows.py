@@ -209,14 +209,13 @@ def reports_for_user(workflows: Sequence[Workflow], turn: Turn) -> tuple[Turn, .
 
 def _has_changed(workflows: Sequence[Workflow], number: int) -> bool:
     """Return whether a step of the workflow, or of one inside it, changed files."""
-    return any(
-        any(turn.changes for turn in flow.turns)
-        if flow.number == number
-        else flow.planned.within is not None
-        and flow.planned.within[0] == number
-        and _has_changed(workflows, flow.number)
-        for flow in workflows
-    )
+    for flow in workflows:
+        if flow.number == number and any(turn.changes for turn in flow.turns):
+            return True
+        outer = flow.planned.within
+        if outer is not None and outer[0] == number and _has_changed(workflows, flow.number):
+            return True
+    return False
 
 
 def _judges(turn: Turn) -> bool:

@@ -147,17 +147,18 @@ class _Usage(_Wire):
 
         Google and xAI count reasoning tokens in the total only. They are paid for like output tokens.
         """
-        prompt, output = self.prompt_tokens_details, self.completion_tokens_details
+        prompt = self.prompt_tokens_details or _PromptDetails()
+        output = self.completion_tokens_details or _OutputDetails()
         input_tokens, output_tokens = self.prompt_tokens or 0, self.completion_tokens or 0
         uncounted = 0
         if input_tokens:
             uncounted = max((self.total_tokens or 0) - input_tokens - output_tokens, 0)
         return Usage(
             input=input_tokens,
-            cached=(prompt.cached_tokens if prompt else None) or self.prompt_cache_hit_tokens or 0,
-            written=(prompt.cache_write_tokens if prompt and writing_costs else None) or 0,
+            cached=prompt.cached_tokens or self.prompt_cache_hit_tokens or 0,
+            written=(writing_costs and prompt.cache_write_tokens) or 0,
             output=output_tokens + uncounted,
-            reasoning=(output.reasoning_tokens if output else None) or uncounted,
+            reasoning=output.reasoning_tokens or uncounted,
         )
 
 

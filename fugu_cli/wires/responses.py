@@ -104,13 +104,14 @@ class _Usage(WireModel):
     output_tokens_details: _OutputDetails | None = None
 
     def neutral(self, *, writing_costs: bool) -> Usage:
-        input, output = self.input_tokens_details, self.output_tokens_details
+        input = self.input_tokens_details or _InputDetails()
+        output = self.output_tokens_details or _OutputDetails()
         return Usage(
             input=self.input_tokens or 0,
-            cached=(input.cached_tokens if input else None) or 0,
-            written=(input.cache_write_tokens if input and writing_costs else None) or 0,
+            cached=input.cached_tokens or 0,
+            written=(writing_costs and input.cache_write_tokens) or 0,
             output=self.output_tokens or 0,
-            reasoning=(output.reasoning_tokens if output else None) or 0,
+            reasoning=output.reasoning_tokens or 0,
         )
 
 

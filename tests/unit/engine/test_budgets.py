@@ -280,12 +280,12 @@ def test_within_all_budgets_it_may_be_made() -> None:
 def test_what_calls_under_way_may_cost_is_taken_off() -> None:
     assert (
         spending.over_budget(
-            SessionState(session(0.0)), PAID, PROMPT, Budgets(request=0.05), held=0.0
+            SessionState(session(0.0)), PAID, PROMPT, Budgets(request=0.05), reserved=0.0
         )
         == ""
     )
     assert "$0.0100 of the request's" in spending.over_budget(
-        SessionState(session(0.0)), PAID, PROMPT, Budgets(request=0.05), held=0.04
+        SessionState(session(0.0)), PAID, PROMPT, Budgets(request=0.05), reserved=0.04
     )
 
 

@@ -53,4 +53,3 @@ OTHERS = [
 
 def test_what_looks_like_a_test_is_one_and_nothing_else() -> None:
     assert recognized_tests.tests_among([*TESTS, *OTHERS]) == TESTS
-    assert recognized_tests.code_among([*TESTS, *OTHERS]) == OTHERS
