@@ -12,13 +12,23 @@ NOT_STARTED = frozenset({126, 127})
 """Exit codes of a shell that cannot start a program."""
 PYTEST_UNABLE = frozenset({2, 3, 4})
 """pytest's exit codes for an interruption, an error of its own, and wrong usage."""
-_MISSING = re.compile(
-    r"^.*\bNo module named '?(?:pytest|unittest|nose2|tox|nox|hypothesis|xdist)\b.*$"
-    r"|^.*: (?:command )?not found$"
-    r"|^.*\b(?:env|exec|sh|bash): .*No such file or directory$"
-    r"|^.*\b(?:is not recognized as an internal or external command)\b.*$",
-    re.MULTILINE,
+_MISSING_FORMS = (
+    r"\bNo module named '?(?:pytest|unittest|nose2|tox|nox|hypothesis|xdist)\b.*",
+    r"(?:python|pypy)[\w.-]*: (?:No module named|can't open file)\b.*",  # `python -m`, `python FILE`
+    r": (?:command )?not found",
+    r"\bcommand not found: \S+",
+    r"\b(?:env|exec|sh|bash|dash|zsh|make|make\[\d+\]): .*No such file or directory(?:\.  Stop\.)?",
+    r"\bNo rule to make target '[^']*'\.  Stop\.",
+    r"\bis not recognized as an internal or external command\b.*",
+    r"\bno such command: .*",  # cargo
+    r"\bnpm (?:ERR!|error) .*(?:Missing script|canceled due to missing packages).*",
+    r"\bERR_PNPM_NO_SCRIPT\b.*",
+    r"\bCommand \"[^\"]+\" not found\b.*",  # yarn, poetry
+    r"\bCannot find module '[^']*/node_modules/.*",
+    r"\bCould not open input file: .*",  # php
 )
+"""Ends of lines that say that a program, or the script it was to run, is not there."""
+_MISSING = re.compile("|".join(rf"^.*{form}$" for form in _MISSING_FORMS), re.MULTILINE)
 _NO_NETWORK = re.compile(
     r"^.*(?:Could not (?:resolve host|transfer artifact|find artifact|GET|HEAD)"
     r"|Cannot access \S+ .*in offline mode|UnknownHostException|Unknown host"

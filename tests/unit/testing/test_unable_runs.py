@@ -14,6 +14,13 @@ from fugu_cli.testing.unable_runs import reason_not_run
         (127, "bash: line 1: go: command not found\n", "go", "go: command not found"),
         (127, "> x@1.0.0 test\n> jest\n\nsh: 1: jest: not found\n", "node", "jest: not found"),
         (1, "/usr/bin/python3: No module named pytest\n", "pytest", "No module named pytest"),
+        (1, "/opt/.venv/bin/python3: No module named django\n", "", "No module named django"),
+        (2, "python: can't open file '/x/manage.py': [Errno 2] No such file\n", "", "can't open"),
+        (2, "make: *** No rule to make target 'test'.  Stop.\n", "", "No rule to make target"),
+        (2, "make: pytest: No such file or directory\n", "", "pytest: No such file"),
+        (101, "error: no such command: `nextest`\n\nhelp: view all\n", "cargo", "no such command"),
+        (1, 'npm error Missing script: "test"\n', "", "Missing script"),
+        (1, "Error: Cannot find module '/x/node_modules/.bin/jest'\n  at y\n", "", "Cannot find"),
         (4, "ImportError while loading conftest\nE   boom\n", "pytest", "exit code 4"),
         (
             1,
@@ -38,6 +45,8 @@ def test_a_run_in_which_no_test_was_counted_says_why(
         (1, "E   ModuleNotFoundError: No module named 'pytest'\n1 failed\n", "pytest", True),
         (5, "no tests ran\n", "pytest", False),
         (101, "error: could not compile `a`\n", "cargo", False),
+        (2, "make: *** No rule to make target 'a.c', needed by 'a.o'.  Stop.\n", "", False),
+        (1, "Error: Cannot find module './helpers'\n", "", False),
     ],
 )
 def test_a_run_that_tells_something_is_not_excused(

@@ -267,10 +267,18 @@ def settle(terminal: Terminal) -> None:
         pass
 
 
-@pytest.mark.parametrize("seed", FUZZ_SEEDS)
-def test_random_input_ends_nothing_and_leaves_the_prompt_usable(
-    place: Place, server: Loopback, fugu: Callable[..., Terminal], seed: int
+def send_random_input(
+    place: Place,
+    server: Loopback,
+    start: Callable[..., Terminal],
+    seed: int,
+    actions: int,
+    written: list[str],
+    longest_seconds: float = float("inf"),
 ) -> None:
+    """Add to `written` what each action types. Raises AssertionError where fugu crashes or no key
+    reaches the prompt any more.
+    """
     chance = random.Random(seed)
     sizes = [(100, 34), (80, 24), (60, 20), (120, 35), (200, 50), (20, 6), (1, 1)]
     answers = [
@@ -284,10 +292,9 @@ def test_random_input_ends_nothing_and_leaves_the_prompt_usable(
     ]
     server.react("m", lambda asked: chance.choice(answers))
     # an editor that opens takes the keys until it is left
-    terminal = ready(fugu(VISUAL="true"))
-    end = time.monotonic() + LONGEST_SECONDS
-    written: list[str] = []
-    for action in range(1, ACTIONS + 1):
+    terminal = ready(start(VISUAL="true"))
+    end = time.monotonic() + longest_seconds
+    for action in range(1, actions + 1):
         if time.monotonic() > end:
             break
         if chance.randrange(40) == 0:
@@ -300,10 +307,17 @@ def test_random_input_ends_nothing_and_leaves_the_prompt_usable(
         code = terminal.code
         assert code in (None, 0), f"ended after {written[-10:]}:\n{crash_reports(place)}"
         if code == 0:
-            terminal = ready(fugu(VISUAL="true"))
+            terminal = ready(start(VISUAL="true"))
         if action % ACTIONS_BETWEEN_CHECKS == 0:
             if (terminal.screen.width, terminal.screen.height) != WIDE_ENOUGH:
                 terminal.resize(WIDE_ENOUGH)
             assert typing_reaches_the_prompt(terminal, f"zq{action}"), (
                 f"no key arrives after {written[-20:]}:\n{terminal.screen.text}"
             )
+
+
+@pytest.mark.parametrize("seed", FUZZ_SEEDS)
+def test_random_input_ends_nothing_and_leaves_the_prompt_usable(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal], seed: int
+) -> None:
+    send_random_input(place, server, fugu, seed, ACTIONS, [], LONGEST_SECONDS)
