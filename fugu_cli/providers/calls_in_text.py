@@ -48,21 +48,47 @@ _INVENTED_RESULT = re.compile(
     r"|<\|start\|>functions|<\|im_start\|>|<\|observation\|>|<\|start_header_id\|>"
 )
 """The model went on with a result of its own making."""
-_HARMONY_HEADER = r"(?:<\|start\|>|<\|channel\|>|(?:^|assistant)(?:commentary|analysis)(?= to=))"
+_HARMONY_HEADER = (
+    r"(?:<\|start\|>|<\|channel\|>|(?:^|assistant)(?:commentary|analysis)(?= to=)"
+    r"|^(?=to=functions\.))"
+)
 _INVOKE = r"<[|｜]?(?:\w+[:｜|])?invoke\b"
 _OPENING = re.compile(
     rf"{_MARK_TEXT}|<function(?:=|\s+name=)|{_INVOKE}|{_HARMONY_HEADER}",
     re.IGNORECASE | re.MULTILINE,
 )
 _BEGIN_OF_OPENING = re.compile(r"(?:<[^\s>]{0,40}|<function\s+\w{0,4}|\[/?[A-Z_]{0,10})\Z")
-_PLAIN_HEADERS = tuple(
-    f"{role}{channel} to=" for role in ("assistant", "") for channel in ("commentary", "analysis")
+_PLAIN_HEADERS = (
+    *(
+        f"{role}{channel} to="
+        for role in ("assistant", "")
+        for channel in ("commentary", "analysis")
+    ),
+    "to=functions.",
 )
 _HEADER_BEGINNINGS = frozenset(
     [header[:length] for header in _PLAIN_HEADERS for length in range(1, len(header) + 1)]
 )
+_CUT_MARK = re.compile(r"\s*(?:<[^<>]{0,80}|`{1,3})\Z")
+"""The beginning of a mark or tag at the end of a reply."""
+_TAG_OR_HEADER = re.compile(
+    r"<[^<>]*>|\[/?TOOL_CALLS\]|\[ARGS\]|```(?:json)?"
+    r"|(?:assistant)?(?:commentary|analysis)? ?to=[\w.]*(?: (?:json?|code?|js?|co?))?"
+)
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
-_FENCED_OBJECT = re.compile(r"\s*```(?:json|tool_call)?\s*\n(\{.*\})\s*\n```\s*", re.DOTALL)
+_WHOLE_JSON = re.compile(
+    r"\s*(?:```(?:json|tool_calls?)?\s*\n)?([\[{].*[\]}])\s*(?:```\s*)?", re.DOTALL
+)
+_WHOLE_TOOL_CODE = re.compile(r"\s*```tool_code\s*\n(.*?)\s*```\s*", re.DOTALL)
+"""Python in which Gemini writes its calls."""
+_WHOLE_OPENING = re.compile(
+    r"\s*(?:```(?:json|tool_calls?)?\s*)?\[?\s*\{\s*"
+    r'"(?:name|tool_name|tool_calls|function_call|function|type|id|arguments|parameters)"'
+    r"|\s*```tool_code\b"
+)
+"""The beginning of a reply that may be nothing but calls."""
+_NAME_IN_JSON = re.compile(r'"(?:name|tool_name)"\s*:\s*"([^"]+)"')
+_BEGIN_OF_WHOLE_OPENING = re.compile(r"\s*(?:`{1,3}\w*\s*)?\[?\s*(?:\{\s*(?:\"\w*)?)?")
 
 
 class _UnreadableCallError(Exception):
@@ -99,7 +125,7 @@ def _tagged(parameter: str, closing: str) -> ReadBody:
     """Return a reader of calls with one pair of tags for each argument."""
     parameter_pattern = re.compile(parameter, re.DOTALL | re.IGNORECASE)
     closing_pattern = re.compile(closing, re.IGNORECASE)
-    opening_pattern = re.compile(r"</?[|｜]?(?:\w+[:｜|])?(?:param|arg|$)|<?/?$", re.IGNORECASE)
+    opening_pattern = re.compile(r"</?[|｜]?(?:\w+[:｜|_])?(?:param|arg|$)|<?/?$", re.IGNORECASE)
 
     def read(
         text: str, opening: re.Match[str], types: ArgumentTypes
@@ -152,7 +178,7 @@ def _json_calls(
         rest = text[opening.end() :]
         if not re.match(r'\[?\s*(?:$|\{\s*(?:$|"))', rest):
             return None
-        name = re.search(r'"(?:name|tool_name)"\s*:\s*"([^"]+)"', rest)
+        name = _NAME_IN_JSON.search(rest)
         raise _UnreadableCallError(plain_tool_name(name[1], types) if name else "")
     calls = calls_in_json(value)
     if calls is None:
@@ -173,13 +199,9 @@ def _python_calls(
         nodes = expression.elts if isinstance(expression, ast.List) else [expression]
         calls = []
         for node in nodes:
-            if not isinstance(node, ast.Call) or node.args:
-                raise _UnreadableCallError(tool)
-            arguments = {
-                str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords
-            }
-            name = ast.unparse(node.func).removesuffix(".call")
-            calls.append(WrittenCall(plain_tool_name(name, types), arguments))
+            call = _python_call(node)
+            name = call.tool.removesuffix(".call")
+            calls.append(WrittenCall(plain_tool_name(name, types), call.arguments))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise _UnreadableCallError(tool) from error
     return calls, end
@@ -226,12 +248,13 @@ FORMATS = (
         ),
         bare=True,
     ),
-    CallFormat(  # GLM
-        re.compile(rf"(?P<name>{_NAME})\s*(?=<arg_|</tool_call>)"),
+    CallFormat(  # GLM, LongCat
+        re.compile(rf"(?P<name>{_NAME})\s*(?=<(?:\w+_)?arg_|</(?:\w+_)?tool_call>)"),
         _tagged(
-            r"<arg_key>(?P<key>.*?)</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>\s*"
-            r"(?=<arg_key>|</tool_call>|\Z)",
-            r"(?=</tool_call>)",
+            r"<(?:\w+_)?arg_key>(?P<key>.*?)</(?:\w+_)?arg_key>\s*"
+            r"<(?:\w+_)?arg_value>(?P<value>.*?)</(?:\w+_)?arg_value>\s*"
+            r"(?=<(?:\w+_)?arg_key>|</(?:\w+_)?tool_call>|\Z)",
+            r"(?=</(?:\w+_)?tool_call>)",
         ),
     ),
     CallFormat(  # Gemma
@@ -239,8 +262,8 @@ FORMATS = (
     ),
     CallFormat(  # Kimi, DeepSeek, Mistral
         re.compile(
-            rf"(?:function\s*<｜tool▁sep｜>\s*)?(?P<name>{_NAME})\s*"
-            r"(?:<\|tool_call_argument_begin\|>|<｜tool▁sep｜>|(?:\[CALL_ID\][\w-]*)?\[ARGS\])?"
+            rf"(?:function\s*<｜tool[▁_]sep｜>\s*)?(?P<name>{_NAME})\s*"
+            r"(?:<\|tool_call_argument_begin\|>|<｜tool[▁_]sep｜>|(?:\[CALL_ID\][\w-]*)?\[ARGS\])?"
             r"\s*(?:```(?:json)?\s*)?(?=\{|(?:<[|｜]?[\w▁]*)?\Z)"
         ),
         _named_object,
@@ -303,6 +326,7 @@ class TextCallReader:
         self._tools = tools
         self._held_back: list[str] = []
         self._has_opening = False
+        self._has_shown = False
         self._is_fenced = False
         self._line = ""
 
@@ -316,6 +340,7 @@ class TextCallReader:
         pending = "".join(self._held_back)
         shown = pending[: self._length_to_show(pending)]
         self._held_back = [pending[len(shown) :]]
+        self._has_shown |= bool(shown)
         finished, _, self._line = (self._line + shown).rpartition("\n")
         self._is_fenced ^= _fences_toggle(finished + "\n", 0, len(finished))
         return shown
@@ -326,6 +351,10 @@ class TextCallReader:
         return text
 
     def _length_to_show(self, pending: str) -> int:
+        if not self._has_shown:
+            self._has_opening = _WHOLE_OPENING.match(pending) is not None
+            if self._has_opening or _BEGIN_OF_WHOLE_OPENING.fullmatch(pending):
+                return 0
         text, is_fenced, counted = self._line + pending, self._is_fenced, 0
         for match in _OPENING.finditer(text, len(self._line)):
             is_fenced ^= _fences_toggle(text, counted, match.start())
@@ -394,11 +423,12 @@ def read_calls(reply: Reply, tools: Sequence[ToolSpec], endpoint: ModelEndpoint)
 
 def _split(text: str, types: ArgumentTypes) -> tuple[str, list[WrittenCall]]:
     """Return the text and the calls of a reply; no calls if it is an answer."""
-    if fenced := _FENCED_OBJECT.fullmatch(text):
-        calls = calls_in_json(_json_at(fenced[1], 0)[0]) or []
+    if calls := _calls_in_whole_reply(text):
         calls = [WrittenCall(plain_tool_name(call.tool, types), call.arguments) for call in calls]
-        is_call = bool(calls) and all(call.tool in types for call in calls)
-        return ("", calls) if is_call else (text, [])
+        if all(call.tool in types for call in calls):
+            return "", calls
+    elif tool := _cut_tool_of_whole_reply(text, types):
+        raise _UnreadableCallError(tool)
     texts: list[str] = []
     all_calls: list[WrittenCall] = []
     position = counted = 0
@@ -416,7 +446,9 @@ def _split(text: str, types: ArgumentTypes) -> tuple[str, list[WrittenCall]]:
             is_line_start = not text[: match.start()].rpartition("\n")[2].strip()
             if error.tool in types or (not error.tool and is_line_start):
                 raise
-            continue
+            calls, end = [], match.end()
+        if not calls and _is_cut_off(text, match.start()):
+            raise _UnreadableCallError("")
         if calls:
             texts.append(text[position : match.start()])
             all_calls += calls
@@ -424,7 +456,7 @@ def _split(text: str, types: ArgumentTypes) -> tuple[str, list[WrittenCall]]:
     offered = [call for call in all_calls if call.tool in types]
     if not offered:
         return text, []
-    rest = text[position:]
+    rest = _CUT_MARK.sub("", text[position:])
     if rest.strip() and not _INVENTED_RESULT.match(rest.lstrip()):
         if "".join(texts).strip():
             return text, []  # words before and after: the calls are examples
@@ -432,6 +464,59 @@ def _split(text: str, types: ArgumentTypes) -> tuple[str, list[WrittenCall]]:
     if len(offered) < len(all_calls):
         raise _UnreadableCallError(offered[0].tool)
     return "".join(texts), all_calls
+
+
+def _is_cut_off(text: str, position: int) -> bool:
+    """Return whether the text ends in the call that begins at `position`, before its arguments: marks
+    and a name follow, no words.
+    """
+    before, rest = text[:position], _CUT_MARK.sub("", text[position:])
+    if before and before[-1] in " \t" and before.rpartition("\n")[2].strip():
+        return False  # the mark stands in a sentence
+    lines = [line.strip() for line in _TAG_OR_HEADER.sub("\n", rest).splitlines()]
+    words = [line for line in lines if line]
+    return len(words) <= 2 and all(len(line.split()) == 1 for line in words)
+
+
+def _calls_in_whole_reply(text: str) -> list[WrittenCall]:
+    """Return the calls of a reply that is nothing but JSON or Gemini's code; [] for any other."""
+    if tool_code := _WHOLE_TOOL_CODE.fullmatch(text):
+        try:
+            return [_python_call(line) for line in ast.parse(tool_code[1]).body]
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return []
+    if whole := _WHOLE_JSON.fullmatch(text):
+        value, end = _json_at(whole[1], 0)
+        if isinstance(value, dict) and len(value) == 1:
+            value = value.get("tool_calls", value.get("function_call", value))
+        is_whole = not whole[1][end:].strip()
+        return (calls_in_json(value) or []) if is_whole else []
+    return []
+
+
+def _cut_tool_of_whole_reply(text: str, types: ArgumentTypes) -> str:
+    """Return the offered tool of a reply that is nothing but the beginning of a call; "" for any
+    other.
+    """
+    if _WHOLE_OPENING.match(text) is None:
+        return ""
+    start = re.search(r"[\[{]", text)
+    value, _ = _json_at(text, start.start() if start else len(text))
+    named = _NAME_IN_JSON.search(text) or re.search(rf"\bdefault_api\.({_NAME})\(", text)
+    tool = plain_tool_name(named[1], types) if named else ""
+    return tool if value is None and tool in types else ""
+
+
+def _python_call(node: ast.AST) -> WrittenCall:
+    """Return the call of `read(path="x")`, or of it inside `print`. Raises ValueError."""
+    if isinstance(node, ast.Expr):
+        node = node.value
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "print" and len(node.args) == 1:
+        node = node.args[0]
+    if not isinstance(node, ast.Call) or node.args:
+        raise ValueError(f"not a call with named arguments: {ast.unparse(node)}")
+    arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
+    return WrittenCall(ast.unparse(node.func), arguments)
 
 
 def _calls_at(text: str, position: int, types: ArgumentTypes) -> tuple[list[WrittenCall], int]:

@@ -52,6 +52,16 @@ READ_CALLS = {
     "with a made-up result": '<tool_call>{"name": "read", "arguments": {"path": "a.py"}}</tool_call>\n'
     "<tool_response>\nit is empty\n</tool_response>\nIt is empty.",
     "in a fence": '```json\n{"name": "read", "arguments": {"path": "a.py"}}\n```',
+    "nothing but JSON": '{"name": "read", "arguments": {"path": "a.py"}}\n',
+    "nothing but a list": '[{"name": "read", "arguments": {"path": "a.py"}}]',
+    "the field of the wire": '{"tool_calls": [{"type": "function", "function": {"name": "read", '
+    '"arguments": "{\\"path\\": \\"a.py\\"}"}}]}',
+    "Gemini": '```tool_code\nprint(default_api.read(path="a.py"))\n```',
+    "LongCat": "<longcat_tool_call>read\n<longcat_arg_key>path</longcat_arg_key>\n"
+    "<longcat_arg_value>a.py</longcat_arg_value>\n</longcat_tool_call>",
+    "Step": "<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>read\n"
+    '{"path": "a.py"}<｜tool_call_end｜><｜tool_calls_end｜>',
+    "gpt-oss, the receiver alone": 'to=functions.read<|message|>{"path": "a.py"}',
 }
 LEFT = {
     "half of one": 'Now.\n<tool_call>\n{"name": "read", "arguments": {"path": \n</tool_call>',
@@ -61,6 +71,10 @@ LEFT = {
     "cut inside the arguments": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>read<｜tool▁sep｜>"
     '{"path": "a',
     "cut behind the name": "<|channel|>commentary to=functions.read <|constrain|>json<|mess",
+    "cut inside the name": "<tool_call>\n<function=re",
+    "cut in a mark behind the name": "I look.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜too",
+    "nothing but JSON, cut": '{"name": "read", "arguments": {"path": ',
+    "Gemini, cut": "```tool_code\nprint(default_api.read(path=",
     "a form that is only recognised": '<|tool_call>call:read{path:<|"|>a.py<|"|>}<tool_call|>',
     "words behind a call that is the beginning": '<tool_call>{"name": "read", "arguments": '
     '{"path": "a.py"}}</tool_call>\nI wait for the result.',
@@ -68,6 +82,11 @@ LEFT = {
     '<tool_call>{"name": "fly", "arguments": {}}</tool_call>',
 }
 ANSWERS = {
+    "a mark at the end of a sentence": "Each of them begins with <tool_call>",
+    "JSON that is cut": '{"name": "reader", "arguments": {"path": "a',
+    "JSON with words behind it": '{"name": "read", "arguments": {"path": "a.py"}} is how it looks.',
+    "a list of something else": '[{"name": "read", "arguments": {}}, {"name": "Ada"}]',
+    "code of Gemini's for something else": "```tool_code\nprint(sum([1, 2]))\n```",
     "another tool": '<tool_call>\n{"name": "fly", "arguments": {}}\n</tool_call>',
     "an example in a fence": (
         'So it looks:\n```\n<tool_call>\n{"name": "read"}\n</tool_call>\n```\n<end>'
@@ -142,7 +161,7 @@ def test_where_no_tools_were_offered_every_text_is_an_answer() -> None:
     )
 
 
-@pytest.mark.parametrize("name", sorted({*READ_CALLS, *ANSWERS} - {"in a fence"}))
+@pytest.mark.parametrize("name", sorted({*READ_CALLS, *ANSWERS}))
 def test_what_is_shown_of_a_streamed_reply_is_its_answer(name: str) -> None:
     text = {**READ_CALLS, **ANSWERS}[name]
     shown: list[str] = []
