@@ -4,7 +4,7 @@ Everything that an agent or a tool wrote passes through formatting.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fugu_cli.formatting import (
     duration,
@@ -22,6 +22,7 @@ from fugu_cli.messages import Call
 from fugu_cli.session.events import (
     Assigned,
     Event,
+    Exclusion,
     Failed,
     Finished,
     Interrupted,
@@ -74,13 +75,27 @@ def end_text(request: RequestState, end: Finished) -> str:
 
 
 FAILURE_WORDS = {
-    "limited": "rate limit reached",
+    "limited": "rate limited",
     "overloaded": "server overloaded",
     "network": "connection lost",
     "timeout": "no answer in time",
     "protocol": "answer unreadable",
+    "refused": "API key refused",
+    "unavailable": "API key refused",
+    "absent": "model not found",
+    "invalid": "request refused",
+    "credit": "out of credit",
 }
-"""Failures after which a call is made again, in a few words."""
+"""Kinds of an agent's failure in a few words."""
+
+
+def unavailable_text(agents: Mapping[str, Exclusion]) -> str:
+    """Return agents that failed, with the kind of their failure: `rate limited: haiku, gpt`."""
+    by_failure: dict[str, list[str]] = {}
+    for name, exclusion in agents.items():
+        if exclusion.kind in FAILURE_WORDS:
+            by_failure.setdefault(FAILURE_WORDS[exclusion.kind], []).append(escape_invisible(name))
+    return ", ".join(f"{failure}: {', '.join(names)}" for failure, names in by_failure.items())
 
 
 def retry_text(event: Retried) -> str:
@@ -112,12 +127,12 @@ def pause_text(event: Live) -> str:
 
 
 def team_line(opened: Opened) -> str:
-    """Return the coordinator and the pool: `router: trinity · models: a (cheap), b (strong)`."""
+    """Return the coordinator and the pool: `coordinator: trinity · agents: a (cheap)`."""
     rule, _, fixed = opened.coordinator.partition(":")
     if rule == "single" and fixed:
-        return f"model: {fixed} (fixed)"
+        return f"agent: {fixed} (fixed)"
     models = ", ".join(f"{member.name} ({member.slot})" for member in opened.pool) or "none"
-    return f"router: {opened.coordinator} · models: {models}"
+    return f"coordinator: {opened.coordinator} · agents: {models}"
 
 
 def decision_reason(event: Assigned, before: Sequence[Event]) -> str:
@@ -126,28 +141,34 @@ def decision_reason(event: Assigned, before: Sequence[Event]) -> str:
     return event.reason if already_said else event.why
 
 
-def decision_why(event: Assigned, reason: str) -> str:
+def decision_why(event: Assigned, reason: str, unavailable: str = "") -> str:
     """Return why an agent acts, as in `solves 78% of bug fixes (31 outcomes), $0.12 a run`, or of
-    a head that has no success rates `p=.55, then middle .30`; the rule where nothing says why.
+    a head that has no success rates `p=.55, then middle .30`. `unavailable` are agents that could
+    not act (`unavailable_text`).
     """
     counted = event.scores is not None and event.scores.estimates
     parts = [
         "" if counted else top_probabilities(event) or "",
         flatten(reason),
         flatten(event.instruction, 120),
+        unavailable,
     ]
     if event.override is not None:
         parts.append(f"a Thinker asked for this; the head had {event.override}")
-    return " · ".join(part for part in parts if part) or event.by
+    return " · ".join(part for part in parts if part)
 
 
 def top_probabilities(event: Assigned) -> str | None:
-    """Return the two highest probabilities as in `p=.62, then middle .28`, None if nothing was
-    computed. Of two that are equal the chosen agent's comes first.
+    """Return the two highest probabilities as in `p=.62, then middle .28`, `only choice` where all
+    others were masked, None if nothing was computed. Of two that are equal the chosen agent's comes
+    first.
     """
     scores = event.scores
     if scores is None or not scores.row_probabilities:
         return None
+    masked = {name for name, _ in scores.masked}
+    if len(scores.rows) > 1 and len(set(scores.rows) - masked) == 1:
+        return "only choice"
     rows = zip(scores.row_probabilities, scores.rows, strict=True)
     first, *others = sorted(rows, key=lambda row: (row[0], row[1] == event.agent), reverse=True)
     runner = (

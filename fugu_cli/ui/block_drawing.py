@@ -230,7 +230,7 @@ def decision_lines(block: DecisionBlock, width: int, palette: Palette) -> list[S
         (f" {flatten(assigned.agent)}", f"bold {palette.text}"),
     ]
     right: list[StyledPart] = [(f"turn {assigned.turn}", palette.dim)]
-    why = decision_why(assigned, block.reason)
+    why = decision_why(assigned, block.reason, block.unavailable)
     available = width - sum(cell_len(text) for text, _ in (*left, *right)) - 3
     if cell_len(why) <= available:
         return [justified_line([*left, (f"  {why}", palette.dim)], right, width)]

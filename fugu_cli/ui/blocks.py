@@ -38,6 +38,8 @@ class DecisionBlock:
 
     assigned: Assigned
     reason: str = ""
+    unavailable: str = ""
+    """Agents that could not act, in words."""
 
 
 @dataclass

@@ -6,16 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from fugu_cli.app.event_text import TEST_OUTCOME_WORDS
+from rich.cells import cell_len
+
+from fugu_cli.app.event_text import FAILURE_WORDS, TEST_OUTCOME_WORDS, decision_why
+from fugu_cli.formatting import compact_number as tokens
 from fugu_cli.formatting import (
-    compact_number,
     flatten,
     known_cost,
     plural,
-    probability,
     short_duration,
 )
-from fugu_cli.formatting import compact_number as tokens
 from fugu_cli.messages import Usage
 from fugu_cli.session.events import (
     WorkflowStep,
@@ -51,7 +51,7 @@ def trace_row_lines(item: TraceRow, width: int, palette: Palette) -> list[Styled
 
 def empty_trace_lines(width: int, palette: Palette) -> list[StyledLine]:
     """Return the text of an empty trace."""
-    text = "The trace: who is chosen in each turn, in which role, against whom, and what it took."
+    text = "Each turn stands here: which agent, in which role, why, and what it cost."
     return wrap_lines(text, width, palette.dim)
 
 
@@ -83,10 +83,9 @@ def _plan(item: PlanRow, width: int, palette: Palette) -> list[StyledLine]:
             head,
             [
                 (
-                    f"{known_cost(item.cost, unpriced=item.unpriced, estimated=item.estimated):>7} ",
+                    f"{known_cost(item.cost, unpriced=item.unpriced, estimated=item.estimated):>7}",
                     palette.dim,
                 ),
-                (" " * (OUTCOME_CELLS + 1 if width >= ONE_LINE else 0), ""),
             ],
             width,
         )
@@ -131,52 +130,58 @@ def _step(
         (more, palette.warn),
         (f" {flatten(step.instruction, 120)}", palette.dim),
     ]
-    return justified_line(left, right if width >= 34 else [], width)
+    return justified_line(left, right if width >= 34 else right[1:], width)
 
 
 def _turn(item: TurnRow, width: int, palette: Palette) -> list[StyledLine]:
-    """Draw the turn on one line, with its numbers on a second one if there is no room."""
-    assigned = item.assigned
+    """Draw the turn on one line, and below it the subtask's title or why this agent acts."""
+    assigned, task = item.assigned, item.assigned.subtask
     sign, tone = _sign(item, palette)
-    task = assigned.subtask
-    left: list[StyledPart] = [
+    role = assigned.role if task is None else flatten(task.name or "task", 20)
+    lead: list[StyledPart] = [
         (f"{assigned.turn:>2} {'└ ' if task is not None else ''}", palette.dim),
         (f"{sign} ", tone),
-        (
-            assigned.role if task is None else flatten(task.name or "task", 20),
-            palette.role(assigned.role),
-        ),
-        (f" {flatten(assigned.agent)}", palette.text),
     ]
-    result, tone = _outcome(item, palette)
-    if width >= ONE_LINE:
-        outcome = (f" {result:<{OUTCOME_CELLS}}", tone)
-        return [justified_line(left, [*_numbers(item, palette), outcome], width)]
-    numbers = styled_line([("    ", ""), *_numbers(item, palette)], width)
-    return [justified_line(left, [(result, tone)] if result else [], width), numbers]
+    agent = (flatten(assigned.agent), palette.text)
+    left = [*lead, (f"{role} ", palette.role(assigned.role)), agent]
+    cost = known_cost(item.cost, unpriced=item.unpriced, estimated=item.estimated)
+    numbers: list[StyledPart] = [(f" {cost:>7}", palette.dim)]
+    needed = sum(cell_len(text) for text, _ in left) + 2
+    if width < needed + 8:
+        left = [*lead, agent]
+    outcome, tone = _outcome(item, palette)
+    outcome_cells = cell_len(outcome) + 1 if outcome else 0
+    if width >= needed + outcome_cells + 14:
+        numbers.insert(0, (f" {short_duration(item.seconds):>5}", palette.dim))
+    if width >= TOKENS_SHOWN:
+        count = f"~{item.writing}" if item.writing and not item.tokens else tokens(item.tokens)
+        numbers.insert(1, (f" {count:>5}", palette.dim))
+    if outcome and width >= needed + outcome_cells + 8:
+        numbers.insert(0, (outcome, tone))
+    lines = [justified_line(left, numbers, width)]
+    if task is not None and task.about:
+        why = flatten(task.about, 120)
+    elif assigned.plan:
+        why = f"step {assigned.step + 1} of the workflow"  # its instruction stands in the graph
+    else:
+        why = decision_why(assigned, assigned.reason, item.unavailable)
+    if why:
+        margin = 5 if task is None else 7
+        room = max(width - margin, 8)
+        wrapped = wrap_lines(why, room, palette.dim)
+        if len(wrapped) > WHY_LINES:
+            wrapped = wrap_lines(flatten(why, WHY_LINES * room * 4 // 5), room, palette.dim)
+        lines += indent_lines(wrapped[:WHY_LINES], (" " * margin, ""))
+    return lines
 
 
-ONE_LINE, OUTCOME_CELLS = 60, 8
-"""Columns from which a turn is one line; columns of its outcome there."""
-
-
-def _numbers(item: TurnRow, palette: Palette) -> list[StyledPart]:
-    chance = item.probability
-    rule = f"step {item.assigned.step + 1}" if item.assigned.plan else item.assigned.by[:7]
-    shown = probability(chance) if chance is not None else rule
-    tokens = f"~{item.writing}" if item.writing and not item.tokens else compact_number(item.tokens)
-    return [
-        (f"{shown:>7}", palette.accent),
-        (f" {short_duration(item.seconds):>5}", palette.dim),
-        (f" {tokens:>5}", palette.dim),
-        (
-            f" {known_cost(item.cost, unpriced=item.unpriced, estimated=item.estimated):>7}",
-            palette.dim,
-        ),
-    ]
+TOKENS_SHOWN, WHY_LINES = 60, 2
+"""Columns from which a row shows tokens; the most lines of its reason."""
 
 
 def _sign(item: TurnRow, palette: Palette) -> tuple[str, str]:
+    if item.verdict:
+        return ("✓", palette.good) if item.verdict == "ACCEPT" else ("↻", palette.warn)
     return {
         "open": (WORKING_SIGN, palette.accent),
         "closed": ("●", palette.role(item.assigned.role)),
@@ -188,16 +193,16 @@ def _sign(item: TurnRow, palette: Palette) -> tuple[str, str]:
 def _outcome(item: TurnRow, palette: Palette) -> StyledPart:
     """Return a Verifier's verdict, else the state of the tests, else the end of the turn."""
     if item.verdict:
-        good = item.verdict == "ACCEPT"
-        text, tone = ("accepted", palette.good) if good else ("revise", palette.warn)
-    elif item.state in ("failed", "cut"):
-        text, tone = {"failed": "failed", "cut": "stopped"}[item.state], palette.bad
-    elif item.tests is not None:
+        accepted = item.verdict == "ACCEPT"
+        return ("accepted", palette.good) if accepted else ("sent back", palette.warn)
+    if item.state == "failed":
+        return FAILURE_WORDS.get(item.failure, "failed"), palette.bad
+    if item.state == "cut":
+        return "stopped", palette.warn
+    if item.tests is not None and (item.changed_files or item.tests != "as before"):
         tones = {"pass": palette.good, "broken": palette.bad, "none": palette.dim}
-        text, tone = TEST_OUTCOME_WORDS[item.tests], tones.get(item.tests, palette.warn)
-    else:
-        text, tone = "", ""
-    return text, tone
+        return f"tests {TEST_OUTCOME_WORDS[item.tests]}", tones.get(item.tests, palette.warn)
+    return "", ""
 
 
 def totals_lines(
@@ -212,10 +217,10 @@ def totals_lines(
     """
     if not by_agent:
         return []
-    lines = [BLANK, styled_line([("usage by model", palette.dim)], width)]
+    lines = [BLANK, styled_line([("usage by agent", palette.dim)], width)]
     for name, (usage, cost) in sorted(by_agent.items(), key=lambda pair: -pair[1][1]):
         right: list[StyledPart] = [
-            (f"{compact_number(usage.input)} in {compact_number(usage.output)} out ", palette.dim)
+            (f"{tokens(usage.input)} in {tokens(usage.output)} out ", palette.dim)
         ]
         paid = known_cost(cost, unpriced=name in unpriced, estimated=name in estimated)
         right.append((f"{paid:>7}", palette.text))

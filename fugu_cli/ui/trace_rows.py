@@ -349,6 +349,11 @@ class TurnRow:
     tests: TestOutcome | None = None
     """The outcome of its newest run of tests."""
     verdict: str = ""
+    failure: str = ""
+    """The kind of failure that ended it."""
+    unavailable: str = ""
+    """Agents that could not act when it began, in words."""
+    changed_files: bool = False
     state: TurnState = "open"
     plan: PlanRow | None = None
     index: int = 0
@@ -466,6 +471,7 @@ class TraceRows:
         plan = self._plans[event.plan - 1] if 0 < event.plan <= len(self._plans) else None
         turn = TurnRow(self._request, event, record.seq, record.seq, record.at, record.at)
         turn.plan, turn.index = plan, len(self.rows)
+        turn.unavailable = event_text.unavailable_text(self._state.failed_agents)
         if plan is not None:
             plan.steps.setdefault(event.step, []).append(turn)
         self._open[event.turn] = turn
@@ -486,6 +492,7 @@ class TraceRows:
             case Permitted():
                 turn.waited += event.waited
             case ToolRan():
+                turn.changed_files = turn.changed_files or bool(event.changes)
                 if event.call.tool == RUN_TESTS:
                     turn.ran_tests = event
                 if turn.ran_tests is not None and event.call.tool in (
@@ -499,7 +506,7 @@ class TraceRows:
                     if _began(event.call.id, open_turn.assigned)
                 )
             case Failed():
-                turn.state = "failed"
+                turn.state, turn.failure = "failed", event.kind
             case Interrupted():
                 turn.state = "cut"
             case _:

@@ -381,9 +381,17 @@ class Transcript:
             self.blocks.append(
                 NoteBlock(f"the checkpoint does not decide: {event.fallback}", "warn")
             )
+        shown = {fact.what for fact in self._request.events if isinstance(fact, Failed)}
+        unavailable = event_text.unavailable_text(
+            {
+                name: why
+                for name, why in self._request.failed_agents.items()
+                if name not in shown  # those have a line of their own
+            }
+        )
         if self.placed.retractable is None and not event.plan:
             self.placed.retractable = len(self.blocks)
-        self.blocks.append(DecisionBlock(event, event.reason))
+        self.blocks.append(DecisionBlock(event, event.reason, unavailable))
         if event.plan:
             self.placed.ends[event.turn] = len(self.blocks)
 

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise, takewhile
 
+from rich.cells import cell_len, set_cell_size
+
 from fugu_cli.app import patches
-from fugu_cli.app.event_text import describe_call
+from fugu_cli.app.event_text import FAILURE_WORDS, decision_why, describe_call
+from fugu_cli.coordinators import action_space
 from fugu_cli.engine import harness
 from fugu_cli.formatting import compact_number as tokens
 from fugu_cli.formatting import (
@@ -18,6 +21,7 @@ from fugu_cli.formatting import (
     excerpt,
     flatten,
     known_cost,
+    money,
     plural,
     probability,
     sanitize_for_screen,
@@ -37,6 +41,7 @@ from fugu_cli.session.events import (
     Replied,
     ToolRan,
 )
+from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.state import SessionState
 from fugu_cli.ui import diff_drawing
 from fugu_cli.ui import trace_rows as plain_rows
@@ -53,7 +58,7 @@ from fugu_cli.ui.drawing import (
     styled_line,
     wrap_lines,
 )
-from fugu_cli.ui.estimates import cascade_text, estimate_text, kind_text
+from fugu_cli.ui.estimates import cascade_text, kind_text
 from fugu_cli.ui.trace_rows import TraceRow, TurnRow, turn_result
 from fugu_cli.ui.transcript import transcript_blocks
 
@@ -145,10 +150,15 @@ FROM_CLIENT = (
 def decision_sections(records: Sequence[Recorded], row: TurnRow) -> list[Section]:
     """Return the sections about the decision: scores, input, and raw numbers for experts."""
     cells = _cells(records, row)
+    table = _agent_table(records, row, cells)
     sections = [
         Section(
             "The decision",
-            (Fragment(lambda width, palette: _decision(row, cells, width, palette), "\n" * 14),),
+            (
+                Fragment(
+                    lambda width, palette: _decision(row, cells, table, width, palette), "\n" * 14
+                ),
+            ),
         ),
         Section("What the coordinator read", _text(_describe_input(row.assigned))),
     ]
@@ -231,57 +241,158 @@ def _cells(records: Sequence[Recorded], row: TurnRow) -> plain_rows.DecisionRow 
     return next((cells for cells in every if cells.turn.number == row.assigned.turn), None)
 
 
+@dataclass(frozen=True)
+class AgentLine:
+    """A line of the table of agents. `status` is empty where no reason is recorded."""
+
+    name: str
+    chosen: bool
+    excluded: bool
+    status: str
+    solves: str
+    price: str
+    next_turn: str
+    chance: str
+    logit: str
+
+
+def _agent_table(
+    records: Sequence[Recorded], row: TurnRow, cells: plain_rows.DecisionRow | None
+) -> list[AgentLine]:
+    """Return a line for each agent of the pool: whether it could act, and what it costs."""
+    assigned = row.assigned
+    members: dict[str, Member] = {}
+    for record in records[: row.first]:
+        if isinstance(record.event, Opened):
+            members = {member.name: member for member in record.event.pool}
+    request = RequestState(record.event for record in records[row.request.first : row.first])
+    authors = request.authors if assigned.role == "verifier" else ()
+    scores = assigned.scores
+    masked = dict(scores.masked) if scores is not None else {}
+    estimates = {estimate.agent: estimate for estimate in scores.estimates} if scores else {}
+    scored = {cell.name: cell for cell in cells.rows} if cells is not None else {}
+    lines = []
+    for name, member in members.items():
+        cell = scored.get(name) or scored.get(member.slot)
+        chosen = name == assigned.agent
+        why_not = masked.get(name) or masked.get(member.slot, "")
+        if name in request.failed_agents:
+            failure = request.failed_agents[name]
+            why_not = FAILURE_WORDS.get(failure.kind, failure.message)
+        elif not why_not and name in authors and assigned.agent not in authors:
+            why_not = action_space.AUTHOR
+        status = "could act" if scores is not None else ""
+        if chosen:
+            status = "chosen"
+        elif why_not:
+            status = f"no: {flatten(why_not, 80)}"
+        estimate = estimates.get(name)
+        solves = next_turn = ""
+        if estimate is not None:
+            outcomes = round(estimate.own_outcomes)
+            basis = plural(outcomes, "outcome") if outcomes else estimate.source
+            solves = f"{estimate.success_rate:.0%} ({basis})" if basis else ""
+            solves = solves or f"{estimate.success_rate:.0%}"
+            if estimate.run_cost is not None:
+                next_turn = f"~{money(estimate.run_cost)}"
+        price = member.price
+        shown_price = f"${price.input:g} / ${price.output:g}" if price is not None else "unknown"
+        chance = logit = ""
+        if cell is not None and cell.probability is not None:
+            chance = probability(cell.probability)
+        if cell is not None and cell.logit is not None:
+            logit = f"{cell.logit:+.2f}"
+        lines.append(
+            AgentLine(
+                flatten(name, 20),
+                chosen,
+                bool(why_not) and not chosen,
+                status,
+                solves,
+                shown_price,
+                next_turn,
+                chance,
+                logit,
+            )
+        )
+    return lines
+
+
+TABLE_COLUMNS = ("agent", "price in/out", "next turn", "solves", "chance", "logit", "may act")
+DROPPED_COLUMNS = (5, 3, 4)
+"""Columns of the table that a narrow page leaves out, the first one first. Prices stay."""
+LEAST_STATUS = 22
+"""Columns that the last column of the table needs."""
+
+
+def _table_lines(table: Sequence[AgentLine], width: int, palette: Palette) -> list[StyledLine]:
+    """Draw the table of agents. Columns without values are left out."""
+    rows = [TABLE_COLUMNS] + [
+        (
+            line.name,
+            line.price,
+            line.next_turn,
+            line.solves,
+            line.chance,
+            line.logit,
+            ("◂ " if line.chosen else "") + line.status,
+        )
+        for line in table
+    ]
+    columns = [
+        index
+        for index in range(len(TABLE_COLUMNS))
+        if any(row[index] for row in rows[1:]) or index == 0
+    ]
+    last = len(TABLE_COLUMNS) - 1
+    cells = {index: max(cell_len(row[index]) for row in rows) for index in columns}
+    for index in DROPPED_COLUMNS:
+        before_last = sum(cells[column] + 2 for column in columns if column != last)
+        if index in columns and before_last + min(cells.get(last, 0), LEAST_STATUS) > width - 2:
+            columns.remove(index)
+    lines = []
+    for number, row in enumerate(rows):
+        text = "  ".join(set_cell_size(row[index], cells[index]) for index in columns)
+        style = palette.dim
+        if number:
+            line = table[number - 1]
+            style = palette.dim if line.excluded else palette.text
+            style = palette.good if line.chosen else style
+        lines.append(styled_line([(f"  {text.rstrip()}", style)], width))
+    return lines
+
+
 def _decision(
-    row: TurnRow, cells: plain_rows.DecisionRow | None, width: int, palette: Palette
+    row: TurnRow,
+    cells: plain_rows.DecisionRow | None,
+    table: Sequence[AgentLine],
+    width: int,
+    palette: Palette,
 ) -> list[StyledLine]:
     assigned = row.assigned
-    role = palette.role(assigned.role)
     head: list[StyledPart] = [
-        (f"{flatten(assigned.agent)} as {assigned.role}", f"bold {role}"),
-        (
-            f"  by {assigned.by}{f' · effort {cells.effort}' if cells and cells.effort else ''}",
-            palette.dim,
-        ),
+        (f"{flatten(assigned.agent)} as {assigned.role}", f"bold {palette.role(assigned.role)}"),
+        (f"  effort {cells.effort}" if cells and cells.effort else "", palette.dim),
     ]
     lines = [styled_line(head, width)]
+    why = decision_why(assigned, assigned.why, row.unavailable)
+    if why:
+        lines += wrap_lines(f"why: {why}", width, palette.text)
     if cells is not None and row.last > row.first:
-        lines += wrap_lines(turn_result(cells), width, palette.text)
-    for text in filter(None, (assigned.why, assigned.instruction)):
-        lines += wrap_lines(sanitize_for_screen(text), width, palette.text)
-    if assigned.override is not None:
-        lines += wrap_lines(
-            f"a Thinker asked for this role; the head had {assigned.override}", width, palette.warn
-        )
-    lines += wrap_lines(_describe_access(assigned), width, palette.text) if assigned.plan else []
-    for name, group in (
-        ("agents", cells.rows if cells else ()),
-        ("roles", cells.roles if cells else ()),
-    ):
-        if group:
-            lines += [
-                BLANK,
-                styled_line([(name, palette.dim)], width),
-                *(_bar(cell, width, palette) for cell in group),
-            ]
-    for line in _estimate_lines(assigned):
-        lines += wrap_lines(line, width, palette.text)
-    if cells is None or not cells.rows:
-        how = (
-            f"planned by {assigned.by}"
-            if assigned.plan
-            else "a rule decided, without probabilities"
-        )
-        lines += wrap_lines(how, width, palette.dim)
-    return [*lines, BLANK]
-
-
-def _estimate_lines(assigned: Assigned) -> list[str]:
-    """Return the numbers that the decision compared, after an empty line; [] where it had none."""
+        lines += wrap_lines(f"result: {turn_result(cells)}", width, palette.text)
+    if assigned.plan:
+        lines += wrap_lines(_describe_access(assigned), width, palette.text)
+    lines += [BLANK, *_table_lines(table, width, palette)]
+    roles = cells.roles if cells is not None else ()
+    if roles:
+        bars = [_bar(cell, width, palette) for cell in roles]
+        lines += [BLANK, styled_line([("roles", palette.dim)], width), *bars]
     scores = assigned.scores
-    if scores is None or not scores.estimates:
-        return []
-    lines = ["", *(estimate_text(estimate) for estimate in scores.estimates), kind_text(scores)]
-    return [*lines, cascade_text(scores)] if scores.rule else lines
+    if scores is not None and scores.estimates:
+        lines.append(BLANK)
+        for text in filter(None, (kind_text(scores), cascade_text(scores))):
+            lines += wrap_lines(text, width, palette.text)
+    return [*lines, BLANK]
 
 
 def _describe_access(assigned: Assigned) -> str:
@@ -302,9 +413,7 @@ def _describe_access(assigned: Assigned) -> str:
 def _bar(cell: plain_rows.ScoreCell, width: int, palette: Palette) -> StyledLine:
     name = f"  {flatten(cell.name, 16):<16} "
     if cell.probability is None:
-        return styled_line(
-            [(name, palette.dim), (f"excluded: {flatten(cell.masked)}", palette.warn)], width
-        )
+        return styled_line([(name, palette.dim), (flatten(cell.masked), palette.warn)], width)
     full = round(cell.probability * BAR_WIDTH)
     tone = palette.good if cell.chosen else palette.accent
     bar: list[StyledPart] = [("█" * full, tone), ("░" * (BAR_WIDTH - full), palette.dim)]
@@ -347,10 +456,10 @@ def _raw_scores(assigned: Assigned, cells: plain_rows.DecisionRow | None) -> str
 
 def _describe_input(assigned: Assigned) -> str:
     if assigned.scores is None:
-        return f"Nothing: {assigned.by} decides by a rule."
+        return "The events of the request alone: no language model was asked."
     if assigned.scores.estimates:
         if not assigned.scores.tokens:
-            return f"Nothing: {assigned.scores.kinds_from}."
+            return f"No language model was asked: {assigned.scores.kinds_from}."
         return f"{tokens(assigned.scores.tokens)} tokens of the request, for its kind."
     read, cached = assigned.scores.tokens, assigned.scores.cached_tokens
     cache_note = "read before" if read and cached == read else f"{tokens(cached)} of them cached"

@@ -214,7 +214,7 @@ def in_interface(place: Place, server: Loopback) -> list[Pair]:
     place.configure(*map(Agent, agents))
     terminal = Terminal([sys.executable, "-m", "fugu_cli"], place.repo, place.environ(), (100, 34))
     try:
-        terminal.sees("router: cascade · models: m0")
+        terminal.sees("coordinator: cascade · agents: m0")
         ends = 0
         for agent, order in zip(agents, orders(WAYS), strict=True):
             failing(server, agent)

@@ -78,7 +78,7 @@ def test_one_agent_alone_is_waited_for_and_the_wait_is_one_line(
     done = place.fugu(*ASKS)
     assert (done.code, done.out.strip()) == (0, ANSWER.text), done.err
     lines = [line.strip() for line in done.err.splitlines() if "retrying" in line]
-    assert lines == ["first: rate limit reached, retrying 1 of 4 in 2 s"]
+    assert lines == ["first: rate limited, retrying 1 of 4 in 2 s"]
     assert len(SessionState(place.events()).request.turns) == 1, "it is waited for inside its turn"
 
 

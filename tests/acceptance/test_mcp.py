@@ -199,7 +199,7 @@ def test_what_a_server_asks_is_typed_on_the_screen(place: Place, server: Loopbac
     with_sdk_server(place, '"mcp__sdk__*"')
     server.play("worker", Says("", (Use("mcp__sdk__book"),)), Says("Booked."))
     terminal = Terminal([sys.executable, "-m", "fugu_cli"], place.repo, place.environ(), (120, 40))
-    terminal.sees("router: cascade")
+    terminal.sees("coordinator: cascade")
     terminal.keys("/mcp:sdk:talk\r")  # it waits for the server
     fields = {
         "Day: of the trip": "Monday",

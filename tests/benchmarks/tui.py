@@ -179,7 +179,7 @@ def first_paint(place: Place) -> list[Row]:
         wait_for(terminal, b"starting")
         cpu.append(terminal.cpu())
         wall.append(time.perf_counter() - begun)
-        wait_for(terminal, b"router: ")
+        wait_for(terminal, b"coordinator: ")
         ready.append(terminal.cpu())
         terminal.close()
     best = min(cpu)
@@ -227,7 +227,7 @@ def typing(place: Place, server: Loopback, count: int) -> list[Row]:
     for _ in range(3):
         for id in (short, long):
             terminal = start(place)
-            wait_for(terminal, b"router: ")
+            wait_for(terminal, b"coordinator: ")
             drained(terminal, 1.0)
             terminal.keys(f"/resume {id}\r")
             wait_for(terminal, b"the end of")
@@ -271,7 +271,7 @@ def opening(place: Place) -> list[Row]:
     took = []
     for _ in range(3):
         terminal = start(place)
-        wait_for(terminal, b"router: ")
+        wait_for(terminal, b"coordinator: ")
         drained(terminal, 1.0)
         before = terminal.cpu()
         terminal.keys(f"/resume {id}\r")
@@ -297,7 +297,7 @@ def streaming(place: Place, server: Loopback, tokens: int) -> list[Row]:
     )
     server.play("m", Says(text, slow=0.001))
     terminal = start(place)
-    wait_for(terminal, b"router: ")
+    wait_for(terminal, b"coordinator: ")
     drained(terminal, 1.5)
     terminal.keys("explain\r")
     marks, cpu = [tokens * part // 8 for part in range(1, 8)], []
@@ -346,7 +346,7 @@ def idling(place: Place, server: Loopback, seconds: float) -> list[Row]:
     """Nothing happens; nothing should run."""
     id = write_session(place, 5000)
     terminal = start(place)
-    wait_for(terminal, b"router: ")
+    wait_for(terminal, b"coordinator: ")
     drained(terminal, 1.0)
     terminal.keys(f"/resume {id}\r")
     wait_for(terminal, b"the end of")

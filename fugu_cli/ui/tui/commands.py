@@ -346,7 +346,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     ),
     SlashCommand(
         "pin",
-        "pin one agent for every turn; auto: the router decides",
+        "pin one agent for every turn; auto: the coordinator decides",
         agent_commands.pin_agent,
         "[AGENT]",
         agent_commands.agent_names_or_auto,

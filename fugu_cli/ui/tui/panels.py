@@ -208,7 +208,7 @@ class Trace(Pager):
 
         self.column.cut(first)
         for index in range(len(self.column), len(rows.rows)):
-            self.column.put(index, [_row_fragment(rows.rows[index], self._room)])
+            self.column.put(index, [_row_fragment(rows.rows[index])])
         if not rows.rows:
             self.column.put(0, [Fragment(trace_drawing.empty_trace_lines, exact=2)])
             self.grew()
@@ -276,12 +276,11 @@ class Trace(Pager):
             self.action_wish("open")
 
 
-def _row_fragment(row: TraceRow, columns: int) -> Fragment:
+def _row_fragment(row: TraceRow) -> Fragment:
     from fugu_cli.ui import trace_drawing
 
-    guessed = 1 if columns >= trace_drawing.ONE_LINE else 2
     return Fragment(
-        lambda width, palette: trace_drawing.trace_row_lines(row, width, palette), exact=guessed
+        lambda width, palette: trace_drawing.trace_row_lines(row, width, palette), exact=2
     )
 
 

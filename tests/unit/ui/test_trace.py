@@ -196,18 +196,19 @@ def test_one_decision_in_full() -> None:
 request 1, turn 1: coder as worker
 
 ── The decision ────────────────────────────────────────────────────────────────
-coder as worker  by trinity
-tests pass (3 passed); changed a.py; 1 rolled back
+coder as worker
+why: p=.75, then cheap .25
+result: tests pass (3 passed); changed a.py; 1 rolled back
 
-agents
-  cheap            ██████░░░░░░░░░░░░░░░░░░ .25
-  middle           ██████████████████░░░░░░ .75 ◀
-  strong           excluded: opted out
+  agent   price in/out  chance  logit  may act
+  small   $0 / $0       .25     -2.50  could act
+  coder   $1 / $5       .75     +2.50  ◂ chosen
+  strong  $5 / $25              -5.00  no: opted out
 
 roles
   worker           ██████████████████████░░ .91 ◀
   thinker          ██░░░░░░░░░░░░░░░░░░░░░░ .09
-  verifier         excluded: no Worker answer yet
+  verifier         no Worker answer yet
 
 ── What the coordinator read ───────────────────────────────────────────────────
   412 tokens, 400 of them cached
@@ -231,8 +232,8 @@ roles
 def test_a_rules_decision_a_failure_and_a_denial_are_shown_in_full() -> None:
     assert "small failed: m-small: the server does not answer" in page(2)
     third = page(3, 1)
-    assert "Nothing: cascade decides by a rule." in third
-    assert "a Thinker asked for this role; the head had worker" in third
+    assert "The events of the request alone" in third
+    assert "asked for this; the head had worker" in third
     assert "⊘ bash git push --force  not allowed: a force push needs a yes" in third
 
 

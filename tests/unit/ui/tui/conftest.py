@@ -370,5 +370,5 @@ def fugu(place: Place) -> Iterator[Callable[..., Terminal]]:
 
 
 def ready(terminal: Terminal) -> Terminal:
-    terminal.sees("router: cascade · models: m")
+    terminal.sees("coordinator: cascade · agents: m")
     return terminal

@@ -30,7 +30,7 @@ def test_what_is_to_be_remembered_is_added_to_the_file_that_was_chosen_and_told_
     assert place.fugu("trust").code == 0
     server.play("m", Says("Yes."), Says("ACCEPT"))
     terminal = fugu(*mode)
-    terminal.sees("m" if mode else "router: cascade · models: m")
+    terminal.sees("m" if mode else "coordinator: cascade · agents: m")
     terminal.keys("/remember always use tabs\r")
     terminal.sees(
         "Add `- always use tabs` to",
@@ -120,7 +120,7 @@ def test_vi_edits_the_prompt_and_its_mode_is_shown(
     configured(place, "tui = { vi = true }")
     server.play("m", Says("Yes."), Says("ACCEPT"))
     terminal = fugu(*mode)
-    terminal.sees("INSERT ·", "router: cascade · models: m")
+    terminal.sees("INSERT ·", "coordinator: cascade · agents: m")
     terminal.keys("say yes now please")
     terminal.sees("say yes now please")
     terminal.keys("\x1b")

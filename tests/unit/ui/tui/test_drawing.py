@@ -276,7 +276,7 @@ def test_what_nobody_knows_the_price_of_is_not_free(sample: list[Recorded]) -> N
         tally.add_item(record)
     assert text(trace_drawing.totals_lines(tally.by_agent, tally.unpriced, (), 60, DARK)) == [
         "",
-        "usage by model",
+        "usage by agent",
         f"  coder{'4.8k in 130 out $0.0027':>53}",
         f"  small{'3.4k in 112 out unknown':>53}",
     ]
@@ -341,18 +341,17 @@ def test_rows_say_what_each_turn_was_and_took(sample: list[Recorded]) -> None:
 def test_rows_are_the_same_at_every_width_but_for_what_is_left_out(sample: list[Recorded]) -> None:
     made = rows(sample).rows
     assert text(trace_drawing.trace_row_lines(made[1], 34, DARK)) == [
-        " 1 ● thinker small",
-        "        .62  8.0s  2.0k      $0",
+        " 1 ● thinker small    8.0s      $0",
+        "     p=.62, then middle .28",
     ]
-    assert (
-        text(trace_drawing.trace_row_lines(made[4], 34, DARK))[0]
-        == " 4 ● verifier small       accepted"
-    )
-    assert text(trace_drawing.trace_row_lines(made[1], 60, DARK)) == [
-        " 1 ● thinker small          .62  8.0s  2.0k      $0"
+    assert text(trace_drawing.trace_row_lines(made[4], 34, DARK)) == [
+        " 4 ✓ verifier small             $0",
+        "     p=.80, then middle .20 · rate",
+        "     limited: large",
     ]
-    assert text(trace_drawing.trace_row_lines(made[4], 60, DARK)) == [
-        " 4 ● verifier small         .80  6.0s   712      $0 accepted"
+    assert text(trace_drawing.trace_row_lines(made[3], 60, DARK)) == [
+        " 3 ✗ verifier large         rate limited  2.0s     0      $0",
+        "     p=.70, then middle .20",
     ]
     assert text(trace_drawing.trace_row_lines(made[5], 40, DARK)) == [
         "",
@@ -388,7 +387,7 @@ def test_the_detail_of_a_turn_has_its_sections(sample: list[Recorded]) -> None:
         s.title: "\n".join(plain_text(made) for p in s.pieces for made in p.painted(90, DARK))
         for s in made
     }
-    assert "a Thinker asked for this role; the head had verifier" in drawn["The decision"]
+    assert "a Thinker asked for this; the head had verifier" in drawn["The decision"]
     assert "812 tokens, 700 of them cached" in drawn["What the coordinator read"]
     assert "fix the failing test in src/add.py" in drawn["What coder was shown"]
     assert drawn["The diff it made"].splitlines() == [
@@ -402,8 +401,8 @@ def test_the_detail_of_a_turn_has_its_sections(sample: list[Recorded]) -> None:
 def test_the_decision_shows_bars_and_why_a_role_was_masked(sample: list[Recorded]) -> None:
     first = turn_sections(sample, turn(sample, 0))[0]
     lines = text(first.pieces[0].painted(90, DARK))
-    assert "  cheap            " + "█" * 15 + "░" * 9 + " .62 ◀" in lines
-    assert "  verifier         excluded: there is no Worker answer yet" in lines
+    assert "  small  $0 / $0       .62     +1.50  ◂ chosen" in lines
+    assert "  verifier         there is no Worker answer yet" in lines
     section = turn_sections(sample, turn(sample, 0))[-1]
     raw = [line.strip() for piece in section.pieces for line in text(piece.painted(90, DARK))]
     assert "cheap            logit +1.500" in raw and "verifier         logit +2.000" in raw
@@ -603,7 +602,7 @@ def test_three_tips_stand_there_until_something_is_asked(sample: list[Recorded])
     lines = [line for piece in begun for line in text(piece.painted(90, DARK))]
     assert [line.split()[0] for line in lines if line] == [
         "fugu",
-        "router:",
+        "coordinator:",
         "ask",
         "@",
         "shift+tab",

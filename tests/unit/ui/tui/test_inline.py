@@ -64,8 +64,8 @@ def said(text: str) -> TextStreamed:
 def test_a_message_is_printed_chunk_by_chunk_and_once() -> None:
     paper = Paper()
     paper.take(ASKED, ASSIGNED)
-    assert paper.back.tail(1)[0].startswith("● worker small  cascade"), "it may still be taken back"
-    assert paper.take(said("One.\n\nTw"))[-1].startswith("● worker small  cascade")
+    assert paper.back.tail(1)[0].startswith("● worker small "), "it may still be taken back"
+    assert paper.take(said("One.\n\nTw"))[-1].startswith("● worker small ")
     assert paper.back.tail(5) == ["One.", "", "Tw"] or paper.back.tail(5) == ["One.", "Tw"]
     assert paper.take(said("o.\n\nThree")) == ["One.", ""]
     assert paper.take(Replied(turn=1, agent="small", text="One.\n\nTwo.\n\nThree")) == [

@@ -180,7 +180,7 @@ def test_a_crash_leaves_three_lines_and_a_report(
     environ = place.environ()
     terminal = fugu(*options, PYTHONPATH=f"{folder}:{environ['PYTHONPATH']}")
     terminal.sees("m")
-    terminal.sees("router: cascade" if not options else "›")
+    terminal.sees("coordinator: cascade" if not options else "›")
     terminal.keys("x")
     assert terminal.ended() == 2
     written = terminal.raw.decode("utf-8", "replace").rpartition("\x1b")[2]

@@ -146,9 +146,11 @@ def test_rows_of_subtasks_stand_below_their_turn() -> None:
     drawn = [plain_text(line) for row in rows.rows for line in trace_row_lines(row, 60, DARK)]
     assert [" ".join(line.split()) for line in drawn] == [
         "1 review done",
-        "1 ● worker big cascade 13s 44 $0",
-        "2 └ ● reviewer small cascade 8.0s 44 $0",
-        "3 └ ● task small cascade 4.0s 22 $0",
+        "1 ● worker big 13s 44 $0",
+        "2 └ ● reviewer small 8.0s 44 $0",
+        "review calc",
+        "3 └ ● task small 4.0s 22 $0",
+        "find uses",
     ]
     text = trace.trace_text(records(DONE), "s", 130)
     for line in (

@@ -275,7 +275,7 @@ def test_a_stopped_process_paints_everything_again_when_it_goes_on(
         pass
     terminal.resize((100, 34))  # an empty screen of the same size
     os.kill(terminal.pid, signal.SIGCONT)
-    terminal.sees("router: cascade · models: m", "ask for something")
+    terminal.sees("coordinator: cascade · agents: m", "ask for something")
     terminal.keys("\x04")
     assert terminal.ended() == 0
 
@@ -287,7 +287,7 @@ def test_and_so_does_one_that_nobody_told_of_the_stop(fugu: Callable[..., Termin
     assert os.WIFSTOPPED(status)
     terminal.resize((100, 34))  # what the shell and other programs left
     os.kill(terminal.pid, signal.SIGCONT)
-    terminal.sees("router: cascade · models: m", "ask for something")
+    terminal.sees("coordinator: cascade · agents: m", "ask for something")
     terminal.keys("typed")
     terminal.sees("› typed")
     terminal.keys("\x03\x04")
@@ -311,7 +311,7 @@ def test_and_one_of_which_another_thread_was_told_that_it_goes_on(
         if task.name != str(terminal.pid)
     ]
     assert ctypes.CDLL(None).tgkill(terminal.pid, others[0], signal.SIGCONT) == 0
-    terminal.sees("router: cascade · models: m", "ask for something")
+    terminal.sees("coordinator: cascade · agents: m", "ask for something")
     terminal.keys("\x04")
     assert terminal.ended() == 0
 
@@ -348,7 +348,7 @@ def test_ctrl_z_goes_back_to_the_shell_and_fg_goes_on(place: Place) -> None:
     terminal.sees("Stopped")
     terminal.resize((100, 30))  # what the shell left
     terminal.keys("fg\r")
-    terminal.sees("router: cascade · models: m", "› half a")
+    terminal.sees("coordinator: cascade · agents: m", "› half a")
     terminal.keys(" line\x1b\rand one more")
     terminal.sees("› half a line", "  and one more")
     terminal.keys("\x03\x04")
@@ -565,7 +565,7 @@ def test_the_last_agent_is_waited_for_and_the_time_is_counted_down(
     server.play("m", LIMITED, Says("Whole."))
     terminal = ready(fugu(*mode))
     terminal.keys("explain it\r")
-    terminal.sees("m: rate limit reached, retrying 1 of 4 in 3 s")
+    terminal.sees("m: rate limited, retrying 1 of 4 in 3 s")
     terminal.sees("◐ waiting for m, retrying in 2 s")
     terminal.sees("Whole.", "✓ done")
 
@@ -578,7 +578,7 @@ def test_a_refused_key_is_tried_again_where_the_user_names_its_agent(
     server.play("m", refuses, Says("Back again."))
     server.play("n", refuses)
     terminal = fugu(size=(140, 40))
-    terminal.sees("router: cascade · models: m")
+    terminal.sees("coordinator: cascade · agents: m")
     terminal.keys("explain it\r")
     terminal.sees("✗ failed", "2 agents unavailable, retrying in 1")
     terminal.keys("/pool\r")
