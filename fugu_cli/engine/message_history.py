@@ -82,6 +82,7 @@ EVIDENCE_HEADINGS = {
         "How these tests stood before the request",
         "How the tests stood before is not known",
     ),
+    DIFF: ("The diff of the whole request", "The diff of the request is not known"),
 }
 """Headings of fugu's own runs: passed and failed."""
 EVERY_RULE = "[The session when this request came:]"
@@ -354,7 +355,7 @@ def _refusal(permitted: Permitted) -> str:
 
 
 def _runs_as_text(runs: Sequence[CallRecord]) -> list[FromUser]:
-    texts = [_evidence_text(run) for run in runs if run.evidence]
+    texts = [text for run in runs if run.evidence and (text := _evidence_text(run))]
     media = tuple(
         one for run in runs if run.evidence and run.result is not None for one in run.result.media
     )
@@ -371,6 +372,8 @@ def _evidence_text(run: CallRecord) -> str:
         return f"[{call.tool} was ended by the user.]"
     if run.result.tests is not None and (unable := run.result.tests.unable):
         return f"[{unable[0].upper()}{unable[1:]}. That says nothing of the change.]\n{text}"
+    if call.tool == TESTS_BEFORE and not text:
+        return ""  # no test fails now, and none was removed
     if call.tool in EVIDENCE_HEADINGS:
         return f"[{EVIDENCE_HEADINGS[call.tool][not run.result.ok]}.]\n{text}"
     long = call.tool == "read" and run.permitted.by == EVIDENCE and len(text) > MAX_EVIDENCE

@@ -469,7 +469,7 @@ async def tests_before(given: TestsBeforeArguments, workspace: Workspace, say: S
     removed = await _removed(given.edited, workspace)
     gone = _listed("Removed by this request:", removed)
     if not given.failing:
-        return ToolResult(text=gone or "No tests were removed.", tests=TestReport(removed=removed))
+        return ToolResult(text=gone, tests=TestReport(removed=removed))
     report = TestReport(failed=len(given.ids), failing=given.ids, by_id=bool(given.ids))
     before = await failing_before(workspace, given.tree or None, report if given.ids else None, say)
     if before.unknown:

@@ -72,8 +72,10 @@ def _whose_work(state: SessionState, turn: Turn) -> str:
     authors = state.request.authors or ((answering.assigned.agent,) if answering else ())
     if authors == (turn.assigned.agent,):
         return "your own work, as if another model had done it, for no other agent is left"
-    names = [f"`{name}`" if name != turn.assigned.agent else "yours" for name in authors]
-    return f"another model's work ({_joined(names)})"
+    others = _joined([f"`{name}`" for name in authors if name != turn.assigned.agent])
+    if turn.assigned.agent in authors:
+        return f"the work of {others} and of you, as if none of it were yours, for no other agent is left"
+    return f"another model's work ({others})"
 
 
 def _joined(names: Sequence[str]) -> str:

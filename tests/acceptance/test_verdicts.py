@@ -69,7 +69,10 @@ def test_any_other_word_sends_the_work_back_and_the_worker_is_shown_why(
     done = team.fugu("run", "mend calc.txt")
     assert done.code == 0, done.err
     assert [role for _, role in turns(team)] == ["worker", "verifier", "worker", "verifier"]
-    assert said in server.asked("judge")[1].text
+    revision = server.asked("judge")[1].text
+    assert said in revision
+    assert "[The diff of the whole request.]" in revision
+    assert "How these tests stood" not in revision, "no test fails and none was removed"
     assert (team.repo / "calc.txt").read_text() == "fixed well\n"
 
 
