@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
@@ -108,12 +108,16 @@ def _with_ids(value: JsonValue, names: Mapping[str, str], *, is_id: bool) -> Jso
     return value
 
 
-def _known_count(count: int | None) -> int | None:
-    return count if count is not None and count >= 0 else None
+def _known_count(count: object) -> int | None:
+    if isinstance(count, float) and count.is_integer():
+        count = int(count)
+    if isinstance(count, int) and not isinstance(count, bool) and count >= 0:
+        return count
+    return None
 
 
-TokenCount = Annotated[int | None, AfterValidator(_known_count)]
-"""Tokens as a server counted them; a negative count says nothing, so it is unknown."""
+TokenCount = Annotated[int | None, BeforeValidator(_known_count)]
+"""Tokens as a server counted them; None where it sent a negative number, or something else."""
 
 
 class Usage(Value):

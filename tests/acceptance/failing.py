@@ -132,9 +132,9 @@ def in_serve(place: Place, server: Loopback) -> list[Pair]:
     return _in_serve(place, server, list(KINDS), tools=False)
 
 
-def in_serve_with_tools(place: Place, server: Loopback) -> list[Pair]:
-    """Each pair of ways as two requests to one `fugu serve` with a tool, which one agent answers."""
-    return _in_serve(place, server, WAYS, tools=True)
+def in_serve_with_tools(place: Place, server: Loopback, kinds: Sequence[str] = WAYS) -> list[Pair]:
+    """Each pair of kinds as two requests to one `fugu serve` with a tool, which one agent answers."""
+    return _in_serve(place, server, kinds, tools=True)
 
 
 def _in_serve(place: Place, server: Loopback, kinds: Sequence[str], *, tools: bool) -> list[Pair]:
@@ -173,8 +173,8 @@ def _in_serve(place: Place, server: Loopback, kinds: Sequence[str], *, tools: bo
     return pairs
 
 
-def in_acp(place: Place, server: Loopback) -> list[Pair]:
-    """Each pair of ways as two prompts of one session in an editor. Each session has an agent of its own,
+def in_acp(place: Place, server: Loopback, kinds: Sequence[str] = WAYS) -> list[Pair]:
+    """Each pair of kinds as two prompts of one session in an editor. Each session has an agent of its own,
     since a key that was refused in one is not asked in the others."""
     from acp.exceptions import RequestError
 
@@ -184,7 +184,7 @@ def in_acp(place: Place, server: Loopback) -> list[Pair]:
 
     async def prompts() -> None:
         async with editing(place, Editor()) as agent:
-            for number, order in enumerate(orders(WAYS)):
+            for number, order in enumerate(orders(kinds)):
                 name = f"m{number}"
                 failing(server, name)
                 place.configure(Agent(name))
@@ -206,17 +206,17 @@ def in_acp(place: Place, server: Loopback) -> list[Pair]:
     return pairs
 
 
-def in_interface(place: Place, server: Loopback) -> list[Pair]:
-    """Each pair of ways as two requests of one session in the interface; the second is asked again of the
+def in_interface(place: Place, server: Loopback, kinds: Sequence[str] = WAYS) -> list[Pair]:
+    """Each pair of kinds as two requests of one session in the interface; the second is asked again of the
     agent by name where the first refused its key. Each session has an agent of its own."""
     pairs = list[Pair]()
-    agents = [f"m{number}" for number in range(len(orders(WAYS)))]
+    agents = [f"m{number}" for number in range(len(orders(kinds)))]
     place.configure(*map(Agent, agents))
     terminal = Terminal([sys.executable, "-m", "fugu_cli"], place.repo, place.environ(), (100, 34))
     try:
         terminal.sees("coordinator: cascade · agents: m0")
         ends = 0
-        for agent, order in zip(agents, orders(WAYS), strict=True):
+        for agent, order in zip(agents, orders(kinds), strict=True):
             failing(server, agent)
             if ends:
                 terminal.keys("/new\r")

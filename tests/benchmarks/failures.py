@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from tests.acceptance import failing
@@ -23,7 +24,7 @@ SURFACES: dict[str, tuple[str, Callable[[Place, Loopback], list[Pair]]]] = {
     "The interface": (
         "Two requests of one session with one agent; calls of the second. Behind a refused key it "
         "makes none; the number is that of `/retry NAME` after it.",
-        failing.in_interface,
+        partial(failing.in_interface, kinds=[*KINDS]),
     ),
     "fugu serve": (
         "Two requests to one endpoint with one agent, without tools; calls of the second, and its "
@@ -32,11 +33,11 @@ SURFACES: dict[str, tuple[str, Callable[[Place, Loopback], list[Pair]]]] = {
     ),
     "fugu serve, with tools": (
         "The same with a tool of the client's.",
-        failing.in_serve_with_tools,
+        partial(failing.in_serve_with_tools, kinds=[*KINDS]),
     ),
     "fugu acp": (
         "Two prompts of one session in an editor, with one agent; calls of the second.",
-        failing.in_acp,
+        partial(failing.in_acp, kinds=[*KINDS]),
     ),
 }
 
