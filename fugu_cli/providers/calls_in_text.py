@@ -72,12 +72,13 @@ _HEADER_BEGINNINGS = frozenset(
 _CUT_MARK = re.compile(r"\s*(?:<[^<>]{0,80}|`{1,3})\Z")
 """The beginning of a mark or tag at the end of a reply."""
 _TAG_OR_HEADER = re.compile(
-    r"<[^<>]*>|\[/?TOOL_CALLS\]|\[ARGS\]|```(?:json)?"
+    r"<[^<>]*>|\[/?TOOL_CALLS\]|\[ARGS\]|```\w*"
     r"|(?:assistant)?(?:commentary|analysis)? ?to=[\w.]*(?: (?:json?|code?|js?|co?))?"
+    r"|(?:assistant|commentary|analysis) [a-z]{0,4}\Z"
 )
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 _WHOLE_JSON = re.compile(
-    r"\s*(?:```(?:json|tool_calls?)?\s*\n)?([\[{].*[\]}])\s*(?:```\s*)?", re.DOTALL
+    r"\s*(?:```(?:json|tool_calls?)?\s*\n)?([\[{].*[\]}])\s*`{0,3}\s*", re.DOTALL
 )
 _WHOLE_TOOL_CODE = re.compile(r"\s*```tool_code\s*\n(.*?)\s*```\s*", re.DOTALL)
 """Python in which Gemini writes its calls."""
@@ -555,6 +556,10 @@ _HARMONY_MESSAGE = re.compile(
 )
 
 
+_CUT_HEADER = re.compile(r"\A\s*(?:<\|start\|>\s*[a-z]*\s*)?(?:<\|channel\|>[\w ]*)?(?:<[^<>]*)?\Z")
+"""The beginning of another message, up to the name of its channel."""
+
+
 def _without_channels(text: str) -> tuple[str, str]:
     """Return the text and the reasoning of a reply in gpt-oss's channels; calls stay in the text."""
     if not text.lstrip().startswith(("<|channel|>", "<|start|>assistant")):
@@ -572,7 +577,7 @@ def _without_channels(text: str) -> tuple[str, str]:
         position = message.end()
         if position == message.start():
             break
-    texts.append(text[position:])
+    texts.append(_CUT_HEADER.sub("", text[position:]))
     return "\n".join(filter(str.strip, texts)), "\n".join(thoughts).strip()
 
 

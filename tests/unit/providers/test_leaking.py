@@ -9,6 +9,7 @@ from servers import ACCESS, Server, quiet, unhurried
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromUser, Prompt, Reply, ToolSpec, Usage
+from fugu_cli.providers.calls_in_text import read_calls
 from fugu_cli.wires.chat_completions import OpenAI
 
 READ = ToolSpec(name="read", description="reads", parameters='{"type": "object", "properties": {}}')
@@ -148,6 +149,20 @@ def test_a_call_left_in_the_text_is_no_answer(name: str) -> None:
         Usage(input=7, output=3),
     )
     assert 'protocol = "text"' in error.hint
+
+
+@pytest.mark.parametrize("name", READ_CALLS)
+def test_a_call_that_is_cut_anywhere_behind_its_mark_is_no_answer(name: str) -> None:
+    text, is_begun = READ_CALLS[name], False
+    for cut in range(1, len(text)):
+        try:
+            reply = read_calls(Reply(text=text[:cut]), PROMPT.tools, ACCESS)
+        except AgentError:
+            is_begun = True
+        else:
+            is_begun |= bool(reply.calls)
+            assert reply.calls or not reply.text or not is_begun, text[:cut]
+    assert is_begun
 
 
 @pytest.mark.parametrize("name", ANSWERS)

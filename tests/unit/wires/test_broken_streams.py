@@ -4,8 +4,11 @@ of the world.
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
+
+import pytest
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Reply
@@ -15,6 +18,7 @@ from fugu_cli.session.events import RECORDED, Recorded, Replied
 from fugu_cli.session.log import Log
 from fugu_cli.wires import chat_completions, messages, responses
 
+FUZZ_SEEDS = tuple(map(int, os.environ.get("FUGU_FUZZ_SEEDS", "7").split(",")))
 STREAMS = sorted((Path(__file__).parents[2] / "recorded").rglob("*.sse"))
 ACCESS = ModelEndpoint(
     name="a", model="m", base_url="https://api.example.org/v1", key="k", key_env="K"
@@ -76,8 +80,9 @@ def corrupted(data: bytes, chance: random.Random) -> bytes:
     return data
 
 
-def test_a_thousand_corruptions_are_a_reply_or_an_error_and_nothing_else() -> None:
-    chance = random.Random(7)
+@pytest.mark.parametrize("seed", FUZZ_SEEDS)
+def test_a_thousand_corruptions_are_a_reply_or_an_error_and_nothing_else(seed: int) -> None:
+    chance = random.Random(seed)
     log = Log.memory()
     replies = errors = 0
     for number in range(1000):
