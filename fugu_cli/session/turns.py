@@ -361,6 +361,10 @@ _CLOSING = re.compile(
 _FENCED = re.compile(r"^ {0,3}(```|~~~).*?(?:^ {0,3}\1|\Z)", re.DOTALL | re.MULTILINE)
 
 
+_AFTER_VERDICT = re.compile(r"[*_`)]*[.,:;!]*[*_`)]*[ \t]*[\u2013\u2014:-]*[ \t]*")
+"""Marks behind a verdict on its own line: the end of an emphasis, and what separates the reason."""
+
+
 class LeadingVerdict(NamedTuple):
     """The verdict that a text begins with: its meaning, the word as written, and the text behind
     it.
@@ -422,7 +426,9 @@ def find_verdict(text: str, *, leading: bool) -> tuple[str, Verdict, str] | None
     if closing := closing_verdict(text):
         return closing
     if leading and (lead := leading_verdict(text)) is not None:
-        return "", lead.verdict, lead.rest.lstrip(" \t\n.,:;!*_`)-\u2013\u2014")
+        separator = _AFTER_VERDICT.match(lead.rest)
+        assert separator is not None
+        return "", lead.verdict, lead.rest[separator.end() :].lstrip("\n")
     match = _LONE.search(text)
     if match is None:
         return None

@@ -32,10 +32,12 @@ from fugu_cli.formatting import (
     sanitize_for_screen,
     short_duration,
 )
+from fugu_cli.messages import Call
 from fugu_cli.session.checks import RUN_CHECK
-from fugu_cli.session.events import Permitted
+from fugu_cli.session.events import Permitted, ToolRan
 from fugu_cli.session.open_work import TODO, items_of
 from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE
+from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.session.turns import find_verdict
 from fugu_cli.ui import diff_drawing
 from fugu_cli.ui.blocks import (
@@ -373,13 +375,64 @@ def _below(
         inside = block.inside if result.ok else ""
         _, _, cost = result.output.rpartition("\n\n")  # its last words stand in what it said
         return _set_off(f"{inside}\n\n{cost}" if inside else result.output, width, palette)
-    if not result.ok and block.call.tool not in (
-        RUN_TESTS,
-        RUN_CHECK,
-        TESTS_BEFORE,
-    ):
+    return _folded_result(block.call, result, width, palette)
+
+
+def _folded_result(call: Call, result: ToolRan, width: int, palette: Palette) -> list[StyledLine]:
+    if result.tests is not None and result.tests.failing:
+        return _set_off(_failing_tests(result, palette), width, palette)
+    if call.tool in (RUN_TESTS, RUN_CHECK, TESTS_BEFORE) or result.job:
+        return []
+    if facts_of(call.tool).command:
+        last_lines = _last_lines(result.output, palette)
+        return _set_off(last_lines, width, palette) if last_lines else []
+    if not result.ok:
         return _set_off(flatten(result.output, 300), width, palette)[:2]
     return []
+
+
+LAST_LINES, NAMED_FAILURES = 3, 3
+"""Lines of a command's output, and failing tests, that are shown folded."""
+
+
+def _last_lines(output: str, palette: Palette) -> str:
+    """Return the end of a command's output, and how many lines stand above it."""
+    lines = [_shortened(line) for line in sanitize_for_screen(output).split("\n") if line.strip()]
+    hidden = len(lines) - LAST_LINES
+    if hidden > 0:
+        return "\n".join([*lines[-LAST_LINES:], f"+{_folded(hidden, 'line', palette)}"])
+    return "\n".join(lines)
+
+
+def _failing_tests(result: ToolRan, palette: Palette) -> str:
+    """Return the failing tests by name, each with what its runner says of it."""
+    assert result.tests is not None
+    failing = result.tests.failing
+    output = sanitize_for_screen(result.output).split("\n")
+    lines = []
+    for test in failing[:NAMED_FAILURES]:
+        said = next((line for line in output if f"{test} - " in line), "")
+        assertion = said.partition(f"{test} - ")[2].strip()
+        lines.append(_shortened(f"✗ {test}: {assertion}" if assertion else f"✗ {test}"))
+    if len(failing) > NAMED_FAILURES:
+        more = _folded(len(failing) - NAMED_FAILURES, "failing test", palette)
+        lines.append(f"+{more}")
+    return "\n".join(lines)
+
+
+def _folded(count: int, thing: str, palette: Palette) -> str:
+    """Return how much is folded away, with the key that shows it where there are keys."""
+    key = "" if palette is TERMINAL else " (ctrl+o)"
+    return f"{plural(count, thing)}{key}"
+
+
+def _shortened(line: str) -> str:
+    """Return a line of output that takes little room."""
+    return line.rstrip() if len(line) <= FOLDED_CHARACTERS else line[:FOLDED_CHARACTERS] + "…"
+
+
+FOLDED_CHARACTERS = 300
+"""Characters of a line of output that are shown folded."""
 
 
 def _todo(block: ToolBlock, width: int, palette: Palette) -> list[StyledLine]:
@@ -400,13 +453,13 @@ def _todo(block: ToolBlock, width: int, palette: Palette) -> list[StyledLine]:
 
 def _set_off(text: str, width: int, palette: Palette) -> list[StyledLine]:
     every = sanitize_for_screen(text).rstrip("\n").split("\n")
-    lines = []
-    for line in every[:OUTPUT_LINES]:
-        lines += wrap_lines(line, width - 4, palette.dim)
     if len(every) > OUTPUT_LINES:
-        lines += wrap_lines(
-            f"… {plural(len(every) - OUTPUT_LINES, 'more line')}", width - 4, palette.dim
-        )
+        left_out = f"… {plural(len(every) - OUTPUT_LINES, 'more line')} …"
+        half = OUTPUT_LINES // 2
+        every = [*every[:half], left_out, *every[-half:]]
+    lines = []
+    for line in every:
+        lines += wrap_lines(line, width - 4, palette.dim)
     return indent_lines(on_ground(lines, width - 4, palette.quiet), ("    ", ""))
 
 

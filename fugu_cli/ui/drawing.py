@@ -340,6 +340,8 @@ COMMANDS = {
     "`fugu models pull`": "/login",
     "`fugu login`": "/login",
     "`fugu doctor`": "/doctor",
+    "`fugu pool` shows": "/pool shows",
+    "begin a new session": "/compact or /new",
     "`fugu undo`": "/undo",
     "`fugu pool check` tries each agent": "/pool shows who is unavailable, and until when",
 }

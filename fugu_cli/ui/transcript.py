@@ -504,7 +504,10 @@ def _end_block(
     if event.unreachable:
         line = EndLine(f"no connection to {', '.join(event.unreachable)}", "bad")
     has_failure = event.reason == "failed" and any(isinstance(fact, Failed) for fact in facts)
-    why = "`fugu pool check` tries each agent" if has_failure else event.message
+    why = event.message
+    if has_failure:
+        failures = [fact.kind for fact in facts if isinstance(fact, Failed)]
+        why = FAILURE_HINTS.get(failures[-1], "`fugu pool check` tries each agent")
     if event.unreachable:
         why = UNREACHABLE_HINT
     members = {member.name: member for member in opened.pool} if opened is not None else {}
@@ -563,6 +566,14 @@ def _shift(index: int, at: int, by: int) -> int:
     return index + by if index >= at else index
 
 
+FAILURE_HINTS = {
+    "refused": "`fugu login` keeps another key",
+    "unavailable": "`fugu login` keeps another key",
+    "absent": "`fugu pool` shows the models; change `model` in .fugurc",
+    "invalid": "the provider refused the request as it is; if it is too long, begin a new session",
+    "credit": "the provider's account has no credit left",
+}
+"""The next step by the kind of the last failure."""
 FAILURE_CHARACTERS = 2000
 """Of what went wrong. What to do about it stands at the end."""
 

@@ -319,7 +319,7 @@ async def log_in(controller: SessionController, argument: str) -> None:
         choices = [Choice(name, f"key of {name}", variable) for name, variable in offer.providers]
         if offer.download:
             choices.append(Choice(DOWNLOAD, "download small models", offer.download))
-        picked = await controller.view.dialogs.pick("Which models are to work?", choices)
+        picked = await controller.view.dialogs.pick("Choose a provider", choices)
         argument = picked[1] if picked is not None else ""
     if argument == DOWNLOAD:
         controller.download.begin(controller.failed)

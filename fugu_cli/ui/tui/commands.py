@@ -113,7 +113,7 @@ def _command_choice(command: SlashCommand) -> Choice:
     )
 
 
-UP_AND_DOWN = "- `up, down`: the history, at the first and last line"
+UP_AND_DOWN = "| `up, down` | the history, at the first and last line |"
 OTHER_KEYS = """\
 In the conversation: up and down mark a tool call, enter unfolds it. In the trace: up and down mark a turn, enter opens
 it, p pins its agent, x excludes it, r asks again with it, [ and ] resize the panel.
@@ -125,11 +125,13 @@ with the next request."""
 def key_help(own: Mapping[str, str]) -> str:
     """Return the keys as Markdown, with the user's own."""
     rows = [
-        f"- `{own.get(name, keys).replace(',', ', ')}`: {words}"
+        f"| `{own.get(name, keys).replace(',', ', ')}` | {words} |"
         for name, (keys, words) in KEYS.items()
     ]
     changing = f"The table `keys` of .fugurc changes the keys of: {', '.join(KEYS)}."
-    return "\n\n".join(["# Keys", "\n".join([*rows, UP_AND_DOWN]), OTHER_KEYS, changing])
+    return "\n\n".join(
+        ["# Keys", "\n".join(["| key | |", "|---|---|", *rows, UP_AND_DOWN]), OTHER_KEYS, changing]
+    )
 
 
 def mode_names(controller: SessionController) -> Sequence[str]:

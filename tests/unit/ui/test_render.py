@@ -184,10 +184,13 @@ def test_every_way_to_finish_has_words() -> None:
 def test_a_failed_tool_shows_its_output() -> None:
     call = Call.make("1", "bash", command="make\nall")
     permitted, event = example.tool(1, call, "", FileChange(path="b.o", before=None, after="x"))
-    failed = event.model_copy(update={"ok": False, "output": "boom\nmore", "changes": ()})
-    assert printed([*example.opening(), permitted, failed])[-2:] == [
+    failed = event.model_copy(update={"ok": False, "output": "1\n2\n3\nboom\nmore", "changes": ()})
+    assert printed([*example.opening(), permitted, failed])[-5:] == [
         "  ✗ bash make all",
-        "    boom more",
+        "    3",
+        "    boom",
+        "    more",
+        "    +2 lines",
     ]
 
 

@@ -420,6 +420,12 @@ def test_a_verdict_alone_on_a_line_is_drawn_as_a_mark_and_only_of_a_verifier() -
 
     assert said("verifier", "ACCEPT\n\nThe tests pass.") == ["✓ accepted", "The tests pass.", ""]
     assert said("verifier", "**REVISE**") == ["↻ needs another try", ""]
+    for words in (
+        "REVISE\n`test_x` fails",
+        "**REVISE:** `test_x` fails",
+        "REVISE - `test_x` fails",
+    ):
+        assert said("verifier", words) == ["↻ needs another try", "test_x fails", ""], words
     assert said("verifier", "I ACCEPT it.") == ["I ACCEPT it.", ""]
     assert said("worker", "ACCEPT") == ["ACCEPT", ""]
 
@@ -445,7 +451,9 @@ def test_the_end_does_not_say_again_what_failed_and_names_the_interface_s_comman
     failed = Finished(
         reason="failed", message="all models are unavailable (m: the key was refused)."
     )
-    assert end(broken, failed)[1:] == ["  /pool shows who is unavailable, and until when", ""]
+    assert end(broken, failed)[1:] == ["  /login keeps another key", ""]
+    lost = broken.model_copy(update={"kind": "network"})
+    assert end(lost, failed)[1:] == ["  /pool shows who is unavailable, and until when", ""]
     assert end(failed)[1:] == [f"  {failed.message}", ""]
     stopped = Finished(reason="time_limit", message="`fugu run --continue` goes on from here.")
     assert end(stopped)[1:] == ["  /continue goes on from here.", ""]

@@ -128,7 +128,7 @@ def test_a_tool_is_printed_when_its_result_is_there() -> None:
     (heading,) = paper.take(Permitted(turn=1, call=CALL, allowed=True, by="policy"))
     assert heading.startswith("● worker small")
     assert paper.back.tail(3) == ["  … bash ls"]
-    assert paper.take(ToolRan(turn=1, call=CALL, output="a", ok=True)) == ["  ✓ bash ls"]
+    assert paper.take(ToolRan(turn=1, call=CALL, output="a", ok=True)) == ["  ✓ bash ls", "    a"]
 
 
 def test_a_call_that_changed_files_is_printed_once_its_diff_is_known() -> None:
