@@ -319,7 +319,7 @@ def _names_file(text: str, path: str) -> bool:
 def _was_shown_failures(turn: Turn) -> bool:
     """Whether fugu ran tests or checks between two replies of the turn."""
     ran = False
-    for fact in turn.facts:
+    for fact in turn.events:
         if isinstance(fact, Permitted) and fact.by_fugu:
             ran = ran or fact.call.tool in (RUN_TESTS, RUN_CHECK)
         elif isinstance(fact, Replied) and ran:

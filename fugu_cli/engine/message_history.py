@@ -32,7 +32,7 @@ from fugu_cli.system.bounded_json import parse_json
 
 def opening_ids(turn: Turn) -> set[str]:
     """Ids of the calls made before the agent's first reply."""
-    before = takewhile(lambda fact: not isinstance(fact, Replied), turn.facts)
+    before = takewhile(lambda fact: not isinstance(fact, Replied), turn.events)
     return {fact.call.id for fact in before if isinstance(fact, Permitted)}
 
 
@@ -299,8 +299,8 @@ def turn_messages(turn: Turn, schema: str = "", *, is_open: bool = False) -> lis
     opening = opening_ids(turn)
     messages: list[Message] = []
     corrected = structured_answer.correction(turn, schema)
-    begun = [place for place, fact in enumerate(turn.facts) if isinstance(fact, Replied)]
-    for reply, start, stop in zip(turn.replies, begun, [*begun, len(turn.facts)][1:], strict=True):
+    begun = [place for place, fact in enumerate(turn.events) if isinstance(fact, Replied)]
+    for reply, start, stop in zip(turn.replies, begun, [*begun, len(turn.events)][1:], strict=True):
         if not is_cut_in_silence(reply):
             messages.append(
                 FromAgent(
@@ -308,7 +308,7 @@ def turn_messages(turn: Turn, schema: str = "", *, is_open: bool = False) -> lis
                 )
             )
         messages += [_result(results[call.id]) for call in reply.calls if call.id in results]
-        is_followed = is_open or stop < len(turn.facts)
+        is_followed = is_open or stop < len(turn.events)
         if corrected and not reply.calls:
             messages.append(FromUser(text=corrected))
             corrected = ""
@@ -316,7 +316,7 @@ def turn_messages(turn: Turn, schema: str = "", *, is_open: bool = False) -> lis
             names = ", ".join(turn.assigned.choices)
             text = prompts.fill(prompts.load("conductor/choose_again"), names=names)
             messages.append(FromUser(text=text))
-        after = call_records(turn.facts[start:stop])
+        after = call_records(turn.events[start:stop])
         evidence = _runs_as_text([run for run in after if run.permitted.call.id not in opening])
         if evidence and not reply.calls and is_followed:
             failing = evidence[0].model_copy(

@@ -569,7 +569,7 @@ def _instructions(state: SessionState, environment: Environment, number: int, ca
     now = state.request.turn(number)
     apart = now is not None and (now.assigned.plan or now.assigned.subtask)
     if now is not None and apart:
-        seen: Iterable[Event] = now.facts
+        seen: Iterable[Event] = now.events
     else:
         seen = (event for request in state.shown_requests for event in request.events)
     shown = [event.output for event in seen if isinstance(event, ToolRan)]

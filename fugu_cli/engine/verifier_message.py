@@ -57,7 +57,7 @@ def verifier_messages(state: SessionState) -> tuple[Message, ...]:
         *_diff(turn),
     ]
     own = state.shown_requests[-1].turns[-1]
-    if own.facts != turn.facts:  # only a turn that has read very much is summed up itself
+    if own.events != turn.events:  # only a turn that has read very much is summed up itself
         parts.append(f"[What you have found so far, summed up:]\n{state.summary}")
     media = (*request.media, *_attached_media(state))
     return (

@@ -217,7 +217,12 @@ class HttpConnection:
         """
         endpoint = self._endpoint
         if not (endpoint.key.isascii() and endpoint.key.isprintable()):
-            raise _key_error(endpoint)
+            variable = endpoint.key_env or "its `api_key_env`"
+            raise AgentError(
+                f"{endpoint.name}: the key in {variable} holds characters that no key has",
+                kind="refused",
+                hint=f"Set {variable} to the key alone: no quotes, spaces or line breaks.",
+            )
         # Lone surrogates (a file name that is no UTF-8) cannot travel in JSON: they go as question
         # marks.
         body = json.dumps({**payload, **endpoint.body}, ensure_ascii=False).encode(
@@ -466,15 +471,6 @@ def _is_unresolved(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def _key_error(endpoint: ModelEndpoint) -> AgentError:
-    where = endpoint.key_env or "its `api_key_env`"
-    return AgentError(
-        f"{endpoint.name}: the key in {where} holds characters that no key has",
-        kind="refused",
-        hint=f"Set {where} to the key alone: no quotes, spaces or line breaks.",
-    )
 
 
 def _address_error(endpoint: ModelEndpoint, error: Exception) -> AgentError:

@@ -75,7 +75,9 @@ async def answer_with_full_loop(
     request.on_agent_chosen(reply.agent)
     note: str = end.reason
     if end.reason not in ("accepted", "answered"):
-        note = f"{end.reason}: {_without_commands(end.message)}"
+        sentences = end.message.split(". ")
+        shown = [sentence for sentence in sentences if "`fugu " not in sentence]
+        note = f"{end.reason}: {'. '.join(shown)}"  # without commands for a terminal
     unable_reason = turns.unable_reason(reply.text)
     answer = reply
     if unable_reason is not None:
@@ -98,11 +100,6 @@ def _newest_answer(state: SessionState, first_new: int) -> Replied | None:
     if newest is None or newest.assigned.plan:
         newest = state.request.user_facing_turn or newest
     return newest.replies[-1] if newest else None
-
-
-def _without_commands(message: str) -> str:
-    """Return the message without sentences that name a command for the terminal."""
-    return ". ".join(part for part in message.split(". ") if "`fugu " not in part)
 
 
 REVISED = "\n\n[A Verifier asked for a revision of this answer. The revised one:]\n\n"

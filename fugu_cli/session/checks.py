@@ -31,17 +31,17 @@ class CheckStatus:
 
     @property
     def passes(self) -> bool:
-        """It passes on the files as they are."""
+        """Return whether the check passes on the files as they are."""
         return self.ok and not self.stale
 
     @property
     def command(self) -> str:
-        """The command line, "" for arguments that cannot be read."""
+        """The command line; "" if the arguments cannot be read."""
         return command_of(self.arguments)
 
 
 def command_of(arguments: str) -> str:
-    """The command line that the arguments of a check name; "" where they cannot be read."""
+    """Return the command line in a check's arguments; "" if they cannot be read."""
     try:
         values = parse_json(arguments)
     except ValueError:

@@ -36,8 +36,8 @@ for five minutes, and OpenAI's from gpt-5.6 on.
 
 
 def usage(events: Sequence[Event]) -> dict[str, Usage]:
-    """Tokens by agent over all given facts, rolled-back work and plans included: they were paid
-    for.
+    """Return the tokens of each agent in these events. Rolled-back work and plans count: they were
+    paid for.
     """
     total: dict[str, Usage] = {}
     for event in events:
@@ -47,14 +47,16 @@ def usage(events: Sequence[Event]) -> dict[str, Usage]:
 
 
 def price(reply: PaidEvent, member: Member | None) -> float:
-    """USD of one model call at its agent's prices; 0.0 where the agent has none."""
+    """Return the USD of one model call at its agent's prices; 0.0 if the agent has none."""
     if member is None:
         return 0.0
     return usd(reply.usage, member.price)
 
 
 def usd(used: Usage, rates: Price | None) -> float:
-    """USD of so many tokens; 0.0 where the price is unknown, which `unpriced` tells from free."""
+    """Return the USD of this usage; 0.0 if the price is unknown. `unpriced` tells unknown prices
+    from free models.
+    """
     if rates is None:
         return 0.0
     cached = rates.cached if rates.cached is not None else rates.input
@@ -70,7 +72,7 @@ def cost(events: Sequence[Event], members: Mapping[str, Member]) -> float:
 
 
 def estimated_price(event: PaidEvent, member: Member | None) -> float:
-    """The part of `price` that is estimated: of tokens that no server counted; all of it where the
+    """Return the estimated part of `price`: tokens that no server counted, or all of it if the
     agent's price is assumed.
     """
     if member is None or member.price is None:
@@ -133,8 +135,9 @@ def paid_for_checking(events: Sequence[Event]) -> tuple[PaidEvent, ...]:
 
 
 def orchestration_usage(events: Sequence[Event]) -> Usage:
-    """Tokens the orchestration itself took: plans and summaries as their providers count them, and
-    what the learned coordinator read."""
+    """Return the tokens of the orchestration itself: plans, summaries, and what the learned
+    coordinator read.
+    """
     total = Usage()
     for event in events:
         if isinstance(event, Planned | Compacted):
@@ -146,9 +149,10 @@ def orchestration_usage(events: Sequence[Event]) -> Usage:
 
 @dataclass(frozen=True)
 class TurnCost:
-    """One turn, numbered in its request, both from 1. Turn 0 is what an agent did for a request
-    beside its turns: a plan, a summary. `dollars` at the prices the session knew; `models` are
-    those that served."""
+    """The cost of one turn. Requests and turns are numbered from 1. Turn 0 holds calls for a
+    request outside its turns: plans and summaries. `dollars` are at the prices the session knew;
+    `models` are those that served.
+    """
 
     session: str
     request: int
@@ -168,8 +172,9 @@ class TurnCost:
 
 
 def turn_costs(session: str, records: Sequence[Recorded]) -> list[TurnCost]:
-    """Every turn of the session in the order they began, those of undone requests and those nobody
-    was paid for among them."""
+    """Return the costs of every turn in the order they began, including turns of undone requests
+    and turns without paid calls.
+    """
     members = {
         member.name: member
         for record in records

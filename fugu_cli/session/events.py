@@ -129,10 +129,11 @@ class Planned(Value):
 
 
 class Compacted(Value):
-    """Facts up to line `upto` are replaced by `summary` in prompts; the file keeps them. `agent`
-    wrote it, for `usage`; "" where the facts were listed and nobody was paid. `window`: tokens that
-    the agent reads for which it was written; agents that read more are shown the facts. 0: it is
-    for all."""
+    """In prompts, `summary` replaces the events up to line `upto`; the file keeps them.
+
+    `agent` wrote it and is paid `usage`; "" if the events were only listed. Agents whose context is
+    larger than `window` tokens are shown the events instead. A `window` of 0 is for all.
+    """
 
     type: Literal["compacted"] = "compacted"
     summary: str
@@ -144,8 +145,8 @@ class Compacted(Value):
 
 
 class Interrupted(Value):
-    """The user cut the turn, or what it did is gone, for `reason`. `partial` is what had been
-    said. `usage` is what a call of `agent` that was under way is estimated to have used.
+    """The user cut the turn, or its work is lost, for `reason`. `partial` is the text so far.
+    `usage` is the estimated usage of the running call of `agent`.
     """
 
     type: Literal["interrupted"] = "interrupted"
@@ -157,11 +158,9 @@ class Interrupted(Value):
 
 
 class JobEnded(Value):
-    """A background job is over. `code` is its exit code, negative for a signal; None where it was
-    made to end.
-
-    `by` says by whom: itself, an agent (job_stop), the user, undo (what it was started in was taken
-    back), session (it was closed).
+    """A background job ended. `code` is its exit code, negative for a signal; None if it was made
+    to end. `by` says who ended it: itself, an agent (job_stop), the user, undo (of the turn that
+    started it), or session (it was closed).
     """
 
     type: Literal["job_ended"] = "job_ended"
@@ -236,7 +235,7 @@ class Member(Value):
 
     @property
     def reply_room(self) -> int:
-        """Tokens that a reply may have, what is thought included, where its entry sets no limit."""
+        """The tokens of a reply, reasoning included, if the agent's entry sets no limit."""
         return min(LONGEST_REPLY, max(self.context // 4, SHORTEST_ROOM))
 
 
@@ -283,9 +282,9 @@ class BudgetLeft(Value):
 
 
 class KindRead(Value):
-    """The kind of a request, read from its words after it was decided without.
+    """The kind of a request that was decided without it, read from its words afterwards.
 
-    `request` counts the requests of a log from 1: of this one, or of the session `session`.
+    `request` counts the requests of a log from 1: of this log, or of the session `session`.
     """
 
     type: Literal["kind_read"] = "kind_read"
@@ -394,11 +393,13 @@ class Subtask(Value):
 
     @property
     def title(self) -> str:
-        """For people: who it is, and the task in a few words."""
+        """The subagent and its task in a few words, for people."""
         return f"{self.name or 'task'}: {self.about}" if self.about else self.name or "task"
 
     def offers(self, tool: str) -> bool:
-        """It may use the tool; `mcp__SERVER` stands for all tools of that server."""
+        """Return whether the subtask may use the tool. `mcp__SERVER` stands for all tools of that
+        server.
+        """
         servers = tuple(
             f"{name.rstrip('*').rstrip('_')}__"
             for name in self.tools or ()
@@ -408,7 +409,7 @@ class Subtask(Value):
 
 
 class Assigned(Value):
-    """A decision: who acts, in which role, on what instruction; with what the coordinator saw and
+    """A decision: the agent that acts, its role and instruction, and what the coordinator saw and
     computed.
     """
 
@@ -491,9 +492,7 @@ class Replied(Value):
 
 
 class Permitted(Value):
-    """Written before every tool run, allowed or not. With allowed=True it also means: this was
-    started.
-    """
+    """Written before every tool run. If `allowed`, the run was started."""
 
     type: Literal["permitted"] = "permitted"
     turn: int
@@ -517,7 +516,7 @@ class Permitted(Value):
 
     @property
     def by_fugu(self) -> bool:
-        """No agent made the call: it is evidence, or shows what a request attaches."""
+        """True if fugu made the call, for evidence or for an attachment of the request."""
         return self.by == EVIDENCE or not self.turn
 
 
@@ -547,9 +546,7 @@ MOST_FAILING = 500
 
 
 class ToolRan(PaidValue):
-    """A tool's result. `output` is word for word what the agent gets: clipped before it was
-    recorded.
-    """
+    """A tool's result. `output` is exactly what the agent gets: it was cut before it was recorded."""
 
     type: Literal["tool_ran"] = "tool_ran"
     turn: int
@@ -581,7 +578,7 @@ class ToolRan(PaidValue):
 
     @property
     def made(self) -> FileEffects:
-        """Its changes to files."""
+        """The changes that the call made to files."""
         return FileEffects(self.changes, self.attributes)
 
 
@@ -592,8 +589,9 @@ BUDGET = "budget"
 
 
 class Exclusion(Value):
-    """Why an agent cannot act. `kind`: of its failure; "" where it did not fail. `unreachable`: its
-    host and why no connection could be made to it; "" for other failures."""
+    """The reason why an agent cannot act. `kind` is that of its failure; "" if it did not fail.
+    `unreachable` is its host and why no connection could be made to it; "" for other failures.
+    """
 
     kind: str = ""
     message: str
@@ -604,9 +602,9 @@ class Exclusion(Value):
 
 
 class Masked(Value):
-    """Replaces the set of excluded agents, until the next such fact or an agent's Failed.
+    """Replaces the set of excluded agents, until the next such event or an agent's Failed.
 
-    Written before a decision where that has changed: an agent is unavailable after a failure, or
+    Written before a decision if the set has changed: an agent is unavailable after a failure, or
     may be tried again; the client of an endpoint opted one out for its request.
     """
 

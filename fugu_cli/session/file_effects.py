@@ -60,12 +60,12 @@ class FileAttribute(Value):
 
     @property
     def large(self) -> bool:
-        """It tells of a file of which no copy was kept."""
+        """True for a file that was too large to be copied."""
         return self.before.startswith("large ") or self.after.startswith("large ")
 
     @property
     def nested(self) -> bool:
-        """It tells of a nested repository, a submodule perhaps, of which no copy was kept."""
+        """True for a nested repository or submodule, of which no copy was kept."""
         return self.before.startswith("repository ") or self.after.startswith("repository ")
 
 
@@ -85,7 +85,7 @@ class FileEffects(NamedTuple):
 
     @property
     def unclaimed(self) -> dict[str, str]:
-        """The command during which each path changed that the user may have changed."""
+        """The command that ran while each path changed, for changes that may be the user's."""
         changed = {change.path: change.while_ran for change in self.changes}
         attributes = {attribute.path: attribute.while_ran for attribute in self.attributes}
         marked = attributes | changed
@@ -100,7 +100,7 @@ class FileEffects(NamedTuple):
 
     @property
     def net(self) -> FileEffects:
-        """One change for each path."""
+        """The effects with one change for each path."""
         return FileEffects(
             tuple(net_changes(self.changes).values()), tuple(net_attributes(self.attributes))
         )
@@ -111,7 +111,9 @@ NO_EFFECTS = FileEffects()
 
 
 def net_attributes(attributes: Iterable[FileAttribute]) -> list[FileAttribute]:
-    """Attributes in the order they were set as one for each path; none for what is as it was."""
+    """Merge the attributes, in the order they were set, into one for each path. Paths that are as
+    before are left out.
+    """
     net: dict[str, FileAttribute] = {}
     for attribute in attributes:
         first = net.get(attribute.path, attribute)
@@ -123,7 +125,9 @@ def net_attributes(attributes: Iterable[FileAttribute]) -> list[FileAttribute]:
 
 
 def net_changes(changes: Iterable[FileChange]) -> dict[str, FileChange]:
-    """Changes in the order they were made as one for each path; none for what is as it was."""
+    """Merge the changes, in the order they were made, into one for each path. Paths that are as
+    before are left out.
+    """
     made: dict[str, FileChange] = {}
     for change in changes:
         first = made.get(change.path, change)
@@ -143,11 +147,12 @@ def net_changes(changes: Iterable[FileChange]) -> dict[str, FileChange]:
 
 
 class Merged(Value):
-    """Several agents had the same job, each in its own worktree: whose work was taken over.
+    """Several agents did the same job, each in its own worktree, and the work of one was taken
+    over.
 
-    `chosen` is a turn, 0 where nobody's work was good enough. `diffs` are (turn, unified diff,
-    clipped) of all of them. `again`: the work is thrown away and the step done again, for it wrote
-    a file of a step beside it.
+    `chosen` is its turn, 0 if no work was good enough. `diffs` are (turn, unified diff, clipped) of
+    all of them. `again`: the work is thrown away and the step done again, because it wrote a file
+    of a parallel step.
     """
 
     type: Literal["merged"] = "merged"
@@ -165,7 +170,7 @@ class Merged(Value):
 
     @property
     def made(self) -> FileEffects:
-        """Its changes to files."""
+        """The changes that were taken over."""
         return FileEffects(self.changes)
 
 
@@ -205,7 +210,7 @@ class Undone(Value):
 
     @property
     def words(self) -> str:
-        """Why, and what was left alone."""
+        """The reason, and the files that were left alone."""
         why = {"undo": "undone by the user", "redo": "redone by the user"}.get(
             self.kind, self.reason
         )
@@ -235,12 +240,12 @@ class Undone(Value):
 
     @property
     def is_partial(self) -> bool:
-        """Something was left alone that the user did not want to keep."""
+        """True if files were left alone although the user did not ask to keep them."""
         return bool(self.left or self.unkept or self.nested)
 
     @property
     def exception(self) -> str:
-        """A sentence for agents about files that were left alone, to follow another one."""
+        """A sentence for agents about the files that were left alone. It follows another sentence."""
         return f" But: {self.left_words}." if self.left_words else ""
 
 

@@ -35,9 +35,10 @@ class OutputStreamed(Value):
 
 
 class Waiting(Value):
-    """Live: nothing moves, and this is why. `seconds`: until it goes on, 0 where nobody knows.
-    `notice`: it goes on at once, and people are to read why something is not as they asked for
-    it."""
+    """Live: the request waits, with the reason. `seconds` is the time until it continues, 0 if
+    unknown. With `notice` it continues at once, and the user is told why something is not as
+    requested.
+    """
 
     type: Literal["waiting"] = "waiting"
     why: str

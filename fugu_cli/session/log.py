@@ -40,12 +40,10 @@ HEARTBEAT_SECONDS = 0.5
 
 
 class Redaction(Protocol):
-    """Takes secrets out of what is written and told, and knows the way back for calls
-    (redaction.py).
-    """
+    """Removes secrets from what is written and shown, and restores them in calls (redaction.py)."""
 
     def fact(self, fact: Told, /) -> Told:
-        """The fact without secrets."""
+        """Return the event without secrets."""
 
     def live(self, live: Live, /) -> Sequence[Live]:
         """Return what can be shown now. The end of a piece may be half of a secret, so it waits."""
@@ -54,7 +52,9 @@ class Redaction(Protocol):
         """Return the held-back ends of live texts that this event completes."""
 
     def original(self, call: Call, /, *, others: bool = True) -> Call:
-        """A recorded call as its agent made it, or as `others` made one with the same arguments."""
+        """Return a recorded call as its agent made it. With `others`, another call with the same
+        recorded arguments may stand in.
+        """
 
     def values(self, mark: str, near: Sequence[str], /, *, others: bool = True) -> Collection[str]:
         """Return the values that a mark may stand for: secrets of the texts in `near`, and with
@@ -72,8 +72,8 @@ class LineFile:
         self._file: FileIO | None = self._opened()
 
     def write(self, line: bytes) -> None:
-        """Nothing of a line stays that could not be written; the next one is tried anyway. Raises
-        StorageError.
+        """Write a line. If that fails, nothing of it stays, and the next line is tried anyway.
+        Raises StorageError.
         """
         try:
             self._file = self._file or self._opened()
@@ -93,8 +93,8 @@ class LineFile:
         self._end += len(line)
 
     def _opened(self) -> FileIO:
-        """The file, behind its last whole line; without a buffer, which would keep what could not
-        be written.
+        """Open the file behind its last whole line, without a buffer: a buffer would keep what
+        could not be written.
         """
         file = FileIO(self._path, "r+")
         if file.seek(0, os.SEEK_END) != self._end:  # else its time tells when somebody last wrote
@@ -132,7 +132,7 @@ class Log:
 
     @classmethod
     def create(cls, path: Path) -> Log:
-        """A new session at `path`. Raises StorageError when the file exists or cannot be made."""
+        """Create a session at `path`. Raises StorageError if the file exists or cannot be made."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(mode=0o600, exist_ok=False)
@@ -144,10 +144,9 @@ class Log:
 
     @classmethod
     def open(cls, path: Path) -> Log:
-        """An existing session, to be continued. Cuts a torn last line.
-
-        Raises SessionBusy when another process writes it, StorageError when it cannot be read or
-        has a fault: nothing is written behind a line that is not understood.
+        """Open an existing session to continue it. A torn last line is cut. Raises SessionBusy if
+        another process writes it, and StorageError if it cannot be read or has a fault: nothing is
+        written behind a line that is not understood.
         """
         lock = FileLock(
             f"{path}.lock", timeout=processes.LOCK_SECONDS, mode=0o600, thread_local=False
@@ -178,14 +177,14 @@ class Log:
 
     @classmethod
     def memory(cls, events: Sequence[Event] = ()) -> Log:
-        """A session without a file, for rollouts and tests."""
+        """Return a session without a file, for rollouts and tests."""
         return cls(
             None, [Recorded(seq=seq, at=0.0, event=event) for seq, event in enumerate(events)]
         )
 
     @property
     def events(self) -> Sequence[Event]:
-        """All facts, oldest first. The list grows; do not change it."""
+        """All events, oldest first. The list grows; do not change it."""
         return self.state.events
 
     @property
@@ -217,7 +216,7 @@ class Log:
         return record
 
     def tell(self, live: Live) -> None:
-        """Tell every reader something that is not a fact and is written nowhere."""
+        """Send a live event to every reader. It is not written."""
         for item in [live] if self.mask is None else self.mask.live(live):
             self._tell(item)
 
@@ -226,9 +225,8 @@ class Log:
             reader(item)
 
     async def follow(self) -> AsyncIterator[Recorded | Live]:
-        """All lines so far, then every new one and every live event, until the log is closed.
-
-        Subscribes at the first `anext`; no line is lost or told twice.
+        """Yield all lines so far, then every new line and live event, until the log is closed.
+        Subscribes at the first `anext`; no line is lost or sent twice.
         """
         queue: asyncio.Queue[Recorded | Live | None] = asyncio.Queue()
         for record in self._records:
@@ -259,8 +257,9 @@ class Log:
 
 @asynccontextmanager
 async def heartbeat(log: Log) -> AsyncIterator[None]:
-    """Touch the log's file every `HEARTBEAT_SECONDS` until the block is left: whoever finds the
-    session of a killed process knows from its time until when that worked."""
+    """Touch the log's file every `HEARTBEAT_SECONDS` inside the block, so that the time of a killed
+    session says when its process last worked.
+    """
 
     async def touch(path: Path) -> None:
         while True:
@@ -277,7 +276,7 @@ async def heartbeat(log: Log) -> AsyncIterator[None]:
 
 
 def _without_media(event: Event, folder: Path) -> Event:
-    """The event without the bytes of its media, which are in the folder then. Raises
+    """Return the event without the bytes of its media, which are written to the folder. Raises
     StorageError.
     """
     media: tuple[Media, ...] = getattr(event, "media", ())
@@ -297,7 +296,7 @@ def _without_media(event: Event, folder: Path) -> Event:
 
 
 def stored_media(path: Path | None, sha: str) -> bytes | None:
-    """The bytes of a picture or PDF of the session at `path`; None where they are gone."""
+    """Return the bytes of a picture or PDF of the session at `path`; None if they are gone."""
     if path is None or not _SHA.fullmatch(sha):
         return None
     try:
@@ -331,10 +330,9 @@ def locked_if_closed(path: Path) -> Iterator[bool]:
 
 
 def _valid(value: object) -> object:
-    """`value` with text that can be written: halves of a character joined where they belong
-    together, else `\ufffd`.
-
-    A model's JSON may escape half of a surrogate pair, and a file's name may be no UTF-8.
+    """Return `value` with text that can be written. Surrogate halves are joined if they belong
+    together, else they become `�`: a model's JSON may escape one half, and a file's name may not be
+    UTF-8.
     """
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -346,15 +344,16 @@ def _valid(value: object) -> object:
 
 
 def as_written(text: str) -> str:
-    """A text as a session holds it: a path that is no UTF-8 reads otherwise there."""
+    """Return a text as a session holds it. A path that is not UTF-8 reads otherwise there."""
     return str(_valid(text))
 
 
 @dataclass(frozen=True)
 class LogFault:
-    """Why a session can be read no further. `line` counts from 1; `newer` is the version of fugu
-    that wrote the session where it is newer than this one, "" for damage. `earlier`: it has a form
-    that is no longer read."""
+    """The reason why a session cannot be read further. `line` counts from 1. `newer` is the version
+    of fugu that wrote the session if it is newer than this one, "" for damage. `earlier`: it has a
+    form that is no longer read.
+    """
 
     line: int
     why: str
@@ -395,8 +394,9 @@ class LogContents:
 
 
 def examine(path: Path) -> LogContents:
-    """A session as far as it can be read. A torn last line is left alone, and is no fault. Raises
-    StorageError where the file itself cannot be read."""
+    """Read a session as far as possible. A torn last line is ignored and is no fault. Raises
+    StorageError if the file itself cannot be read.
+    """
     try:
         return _examined(path.read_bytes())
     except OSError as error:
@@ -404,8 +404,8 @@ def examine(path: Path) -> LogContents:
 
 
 def read(path: Path) -> list[Recorded]:
-    """All whole lines of a session, for readers that do not write. Raises StorageError for one with
-    a fault.
+    """Return all whole lines of a session, for readers that do not write. Raises StorageError if
+    one has a fault.
     """
     content = examine(path)
     if content.fault is not None:
@@ -430,8 +430,8 @@ def read_lenient(path: Path) -> list[Recorded]:
 
 
 def _examined(data: bytes) -> LogContents:
-    """The lines of a session's file, up to the first that is not one or does not follow the line
-    before it.
+    """Read the lines of a session's file, up to the first that is invalid or does not follow the
+    line before it.
     """
     records: list[Recorded] = []
     reader, size = LineReader(), 0
@@ -457,7 +457,7 @@ def _examined(data: bytes) -> LogContents:
 
 
 def _why(error: ValidationError) -> str:
-    """The first thing that is wrong with a line, in words."""
+    """Return the first fault of a line, in words."""
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     match first["type"]:
@@ -471,8 +471,9 @@ def _why(error: ValidationError) -> str:
 
 
 def _newer(records: Sequence[Recorded], line: bytes = b"") -> str:
-    """The newest version of fugu that these lines say opened the session, and that may be behind
-    the unreadable `line`; "" where it is not newer than this one."""
+    """Return the newest version of fugu that wrote these lines, or that the unreadable `line`
+    names; "" if it is not newer than this one.
+    """
     versions = [record.event.version for record in records if isinstance(record.event, Opened)]
     if match := _VERSION.search(line, 0, HEAD):
         versions.append(match[1].decode("utf-8", "replace"))
@@ -481,7 +482,7 @@ def _newer(records: Sequence[Recorded], line: bytes = b"") -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """1.10.0 -> (1, 10, 0); nothing for what is no version of fugu's."""
+    """Return (1, 10, 0) for 1.10.0, and () for text that is not a version of fugu."""
     return (
         tuple(map(int, version.split(".")))
         if re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}", version)

@@ -38,7 +38,7 @@ class TodoItem:
 
 
 def items_of(call: Call) -> tuple[TodoItem, ...]:
-    """The list a call makes; what is no item is left out."""
+    """Return the items of a call's todo list, without invalid ones."""
     try:
         arguments = parse_json(call.arguments or "{}")
     except ValueError:
@@ -75,7 +75,7 @@ def todo_summary(items: Sequence[TodoItem]) -> str:
 
 
 def todo_lines(items: Sequence[TodoItem]) -> list[str]:
-    """A line an item, with its sign before it."""
+    """Return a line for each item, with its sign before it."""
     return [f"{SIGNS[item.status]} {item.text}" for item in items]
 
 
@@ -114,12 +114,12 @@ and more bytes.
 
 
 def byte_size(text: str) -> int:
-    """Bytes of a text."""
+    """Return the size of a text in bytes."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def prompt_bytes(event: Event) -> int:
-    """Bytes a fact puts into a prompt, about."""
+    """Estimate the bytes that an event adds to a prompt."""
     match event:
         case Replied():
             return byte_size(event.text) + sum(byte_size(call.arguments) for call in event.calls)
@@ -145,8 +145,8 @@ REDO_NOTICE = (
 
 @dataclass(frozen=True)
 class UndoHistory:
-    """Requests that stand, by their place in the session from 0; undos that can be redone. The next
-    one last.
+    """The requests that were not undone, by their index in the session, and the undos that can be
+    redone. The next one is last in both.
     """
 
     requests: tuple[int, ...]
@@ -203,8 +203,8 @@ class UndoFold:
 
 
 def undo_notices(events: Sequence[Event]) -> tuple[str, ...]:
-    """For agents: each undo and redo by the user among these facts, in their order, with what was
-    left alone.
+    """Return a notice for agents about each undo and redo by the user, in order, with the files
+    that were left alone.
     """
     undone = (event for event in events if isinstance(event, Undone) and not event.turn)
     return tuple(
@@ -213,8 +213,8 @@ def undo_notices(events: Sequence[Event]) -> tuple[str, ...]:
 
 
 def _may_have_changed(event: Event) -> bool:
-    """It changed files, or may have: what was cut off and what goes on in the background says
-    nothing of that.
+    """Return whether the call changed files, or may have: a call that was cut off or runs in the
+    background does not say.
     """
     if isinstance(event, ToolRan):
         return bool(any(event.made) or event.job)

@@ -54,7 +54,7 @@ class TestRun:
 
     @property
     def passes(self) -> bool:
-        """There are tests, they passed, and nothing was changed since."""
+        """True if there are tests, they passed, and nothing was changed since."""
         return self.ok and not self.stale and not self.empty
 
     @property
@@ -66,7 +66,7 @@ class TestRun:
 
     @property
     def unable(self) -> str:
-        """Why the tests could not be run to their end, as a clause; "" where they were."""
+        """The reason why the tests could not be run to their end, as a clause; "" if they were."""
         return self.report.unable if self.report is not None else ""
 
     @property
@@ -114,7 +114,7 @@ class TestsBefore:
 
 
 def is_whole_run(call: Call) -> bool:
-    """All tests were run: the call named no target."""
+    """Return whether all tests were run: the call named no target."""
     try:
         arguments = parse_json(call.arguments or "{}")
     except ValueError:

@@ -26,7 +26,9 @@ NODE_TEST = re.compile(r".*[.-](test|spec)\.[cm]?[jt]sx?|test\.[cm]?js")
 
 
 def is_test(path: str) -> bool:
-    """A test, or what tests share. `path` is relative to the repository."""
+    """Return whether a path is a test, or a file that tests share. It is relative to the
+    repository.
+    """
     return TEST.search(path) is not None
 
 
@@ -79,7 +81,7 @@ _PASSING = (
 
 
 def no_tests_found(output: str) -> bool:
-    """The run found no tests."""
+    """Return whether the run found no tests."""
     if _NONE_THERE.search(output) is None or _GO.search(output) is not None:
         return False
     return not passed_count(output) and not failed_count(output)
@@ -197,12 +199,12 @@ _HASH = re.compile(r"^\s*#[^\n]*$", re.MULTILINE)
 
 
 def removed_tests(changes: Iterable[FileChange], read: ReadText) -> tuple[str, ...]:
-    """FILE::NAME of each test that was there before `changes` and is nowhere after them, in the
-    files' order.
+    """Return FILE::NAME of each test that existed before `changes` and exists nowhere after them,
+    in the files' order.
 
-    For Python NAME is that of pytest's id, without parameters. A file of tests that is gone is
-    named alone where its language is not known here, or its content cannot be read. A test that now
-    stands in another changed file was moved, and counts as there.
+    For Python, NAME is that of pytest's id without parameters. A removed test file is named without
+    tests if its language is unknown or its content cannot be read. A test that now stands in
+    another changed file was moved, and counts as existing.
     """
     gone: list[tuple[str, str]] = []
     added: set[str] = set()
@@ -222,7 +224,7 @@ def removed_tests(changes: Iterable[FileChange], read: ReadText) -> tuple[str, .
 
 
 def _side(content: str | None, read: ReadText) -> str | None:
-    """The text before or after; "" where there was no file."""
+    """Return the text before or after the change; "" if there was no file."""
     return "" if content is None else read(content)
 
 
@@ -235,7 +237,7 @@ def _ending(path: str) -> str:
 
 
 def _defined(path: str, text: str) -> list[str]:
-    """The tests that a file defines. Outside of test files only Rust has any."""
+    """Return the tests that a file defines. Outside of test files only Rust has any."""
     ending = _ending(path)
     if ending != ".rs" and not is_test(path):
         return []
@@ -251,8 +253,8 @@ def _name(match: re.Match[str]) -> str:
 
 
 def _python(text: str) -> Iterator[str]:
-    """Functions named like tests, alone or in classes; by their lines alone where the file cannot
-    be parsed.
+    """Return the functions named like tests, with their classes. If the file cannot be parsed, only
+    its lines are read.
     """
     try:
         module = ast.parse(text)

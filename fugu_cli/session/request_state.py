@@ -63,8 +63,9 @@ Arguments = TypeVarTuple("Arguments")
 
 
 class RequestState:
-    """A request as it stands: grows with its events, and derives each value at most once between
-    two of them. Without events it is the request of a session in which nothing was asked.
+    """A request and everything that follows from its events. Grows with the log; each value is
+    derived at most once between two events. Without events it is the request of a session in which
+    nothing was asked.
     """
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
@@ -143,8 +144,8 @@ class RequestState:
 
     @cached_property
     def start_snapshot(self) -> str:
-        """The id of the snapshot of the working tree before the request did anything to it; ""
-        where it did nothing, and outside git.
+        """The snapshot of the working tree before the request did anything to it; "" if it did
+        nothing, or outside git.
         """
         for event in self.events:
             if isinstance(event, Asked | Assigned | Permitted) and event.snapshot:
@@ -153,7 +154,7 @@ class RequestState:
 
     @cached_property
     def has_picture(self) -> bool:
-        """The request came with a picture, or a tool has returned one for it."""
+        """True if the request came with a picture, or a tool returned one for it."""
         return any(
             media.is_picture
             for event in self.events
@@ -205,8 +206,9 @@ class RequestState:
 
     @cached_property
     def unable_turns(self) -> tuple[Turn, ...]:
-        """The turns in which agents gave the request up since the session was opened the last time.
-        A workflow's step is given up for itself, and is not among them."""
+        """The turns in which agents gave the request up since the session was last opened. A
+        workflow's step is given up for itself, so it does not count.
+        """
         return tuple(
             turn
             for turn in self.turns_since_opened
@@ -220,8 +222,8 @@ class RequestState:
 
     @cached_property
     def open_subtasks(self) -> tuple[Turn, ...]:
-        """Subtasks that have not come to an end: nothing closed them, and the call that began them
-        has no result.
+        """The subtasks that have not ended: nothing closed them, and the call that began them has
+        no result.
         """
         subtasks = []
         for turn in self.turns:
@@ -244,9 +246,10 @@ class RequestState:
 
     @cached_property
     def counted_turns(self) -> tuple[Turn, ...]:
-        """The turns whose work counts: those that neither failed nor were interrupted, and of a
-        Worker's cut turns those that changed something, where there are acceptance checks and all
-        of them pass."""
+        """The turns whose work counts: those that neither failed nor were interrupted. If there are
+        acceptance checks and all of them pass, a Worker's cut turns that changed something count as
+        well.
+        """
         done = bool(self.checks) and not self.unmet_checks
         counted = []
         for turn in self.turns:
@@ -258,8 +261,8 @@ class RequestState:
 
     @cached_property
     def has_worker_answer(self) -> bool:
-        """A Worker came to its last word without giving up, or changed something, as a killed call
-        may have.
+        """True if a Worker finished without giving up, or changed something. A killed call may have
+        changed something.
         """
         return any(
             (turn.concluded and turn.unable is None) or turn.changes or interrupted_calls(turn)
@@ -269,8 +272,8 @@ class RequestState:
 
     @cached_property
     def answered_by(self) -> Turn | None:
-        """The turn whose words are the answer: the newest Worker's, without any Worker the newest
-        reply's. None before the first reply.
+        """The turn whose words are the answer: the newest Worker's; without a Worker, the newest
+        with a reply. None before the first reply.
         """
         spoken = [turn for turn in self.turns if turn.replies]
         workers = [turn for turn in spoken if turn.assigned.role == "worker"]
@@ -281,7 +284,7 @@ class RequestState:
 
     @cached_property
     def answer(self) -> str:
-        """The last words of the turn that answers; where it only wrote files, which ones."""
+        """The last words of the turn that answers, or the files that it wrote if it said nothing."""
         if self.answered_by is None:
             return ""
         reports = reports_for_user(self.workflows, self.answered_by)
@@ -308,7 +311,7 @@ class RequestState:
 
     @cached_property
     def failed_since_reply(self) -> frozenset[str]:
-        """Agents that failed after the newest reply, or with nobody having answered at all."""
+        """The agents that failed after the newest reply, or without any reply so far."""
         failed: set[str] = set()
         for event in self.events:
             if isinstance(event, Opened | Replied):
@@ -319,7 +322,7 @@ class RequestState:
 
     @cached_property
     def failed_turns(self) -> Counter[str]:
-        """Each agent's failures since the request was asked, or the session opened again."""
+        """The failures of each agent since the request was asked or the session opened again."""
         failures: Counter[str] = Counter()
         for event in self.events:
             if isinstance(event, Opened):
@@ -340,8 +343,8 @@ class RequestState:
 
     @cached_property
     def undos(self) -> Mapping[int, Sequence[Undone]]:
-        """The user's undos and redos, by the number of the turn they came after; 0: they came before
-        the first.
+        """The user's undos and redos, by the number of the turn before them; 0 for those before the
+        first turn.
         """
         undos: dict[int, list[Undone]] = {}
         turn = 0
@@ -362,8 +365,8 @@ class RequestState:
 
     @cached_property
     def workflows(self) -> tuple[Workflow, ...]:
-        """The plans with steps, oldest first. A try of a step that is done again is none of its
-        turns.
+        """The plans with steps, oldest first. Attempts at a step that is done again are not among
+        its turns.
         """
         thrown_away = {number for merge in self.merges if merge.again for number in merge.turns}
         counting = [turn for turn in self.turns if turn.number not in thrown_away]
@@ -396,27 +399,27 @@ class RequestState:
 
     @cached_property
     def effective(self) -> Sequence[Event]:
-        """The events that the working tree is the result of: without work that was rolled back,
-        without what was done in worktrees and what the user undid.
+        """The events that led to the working tree as it is: without rolled-back work, work in
+        worktrees, and what the user undid.
         """
         self._fold()
         return tuple(self._effective.events)
 
     @cached_property
     def claimed_changes(self) -> tuple[FileChange, ...]:
-        """Every change of a file, in order; undone ones are gone."""
+        """All changes of files in order, without undone ones."""
         self._fold()
         return tuple(self._work.changes)
 
     @cached_property
     def changes(self) -> dict[str, FileChange]:
-        """Net changes by path: the first `before` and the last `after`; undone ones are gone."""
+        """The net changes by path: the first `before` and the last `after`, without undone ones."""
         return net_changes(self.claimed_changes)
 
     @cached_property
     def is_work(self) -> bool:
-        """The request changed files, or may have: not only while a command ran that does not name
-        them, when the user may have saved them.
+        """True if the request changed files, or may have. Changes that happened only while a
+        command ran that does not name the file may be the user's, and do not count.
         """
         return bool(net_changes(each for each in self.claimed_changes if not each.while_ran))
 
@@ -450,19 +453,21 @@ class RequestState:
 
     @cached_property
     def tests(self) -> TestRun | None:
-        """The newest finished run of all tests. `stale`: files were changed after it."""
+        """The newest finished run of all tests. It is `stale` if files were changed after it."""
         self._fold()
         return self._work.tests()
 
     @cached_property
     def tests_skipped(self) -> bool:
-        """The user ended the newest run of the tests, and nothing was changed since."""
+        """True if the user ended the newest run of the tests, and nothing was changed since."""
         self._fold()
         return self._work.skipped
 
     @cached_property
     def tests_refused(self) -> str:
-        """Why fugu was not allowed to run the tests; "" where it ran them or was not to."""
+        """The reason why fugu was not allowed to run the tests; "" if it was, or was not to run
+        them.
+        """
         self._fold()
         return self._work.refused
 
@@ -474,7 +479,7 @@ class RequestState:
 
     @cached_property
     def failed_before_change(self) -> bool:
-        """A run of some or all tests failed before the request changed anything."""
+        """True if a run of some or all tests failed before the request changed anything."""
         self._fold()
         return self._work.failed_before_change
 
@@ -486,7 +491,7 @@ class RequestState:
 
     @cached_property
     def regressions(self) -> tuple[str, ...]:
-        """Ids of the tests that passed before the request and fail now."""
+        """The ids of the tests that passed before the request and fail now."""
         run = self.tests
         if run is None or run.ok or run.report is None:
             return ()
@@ -494,8 +499,8 @@ class RequestState:
 
     @cached_property
     def has_regressions(self) -> bool:
-        """Tests that passed before the request fail now, or cannot be run any more: by id where the
-        runner gives ids, else by their number, else by the exit code.
+        """True if tests that passed before the request fail now, or cannot be run any more. They
+        are compared by id if the runner gives ids, else by their number, else by the exit code.
         """
         run = self.tests
         if run is None or run.ok or run.empty:
@@ -511,7 +516,7 @@ class RequestState:
 
     @cached_property
     def failed_before(self) -> bool:
-        """All tests that fail now are known to have failed before the request."""
+        """True if all tests that fail now are known to have failed before the request."""
         run, before = self.tests, self.tests_before
         if run is None or not run.fails or self.has_regressions:
             return False
@@ -543,9 +548,8 @@ class RequestState:
 
     @cached_property
     def lookup_due(self) -> tuple[str, ...] | None:
-        """The ids of failing tests of which nobody knows how they stood before the request; ()
-        where the runner gives no ids, or where only removed tests are to be found; None where
-        nothing is to be looked up.
+        """The ids of failing tests whose state before the request is unknown; () if the runner
+        gives no ids, or only removed tests are to be found; None if nothing is to be looked up.
         """
         run = self.tests
         if run is None or run.stale or not self.changes:
@@ -580,7 +584,7 @@ class RequestState:
         return tuple(checks)
 
     def _with_suite(self, check: CheckStatus) -> CheckStatus:
-        """The check of the test suite, as the newest run of the suite says."""
+        """Return the check of the test suite with the result of the newest run of the suite."""
         run = self.tests
         if run is None:
             return replace(check, suite=True, ok=False, stale=True)
@@ -594,12 +598,12 @@ class RequestState:
 
     @cached_property
     def suite_decides(self) -> bool:
-        """The test suite is an acceptance check."""
+        """True if the test suite is an acceptance check."""
         return any(check.suite for check in self.checks)
 
     @cached_property
     def acceptance_blocker(self) -> str:
-        """Why no verdict can accept the work as it is; "" where a Verifier decides."""
+        """The reason why no verdict can accept the work as it is; "" if a Verifier decides."""
         if self.has_regressions:
             if self.tests is not None and self.tests.unable:
                 return "the tests could be run before this request and cannot be run now"

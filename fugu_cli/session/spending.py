@@ -29,8 +29,8 @@ PRICE_HINT = (
 
 @dataclass(frozen=True)
 class Budgets:
-    """USD at most; None: no limit. `day` is a calendar day of this machine, `project` everything in
-    this folder.
+    """Limits in USD; None is no limit. `day` is a calendar day of this machine, `project`
+    everything in this folder.
     """
 
     request: float | None = None
@@ -45,7 +45,7 @@ Limit = Budgets | float | None
 
 
 def budgets_of(limit: Limit) -> Budgets:
-    """The budgets a limit means."""
+    """Return the budgets that a limit sets."""
     return limit if isinstance(limit, Budgets) else Budgets(request=limit)
 
 
@@ -67,16 +67,16 @@ class SharedAccount(OtherSpending, Protocol):
     """The account of one session among all of this machine."""
 
     def begin_call(self, member: Member, usage: Usage, reserved: float) -> str:
-        """Reserve what a call costs at most, for all others to see. Return its key."""
+        """Reserve the most that a call may cost, visible to all other processes. Return its key."""
 
     def update_call(self, key: str, member: Member, usage: Usage, reserved: float) -> None:
-        """Note what a call under way has used, and what it costs at most."""
+        """Record the usage of a running call, and the most that it may cost."""
 
     def end_call(self, key: str, member: Member, usage: Usage) -> None:
-        """The call is over and has used so much, which is about to be logged."""
+        """End a call with its usage, which is about to be logged."""
 
     def close(self) -> None:
-        """The session is over; what it spent stays known."""
+        """Close the account. The session's spending stays recorded."""
 
 
 LEAST_REPLY = 4096
@@ -84,8 +84,9 @@ LEAST_REPLY = 4096
 
 
 def worst_case_cost(member: Member, prompt: Prompt) -> float:
-    """USD that a call costs at most: no token read from a cache, and all written to one where that
-    costs more; 0 where no price is known."""
+    """Return the most USD that a call can cost: no token is read from a cache, and all are written
+    to one if that costs more. 0 if no price is known.
+    """
     if member.price is None:
         return 0.0
     dearest = member.price.input * CACHE_WRITE_FACTOR
@@ -94,8 +95,9 @@ def worst_case_cost(member: Member, prompt: Prompt) -> float:
 
 
 def remaining_budget(state: SessionState, budgets: Budgets) -> tuple[float, str, float] | None:
-    """The tightest budget: what is left of it, whose it is, and how large it is; None where there
-    is none. What calls under way elsewhere may cost is not left."""
+    """Return the rest of the tightest budget, its name and its size; None without a budget. Money
+    that calls elsewhere have reserved is not left.
+    """
     session, elsewhere = state.cost, budgets.elsewhere
     shared = budgets.day is not None or budgets.project is not None
     reserved = elsewhere.held() if elsewhere and shared else 0.0
@@ -116,8 +118,10 @@ def remaining_budget(state: SessionState, budgets: Budgets) -> tuple[float, str,
 def over_budget(
     state: SessionState, member: Member, prompt: Prompt, budgets: Budgets, reserved: float = 0.0
 ) -> str:
-    """Says so where this call could exceed what is left of a budget, or nobody knows what it costs;
-    "" where it may be made, as one that costs nothing always may. `reserved`: set aside."""
+    """Return a refusal if this call could exceed the rest of a budget, or its cost is unknown; ""
+    if it may be made. A call that costs nothing always may. `reserved` is USD reserved by other
+    calls.
+    """
     tightest, most = remaining_budget(state, budgets), worst_case_cost(member, prompt)
     if tightest is not None and member.price is None:
         return f"{UNPRICED}: {PRICE_HINT}"
@@ -130,8 +134,9 @@ def over_budget(
 def within_budget(
     state: SessionState, member: Member, prompt: Prompt, budgets: Budgets, reserved: float = 0.0
 ) -> Prompt:
-    """Return the prompt with a reply no longer than what is left of a budget carries, but with
-    LEAST_REPLY at least. A limit of the agent's own entry stays. `reserved`: set aside.
+    """Return the prompt with its reply limited to the rest of the tightest budget, but to
+    LEAST_REPLY at least. A limit of the agent's own entry stays. `reserved` is USD reserved by
+    other calls.
     """
     tightest = remaining_budget(state, budgets)
     if tightest is None or member.price is None or not member.price.output:
@@ -149,15 +154,16 @@ def within_budget(
 
 
 def budget_refusal(name: str, limit: float, left: float, most: float) -> str:
-    """Say that a call may cost more than is left of a budget."""
+    """Return the refusal of a call that may cost more than the rest of a budget."""
     whole = f"the {name}'s budget of ${limit:.4f}"
     return f"its next call may cost ${most:.4f}; ${max(left, 0):.4f} of {whole} are left"
 
 
 @dataclass(frozen=True)
 class Payment:
-    """One call that was paid for. `at` is seconds since the epoch; `dollars` at the prices the
-    session knew, 0 where it knew none."""
+    """One paid call. `at` is in seconds since the epoch; `dollars` at the prices the session knew,
+    0 if it knew none.
+    """
 
     at: float
     seq: int
@@ -179,7 +185,7 @@ class Payment:
 
 
 def session_payments(records: Sequence[Recorded], session: str) -> list[Payment]:
-    """Its payments, oldest first."""
+    """Return the payments of a session, oldest first."""
     pool, repo = SessionState.of_records(records).pool, ""
     payments = []
     for record in records:
@@ -206,14 +212,16 @@ def session_payments(records: Sequence[Recorded], session: str) -> list[Payment]
 
 
 def all_payments(data: Path) -> list[Payment]:
-    """Of all sessions. Lines that cannot be read are left out, as are files that cannot."""
+    """Return the payments of all sessions, without unreadable files and lines."""
     return without_repeats(
         payment for path in sorted(store.session_paths(data)) for payment in _read(path)
     )
 
 
 def without_repeats(payments: Iterable[Payment]) -> list[Payment]:
-    """Without what a forked session repeats of its original: the same line at the same time."""
+    """Remove the payments that a forked session repeats from its original: the same line at the
+    same time.
+    """
     unique = {(payment.at, payment.seq, payment.agent): payment for payment in payments}
     return list(unique.values())
 
@@ -250,12 +258,13 @@ class Ledger:
         self._project_limit = project
 
     def tab(self, log: Log, path: Path) -> SessionAccount:
-        """The account of a session that is open in this process; its log lies at `path`."""
+        """Return the account of a session that is open in this process; its log is at `path`."""
         return SessionAccount(self, log, path)
 
     def take_lost_calls(self, path: Path) -> list[OpenCall]:
-        """Take out the calls of a session that were under way when its process was killed. Their
-        estimates stand in the sums: log them before the session's account is opened."""
+        """Remove and return the calls that a killed process of the session left running. Their
+        estimates stand in the sums, so log them before the session's account is opened.
+        """
         with self.file.changing() as sums:
             lost = {
                 key: call
@@ -275,7 +284,7 @@ class Ledger:
         return self.spent_in_project() - self._spent_by_own()
 
     def held(self) -> float:
-        """USD that calls under way may cost."""
+        """Return the USD that running calls may cost."""
         return self.file.sums().reserved()
 
     def spent_today(self) -> float:
@@ -287,7 +296,7 @@ class Ledger:
         return self.file.sums().projects.get(self.root, 0.0)
 
     def refusal(self, sums: Sums, reserved: float) -> str:
-        """Why a call that costs at most so much must not be made; "" where it may."""
+        """Return the reason why a call that costs at most this much must not be made; "" if it may."""
         today = date.today().isoformat()
         budgets = (
             ("day", self._day_limit, sums.days.get(today, 0.0)),
@@ -339,8 +348,9 @@ class SessionAccount:
         return self._file.sums().reserved(but=self._id)
 
     def begin_call(self, member: Member, usage: Usage, reserved: float) -> str:
-        """Reserve what a call costs at most; `usage` is what is sent. Return its key. Raises
-        AgentError where that exceeds a budget of the day or the project."""
+        """Reserve the most that a call may cost; `usage` is that of its prompt. Return its key.
+        Raises AgentError if that exceeds a budget of the day or the project.
+        """
         self._calls += 1
         key = f"{self._id}:{self._calls}"
         with self._file.changing() as sums:
@@ -360,7 +370,7 @@ class SessionAccount:
         return key
 
     def update_call(self, key: str, member: Member, usage: Usage, reserved: float) -> None:
-        """Note what a call under way has used, and what it costs at most."""
+        """Record the usage of a running call, and the most that it may cost."""
         with self._file.changing() as sums:
             if key in sums.calls:
                 estimate = usd(usage, member.price)
@@ -368,7 +378,7 @@ class SessionAccount:
                 sums.calls[key] = sums.calls[key].model_copy(update=update)
 
     def end_call(self, key: str, member: Member, usage: Usage) -> None:
-        """The call is over and has used so much, which is about to be logged."""
+        """End a call with its usage, which is about to be logged."""
         if usage == Usage():
             with self._file.changing() as sums:
                 sums.calls.pop(key, None)

@@ -27,8 +27,8 @@ LOST_CALLS_KEPT = 200
 
 
 class OpenCall(BaseModel):
-    """A call under way. `reserved` is what it costs at most, `estimate` what it has cost so far, in
-    USD. `is_lost`: its process was killed, and the estimate stands in the sums.
+    """A running call. `reserved` is the most that it can cost, `estimate` its cost so far, in USD.
+    `is_lost`: its process was killed, and the sums include the estimate.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -63,7 +63,7 @@ class Sums(BaseModel):
             del self.days[old]
 
     def processes_gone(self) -> set[str]:
-        """The processes that were killed while calls of theirs were under way."""
+        """Return the processes that were killed during their calls."""
         processes = {call.process for call in self.calls.values() if not call.is_lost}
         return {process for process in processes if not _is_running(process)}
 
@@ -79,7 +79,7 @@ class Sums(BaseModel):
             del self.calls[key]
 
     def reserved(self, but: str = "") -> float:
-        """USD that calls under way may cost, those of the account `but` left out."""
+        """Return the USD that running calls may cost, without those of the account `but`."""
         return sum(
             call.reserved
             for key, call in self.calls.items()
@@ -101,7 +101,7 @@ class SpendingFile:
         self._cached: tuple[tuple[int, int, int], Sums] | None = None
 
     def sums(self) -> Sums:
-        """The sums as they are now, with what was spent before there was a file."""
+        """Return the present sums, including what was spent before there was a file."""
         sums = self._read()
         if sums is not None and sums.has_past and not sums.processes_gone():
             return sums
@@ -115,7 +115,7 @@ class SpendingFile:
 
     @contextmanager
     def changing(self) -> Iterator[Sums]:
-        """The sums, to be changed; written when the block ends. Raises StorageError."""
+        """Yield the sums to be changed, and write them when the block ends. Raises StorageError."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._lock:
@@ -151,7 +151,7 @@ class SpendingFile:
 
 
 def this_process() -> str:
-    """A name of this process that no later one has."""
+    """Return a name of this process that no later process has."""
     return _process_name(os.getpid())
 
 
@@ -160,7 +160,9 @@ def _process_name(pid: int) -> str:
 
 
 def _start_time(pid: int) -> str:
-    """When the process began, in the kernel's own ticks; "" where the system does not say."""
+    """Return the time at which the process began, in the kernel's ticks; "" if the system does not
+    say.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:

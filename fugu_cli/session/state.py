@@ -112,7 +112,7 @@ class _SessionFold:
         self._request_start: int | None = None
 
     def take(self, events: Sequence[Event], until: int) -> None:
-        """Take those of the session's `events` up to the line `until` that were not taken yet."""
+        """Fold the session's `events` up to the line `until` that are not folded yet."""
         for line in range(self.count, until):
             self._take(events, line)
         self.count = max(self.count, until)
@@ -151,7 +151,7 @@ class _SessionFold:
                 self.request_cost += dollars
 
     def _open(self, events: Sequence[Event], line: int, event: Opened) -> None:
-        """Take an opening. What was paid before counts at the prices that it names."""
+        """Fold an opening. Earlier payments count at the prices that it names."""
         self.openings.append((line, event))
         before, self.pool = self.pool, self.pool | {member.name: member for member in event.pool}
         if all(_same_price(member, before.get(member.name)) for member in event.pool):
@@ -240,7 +240,7 @@ class SessionState:
 
     @cached_property
     def opened(self) -> Opened | None:
-        """The newest opening: the session's first line, or a later one where it was continued with
+        """The newest opening: the session's first line, or a later one if it was continued with
         another pool.
         """
         openings = self._now.openings
@@ -255,30 +255,28 @@ class SessionState:
 
     @cached_property
     def pool(self) -> Mapping[str, Member]:
-        """Every agent the session ever had, by name, as it was known last."""
+        """All agents that the session ever had, by name, in their newest form."""
         return self._now.pool
 
     @cached_property
     def cost(self) -> float:
-        """USD of the whole session, at the newest prices it knows."""
+        """The USD of the whole session, at the newest known prices."""
         return self._now.cost
 
     @cached_property
     def unpriced(self) -> tuple[str, ...]:
-        """The agents that were called and whose price nobody knows."""
+        """The agents that were called and whose price is unknown."""
         members = {name: self.pool[name] for name in self._now.paid_agents if name in self.pool}
         return tuple(name for name, member in members.items() if member.price is None)
 
     @cached_property
     def request_cost(self) -> float:
-        """USD of the newest request, at the newest prices the session knows."""
+        """The USD of the newest request, at the newest known prices."""
         return self._now.request_cost
 
     @cached_property
     def todo(self) -> tuple[TodoItem, ...]:
-        """The todo list as it stands; empty where none was made. It lives as long as the session,
-        until it is replaced.
-        """
+        """The todo list, empty if none was made. It lasts until another list replaces it."""
         return self._now.work.todo
 
     @cached_property
@@ -292,8 +290,8 @@ class SessionState:
 
     @cached_property
     def found_tools(self) -> frozenset[str]:
-        """The tools of MCP servers that find_tools has named, and those that were called: agents
-        may call them from then on.
+        """The tools of MCP servers that find_tools named or that were called. Agents may call them
+        from then on.
         """
         return self._now.found_tools
 
@@ -303,13 +301,13 @@ class SessionState:
 
     @cached_property
     def undo_history(self) -> UndoHistory:
-        """The requests that stand, and the undos that can be redone."""
+        """The requests that were not undone, and the undos that can be redone."""
         return self._now.undo.history()
 
     @cached_property
     def newest_compaction(self) -> Compacted | None:
-        """The newest compaction that counts for the agent of the newest turn: agents that read more
-        than the one for which it was written are shown the events.
+        """The newest compaction that counts for the agent of the newest turn. Agents with a larger
+        context than the one it was written for are shown the events instead.
         """
         turns = self.request.turns
         member = self.pool.get(turns[-1].assigned.agent) if turns else None
@@ -321,15 +319,15 @@ class SessionState:
 
     @cached_property
     def summary(self) -> str:
-        """The newest summary, "" where there is none."""
+        """The newest summary; "" if there is none."""
         return self.newest_compaction.summary if self.newest_compaction is not None else ""
 
     @cached_property
     def shown_requests(self) -> tuple[RequestState, ...]:
-        """The requests that the newest summary does not stand for; all where there is none.
+        """The requests that the newest summary does not replace; all if there is none.
 
-        Of one that goes on after it the words are among them, the assignments of turns that go on,
-        and what came later.
+        A request that continues after the summary is shown with its words, the assignments of its
+        open turns, and the later events.
         """
         newest = self.newest_compaction
         if newest is None:
@@ -347,8 +345,8 @@ class SessionState:
     def still_open(self) -> str:
         """The open work at the newest summary: an unfinished todo list and background jobs.
 
-        It is no part of the summary, so that what an agent may not see can be removed from the
-        events first.
+        It is not in the summary, because what an agent may not see is removed from the events
+        first.
         """
         newest = self.newest_compaction
         if newest is None:
@@ -357,7 +355,7 @@ class SessionState:
 
     @cached_property
     def lines_of_subtasks(self) -> Set[int]:
-        """The places of the events of subtasks, which no other turn reads."""
+        """The lines of events of subtasks, which no other turn reads."""
         return self._now.lines_of_subtasks
 
     # Parts of the session as states of their own
@@ -409,7 +407,7 @@ class SessionState:
     def _events_of_subtask(
         self, start: int, begin: Assigned, later: Sequence[Event]
     ) -> tuple[Event, ...]:
-        """The events of a session whose only request is the subtask that `begin` began."""
+        """Return the events of a session whose only request is the subtask that `begin` began."""
         assert begin.subtask is not None
         index = bisect_left(self._starts, start) - 1
         around = self.requests[index].asked if index >= 0 else None
@@ -419,7 +417,7 @@ class SessionState:
         return (*openings, request, begin.model_copy(update={"instruction": ""}), *later)
 
     def _with_request_from(self, line: int, events: Sequence[Event]) -> SessionState:
-        """The session with other events from a line of its newest request on."""
+        """Return the session with other events from a line of its newest request on."""
         first = len(self.events) - len(self.request.events)
         if line <= first:
             return SessionState((*self.events[:line], *events))
@@ -475,7 +473,7 @@ def _rest_of_request(events: Sequence[Event], count: int) -> RequestState | None
 
 
 def _last_of(events: Sequence[Event], task: Subtask) -> tuple[Event, ...]:
-    """The newest subtask of the same subagent that was answered, as a request of its own."""
+    """Return the newest answered subtask of the same subagent, as a request of its own."""
     for line in range(len(events) - 1, -1, -1):
         begin = events[line]
         if (

@@ -77,7 +77,7 @@ class SessionSummary:
 
 
 def session_folder(data: Path, root: Path) -> Path:
-    """The folder of a repository's sessions: its name, for people, and a hash of its path."""
+    """Return the folder of a repository's sessions: its name, for people, and a hash of its path."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", root.name).strip("-") or "root"
     return (
         data
@@ -109,7 +109,7 @@ def hide_from_git(data: Path, root: Path) -> None:
 
 
 def new_path(data: Path, root: Path) -> Path:
-    """A path for a new session; ids sort by time."""
+    """Return a path for a new session. Ids sort by time."""
     return (
         session_folder(data, root)
         / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}{SUFFIX}"
@@ -117,7 +117,7 @@ def new_path(data: Path, root: Path) -> Path:
 
 
 def session_paths(data: Path, root: Path | None = None) -> list[Path]:
-    """Session files, the newest first: of one repository, or of all. Raises StorageError."""
+    """Return the session files of one repository or of all, newest first. Raises StorageError."""
     try:
         folders = (
             [session_folder(data, root)]
@@ -138,8 +138,8 @@ def session_paths(data: Path, root: Path | None = None) -> list[Path]:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """Nothing where it is no folder. Raises OSError, which `Path.glob` hides from Python 3.13
-    on.
+    """Yield the entries of a folder, nothing if it is none. Raises OSError, which `Path.glob` hides
+    from Python 3.13 on.
     """
     try:
         return list(folder.iterdir())
@@ -148,7 +148,9 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _written(path: Path) -> int | None:
-    """When, in nanoseconds; None for what is no file, or was deleted meanwhile."""
+    """Return the time of the last write in nanoseconds; None if it is not a file, or was deleted
+    meanwhile.
+    """
     try:
         status = path.stat()
     except OSError:
@@ -157,11 +159,12 @@ def _written(path: Path) -> int | None:
 
 
 def find_session(data: Path, root: Path, key: str) -> Path:
-    """The session `key` means: `latest`, an id, the beginning of one, or a file's path.
+    """Return the session that `key` means: `latest`, an id, the beginning of an id, or a file's
+    path.
 
-    Looks in this repository first, then in all. A session in which nothing was asked (it was cut
-    off, or a hook refused the request), or that is archived, is the latest only where there is no
-    other. Raises UsageError when there is none or more than one.
+    Looks in this repository first, then in all. An archived session, or one in which nothing was
+    asked (it was cut off, or a hook refused the request), is the latest only if there is no other.
+    Raises UsageError for no session or more than one.
     """
     if key.endswith(SUFFIX) and _written(Path(key)) is not None:
         return Path(key)
@@ -188,7 +191,9 @@ def find_session(data: Path, root: Path, key: str) -> Path:
 
 
 def _asked_in(path: Path) -> bool:
-    """Something was asked there; also of a session that cannot be read, for its reader says why."""
+    """Return whether the session has a request. True for one that cannot be read, because its
+    reader says why.
+    """
     try:
         return any(isinstance(record.event, Asked) for record in log.read(path))
     except StorageError:
@@ -249,7 +254,7 @@ def session_summaries(files: Iterable[Path], *, archived: bool = False) -> list[
 
 
 def mentions(session: SessionSummary, text: str) -> bool:
-    """The text occurs in the session's title, or in a request or a reply of it. Case does not
+    """Return whether the text occurs in the session's title, requests or replies. Case does not
     count.
     """
     folded = text.casefold()
@@ -265,14 +270,12 @@ def mentions(session: SessionSummary, text: str) -> bool:
 
 
 def rename_session(path: Path, title: str) -> None:
-    """Another title for a session in every list; its log stays as it is. Raises StorageError."""
+    """Give a session another title in every list; its log stays as it is. Raises StorageError."""
     _keep(path.parent / TITLES, {**_titles(path.parent), path.stem: title})
 
 
 def archive_session(path: Path, *, archived: bool) -> None:
-    """Leave a session out of lists, or have it in them again. Its id still finds it. Raises
-    StorageError.
-    """
+    """Hide a session from lists, or show it again. Its id still finds it. Raises StorageError."""
     others = [id for id in _archived(path.parent) if id != path.stem]
     _keep(path.parent / ARCHIVED, [*others, *([path.stem] if archived else [])])
 
@@ -312,7 +315,7 @@ def _keep(file: Path, value: object) -> None:
 
 
 def _archived(folder: Path) -> list[str]:
-    """Ids; none where the file is missing or holds something else."""
+    """Return the ids of archived sessions; none if the file is missing or holds something else."""
     content = _kept(folder / ARCHIVED)
     return [str(id) for id in content] if isinstance(content, list) else []
 
@@ -332,14 +335,16 @@ def _kept(file: Path) -> object:
 
 
 def unfinished(events: Sequence[Event]) -> bool:
-    """There is a request to go on with: one that was cut, or that a limit or a failure stopped."""
+    """Return whether a request can be continued: one that was cut, or that a limit or a failure
+    stopped.
+    """
     request = SessionState(events).request
     end = request.finished
     return request.asked is not None and (end is None or end.reason in STOPPED)
 
 
 def worktrees_folder(data: Path, path: Path | None) -> Path:
-    """The folder of a session's worktrees; `path` is its log, None where it is in memory."""
+    """Return the folder of a session's worktrees. `path` is its log, None for one in memory."""
     if path is None:
         return data / "worktrees" / "memory"
     location = os.path.realpath(path).encode("utf-8", "surrogateescape")
@@ -347,9 +352,10 @@ def worktrees_folder(data: Path, path: Path | None) -> Path:
 
 
 def fork_session(data: Path, root: Path, path: Path, before: int | None = None) -> Path:
-    """A copy of a session under a new id: the whole lines that are there now, its worktrees. With
-    `before` only the lines before that one; turns that are open there are interrupted. Raises
-    StorageError, also for a damaged one."""
+    """Copy a session with its worktrees under a new id, and return its path. `before` takes only
+    the lines before that one, and interrupts the turns that are open there. Raises StorageError,
+    also for a damaged session.
+    """
     content = log.examine(path)
     if content.fault is not None:
         raise content.fault.error(path)
@@ -361,9 +367,7 @@ def fork_session(data: Path, root: Path, path: Path, before: int | None = None) 
 
 
 def move_session(data: Path, root: Path, path: Path) -> Path:
-    """A session under its own id among those of another folder. Raises StorageError, also where it
-    is open.
-    """
+    """Move a session to another folder under its own id. Raises StorageError, also if it is open."""
     content = log.examine(path)
     moved = _copied(data, session_folder(data, root) / path.name, path, content.size)
     if path.stem in _archived(path.parent):
@@ -373,12 +377,12 @@ def move_session(data: Path, root: Path, path: Path) -> Path:
 
 
 def repair_session(data: Path, root: Path, path: Path) -> tuple[Path, log.LogFault]:
-    """A copy of a damaged session under a new id that ends before the fault, and the fault. It
-    stands beside the session, which stays as it is.
+    """Copy a damaged session, up to the fault, under a new id beside it. Return the copy and the
+    fault.
 
-    What an agent had called there may have run, so it is not run again: the copy says that it was
-    interrupted. Raises UsageError where there is no damage, StorageError where nothing can be kept
-    or a newer fugu wrote it.
+    Calls that an agent had made there may have run, so they are not run again: the copy says that
+    they were interrupted. Raises UsageError for an undamaged session, and StorageError if nothing
+    can be kept or a newer fugu wrote it.
     """
     content = log.examine(path)
     if content.fault is None:
@@ -397,8 +401,9 @@ def repair_session(data: Path, root: Path, path: Path) -> tuple[Path, log.LogFau
 
 
 def _cut_off(records: Sequence[Recorded], why: str) -> bytes:
-    """Lines that close turns whose calls may have been started behind the end. They carry the time
-    of the last line: what was written to files later may be the user's."""
+    """Return lines that close turns whose calls may have been started after the end. They carry the
+    time of the last line: what was written to files later may be the user's.
+    """
     request = SessionState.of_records(records).request
     open_turns = []
     if request.finished is None:
@@ -415,7 +420,7 @@ def _cut_off(records: Sequence[Recorded], why: str) -> bytes:
 
 
 def _copied(data: Path, target: Path, path: Path, size: int, more: bytes = b"") -> Path:
-    """`size` bytes of a session and `more` at `target`, with its media and worktrees. Raises
+    """Copy `size` bytes of a session and `more` to `target`, with its media and worktrees. Raises
     StorageError.
     """
     try:
@@ -435,8 +440,6 @@ def _copied(data: Path, target: Path, path: Path, size: int, more: bytes = b"") 
 
 
 def copy_media(path: Path, target: Path) -> None:
-    """The pictures and PDFs of the session at `path` also beside the one at `target`. Raises
-    OSError.
-    """
+    """Copy the pictures and PDFs of the session at `path` to the one at `target`. Raises OSError."""
     if (kept := log.media_folder(path)).is_dir():
         shutil.copytree(kept, log.media_folder(target), dirs_exist_ok=True)

@@ -1,7 +1,7 @@
 """The shape of a session: its requests and their turns, and subtasks as logs of their own.
 
 A subtask is a turn that an agent's `task` call began. It reads its own prompt and nothing of the
-request around it, so its facts are those of a request that asks this prompt alone.
+request around it, so its events are those of a request that asks this prompt alone.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ from fugu_cli.session.events import (
 from fugu_cli.session.file_effects import net_changes
 
 TASK = "task"
-"""The tool whose call begins one. It changes nothing itself: what its subtask did is in that one's
-own facts.
-"""
+"""The tool whose call begins a subtask. It changes nothing: the subtask's changes are its own events."""
 UNABLE = re.compile(r"\s*(\*\*|__|)UNABLE:\1\s*")
 """The beginning of an answer in which an agent gives up."""
 BY_FILE = "file"
@@ -41,14 +39,14 @@ BY_FILE = "file"
 
 @dataclass(frozen=True)
 class CallRecord:
-    """One tool call of a turn: judged, and, when it was allowed and came to an end, its result."""
+    """One tool call of a turn with its judgement, and its result if it was allowed and ended."""
 
     permitted: Permitted
     result: ToolRan | None
 
     @property
     def evidence(self) -> bool:
-        """Made by fugu itself, not by the agent."""
+        """True if fugu made the call, not the agent."""
         return self.permitted.by_fugu
 
 
@@ -58,19 +56,19 @@ class Turn:
 
     `subtasks` are the turns that its `task` calls began. `rolled_back` is empty but in older logs:
     what the agent did at first and fugu took back, each part ending with its Undone; it is not in
-    `facts`.
+    `events`.
     """
 
     number: int
     assigned: Assigned
-    facts: tuple[Event, ...]
+    events: tuple[Event, ...]
     rolled_back: tuple[tuple[Event, ...], ...] = ()
     runs: tuple[CallRecord, ...] = field(default=())
     subtasks: tuple[Turn, ...] = ()
 
     @cached_property
     def work(self) -> tuple[CallRecord, ...]:
-        """Its runs with those of its subtasks, each before the call that they answer."""
+        """The turn's calls with those of its subtasks, each before the call that it answers."""
         if not self.subtasks:
             return self.runs
         inside: dict[str, list[CallRecord]] = {}
@@ -84,20 +82,20 @@ class Turn:
     @cached_property
     def replies(self) -> tuple[Replied, ...]:
         """The agent's replies, oldest first."""
-        return tuple(fact for fact in self.facts if isinstance(fact, Replied))
+        return tuple(event for event in self.events if isinstance(event, Replied))
 
     @cached_property
     def failed(self) -> Failed | None:
         """Set when the agent failed after retries: the turn is closed without an answer."""
-        return next((fact for fact in self.facts if isinstance(fact, Failed)), None)
+        return next((event for event in self.events if isinstance(event, Failed)), None)
 
     @cached_property
     def interrupted(self) -> bool:
-        """The user cut it: closed without an answer. A cut after the turn's end does not undo
-        it.
+        """True if the user cut the turn before its answer. A cut after the turn's end does not
+        count.
         """
         return any(
-            isinstance(fact, Interrupted) and fact.turn == self.number for fact in self.facts
+            isinstance(event, Interrupted) and event.turn == self.number for event in self.events
         )
 
     @cached_property
@@ -113,30 +111,32 @@ class Turn:
 
     @cached_property
     def concluded(self) -> bool:
-        """Its agent came to its last word: that was not cut short, is no refusal, and asks for
-        nothing more. Silence is one only of who changed something."""
+        """True if the agent said its last word: a reply that is not cut short, no refusal, and
+        calls nothing more. An empty reply counts only if the turn changed something.
+        """
         ended = bool(self.replies) and not self.replies[-1].calls and self.replies[-1].stop == "end"
         return ended and bool(self.text.strip() or self.changes)
 
     @cached_property
     def unable(self) -> str | None:
         """The reason of a Worker that changed nothing and gave up with `UNABLE:`; None for other
-        turns."""
+        turns.
+        """
         if self.assigned.role != "worker" or not self.concluded or self.changes:
             return None
         return unable_reason(self.text)
 
     @cached_property
     def changes(self) -> tuple[FileChange, ...]:
-        """Files changed, by its subtasks too: net, without what was put back."""
+        """The net changes of files by the turn and its subtasks, without what was put back."""
         made = (change for run in self.work if run.result for change in run.result.changes)
         return tuple(net_changes(made).values())
 
     @cached_property
     def spent(self) -> tuple[Replied, ...]:
-        """Every reply that was paid for, what was rolled back included."""
+        """All paid replies, including those that were rolled back."""
         earlier = tuple(
-            fact for part in self.rolled_back for fact in part if isinstance(fact, Replied)
+            event for part in self.rolled_back for event in part if isinstance(event, Replied)
         )
         return earlier + self.replies
 
@@ -233,15 +233,15 @@ def _turn(events: Sequence[Event], subtasks: Sequence[Turn] = ()) -> Turn:
             current.append(event)
         else:
             opening.append(event)
-    facts = (*opening, *current)
-    runs = call_records(facts)
+    kept = (*opening, *current)
+    runs = call_records(kept)
     calls = {run.permitted.call.id for run in runs}
     begun = [
         turn
         for turn in subtasks
         if turn.assigned.subtask is not None and turn.assigned.subtask.call in calls
     ]
-    return Turn(assigned.turn, assigned, facts, tuple(rolled_back), runs, tuple(begun))
+    return Turn(assigned.turn, assigned, kept, tuple(rolled_back), runs, tuple(begun))
 
 
 class EffectiveFold:
@@ -264,7 +264,7 @@ class EffectiveFold:
             return False
         rewritten = False
         if self._undone and isinstance(event, Assigned | Replied | Permitted):
-            unchanging = [fact for fact in self.events if not any(getattr(fact, "made", ()))]
+            unchanging = [kept for kept in self.events if not any(getattr(kept, "made", ()))]
             self.events = [*unchanging, self._undone[0]]
             self._undone = []
             rewritten = True

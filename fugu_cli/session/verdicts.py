@@ -44,8 +44,8 @@ _SUGGESTED = re.compile(
 
 
 def suggested_role(turn: Turn) -> Role | None:
-    """A Thinker's valid suggestion for the next turn's role, which overrides the head's (arXiv
-    2512.04695).
+    """Return a Thinker's valid suggestion for the next turn's role, which overrides the head's
+    (arXiv 2512.04695).
     """
     if turn.assigned.role != "thinker":
         return None
@@ -74,8 +74,8 @@ END_WORDS = {"accepted": "accepted", "answered": "done", **STOPPED_BY}
 
 @dataclass(frozen=True)
 class EndLine:
-    """`text` as in `verified by claude · 41 tests pass`. `tone`: warn where something still fails
-    or is not known.
+    """`text` is like `verified by claude · 41 tests pass`. `tone` is warn if something still fails
+    or is unknown.
     """
 
     text: str
@@ -83,7 +83,9 @@ class EndLine:
 
 
 def end_line(request: RequestState, end: Finished | None = None) -> EndLine:
-    """One line on the end of the newest request. `end`: where the log does not say it yet."""
+    """Return one line on the end of the newest request. `end` is given if the log does not hold it
+    yet.
+    """
     end = end or request.finished
     done, tone = _done(request, end)
     state, worse = _tests(request)
@@ -135,7 +137,7 @@ def verified_by(request: RequestState) -> str | None:
 
 
 def acceptance_words(by: AcceptedBy, agent: str) -> str:
-    """Say who accepted the work."""
+    """Return the words that say who accepted the work."""
     match by:
         case "verifier":
             return f"verified by {agent}"
@@ -177,8 +179,8 @@ def _tests(request: RequestState) -> tuple[str, bool]:
 
 
 def _failing(request: RequestState, run: TestRun) -> str:
-    """`2 tests fail that passed before`, `1 test still fails (it failed before)`, `3 tests
-    fail`.
+    """Return words such as `2 tests fail that passed before` or `1 test still fails (it failed
+    before)`.
     """
     broken = request.regressions
     if broken or request.has_regressions:
@@ -197,7 +199,9 @@ LONGEST_TEST_NAME = 80
 
 
 def _names(ids: Sequence[str]) -> str:
-    """`: test_a.py::test_one, test_a.py::test_two and 3 more`; "" where the runner gives no ids."""
+    """Return the names of tests, such as `: test_a.py::test_one and 3 more`; "" if the runner gives
+    no ids.
+    """
     if not ids:
         return ""
     names = ", ".join(_short_name(id) for id in ids[:NAMED_TESTS])
@@ -206,7 +210,7 @@ def _names(ids: Sequence[str]) -> str:
 
 
 def _short_name(id: str) -> str:
-    """The end of a test's id, which says more than its folders."""
+    """Return the end of a test's id, which says more than its folders."""
     text = " ".join(id.split())
     return text if len(text) <= LONGEST_TEST_NAME else f"…{text[1 - LONGEST_TEST_NAME :]}"
 
@@ -218,15 +222,16 @@ def _fail(count: int | None, still: str = "") -> str:
 
 
 def _refused(request: RequestState) -> str:
-    """The calls that the user refused."""
+    """Return the calls that the user refused."""
     runs = (run.permitted for turn in request.turns for run in turn.work if not run.evidence)
     count = sum(not judged.allowed and judged.by in USERS for judged in runs)
     return f"{count} call{'s' if count != 1 else ''} refused by you" if count else ""
 
 
 def test_summary(request: RequestState) -> dict[str, object]:
-    """The tests of the newest request for programs: `before` and `after` as counts, None where not
-    known; ids of the tests that the request fixed, broke and removed."""
+    """Describe the tests of the newest request for programs: the counts `before` and `after`, None
+    if unknown, and the ids of tests that the request fixed, broke and removed.
+    """
     run, before = request.tests, request.tests_before
     after: dict[str, object] | None = None
     if run is not None and not run.stale:

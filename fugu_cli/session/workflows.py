@@ -26,7 +26,7 @@ class Workflow:
     turns: tuple[Turn, ...]
 
     def tries(self, step: int) -> tuple[Turn, ...]:
-        """The turns that were spent on a step, oldest first."""
+        """Return the attempts at a step, oldest first."""
         return tuple(turn for turn in self.turns if turn.assigned.step == step)
 
 
@@ -70,13 +70,13 @@ def is_asked_to_choose_again(turn: Turn, reply: Replied) -> bool:
     """
     if not turn.assigned.choices or reply.calls or reply.stop != "end":
         return False
-    for fact in turn.facts:
-        if isinstance(fact, ToolRan) and fact.changes:
+    for event in turn.events:
+        if isinstance(event, ToolRan) and event.changes:
             return False
-        if isinstance(fact, Replied) and _choice_in(fact.text, turn):
+        if isinstance(event, Replied) and _choice_in(event.text, turn):
             return False
-        if isinstance(fact, Replied) and not fact.calls:
-            return fact is reply
+        if isinstance(event, Replied) and not event.calls:
+            return event is reply
     return False
 
 
@@ -89,9 +89,10 @@ def final_text(turn: Turn) -> str:
 
 
 def is_done(turn: Turn) -> bool:
-    """A closed turn that came to something: neither failed nor cut, with changes or with last
-    words. A refusal is none, nor is `UNABLE:`, nor what was said beside calls when the turn had
-    had its replies."""
+    """Return whether a closed turn had a result: it neither failed nor was cut, and changed
+    something or said its last words. A refusal, `UNABLE:`, and words beside calls in a turn that
+    ran out of replies do not count.
+    """
     if turn.failed or turn.interrupted or not turn.replies or turn.unable is not None:
         return False
     last = turn.replies[-1]
@@ -101,10 +102,10 @@ def is_done(turn: Turn) -> bool:
 
 
 def step_output(workflows: Sequence[Workflow], number: int, step: int) -> Turn | None:
-    """The turn whose words are the output of a step; for a step that is a workflow, that of its
-    last step that has one.
+    """Return the turn whose words are the output of a step. For a step that is a workflow, this is
+    the output of its last step that has one.
 
-    None while there is none, or where it came to nothing.
+    None while there is none, or if the step came to nothing.
     """
     flow = next((flow for flow in workflows if flow.number == number), None)
     if flow is None:
@@ -117,8 +118,8 @@ def step_output(workflows: Sequence[Workflow], number: int, step: int) -> Turn |
 
 
 def workflow_result(workflows: Sequence[Workflow], number: int) -> Turn | None:
-    """The turn that holds a workflow's answer: its last step's, or the last one before it that has
-    an output.
+    """Return the turn with a workflow's answer: the output of its last step, or of the last step
+    before it that has one.
     """
     flow = next(flow for flow in workflows if flow.number == number)
     outputs = (
@@ -128,8 +129,9 @@ def workflow_result(workflows: Sequence[Workflow], number: int) -> Turn | None:
 
 
 def visible_output(workflows: Sequence[Workflow], number: int, step: int) -> Turn | None:
-    """The turn whose words others read of a step: its output; of a step that is a workflow whose
-    last words only say yes, what they say it to."""
+    """Return the turn whose words other steps read of a step: its output. If the step is a workflow
+    whose last words only approve, return what they approve of.
+    """
     last = step_output(workflows, number, step)
     return next((turn for turn in _outputs(workflows, number, (step,)) if not _judges(turn)), last)
 
@@ -137,8 +139,9 @@ def visible_output(workflows: Sequence[Workflow], number: int, step: int) -> Tur
 def _outputs(
     workflows: Sequence[Workflow], number: int, steps: Sequence[int] = ()
 ) -> Iterator[Turn]:
-    """The outputs of these steps of a workflow, or of all, the last one first; those of workflows
-    inside it one by one."""
+    """Yield the outputs of these steps of a workflow, or of all, last first. A nested workflow
+    yields those of its own steps.
+    """
     flow = next((flow for flow in workflows if flow.number == number), None)
     for step in reversed(steps or range(len(flow.planned.steps) if flow else 0)):
         turn = step_output(workflows, number, step)
@@ -219,7 +222,7 @@ def _has_changed(workflows: Sequence[Workflow], number: int) -> bool:
 
 
 def _judges(turn: Turn) -> bool:
-    """All that the turn says is what it thinks of another's words."""
+    """Return whether the turn only says what it thinks of another turn's words."""
     if turn.assigned.role == "verifier":
         return True
     lead = leading_verdict(final_text(turn))

@@ -426,7 +426,9 @@ def encode_request(prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks
     if prompt.stop and quirks.stop:
         payload["stop"] = [*prompt.stop]
     if prompt.tools and prompt.tool_choice:
-        payload["tool_choice"] = _encode_tool_choice(prompt.tool_choice)
+        payload["tool_choice"] = prompt.tool_choice
+        if prompt.tool_choice not in ("none", "required"):
+            payload["tool_choice"] = {"type": "function", "function": {"name": prompt.tool_choice}}
     elif prompt.tools and prompt.allowed_tools and quirks.allowed_tools and is_openai:
         tools: list[JsonValue] = [
             {"type": "function", "function": {"name": name}} for name in prompt.allowed_tools
@@ -525,12 +527,6 @@ def _encode_call(call: Call) -> Json:
         "type": "function",
         "function": {"name": call.tool, "arguments": call.arguments},
     }
-
-
-def _encode_tool_choice(choice: str) -> JsonValue:
-    if choice in ("none", "required"):
-        return choice
-    return {"type": "function", "function": {"name": choice}}
 
 
 def _tool(tool: ToolSpec, quirks: ServerQuirks) -> Json:

@@ -341,7 +341,9 @@ def encode_request(
     if prompt.tools:
         payload["tools"] = [_tool(tool, quirks) for tool in prompt.tools]
     if prompt.tools and prompt.tool_choice:
-        payload["tool_choice"] = _tool_choice(prompt.tool_choice)
+        payload["tool_choice"] = prompt.tool_choice
+        if prompt.tool_choice not in ("none", "required"):
+            payload["tool_choice"] = {"type": "function", "name": prompt.tool_choice}
     elif prompt.tools and prompt.allowed_tools and quirks.allowed_tools:
         tools: list[JsonValue] = [
             {"type": "function", "name": name} for name in prompt.allowed_tools
@@ -358,7 +360,16 @@ def encode_request(
         if effort != "none" and quirks.summary:
             payload["reasoning"] = {"effort": effort, "summary": "auto"}
     if prompt.reply_schema and quirks.schema != "none":
-        payload["text"] = {"format": _format(prompt.reply_schema, quirks)}
+        reply_format: Json = {"type": "json_object"}
+        if quirks.schema != "object":
+            schema: JsonValue = parse_json(prompt.reply_schema)
+            reply_format = {
+                "type": "json_schema",
+                "name": "reply",
+                "schema": schema,
+                "strict": False,
+            }
+        payload["text"] = {"format": reply_format}
     return payload
 
 
@@ -442,18 +453,6 @@ def _tool(tool: ToolSpec, quirks: ServerQuirks) -> Json:
         "parameters": server_quirks.tool_parameters(tool, quirks),
         "strict": False,
     }
-
-
-def _tool_choice(choice: str) -> JsonValue:
-    if choice in ("none", "required"):
-        return choice
-    return {"type": "function", "name": choice}
-
-
-def _format(schema: str, quirks: ServerQuirks) -> Json:
-    if quirks.schema == "object":
-        return {"type": "json_object"}
-    return {"type": "json_schema", "name": "reply", "schema": parse_json(schema), "strict": False}
 
 
 # --- as a server ----------------------------------------------------------------------------------
@@ -559,6 +558,12 @@ def decode_request(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
         raise RequestRefused(400, "input: at least one message is needed", code="invalid_body")
     tools = list(_client_tools(sent_tools))
     hosted = [tool.type for tool in sent_tools if client_tools.is_hosted(tool.type)]
+    namespaces = {
+        joint_name(namespace.name, tool.name): (namespace.name, tool.name)
+        for namespace in sent_tools
+        if namespace.type == "namespace"
+        for tool in namespace.tools or []
+    }
     form = (payload.text and payload.text.format) or ReplyForm()
     return ClientRequest(
         model=payload.model,
@@ -587,7 +592,7 @@ def decode_request(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
         options=client_requests.read_options(headers, payload.metadata or {}),
         stream=bool(payload.stream),
         freeform=frozenset(tool.name for tool in tools if tool.type == "custom"),
-        namespaces=_namespaces(sent_tools),
+        namespaces=namespaces,
         client_tools={
             tool.name: tool.type for tool in tools if tool.type in client_tools.RESPONSES_TOOLS
         },
@@ -623,15 +628,6 @@ def _client_tools(tools: Sequence[_SentTool]) -> Iterator[_SentTool]:
                 f"them, and tools that the client runs itself: {offered}"
             )
             raise RequestRefused(400, message, code="unsupported_tool")
-
-
-def _namespaces(tools: Sequence[_SentTool]) -> dict[str, tuple[str, str]]:
-    namespaces: dict[str, tuple[str, str]] = {}
-    for tool in tools:
-        if tool.type == "namespace":
-            for inner in tool.tools or []:
-                namespaces[joint_name(tool.name, inner.name)] = (tool.name, inner.name)
-    return namespaces
 
 
 def joint_name(namespace: str, name: str) -> str:
