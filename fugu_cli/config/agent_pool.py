@@ -69,8 +69,8 @@ GATEWAY_VARIABLES = {
     "GEMINI_API_KEY": ("GEMINI_BASE_URL", "GOOGLE_GEMINI_BASE_URL"),
     "AWS_BEARER_TOKEN_BEDROCK": (),
 }
-"""Variables by which vendors' clients are sent to another address with a key; of other services
-`NAME_BASE_URL`.
+"""Variables that send vendors' clients to another address with a key. Other services have one that
+begins like the variable of their key and ends in _BASE_URL.
 """
 GATEWAY_PATHS = {"ANTHROPIC_API_KEY": "/v1", "GEMINI_API_KEY": "/v1beta/openai"}
 """Paths that the vendors' own clients add to such an address."""

@@ -2,7 +2,7 @@
 
 `Telemetry` reads one log. It gets each event once it is written, with secrets masked.
 `CollectorLink` sends to the collector, in threads of the SDK. Only imported if the user's
-environment names an endpoint (`OTEL_EXPORTER_OTLP_ENDPOINT`). A failing collector costs the user
+environment names an endpoint (OTEL_EXPORTER_OTLP_ENDPOINT). A failing collector costs the user
 one sentence.
 
     invoke_agent fugu           a request
