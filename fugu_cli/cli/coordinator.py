@@ -26,6 +26,7 @@ from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.coordinators import Coordinator, Decision, backbone_files, trinity
 from fugu_cli.errors import ConfigError, CoordinatorUnavailable, UsageError
+from fugu_cli.formatting import aligned_rows
 from fugu_cli.local.store import Store
 from fugu_cli.session import store
 from fugu_cli.session.events import Asked, Assigned, Event, Finished, Member, Opened, Recorded
@@ -49,20 +50,73 @@ def as_usage_errors() -> Iterator[None]:
 
 
 def show_checkpoint(file: Path | None, as_json: bool) -> int:
-    """Describe a checkpoint or a flat vector; the configured one without FILE."""
+    """Describe a checkpoint or a flat vector as a table with units; the configured one without
+    FILE, and what decides by default where none is configured.
+    """
     config = current_config().config
     with as_usage_errors():
-        path = checkpoint_path(file, config)
-        about = (
-            _describe_vector(path) if path.suffix == ".npy" else _describe_checkpoint(path, config)
-        )
+        path = file or config.checkpoint
+        if path is None:
+            about = _describe_default(config)
+        elif path.suffix == ".npy":
+            about = _describe_vector(path)
+        else:
+            about = _describe_checkpoint(path, config)
     if as_json:
         print(json.dumps(about, indent=2))
         return 0
-    width = max(len(name) for name in about)
-    for name, value in about.items():
-        print_clean(f"{name.replace('_', ' '):<{width}}  {_value_text(value)}".rstrip())
+    rows = [
+        (name.replace("_", " "), f"{_value_text(value)} {UNITS.get(name, '')}".rstrip())
+        for name, value in about.items()
+        if name != "offsets"
+    ]
+    for line in aligned_rows(rows):
+        print_clean(line)
+    offsets = about.get("offsets")
+    if offsets:
+        print()
+        offset_rows = [("matrix", "largest offset, % of a singular value")]
+        offset_rows += [(name, f"{100 * value:.2f}") for name, value in offsets.items()]
+        for line in aligned_rows(offset_rows, right={1}):
+            print_clean(line)
     return 0
+
+
+UNITS = {
+    "token_budget": "tokens of the transcript",
+    "head": "(rows x width of a hidden state)",
+    "numbers": "of four bytes, the offsets' and the head's",
+    "examples": "training examples",
+    "kinds": "kinds of request",
+}
+"""Units of the values of `fugu coordinator show`."""
+
+
+def _describe_default(config: Config) -> dict[str, Any]:
+    """Describe the head that decides where no checkpoint is configured."""
+    from fugu_cli.coordinators import kinds
+
+    backbone = configured_backbone(config)
+    head_path = kinds.SHIPPED
+    if backbone is not None:
+        own_head = kinds.head_file(config.data / "coordinators", backbone[0])
+        head_path = own_head if own_head.is_file() else kinds.SHIPPED
+    head = kinds.load(head_path)
+    if backbone is not None and backbone[1] is not None:
+        state = "on this machine"
+    elif (config.cache / "models" / f"{trinity.EMBEDDED}.gguf").is_file():
+        state = "on this machine, made ready at its first use"
+    else:
+        state = f"not on this machine: fugu models pull {trinity.EMBEDDED}"
+    return {
+        "decides": "success rates, costs and the kind of a request; no checkpoint is configured",
+        "success_rates": "`fugu pool --skills` shows them",
+        "backbone": f"{config.backbone or trinity.EMBEDDED}, {state}",
+        "kind_head": str(head_path),
+        "kinds": len(head.meta.kinds),
+        "head": f"{len(head.weights)} x {head.weights.shape[1]}",
+        "trained_on": head.meta.training,
+    }
 
 
 def checkpoint_path(file: Path | None, config: Config) -> Path:
@@ -93,6 +147,7 @@ def _describe_checkpoint(path: Path, config: Config) -> dict[str, Any]:
         "reads": "Workers' replies" if meta.workers_only else "every reply",
         "token_budget": meta.budget,
         "tied_embeddings": meta.tied,
+        "head": f"{meta.head_rows} x {meta.width}",
         "numbers": saved.vector.size,
         "offsets": _largest_offsets(saved),
         "trained": meta.training.stage or "unknown",

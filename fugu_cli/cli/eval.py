@@ -52,7 +52,7 @@ from fugu_cli.training.evaluation.rollout import (
 from fugu_cli.training.evaluation.summary import summarise
 from fugu_cli.training.tasks import LoadedTasks, Problem, Task, questions
 from fugu_cli.training.tasks.grading import TaskCheck
-from fugu_cli.training.tasks.loading import TaskDefaults, load_tasks
+from fugu_cli.training.tasks.loading import EXAMPLE_TASKS, TaskDefaults, load_tasks
 
 if TYPE_CHECKING:
     from fugu_cli.coordinators import Coordinator
@@ -119,11 +119,18 @@ def _load_suite(suite: str, only: Sequence[str], defaults: TaskDefaults) -> Load
     if suite.startswith(questions.GYM_PREFIX):
         return questions.load_generated(suite)
     path = Path(suite)
+    if suite == EXAMPLES and not path.exists():
+        path = EXAMPLE_TASKS
     if not path.exists():
-        raise UsageError(f"{suite}: there is no such file or folder")
+        raise UsageError(
+            f"{suite}: there is no such file or folder",
+            hint=f"`{EXAMPLES}` names the ten tasks that ship",
+        )
     return load_tasks(path, only=tuple(only), defaults=defaults)
 
 
+EXAMPLES = "examples"
+"""Names the tasks that ship, where no file or folder is called so."""
 CONDUCTOR = "conductor"
 REPLY_SETTINGS = (
     "provider",

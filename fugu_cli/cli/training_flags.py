@@ -60,7 +60,7 @@ ReportFlag = Annotated[
 ]
 SUITES = typer.Argument(
     metavar="TASKS...",
-    help="task files, folders of them or of repositories, gym:NAME[:COUNT[:SEED]]",
+    help="examples, task files, folders of them or of repositories, gym:NAME[:COUNT[:SEED]]",
 )
 SuitesArgument = Annotated[list[str], SUITES]
 

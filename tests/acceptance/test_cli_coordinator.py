@@ -99,6 +99,16 @@ def test_show_says_what_a_checkpoint_is_for_and_that_it_fits(
     assert set(found["offsets"]) == set(svf.BLOCKS)
     code, out, _ = fugu("coordinator", capture=capsys)
     assert (code, "small, coder, strong" in out, "fits             yes" in out) == (0, True, True)
+    assert "1536 tokens of the transcript" in out and "% of a singular value" in out
+
+
+def test_show_without_a_checkpoint_describes_what_decides(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = fugu("coordinator", "show", capture=capsys)
+    assert code == 0
+    assert "no checkpoint is configured" in out and "10 kinds of request" in out
+    assert "fugu models pull qwen2.5-coder-0.5b" in out
 
 
 def test_show_says_why_a_checkpoint_does_not_fit(

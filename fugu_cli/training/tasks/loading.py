@@ -34,6 +34,8 @@ from fugu_cli.snapshots.git_repositories import (
 from fugu_cli.training.tasks import LoadedTasks, Question, SkippedTask, Task, questions
 from fugu_cli.training.tasks.repository import unwritable_reason
 
+EXAMPLE_TASKS = Path(__file__).parent / "examples.jsonl"
+"""Ten small tasks that come with the package."""
 LARGEST_REPOSITORY = 64 * 1024 * 1024
 """Bytes of a repository that are taken at most: each try writes them again."""
 TASK_FILES = frozenset({"task.toml", "prompt.md", "hidden", "solution"})

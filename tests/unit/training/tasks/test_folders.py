@@ -16,7 +16,7 @@ from fugu_cli.training.tasks.grading import (
     problem_sha,
     runner_versions,
 )
-from fugu_cli.training.tasks.loading import TaskDefaults, load_tasks
+from fugu_cli.training.tasks.loading import EXAMPLE_TASKS, TaskDefaults, load_tasks
 from fugu_cli.training.tasks.repository import create_repository
 
 CHECK = "grep -q right answer.txt\n"
@@ -330,6 +330,12 @@ def test_tasks_that_are_none_are_refused_and_say_why(tmp_path: Path) -> None:
         ("no-such-program || exit 1", "not found"),
     ):
         assert said in refused(task.model_copy(update={"solution": {}, "grade_command": command}))
+
+
+def test_the_tasks_that_ship_are_tasks() -> None:
+    tasks = load_tasks(EXAMPLE_TASKS).tasks
+    assert len(tasks) == 10
+    assert [task.id for task in tasks if refused(task)] == []
 
 
 def test_tests_that_hang_before_any_work_may_be_the_fault_and_are_noted(tmp_path: Path) -> None:
