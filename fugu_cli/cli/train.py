@@ -123,6 +123,12 @@ def train_sft(flags: SftFlags) -> int:
     cells = pass_matrix.read_matrix(flags.matrix)
     agents = dict.fromkeys(cell.agent for cell in cells)
     rows = parse_head_rows(flags.rows or [f"{agent}={agent}" for agent in agents])
+    for row in rows:
+        if row.agent not in agents:
+            raise UsageError(
+                f"--row {row.row}={row.agent}: {flags.matrix} has no run of {row.agent}",
+                hint=f"it has runs of {', '.join(agents) or 'nobody'}",
+            )
     tasks = pass_matrix.pass_rates(cells, rows)
     loaded = current_config()
     refuse_ignored_keys(loaded)

@@ -39,6 +39,8 @@ HALVES = re.compile("[\ud800-\udfff]")
 """Halves of characters, which no tokenizer takes: a stream may have been cut between them, a file
 name be no UTF-8.
 """
+MEAN_LAYER = -3
+"""Of the states of all layers, those after the last layer but two."""
 CHUNK = 512
 """Tokens of one forward pass; a longer text is read in several, which bounds the memory of a
 pass.
@@ -50,11 +52,13 @@ REMEMBERED_COUNTS = 1024
 @dataclass(frozen=True)
 class HiddenState:
     """`hidden` (width,) fp32, final layer, penultimate token; of `tokens` read, `cached` were known
-    before. `at_once`: none were, so that the text alone made the state."""
+    before. `at_once`: none were, so that the text alone made the state. `mean` (width,), where it was
+    asked for: the mean of some tokens' states at `MEAN_LAYER`."""
 
     hidden: NDArray[np.float32]
     tokens: int
     cached: int
+    mean: NDArray[np.float32] | None = None
 
     @property
     def at_once(self) -> bool:
@@ -96,9 +100,12 @@ class Backbone:
         """Token numbers of `text`."""
         return list(_encoded(self.tokenizer, text))
 
-    def read(self, tokens: Sequence[int], *, fresh: bool = False) -> HiddenState:
+    def read(
+        self, tokens: Sequence[int], *, fresh: bool = False, mean_of: range | None = None
+    ) -> HiddenState:
         """The hidden state at the penultimate of `tokens` (of a single one: its own), `fresh`: with
-        nothing kept from before. Blocking: call it on a thread.
+        nothing kept from before, and the mean over the positions `mean_of`. Blocking: call it on a
+        thread.
 
         Raises ValueError for no tokens, MemoryError when there is no room for them,
         CoordinatorUnavailable where what was computed is no number.
@@ -108,21 +115,25 @@ class Backbone:
         prefix = list(tokens[:-1] or tokens)
         with self._lock:
             kept = 0 if fresh else min(_common_length(self._known, prefix), len(prefix) - 1)
+            if mean_of is not None:
+                kept = min(kept, mean_of.start)
             try:
-                last = self.compute(
-                    f"to read {len(prefix)} tokens", lambda: self._extend(prefix, kept)
+                last, mean = self.compute(
+                    f"to read {len(prefix)} tokens", lambda: self._extend(prefix, kept, mean_of)
                 )
             except MemoryError:
                 self._reset()
                 raise
             self._known = prefix
-        if not last.isfinite().all():
+        if not last.isfinite().all() or (mean is not None and not mean.isfinite().all()):
             self.forget()
             raise CoordinatorUnavailable(
                 "the backbone computes numbers that are not finite",
                 hint=backbone_files.REPLACE_HINT,
             )
-        return HiddenState(last.numpy(), len(tokens), kept)
+        return HiddenState(
+            last.numpy(), len(tokens), kept, mean.numpy() if mean is not None else None
+        )
 
     def compute(self, what: str, work: Callable[[], T]) -> T:
         """Return the result of `work`, computed without gradients. Raises MemoryError: no memory
@@ -152,8 +163,12 @@ class Backbone:
         self._cache = DynamicCache()
         self._known = []
 
-    def _extend(self, prefix: Sequence[int], kept: int) -> torch.Tensor:
-        """The final state of the last of `prefix`, of which so many are kept in the cache."""
+    def _extend(
+        self, prefix: Sequence[int], kept: int, mean_of: range | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The final state of the last of `prefix`, of which so many are kept in the cache, and the
+        mean at `MEAN_LAYER` of those in `mean_of`.
+        """
         import torch
 
         if kept:
@@ -161,13 +176,21 @@ class Backbone:
                 self._cache.crop(-more)
         else:
             self._reset()
+        total = torch.zeros(self.shape.width)
         for start in range(kept, len(prefix), CHUNK):
             piece = torch.tensor([prefix[start : start + CHUNK]], device=self.model.device)
-            states = self.model(
-                input_ids=piece, use_cache=True, **{self._cache_name: self._cache}
-            ).last_hidden_state
-        last: torch.Tensor = states[0, -1].float().cpu()
-        return last
+            output = self.model(
+                input_ids=piece,
+                use_cache=True,
+                output_hidden_states=mean_of is not None,
+                **{self._cache_name: self._cache},
+            )
+            if mean_of is not None:
+                first = max(mean_of.start - start, 0)
+                end = max(mean_of.stop - start, 0)
+                total += output.hidden_states[MEAN_LAYER][0, first:end].float().sum(0).cpu()
+        last: torch.Tensor = output.last_hidden_state[0, -1].float().cpu()
+        return last, total / len(mean_of) if mean_of else None
 
 
 def load_backbone(folder: Path, *, device: str = "auto", cache: Path | None = None) -> Backbone:

@@ -3,10 +3,11 @@
     P(k|h) = softmax(W_k h / |h|)     W_k (kinds, width), without a bias
 
 The backbone reads a raw transcript: one example of each kind in several languages, then `user: ` with
-the request, cut to `REQUEST_TOKENS`, and the beginning of the line that would name its kind; h is
-its state at the penultimate token, the colon of that line. The state after the request's last words
-alone tells far less about the request as a whole. The examples are read when the model is loaded.
-W_k knows no agent; it is valid for one backbone and one prompt.
+the request, cut to `REQUEST_TOKENS`, and the beginning of the line that would name its kind. h is
+the sum of two states of length one: that at the penultimate token, the colon of that line, and the
+mean over the request's own tokens. The first tells the kind best; the second moves little where
+words around the request change. The examples are read when the model is loaded. W_k knows no agent;
+it is valid for one backbone and one prompt.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
     from fugu_cli.coordinators.backbone import Backbone
     from fugu_cli.coordinators.composed import KindReader
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""1 was read at the penultimate token alone."""
 PROMPT = (Path(__file__).parent / "data" / "kinds_prompt.txt").read_text(encoding="utf-8")
 """Holds `{request}`. Another prompt needs another head."""
 REQUEST_TOKENS = 96
@@ -119,13 +121,37 @@ def head_file(heads: Path, identity: str) -> Path:
     return heads / f"kinds-{identity[:16]}.safetensors"
 
 
-def request_tokens(backbone: Backbone, text: str) -> list[int]:
-    """Return the tokens that are read for a request."""
+@dataclass(frozen=True)
+class RequestState:
+    """`hidden` (width,): h of one request. `tokens` were read; times in milliseconds."""
+
+    hidden: NDArray[np.float32]
+    tokens: int
+    tokenise: float
+    forward: float
+
+
+def read_request(backbone: Backbone, text: str) -> RequestState:
+    """Read a request with the backbone. Blocking, 0.1 to 1 s. Raises what Backbone.read raises."""
+    import numpy as np
+
+    started = time.perf_counter()
     before, after = PROMPT.split("{request}")
     examples, role = before.rsplit("\n", 1)
     # tokenised in pieces, so that the examples are the same tokens whatever the request is
+    example_tokens = backbone.tokens(examples + "\n")
     request = backbone.tokens(role + text)[:REQUEST_TOKENS]
-    return backbone.tokens(examples + "\n") + request + backbone.tokens(after)
+    tokens = [*example_tokens, *request, *backbone.tokens(after)]
+    # the first piece of the request is joined with the role's last, so it is left out of the mean
+    end = len(example_tokens) + len(request)
+    start = min(len(example_tokens) + len(backbone.tokens(role)), end - 1)
+    tokenise = milliseconds_since(started)
+    tokenised = time.perf_counter()
+    state = backbone.read(tokens, mean_of=range(start, end))
+    forward = milliseconds_since(tokenised)
+    assert state.mean is not None
+    hidden = state.hidden / np.linalg.norm(state.hidden) + state.mean / np.linalg.norm(state.mean)
+    return RequestState(hidden, state.tokens, tokenise, forward)
 
 
 @dataclass(frozen=True)
@@ -205,13 +231,9 @@ class BackboneKindReader:
 
 
 def _read(head: KindHead, backbone: Backbone, text: str) -> KindReading:
-    started = time.perf_counter()
-    tokens = request_tokens(backbone, text)
-    tokenised = time.perf_counter()
-    state = backbone.read(tokens)
-    forward = milliseconds_since(tokenised)
+    state = read_request(backbone, text)
     probabilities = head.probabilities(state.hidden)
-    timings = DecisionTimings(tokenise=round(1e3 * (tokenised - started), 3), forward=forward)
+    timings = DecisionTimings(tokenise=state.tokenise, forward=state.forward)
     return KindReading(tuple(float(share) for share in probabilities), state.tokens, timings)
 
 
@@ -255,7 +277,7 @@ def _load_parts(files: KindFiles, report: ReportStep) -> tuple[KindHead, Backbon
                 f"there is no kind head for the backbone in {folder}", hint=_TRAIN_HINT
             )
         loaded = backbone.load_backbone(folder, cache=files.cache / "backbones")
-        loaded.read(request_tokens(loaded, ""))  # the examples, so that a decision waits less
+        read_request(loaded, "")  # the examples, so that a decision waits less
         return head, loaded
 
 

@@ -85,8 +85,7 @@ def train(
     """Read the requests with the backbone and fit a head. Blocking, 0.1 to 1 s a request."""
     states = []
     for number, row in enumerate(rows, start=1):
-        tokens = kinds.request_tokens(backbone, row.text)
-        states.append(backbone.read(tokens).hidden)
+        states.append(kinds.read_request(backbone, row.text).hidden)
         if number % REPORT_EVERY == 0:
             report(f"  {number} of {len(rows)} requests read")
     labels = np.array([KINDS.index(row.kind) for row in rows])

@@ -45,7 +45,7 @@ class PlanLimits:
     by_name: bool = False
     """The planner is shown names; False for the papers' form, which has numbers."""
     prefix: str = "step-"
-    """What the names of its steps begin with: step-1, step-2, ..."""
+    """The beginning of its steps' names: step-1, step-2, ..."""
     outputs: tuple[str, ...] = ()
     """The names of outputs from outside the plan that its steps may read."""
 
@@ -84,8 +84,8 @@ def validate_objects(
     if len(objects) > form.steps:
         return InvalidPlan(f"the plan has {len(objects)} steps; at most {form.steps} are allowed")
     steps: list[WorkflowStep] = []
-    for index, given in enumerate(objects):
-        step = _named_step(index, given, form)
+    for index, fields in enumerate(objects):
+        step = _named_step(index, fields, form)
         if isinstance(step, InvalidPlan):
             return InvalidPlan(f"{form.name(index)}: {step.text}")
         steps.append(step)
@@ -93,35 +93,35 @@ def validate_objects(
 
 
 def _named_step(
-    index: int, given: Mapping[str, object], form: PlanLimits
+    index: int, fields: Mapping[str, object], form: PlanLimits
 ) -> WorkflowStep | InvalidPlan:
-    if unknown := [name for name in given if name not in FIELDS]:
+    if unknown := [name for name in fields if name not in FIELDS]:
         return InvalidPlan(f"there is no field `{unknown[0]}`; a step has {', '.join(FIELDS)}")
-    divides = given.get("divide", False)
-    agent = given.get("agent")
+    divides = fields.get("divide", False)
+    agent = fields.get("agent")
     if divides is True:
         if not form.itself:
             return InvalidPlan("`divide` cannot be used here; give the step to an agent")
         agent = form.itself
     elif not isinstance(agent, str) or agent not in form.models:
         return InvalidPlan(f"`agent` is {_shown(agent)}; the agents are {', '.join(form.models)}")
-    task = given.get("task")
+    task = fields.get("task")
     if not isinstance(task, str) or not task.strip():
         return InvalidPlan(f"`task` is {_shown(task)}, not a text")
     if len(task) > SUBTASK_LIMIT:
         return InvalidPlan(
             f"`task` has {len(task)} characters; at most {SUBTASK_LIMIT} are allowed"
         )
-    accepts = given.get("accepts", False)
+    accepts = fields.get("accepts", False)
     for name, value in (("accepts", accepts), ("divide", divides)):
         if not isinstance(value, bool):
             return InvalidPlan(f"`{name}` is {_shown(value)}, not true or false")
     if accepts and divides:
         return InvalidPlan("a step that is divided cannot accept; give `accepts` to another one")
-    files = _files(given.get("files", []))
+    files = _files(fields.get("files", []))
     if isinstance(files, InvalidPlan):
         return files
-    reads = _reads(index, given.get("reads", []), form)
+    reads = _reads(index, fields.get("reads", []), form)
     if isinstance(reads, InvalidPlan):
         return reads
     return WorkflowStep(
@@ -143,10 +143,10 @@ class _Reads:
     opens: tuple[str, ...] = ()
 
 
-def _reads(index: int, given: object, form: PlanLimits) -> _Reads | InvalidPlan:
-    names = [given] if isinstance(given, str) else given
+def _reads(index: int, value: object, form: PlanLimits) -> _Reads | InvalidPlan:
+    names = [value] if isinstance(value, str) else value
     if not isinstance(names, list | tuple):
-        return InvalidPlan(f"`reads` is {_shown(given)}, not a list of names")
+        return InvalidPlan(f"`reads` is {_shown(value)}, not a list of names")
     if len(names) == 1 and isinstance(names[0], str) and names[0].lower() == "all":
         return _Reads("all" if index or form.earlier else ())
     own = [form.name(earlier) for earlier in range(index)]
@@ -166,11 +166,11 @@ def _unreadable(name: object, readable: Sequence[str]) -> str:
     )
 
 
-def _files(given: object) -> tuple[str, ...] | InvalidPlan:
+def _files(value: object) -> tuple[str, ...] | InvalidPlan:
     """Return the paths that a step names, as they stand below the repository."""
-    names = [given] if isinstance(given, str) else given
+    names = [value] if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        return InvalidPlan(f"`files` is {_shown(given)}, not a list of paths")
+        return InvalidPlan(f"`files` is {_shown(value)}, not a list of paths")
     paths = []
     for name in names:
         path = PurePosixPath(name)
@@ -186,9 +186,9 @@ def _files(given: object) -> tuple[str, ...] | InvalidPlan:
 def name_same_file(first: Sequence[str], second: Sequence[str]) -> bool:
     """Return whether a path of one list is one of the other's, or lies in a folder of it."""
     return any(
-        PurePosixPath(one).is_relative_to(two) or PurePosixPath(two).is_relative_to(one)
-        for one in first
-        for two in second
+        PurePosixPath(path).is_relative_to(named) or PurePosixPath(named).is_relative_to(path)
+        for path in first
+        for named in second
     )
 
 

@@ -356,18 +356,18 @@ def _separate_merge(state: SessionState, flow: Workflow) -> MergeTurns | None:
     for turn in copies:
         if turn.number in merged or not is_done(turn):
             continue
-        for beside in copies:
-            started_together = beside.assigned.snapshot == turn.assigned.snapshot
-            if beside is turn or not started_together:
+        for neighbour in copies:
+            started_together = neighbour.assigned.snapshot == turn.assigned.snapshot
+            if neighbour is turn or not started_together:
                 continue
-            files = steps[beside.assigned.step].files
-            if beside.number in merged:
-                files = (*files, *(change.path for change in merged[beside.number].changes))
+            files = steps[neighbour.assigned.step].files
+            if neighbour.number in merged:
+                files = (*files, *(change.path for change in merged[neighbour.number].changes))
             written = sorted(
                 {change.path for change in turn.changes if name_same_file([change.path], files)}
             )
             if written:
-                name = change_name(state, beside.number)
+                name = change_name(state, neighbour.number)
                 why = (
                     f"it wrote {', '.join(written)}, a file of {name}: it is done again after that"
                 )

@@ -35,6 +35,7 @@ ROW = {"task": "t", "agent": "a", "repeat": 0, "ok": True, "seconds": 1, "prompt
             "--row a=a*0: write ROW=AGENT or ROW=AGENT*ATTEMPTS",
         ),
         (("train", "sft", "m.jsonl", "--row", "a=a", "--row", "a=a"), "two rows are called a"),
+        (("train", "sft", "m.jsonl", "--row", "b=nobody"), "m.jsonl has no run of nobody"),
         (("train", "sft", "nan.jsonl"), "nan.jsonl:1: not a row of a pass matrix"),
         (("train", "evolve", "t.jsonl", "--replications", "0"), "--replications must be 1 or more"),
         (("train", "evolve", "t.jsonl", "--sigma", "0"), "--sigma must be more than 0"),
