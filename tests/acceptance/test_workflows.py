@@ -79,7 +79,7 @@ def test_a_workflow_goes_on_as_one_unless_another_tier_is_named(
     server.wait_for("c", 2)
     process.kill()
     assert (
-        "router: ultra (then cascade) · models: a (cheap), b (middle), c (strong)"
+        "coordinator: ultra (then cascade) · agents: a (cheap), b (middle), c (strong)"
         in ended(process).err
     )
     assert "decided by ultra (then cascade)" in place.fugu("trace", "latest").out
