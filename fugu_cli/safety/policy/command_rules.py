@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from fugu_cli.safety.policy.dangers import (
     TooManyCommands,
     all_commands,
     commands_within,
+    has_arguments,
     possible_folders,
     writes_arguments,
 )
@@ -36,7 +37,7 @@ from fugu_cli.safety.policy.rule_matching import (
     match_path,
     split_pattern,
 )
-from fugu_cli.safety.policy.shell_line import Command, ShellLine, Word, parse_line
+from fugu_cli.safety.policy.shell_line import Command, ShellLine, Word, parse_line, rows_of
 
 TOOL = "bash"
 PLAINLY = (
@@ -49,6 +50,18 @@ _SHELL_VARIABLE = re.compile(
     r"|POSIXLY_CORRECT"
 )
 """Variables that change what the rest of a line means."""
+_GIT_RUNS = rows_of("""
+rebase: --exec -x
+difftool: --extcmd -x -t --tool
+archive: --exec
+grep: --open-files-in-pager -O
+fetch pull clone ls-remote: --upload-pack -u
+push send-pack: --receive-pack --exec
+bisect: run view visualize
+submodule: foreach
+filter-branch mergetool: *
+""")
+"""By git's command, arguments with which it starts a program that stands in them."""
 
 
 @dataclass(frozen=True)
@@ -71,103 +84,93 @@ def forbidding_rule(rules: Sequence[str], text: str, root: Path) -> RuleMatch | 
     if not rules:
         return None
     line = parse_line(text)
+    unclear = f"policy cannot read it: {line.fault}" if line.fault else ""
     try:
         commands = all_commands(line, any_word=True)
-        unclear = _why_unclear(line)
+        unclear = unclear or next(filter(None, map(_why_unclear, all_commands(line))), "")
     except TooManyCommands as fault:
-        commands, unclear = list(line.commands), str(fault)
-    forms = [text, *(form for command in commands for form in _forms(command))]
+        commands, unclear = list(line.commands), unclear or str(fault)
+    spelled = [(command, _spelled_words(command)) for command in commands if command.words]
+    forms = [text]
+    for command, words in spelled:
+        arguments = "".join(f" {word.text}" for word in words[1:])
+        forms += [command.text, words[0].text + arguments, words[0].text.lower() + arguments]
     for rule in rules:
-        about_commands = covers_tool(split_pattern(rule)[0], TOOL)
-        about_files = split_pattern(rule)[0] in {"read", "edit", "write"}
+        name, pattern = split_pattern(rule)
         if any(match_command(rule, TOOL, form) for form in forms):
             return RuleMatch(rule)
-        if about_files:
+        if name in {"read", "edit", "write"}:
             for path, is_written in _named_files(commands, root):
                 if forbids_path(rule, path, root, is_written):
                     return RuleMatch(rule)
-        if (about_commands and unclear) or (about_files and line.unreadable):
-            return RuleMatch(rule, unclear or line.fault)
-        for command in commands if about_commands else ():
-            if _could_match(rule, command):
-                return RuleMatch(rule, f"`{command.text}` is known only when it runs")
+            if line.unreadable:
+                return RuleMatch(rule, line.fault)
+        elif covers_tool(name, TOOL):
+            if unclear:
+                return RuleMatch(rule, unclear)
+            for command, words in spelled:
+                if _could_match(pattern, words):
+                    return RuleMatch(rule, _only_when_run(command))
     return None
 
 
-def _why_unclear(line: ShellLine) -> str:
-    """Return why the shell itself could make up a command in a line, "" where it could not."""
-    if line.fault:
-        return f"policy cannot read it: {line.fault}"
-    return next(filter(None, map(_why_command_unclear, all_commands(line))), "")
+def _only_when_run(command: Command) -> str:
+    return f"`{shorten(command.text, 80)}` is known only when it runs"
 
 
-def _why_command_unclear(command: Command) -> str:
-    for name, word in command.assignments:
-        if _SHELL_VARIABLE.fullmatch(name) or git_commands.variable_redirects_git(name, word.text):
-            return f"the variable {name} changes what a command means"
+def _why_unclear(command: Command) -> str:
+    """Return why the shell or a program could make up another command, "" where none could."""
+    for variable, word in command.assignments:
+        if _SHELL_VARIABLE.fullmatch(variable) or git_commands.variable_redirects_git(
+            variable, word.text
+        ):
+            return f"the variable {variable} changes what a command means"
     if not command.words:
         return ""
-    name, arguments = command.name, command.arguments
-    only_when_run = f"`{shorten(command.text, 80)}` is known only when it runs"
+    name, is_plain = command.name, all(word.plain for word in command.words)
     if not command.words[0].plain or name in {"xargs", "parallel"}:
-        return only_when_run
-    if name in SHELLS | WRAPPERS and not all(word.plain for word in command.words):
-        return only_when_run
+        return _only_when_run(command)
+    if name in SHELLS | WRAPPERS and not is_plain:
+        return _only_when_run(command)
     if name == "find" and any(inner.name not in READERS for inner in commands_within(command)):
-        return only_when_run
-    if name in {"printf", "wait"} and any(a[:2] in {"-v", "-p", "-n"} for a in arguments):
-        return f"`{name}` may set a variable"
+        return _only_when_run(command)
     if name in SHELLS:
-        scripts = [argument for argument in arguments if not argument.startswith("-")]
+        scripts = [argument for argument in command.arguments if not argument.startswith("-")]
         is_fed = command.operator == "|" or any("<" in r.operator for r in command.redirects)
-        is_plain = scripts and not any(parse_line(script).fault for script in scripts)
-        if is_fed or not is_plain or name not in {"sh", "bash", "dash", "ash"}:
-            return only_when_run
-    return _why_git_unclear(command) if name.lower() == "git" else ""
-
-
-def _why_git_unclear(command: Command) -> str:
+        is_read = scripts and not any(parse_line(script).fault for script in scripts)
+        if is_fed or not is_read or name not in {"sh", "bash", "dash", "ash"}:
+            return _only_when_run(command)
+    if name.lower() != "git":
+        return ""
     options, rest = git_commands.split_options(command.arguments)
     if git_commands.gives_other_settings(options):
         return git_commands.OTHER_SETTINGS
-    if not rest:
-        return ""
-    if git_commands.matches_row(git_commands.RUNNING, rest[0], rest[1:]):
+    if rest and rest[0] not in git_commands.KNOWN:
+        is_plain = command.words[1 + len(options)].plain
+        return f"`git {rest[0]}` may be an alias" if is_plain else _only_when_run(command)
+    rows = _GIT_RUNS.get(rest[0], "") if rest else ""
+    if any(has_arguments(pattern, rest[1:]) for pattern in rows.split()):
         return "git runs a command that stands in its arguments"
-    is_own = rest[0] in git_commands.KNOWN | git_commands.PUBLISHING | git_commands.REACHING
-    if is_own:
-        return ""
-    if not command.words[1 + len(options)].plain:
-        return f"`{shorten(command.text, 80)}` is known only when it runs"
-    return f"`git {rest[0]}` may be an alias"
+    return ""
 
 
-def _forms(command: Command) -> Iterator[str]:
-    """Yield a command as it is written, and without what stands around its name."""
-    if not command.words:
-        return
-    yield command.text
-    arguments = command.arguments
-    if command.name.lower() == "git":
-        arguments = git_commands.split_options(arguments)[1]
-    yield " ".join([command.name, *arguments])
-    yield " ".join([command.name.lower(), *arguments])
+def _spelled_words(command: Command) -> list[Word]:
+    """Return the words as rules spell them: a program without its folder, git without options."""
+    name, rest = command.name, command.words[1:]
+    if name.lower() == "git":
+        name = "git"
+        rest = rest[len(git_commands.split_options(command.arguments)[0]) :]
+    return [replace(command.words[0], text=name), *rest]
 
 
-def _could_match(rule: str, command: Command) -> bool:
-    """Return whether words that the shell makes could turn a command into one that the rule is
+def _could_match(pattern: str, words: Sequence[Word]) -> bool:
+    """Return whether words that the shell makes could turn a command into one that the pattern is
     for.
     """
-    words = list(command.words)
-    if command.name.lower() == "git":
-        options, rest = git_commands.split_options(command.arguments)
-        words = [Word("git"), *command.words[1 + len(options) : 1 + len(options) + len(rest)]]
-    pattern = split_pattern(rule)[1].replace(":*", " *").split()
-    for word, part in zip(words, pattern, strict=False):
+    for word, part in zip(words, pattern.replace(":*", " *").split(), strict=False):
         if not word.plain:
             return True
-        text = word.text.rsplit("/", 1)[-1] if word is words[0] else word.text
-        if part == "*" or not fnmatchcase(text, part):
+        if part == "*" or not fnmatchcase(word.text, part):
             return False
     return False
 
@@ -176,12 +179,11 @@ def allowing_rule(rules: Sequence[str], line: ShellLine, root: Path, *, writes: 
     """Return the rule that allows the commands of a line which do more than read, "" where one of
     them has none. `writes`: files of the repository may be written unasked.
     """
-    everything = next((rule for rule in rules if split_pattern(rule)[1] in {"", "*"}
-                       and split_pattern(rule)[0] == TOOL), "")  # fmt: skip
     if line.unreadable:
         return ""
-    if everything:
-        return everything
+    for rule in rules:
+        if split_pattern(rule)[0] == TOOL and split_pattern(rule)[1] in {"", "*"}:
+            return rule
     if line.fault:
         return ""
     allowing = ""
@@ -189,26 +191,27 @@ def allowing_rule(rules: Sequence[str], line: ShellLine, root: Path, *, writes: 
         fault = read_fault(ShellLine((command,)), root)
         if fault is None or command.name == "cd":
             continue
-        sets = [
-            f"{name}={word.text}"
+        variables = [
+            f"{name}={word.text} "
             for name, word in command.assignments
             if not HARMLESS_VARIABLE.fullmatch(name)
         ]
-        text = " ".join([*sets, command.text])
+        text = "".join(variables) + command.text
         matching = [rule for rule in rules if match_command(rule, TOOL, text)]
         if command.name in {*READERS, "git", "find"} - {"sed"}:
             matching = [rule for rule in matching if fault.option in split_pattern(rule)[1]]
-        written = [redirect.target for redirect in command.redirects if redirect.writes]
-        may_write = writes or all(_may_write(rules, word, root) for word in written)
-        if not matching or not may_write:
+        for redirect in command.redirects:
+            path = real_path(root / redirect.target.text)
+            may_write = writes or any(
+                redirect.target.plain and match_path(rule, "edit", path, root, forbids=False)
+                for rule in rules
+            )
+            if redirect.writes and not may_write:
+                return ""
+        if not matching:
             return ""
         allowing = matching[0]
     return allowing
-
-
-def _may_write(rules: Sequence[str], word: Word, root: Path) -> bool:
-    path = real_path(root / word.text)
-    return word.plain and any(match_path(r, "edit", path, root, forbids=False) for r in rules)
 
 
 def _named_files(commands: Sequence[Command], root: Path) -> Iterator[tuple[Path, bool]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -18,7 +19,6 @@ from fugu_cli.formatting import shorten
 from fugu_cli.safety import paths
 from fugu_cli.safety.paths import expand_home, inside, protected_reason, real_path
 from fugu_cli.safety.policy import git_commands
-from fugu_cli.safety.policy.git_commands import Danger
 from fugu_cli.safety.policy.readers import READERS
 from fugu_cli.safety.policy.shell_line import (
     Command,
@@ -32,6 +32,8 @@ from fugu_cli.safety.self_running_files import RunBy, self_running_file
 
 LOST = "it destroys what undo cannot restore"
 NETWORK = "it reaches the network"
+HISTORY = "it writes git history"
+OTHER_REPOSITORY = "it reaches another repository"
 DANGEROUS = {
     LOST: """
 mkfs fdisk parted sfdisk wipefs mkswap losetup shred dropdb: *
@@ -42,6 +44,14 @@ kubectl gcloud az gh glab: delete
 helm: uninstall delete
 aws: rm rb delete terminate
 crontab: -r
+git-prune git-filter-branch git-filter-repo: *
+git-stash: drop clear
+git-reflog: expire delete drop
+git-branch: -D -d+-f -d+--force --delete+-f --delete+--force
+git-clean: -x -X -f+--force -ff
+git-gc: --prune=*
+git-worktree: remove+-f remove+--force
+git-update-ref: -d --delete --stdin
 """,
     "it takes other rights": "sudo su doas pkexec runuser: *",
     "it writes to devices": "dd: *",
@@ -76,17 +86,37 @@ goreleaser: release
 wrangler firebase serverless cdk flyctl: deploy publish destroy
 """,
     "it may show keys in the environment": "printenv: *",
-    "it changes who may use many files": "chown: *\nchmod chgrp: -*R* --rec*",
+    "it changes who may use many files": "chown: *\nchmod chgrp: -R --recursive",
+    "it publishes": """
+git-push git-send-pack git-http-push git-send-email git-request-pull git-svn git-p4: *
+""",
+    "it changes what git does here": "git-config git-remote: *",
+    "it throws away work or history": """
+git-rebase git-update-ref git-gc git-replace git-symbolic-ref git-restore git-clean: *
+git-branch: -d --delete -M -C -f --force
+git-tag: -d --delete -f --force
+git-reset: --hard --merge --keep
+git-checkout: -f --force -p -B --ours --theirs --patch -- .* *.* */
+git-switch: -f -C --force --discard-changes --force-create
+git-commit: --amend
+git-worktree: remove prune
+""",
     "it sends something out": """
-curl: -d* -F* -T* -X* -K* --data* --form* --upload-file* --request* --config* --json*
-wget: --post* --body* --method* --config*
+curl: -d -F -T -X -K --data* --form* --upload-file --request --config --json
+wget: --post* --body* --method --config
 """,
     NETWORK: "curl wget: *",
+    OTHER_REPOSITORY: """
+git-fetch git-pull git-clone git-ls-remote git-submodule git-lfs git-subtree: *
+""",
 }
-"""By reason, the programs of the last column: each with the arguments, as patterns, of which it
-needs one; `a+b` stands for both, `*` for any or none.
+"""By reason, the programs of the last column, each with the arguments of which it needs one; `a+b`
+stands for both, `*` for any or none, and `git-stash` for git's command. `-d` is a letter in any
+group of options, `--long` an option that may be shortened. The first reason that fits counts.
 """
 _DANGEROUS = [(reason, rows_of(rows)) for reason, rows in DANGEROUS.items()]
+_WEAK = frozenset({NETWORK, OTHER_REPOSITORY, HISTORY})
+"""Reasons for which a yes may be remembered."""
 WRITERS = names_of("rm mv cp ln tee touch mkdir rmdir truncate unlink install chmod chgrp patch dd")
 DELETERS = names_of("rm rmdir unlink truncate shred")
 SHELLS = names_of(
@@ -119,9 +149,19 @@ _SQL_DELETES = re.compile(
 )
 _DATABASES = names_of("psql mysql mariadb sqlite3 mongosh mongo redis-cli")
 _WHOLE_REPOSITORY = names_of("* . ./ ./* .* */ ** .[!.]*")
-_DELETES_ALL = Danger("it deletes everything here, what git ignores included", lost=True)
 _IN_ADDED_FOLDER = "in an added folder undo restores only what fugu's own tools changed"
 _STREAMS = names_of("/dev/null /dev/stdin /dev/stdout /dev/stderr /dev/tty")
+
+
+@dataclass(frozen=True)
+class Danger:
+    """Why a command stands in the table's last column. `every_time`: a yes holds for one call;
+    `lost`: undo does not bring back what it takes away.
+    """
+
+    reason: str
+    every_time: bool = True
+    lost: bool = False
 
 
 class TooManyCommands(Exception):
@@ -240,33 +280,53 @@ def _wrapped(words: Sequence[Word], any_word: bool) -> Iterator[Command]:
 
 
 def _dangers_of(command: Command, surroundings: _Surroundings) -> Iterator[Danger]:
-    name, arguments = command.name, command.arguments
-    if name == "git":
-        danger = git_commands.git_danger(arguments)
-        if danger is not None:
-            yield danger
-        if any(git_commands.variable_redirects_git(n, w.text) for n, w in command.assignments):
+    name, arguments = command.name.partition(".")[0], command.arguments
+    if command.name == "git":
+        options, rest = git_commands.split_options(arguments)
+        variables = [(name, word.text) for name, word in command.assignments]
+        if git_commands.gives_other_settings(options, variables):
             yield Danger(git_commands.OTHER_SETTINGS)
+        name, arguments = f"git-{rest[0]}" if rest else "", rest[1:]
+    if name.startswith("git-"):
+        subcommand = name.removeprefix("git-")
+        if git_commands.only_lists(subcommand, arguments):
+            name = ""
+        elif subcommand not in git_commands.KNOWN:
+            yield Danger("an alias of git can stand for anything")
+        elif subcommand not in git_commands.READING:
+            yield Danger(HISTORY, every_time=False)
     for reason, rows in _DANGEROUS:
-        row = rows.get(name.partition(".")[0], "")
-        if any(_matches(pattern, arguments) for pattern in row.split()):
-            yield Danger(reason, every_time=reason != NETWORK, lost=reason == LOST)
+        if any(has_arguments(pattern, arguments) for pattern in rows.get(name, "").split()):
+            yield Danger(reason, every_time=reason not in _WEAK, lost=reason == LOST)
+            break
     if name in _DATABASES and any(map(_SQL_DELETES.search, arguments)):
         yield Danger(LOST, lost=True)
     yield from _dangers_by_paths(command, surroundings)
 
 
-def _matches(pattern: str, arguments: Sequence[str]) -> bool:
+def has_arguments(pattern: str, arguments: Sequence[str]) -> bool:
+    """Return whether all parts of a pattern of the table are among the arguments."""
     return pattern == "*" or all(
-        any(fnmatchcase(argument, part) for argument in arguments) for part in pattern.split("+")
+        any(_is_argument(part, argument) for argument in arguments) for part in pattern.split("+")
     )
+
+
+def _is_argument(part: str, argument: str) -> bool:
+    if not part.startswith("-") or part == "--":
+        return fnmatchcase(argument, part)
+    if part.startswith("--"):
+        name = argument.partition("=")[0]
+        is_shortened = len(name) > 2 and name.startswith("--") and part.startswith(name)
+        return is_shortened or fnmatchcase(argument, part) or fnmatchcase(name, part)
+    letters = Counter(argument[1:]) if argument[:1] == "-" != argument[1:2] else Counter()
+    return letters >= Counter(part[1:])
 
 
 def writes_arguments(command: Command) -> bool:
     """Return whether a command writes or takes away the files that it is given."""
     arguments = command.arguments
     if command.name in {"sed", "gsed", "perl", "ruby"}:
-        return git_commands.has_option(arguments, "i", "--in-place")
+        return has_arguments("-i", arguments) or has_arguments("--in-place", arguments)
     if command.name == "git":
         subcommand = git_commands.split_options(arguments)[1][:1]
         return not {"rm", "mv", "restore", "checkout", "apply", "clean"}.isdisjoint(subcommand)
@@ -284,7 +344,7 @@ def _dangers_by_paths(command: Command, surroundings: _Surroundings) -> Iterator
         named.append((command.words[0], False))
     for word, is_written in named:
         if deletes and _deletes_everything(word, surroundings):
-            yield _DELETES_ALL
+            yield Danger("it deletes everything here, what git ignores included", lost=True)
         for text in (word.text, word.text.partition("=")[2]):
             is_device = text.startswith("/dev/") and text not in _STREAMS
             if is_device and is_written and not word.text.startswith("if="):

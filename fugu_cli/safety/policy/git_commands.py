@@ -49,9 +49,10 @@ _VALUE_IN_WORD = re.compile(r"-[SGLU].*")
 KNOWN = READING | names_of(
     "add am apply archive bisect branch bundle checkout clean cherry-pick clone commit config "
     "difftool fast-export fast-import fetch filter-branch format-patch fsck gc hash-object help "
-    "http-push init ls-remote merge mergetool mktree mv notes pack-objects pack-refs prune pull "
-    "push read-tree rebase reflog remote repack replace request-pull reset restore revert rm "
-    "send-email send-pack show-branch sparse-checkout stash submodule switch symbolic-ref tag "
+    "http-push init lfs ls-remote merge mergetool mktree mv notes p4 pack-objects pack-refs prune "
+    "pull push read-tree rebase reflog remote repack replace request-pull reset restore revert rm "
+    "send-email send-pack show-branch sparse-checkout stash submodule subtree svn switch "
+    "symbolic-ref tag filter-repo "
     "update-index update-ref worktree write-tree commit-tree"
 )
 """Commands of git itself. Any other word may be an alias, which can stand for anything."""
@@ -67,62 +68,14 @@ _HARMLESS_SETTING = re.compile(
 )
 _GITLINK = b"\x00\x00\xe0\x00"
 """The mode of a nested repository in git's index."""
+_HARMLESS_OPTIONS = names_of(
+    "-c -C --no-pager -P -p --paginate --no-optional-locks --literal-pathspecs --version --help"
+)
 OTHER_SETTINGS = "it gives git other settings or another repository, which can run anything"
 
-PUBLISHING = names_of("push send-pack http-push send-email request-pull svn p4")
-REACHING = names_of("fetch pull clone ls-remote submodule lfs subtree")
-CONFIGURING = names_of("config remote")
-DESTROYING = rows_of("""
-prune filter-branch filter-repo: *
-stash: drop clear
-reflog: expire delete drop
-branch: -D -df
-clean: -x -X -ff
-gc: --prune=
-worktree: remove+-f
-update-ref: -d --stdin
-""")
-"""By subcommand, arguments with which it takes away what undo does not bring back. `-ab` stands
-for these letters in any options, `a+b` for both, another word for the first, `*` for any.
-"""
-LOSING = rows_of("""
-rebase update-ref gc replace symbolic-ref restore clean: *
-branch: -d -D -M -C -f
-tag: -d -f
-reset: --hard --merge --keep
-checkout: -f -p -B --ours --theirs --patch
-switch: -f -C --discard-changes --force-create
-commit: --amend
-worktree: remove prune
-""")
-"""Likewise, with which it throws away work or history."""
-RUNNING = rows_of("""
-rebase: --exec -x
-difftool: --extcmd -x -t --tool
-archive: --exec
-grep: --open-files-in-pager -O
-fetch pull clone ls-remote: --upload-pack -u
-push send-pack: --receive-pack --exec
-bisect: run view visualize
-submodule: foreach
-filter-branch mergetool: *
-""")
-"""Likewise, with which it starts a program that stands in its arguments."""
-_LETTERS = {"--force": "f", "--delete": "d", "--dry-run": "n"}
 _FILTERS = names_of("-l --list --contains --no-contains --merged --no-merged --points-at")
 _COMPARING = names_of("status diff diff-files diff-index describe")
 """Subcommands that look at the files of the working tree."""
-
-
-@dataclass(frozen=True)
-class Danger:
-    """Why a command stands in the table's last column. `every_time`: a yes holds for one call;
-    `lost`: undo does not bring back what it takes away.
-    """
-
-    reason: str
-    every_time: bool = True
-    lost: bool = False
 
 
 def split_options(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -137,7 +90,7 @@ def reading_fault(subcommand: str, arguments: Sequence[str]) -> tuple[str, str] 
     """Return why a subcommand with these arguments may do more than read, with the option to
     blame; None where it only reads.
     """
-    if not _only_lists(subcommand, arguments):
+    if not only_lists(subcommand, arguments):
         return f"`git {subcommand}` is not known to be read-only", ""
     for argument in arguments:
         if argument == "--":
@@ -156,7 +109,7 @@ def reading_fault(subcommand: str, arguments: Sequence[str]) -> tuple[str, str] 
     return None
 
 
-def _only_lists(subcommand: str, arguments: Sequence[str]) -> bool:
+def only_lists(subcommand: str, arguments: Sequence[str]) -> bool:
     """Return whether the subcommand reads, in this form where it has others that write."""
     words = [argument for argument in arguments if not argument.startswith("-")]
     match subcommand:
@@ -201,92 +154,19 @@ def _has_nested_repositories(root: Path) -> bool:
         return True
 
 
-def git_danger(arguments: Sequence[str]) -> Danger | None:
-    """Return what a git command does to history or to other repositories, by its arguments alone;
-    None where it does nothing to them.
+def gives_other_settings(options: Sequence[str], variables: Sequence[tuple[str, str]] = ()) -> bool:
+    """Return whether options before the subcommand, or variables, give git other settings, another
+    repository or a program.
     """
-    options, rest = split_options(arguments)
-    if gives_other_settings(options):
-        return Danger(OTHER_SETTINGS)
-    if not rest:
-        return None
-    subcommand, arguments = rest[0], rest[1:]
-    if subcommand in READING or _only_lists(subcommand, arguments):
-        return None
-    is_rehearsed = subcommand == "clean" and has_option(arguments, "n", "--dry-run")
-    if matches_row(DESTROYING, subcommand, arguments) and not is_rehearsed:
-        return Danger("it destroys what undo cannot restore", lost=True)
-    if subcommand in PUBLISHING:
-        return Danger("it publishes")
-    if subcommand in REACHING:
-        return Danger("it reaches another repository", every_time=False)
-    if subcommand in CONFIGURING:
-        return Danger("it changes what git does here")
-    if subcommand not in KNOWN:
-        return Danger("an alias of git can stand for anything")
-    loses = matches_row(LOSING, subcommand, arguments) and not is_rehearsed
-    if loses or (subcommand == "checkout" and _puts_files_back(arguments)):
-        return Danger("it throws away work or history")
-    return Danger("it writes git history", every_time=False)
-
-
-def matches_row(rows: Mapping[str, str], subcommand: str, arguments: Sequence[str]) -> bool:
-    """Return whether the arguments have one of those that the subcommand's row names."""
-    words = [argument for argument in arguments if not argument.startswith("-")]
-    letters = "".join(
-        "".join(letter for name, letter in _LETTERS.items() if _abbreviates(argument, name))
-        if argument.startswith("--")
-        else argument[1:]
-        for argument in arguments
-        if argument.startswith("-")
-    )
-
-    def is_there(name: str) -> bool:
-        if name.startswith("--"):
-            return any(_abbreviates(argument, name) for argument in arguments)
-        if name.startswith("-"):
-            return Counter(letters) >= Counter(name[1:])
-        return name == "*" or words[:1] == [name]
-
-    return any(all(map(is_there, name.split("+"))) for name in rows.get(subcommand, "").split())
-
-
-def _abbreviates(argument: str, option: str) -> bool:
-    name = argument.partition("=")[0]
-    return len(name) > 2 and name.startswith("--") and option.startswith(name)
-
-
-def _puts_files_back(arguments: Sequence[str]) -> bool:
-    """Return whether `git checkout` may write over files instead of changing branches."""
-    words = [argument for argument in arguments if not argument.startswith("-")]
-    if "--" in arguments or any("." in word or word.endswith("/") for word in words):
-        return True
-    return len(words) > 1 and not has_option(arguments, "bt", "--orphan", "--track")
-
-
-def gives_other_settings(options: Sequence[str]) -> bool:
-    """Return whether options before the subcommand give git other settings or a repository."""
-    index = 0
-    while index < len(options):
-        option = options[index]
-        if option == "-c":
-            if not _HARMLESS_SETTING.fullmatch("".join(options[index + 1 : index + 2])):
-                return True
-        elif option not in {"-C", "--no-pager", "-P", "-p", "--paginate", "--no-optional-locks",
-                            "--literal-pathspecs", "--version", "--help"}:  # fmt: skip
+    rest = list(options)
+    while rest:
+        option = rest.pop(0)
+        value = rest.pop(0) if option in VALUED_OPTIONS and rest else ""
+        if option == "-c" and not _HARMLESS_SETTING.fullmatch(value):
             return True
-        index += 2 if option in VALUED_OPTIONS else 1
-    return False
-
-
-def has_option(arguments: Sequence[str], letters: str, *longs: str) -> bool:
-    """Return whether one of these short or long options, shortened too, is among the arguments."""
-    return any(
-        any(_abbreviates(argument, long) for long in longs)
-        if argument.startswith("--")
-        else argument.startswith("-") and not set(argument[1:]).isdisjoint(letters)
-        for argument in arguments
-    )
+        if option not in _HARMLESS_OPTIONS:
+            return True
+    return any(variable_redirects_git(name, value) for name, value in variables)
 
 
 def restored_files(arguments: Sequence[str]) -> list[str]:

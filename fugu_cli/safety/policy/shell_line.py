@@ -9,7 +9,7 @@ to warn of what stands in them, never to call the line harmless.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 
@@ -27,17 +27,6 @@ def rows_of(text: str) -> dict[str, str]:
     return rows
 
 
-FAULTY_OPERATORS = {
-    "&": "it runs something in the background",
-    "|&": "`|&`",
-    "(": "a subshell or a function",
-    ")": "a subshell or a function",
-    ";;": "a case",
-    ";&": "a case",
-    ";;&": "a case",
-    "<(": "a process substitution",
-    ">(": "a process substitution",
-}
 KEYWORDS = names_of(
     "if then elif else fi for while until do done case esac select function time coproc { } ! [[ in"
 )
@@ -46,13 +35,18 @@ REDEFINING = names_of(
     "declare typeset local export readonly unset read mapfile readarray getopts let"
 )
 """Builtins after which words may mean something else, or which set variables."""
-NESTED_DEEPEST = 5
-
 RUNNING_TEXT = names_of("eval source . trap alias")
 """The builtins among them that run a text."""
+SETTING = names_of("printf wait")
+"""Builtins that may set a variable where their first argument is an option."""
+NESTED_DEEPEST = 5
 
 _BLANK = re.compile(r"[ \t]+|\\\n|#[^\n]*")
-_OPERATOR = re.compile(r"&>>|<<<|<<-|;;&|&&|\|\||;;|;&|\|&|&>|<<|<\(|>\(|<>|<&|>>|>&|>\||[|;&()<>]")
+_OPERATOR = re.compile(
+    r"&>>|<<<|<<-|;;&|&&|\|\||;;|;&|\|&|&>|<<|<\(|>\(|<>|<&|>>|>&|>\||[|;&()<>\n]"
+)
+_JOINING = names_of("&& || ; |") | {"\n"}
+_REDIRECTING = names_of("< > << <<- <<< <> <& >& >> >| &> &>>")
 _HEREDOC = re.compile(r"""[ \t]*(?P<quote>['"]?)(?P<end>[\w.-]+)(?P=quote)(?=[\s;&|<>)]|$)""")
 _VARIABLE = r"(?P<expansion>\$(?:\{[A-Za-z_][A-Za-z0-9_]*\}|[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]))"
 _PIECE = re.compile(
@@ -64,8 +58,7 @@ _QUOTED_PIECE = re.compile(
     r"""|(?P<quoted>[^"\\$`]+|\\(?!\n)|\$(?![A-Za-z0-9_@*#?$!({\[\\-]))"""
 )
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)\+?=", re.ASCII)
-_EXPANDED = re.compile(r"\{.*(?:,|\.\.)|(?:^|[=:])~", re.DOTALL)
-"""Braces, or the home."""
+_HOME = re.compile(r"(?:^|[=:])~")
 
 
 @dataclass(frozen=True)
@@ -140,128 +133,137 @@ class ShellLine:
 @lru_cache(maxsize=64)
 def parse_line(text: str) -> ShellLine:
     """Parse a command line."""
-    return _Scanner(text, 0).scan()
+    if re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text):
+        return ShellLine((), "a control character", unreadable=True)
+    reader = _Reader(text)
+    reader.read_commands()
+    if reader.heredocs:
+        reader.blame("a heredoc without its end", unreadable=True)
+    return ShellLine(tuple(reader.commands), reader.fault, reader.unreadable)
 
 
 @dataclass
-class _Scanner:
-    """The position in a line, and the command that is being read."""
+class _Reader:
+    """The position in a line, and the commands before it. Those of a substitution come before the
+    command that it stands in.
+    """
 
     text: str
-    depth: int
     position: int = 0
+    depth: int = 0
+    closing: str = ""
+    """The character that ends the substitution or the subshell that is being read."""
     fault: str = ""
     unreadable: bool = False
     commands: list[Command] = field(default_factory=list)
-    words: list[Word] = field(default_factory=list)
-    assignments: list[tuple[str, Word]] = field(default_factory=list)
-    redirects: list[Redirect] = field(default_factory=list)
-    operator: str = ""
     heredocs: list[re.Match[str]] = field(default_factory=list)
     """The beginnings of heredocs whose text has not come yet."""
 
-    def scan(self) -> ShellLine:
-        if re.search(r"[\x00-\x08\x0b-\x1f\x7f]", self.text):
-            return ShellLine((), "a control character", unreadable=True)
+    def blame(self, fault: str, *, unreadable: bool = False) -> None:
+        """Remember the first fault."""
+        self.fault = self.fault or fault
+        self.unreadable = self.unreadable or unreadable
+
+    def read_commands(self) -> None:
+        """Read commands up to `closing`, or to the end of the line."""
+        words: list[Word] = []
+        redirects: list[Redirect] = []
+        operator = ""
         while self.position < len(self.text):
             if blank := _BLANK.match(self.text, self.position):
                 self.position = blank.end()
-            elif self.text[self.position] == "\n":
+                continue
+            if self.closing and self.text.startswith(self.closing, self.position):
                 self.position += 1
-                self._end_command(";")
-                self._skip_heredocs()
-            elif operator := _OPERATOR.match(self.text, self.position):
-                self._read_operator(operator.group())
-            else:
+                break
+            sign = _OPERATOR.match(self.text, self.position)
+            if sign is None:
                 start = self.position
                 word = self._read_word()
                 written = self.text[start : self.position]
                 if not (written.isdigit() and self.text.startswith(("<", ">"), self.position)):
-                    self._add_word(word)
+                    words.append(word)
                 elif len(written) > 1:
-                    self._blame("the descriptor of a redirection")
-        self._end_command("")
-        if self.heredocs:
-            self._blame("a heredoc without its end", unreadable=True)
-        return ShellLine(tuple(self.commands), self.fault, self.unreadable)
+                    self.blame("the descriptor of a redirection")
+                continue
+            self.position = sign.end()
+            if sign.group() in _REDIRECTING:
+                redirects.append(self._read_redirect(sign.group()))
+                continue
+            self._add_command(words, redirects, operator)
+            words, redirects, operator = [], [], sign.group().replace("\n", ";")
+            if sign.group() == "\n":
+                self._skip_heredocs()
+            elif sign.group() not in _JOINING:
+                self.blame(f"`{sign.group()}`")
+                if sign.group().endswith("("):
+                    self._read_nested(")")
+        self._add_command(words, redirects, operator)
 
-    def _blame(self, fault: str, *, unreadable: bool = False) -> None:
-        self.fault = self.fault or fault
-        self.unreadable = self.unreadable or unreadable
+    def _read_nested(self, closing: str) -> None:
+        if self.depth == NESTED_DEEPEST:
+            self.blame("commands nested too deeply", unreadable=True)
+            self.position = len(self.text)
+            return
+        outer, self.closing = self.closing, closing
+        self.depth += 1
+        self.read_commands()
+        self.depth -= 1
+        self.closing = outer
 
-    def _add_word(self, word: Word) -> None:
-        if word.variable and not self.words:
-            value = word.text.partition("=")[2]
-            self.assignments.append((word.variable, Word(value, word.expands, word.globbed)))
-        else:
-            self.words.append(word)
+    def _add_command(self, words: list[Word], redirects: list[Redirect], operator: str) -> None:
+        while words and words[0].plain and words[0].text in KEYWORDS:
+            self.blame(f"`{words[0].text}`")
+            words = [] if words[0].text in {"for", "select", "case", "function"} else words[1:]
+        assignments = []
+        while words and words[0].variable:
+            value = words[0].text.partition("=")[2]
+            assignments.append((words[0].variable, replace(words[0], text=value, variable="")))
+            words = words[1:]
+        if not (words or assignments or redirects):
+            return
+        command = Command(tuple(words), tuple(assignments), tuple(redirects), operator)
+        self.commands.append(command)
+        name, arguments = command.name, command.arguments
+        sets_options = name == "set" and all(
+            re.fullmatch(r"[-+][euxo]+|pipefail", argument) for argument in arguments
+        )
+        sets_variable = name in SETTING and arguments[:1] and arguments[0].startswith("-")
+        if (name in REDEFINING and not sets_options) or sets_variable:
+            fault = f"`{name}`, after which words may mean something else"
+            self.blame(fault, unreadable=name in RUNNING_TEXT)
 
-    def _end_command(self, operator: str) -> None:
-        """Add the command that ends here. `operator` is the one behind it."""
-        while self.words and self.words[0].plain and self.words[0].text in KEYWORDS:
-            keyword = self.words.pop(0).text
-            self._blame(f"`{keyword}`")
-            if keyword in {"for", "select", "case", "function"}:
-                self.words = []
-        if self.words or self.assignments or self.redirects:
-            command = Command(
-                tuple(self.words), tuple(self.assignments), tuple(self.redirects), self.operator
-            )
-            self.commands.append(command)
-            sets_options = command.name == "set" and all(
-                re.fullmatch(r"[-+][euxo]+|pipefail", argument) for argument in command.arguments
-            )
-            if command.name in REDEFINING and not sets_options:
-                fault = f"`{command.name}`, after which words may mean something else"
-                self._blame(fault, unreadable=command.name in RUNNING_TEXT)
-        self.words, self.assignments, self.redirects = [], [], []
-        self.operator = operator
-
-    def _read_operator(self, operator: str) -> None:
-        self.position += len(operator)
-        if operator in FAULTY_OPERATORS:
-            self._blame(FAULTY_OPERATORS[operator])
-        if operator in FAULTY_OPERATORS or operator in {"&&", "||", ";", "|"}:
-            self._end_command(operator)
-        elif operator in {"<<", "<<-"}:
+    def _read_redirect(self, operator: str) -> Redirect:
+        if operator in {"<<", "<<-"}:
             if heredoc := _HEREDOC.match(self.text, self.position):
                 self.position = heredoc.end()
                 self.heredocs.append(heredoc)
-                self.redirects.append(Redirect("<<", Word("")))
             else:
-                self._blame("a heredoc whose end is not a plain word", unreadable=True)
-        else:
-            while self.text[self.position : self.position + 1] in {" ", "\t"}:
-                self.position += 1
-            target = self._read_word()
-            self.redirects.append(Redirect(operator, target))
-            if not target.text:
-                self._blame("a redirection without a target", unreadable=True)
-            if operator in {">&", "<&"} and target.text.startswith("-") and target.text != "-":
-                self._blame("`>&-` and a word without a space between them", unreadable=True)
+                self.blame("a heredoc whose end is not a plain word", unreadable=True)
+            return Redirect("<<", Word(""))
+        while self.text.startswith((" ", "\t"), self.position):
+            self.position += 1
+        target = self._read_word()
+        if not target.text:
+            self.blame("a redirection without a target", unreadable=True)
+        if operator in {">&", "<&"} and target.text.startswith("-") and target.text != "-":
+            self.blame("`>&-` and a word without a space between them", unreadable=True)
+        return Redirect(operator, target)
 
     def _skip_heredocs(self) -> None:
         while self.heredocs and self.position < len(self.text):
             heredoc = self.heredocs[0]
-            end = self.text.find("\n", self.position)
-            end = len(self.text) if end < 0 else end
-            row = self.text[self.position : end]
-            self.position = end + 1
+            row = self.text[self.position :].partition("\n")[0]
+            self.position += len(row) + 1
             ignores_tabs = heredoc.string[heredoc.start() - 1] == "-"
             if (row.lstrip("\t") if ignores_tabs else row) == heredoc["end"]:
                 self.heredocs.pop(0)
             elif not heredoc["quote"] and re.search(r"[`\\]|\$[({]", row):
-                self._blame("a substitution in a heredoc (quote its end, as in <<'END')")
-                self._read_nested(row)
-
-    def _read_nested(self, text: str) -> None:
-        """Add the commands of a text that the shell runs within the line."""
-        if self.depth >= NESTED_DEEPEST:
-            self._blame("substitutions nested too deeply", unreadable=True)
-            return
-        nested = _Scanner(text, self.depth + 1).scan()
-        self.commands += nested.commands
-        self.unreadable = self.unreadable or nested.unreadable
+                self.blame("a substitution in a heredoc (quote its end, as in <<'END')")
+                body = _Reader(row, depth=self.depth)
+                body._read_nested("")
+                self.commands += body.commands
+                self.unreadable = self.unreadable or body.unreadable
 
     def _read_word(self) -> Word:
         text = ""
@@ -270,15 +272,15 @@ class _Scanner:
         quoted = expands = False
         while self.position < len(self.text):
             char = self.text[self.position]
-            if not quoted and char in " \t\n;&|<>()":
+            if not quoted and (char in " \t\n;&|<>()" or char == self.closing):
                 break
-            piece = (_QUOTED_PIECE if quoted else _PIECE).match(self.text, self.position)
+            start = self.position
+            piece = (_QUOTED_PIECE if quoted else _PIECE).match(self.text, start)
             if char == '"':
                 quoted = not quoted
                 self.position += 1
                 unquoted += '"'
             elif piece is None:
-                start = self.position
                 self._read_faulty_piece(char)
                 text += self.text[start : self.position]
                 expands, unquoted = True, unquoted + "$"
@@ -289,46 +291,29 @@ class _Scanner:
                 expands = expands or part == "expansion"
                 unquoted += piece[part] if part == "bare" else "$"
         if quoted:
-            self._blame('a " that is never closed', unreadable=True)
+            self.blame('a " that is never closed', unreadable=True)
         assigned = _ASSIGNED.match(unquoted)
-        expands = expands or _EXPANDED.search(unquoted) is not None
+        braces = unquoted.partition("{")[2]
+        expands = expands or "," in braces or ".." in braces or _HOME.search(unquoted) is not None
         globbed = unquoted != "[" and re.search(r"[*?\[]", unquoted) is not None
         return Word(text, expands, globbed, assigned.group(1) if assigned is not None else "")
 
     def _read_faulty_piece(self, char: str) -> None:
         """Go past a part of a word that makes the line more than simple commands."""
         following = self.text[self.position + 1 : self.position + 2]
-        if char + following == "$(":
-            self._blame("a substitution")
-            self._read_nested(self._until_closed("(", ")"))
+        self.position += 1
+        if char == "`" or char + following == "$(":
+            self.blame("a substitution", unreadable=char + following == "`\\")
+            self.position += char == "$"
+            self._read_nested(")" if char == "$" else "`")
         elif char + following == "${":
-            self._blame("more than a name in ${...}")
-            self._read_nested(self._until_closed("{", "}"))
-        elif char == "`":
-            self._blame("a substitution", unreadable=following == "\\")
-            end = self.text.find("`", self.position + 1)
-            end = len(self.text) if end < 0 else end
-            self._read_nested(self.text[self.position + 1 : end])
-            self.position = end + 1
+            self.blame("more than a name in ${...}")
+            self.position += 1
         elif char == "'":
-            self._blame("a ' that is never closed", unreadable=True)
+            self.blame("a ' that is never closed", unreadable=True)
             self.position = len(self.text)
         elif char.isspace():
-            self._blame("a space that is no ordinary one", unreadable=True)
-            self.position += 1
+            self.blame("a space that is no ordinary one", unreadable=True)
         else:
-            self._blame(f"`{char}{following.strip()}`", unreadable=True)
-            self.position += 2 if following == "\n" else 1
-
-    def _until_closed(self, opening: str, closing: str) -> str:
-        """Return what stands up to the bracket that closes the next one, quotes not minded."""
-        self.position += 1
-        start, depth = self.position + 1, 0
-        while self.position < len(self.text):
-            char = self.text[self.position]
-            depth += (char == opening) - (char == closing)
-            self.position += 1
-            if not depth:
-                return self.text[start : self.position - 1]
-        self._blame(f"a {opening} that is never closed", unreadable=True)
-        return self.text[start:]
+            self.blame(f"`{char}{following.strip()}`", unreadable=True)
+            self.position += following == "\n"

@@ -449,7 +449,7 @@ def test_a_line_that_cannot_be_read_is_refused_where_a_rule_forbids_commands(roo
     refused = bash(line, root, "yolo", deny=("mcp__x", "bash(rm *)"))
     assert (refused.verdict, refused.reason) == (
         "deny",
-        "the rule bash(rm *) may forbid it: policy cannot read it: a subshell or a function (write "
+        "the rule bash(rm *) may forbid it: policy cannot read it: `case` (write "
         "simple commands, with their names and arguments in plain words, and one call for each)",
     )
 
