@@ -169,12 +169,8 @@ def judge(
         case = _program_case(tool, arguments, rules, root, sandbox_holds)
     elif tool.names_files:
         case = _paths_case(tool, arguments, rules, root)
-    elif tool.about_session or tool.rules_by == "name":
-        case = _other_case(tool, rules)
-    elif tool.rules_by == "host":
-        case = _fetch_case(tool, str(arguments.get(tool.subject, "")), rules)
     else:
-        case = _named_case(tool, str(arguments.get(tool.subject, "")), rules)
+        case = _subject_case(tool, str(arguments.get(tool.subject, "")), rules)
     judgement = _apply_rules(case, rules, sandbox_holds, somebody_to_ask)
     only_reads = call.tool == "bash" and case.call_class is CallClass.READ
     return judgement.model_copy(update={"reads": True}) if only_reads else judgement
@@ -252,59 +248,59 @@ def _paths_case(
 ) -> PolicyCase:
     """Judge a tool that names files by where each of them lies."""
     reads = tool.reads_files
-    names = named_paths(tool, arguments)
-    located = [locate(name, root) for name in names]
+    located = [locate(name, root) for name in named_paths(tool, arguments)]
     paths = [path for path in located if isinstance(path, Path)]
-    target = f"{tool.name}({', '.join(quoted_path(str(path)) for path in paths)})"
-    reasons, builds = [], ""
-    for path in paths:
+    reasons, build_reason = [], ""
+    for path in located:
+        if isinstance(path, PathFault):
+            reasons.append(f"the path cannot be used: {path.text}")
+            continue
+        shown = f"`{quoted_path(str(path))}`"
         reason = _protected_reason(path, rules, root, reads)
         file = None if reads else self_running_file(path, root)
         if file is not None and file.run_by is RunBy.OTHERS:
             reason = "" if _is_opened(path, tool.name, rules, root) else reason or file.reason
-        elif file is not None and not builds:
-            builds = f"`{quoted_path(str(path))}`: {file.reason}"
+        elif file is not None:
+            build_reason = build_reason or f"{shown}: {file.reason}"
         if reason:
-            reasons.append(f"`{quoted_path(str(path))}`: {reason}")
-    for fault in located:
-        if isinstance(fault, PathFault):
-            reasons.append(f"the path cannot be used: {fault.text}")
+            reasons.append(f"{shown}: {reason}")
     if reasons:
         call_class, reason = CallClass.OUTSIDE, reasons[0]
     elif reads:
         call_class, reason = CallClass.READ, "it reads inside the repository"
     elif tool.effect == "runs":
         call_class, reason = CallClass.FOREIGN_TOOL, "it runs inside the repository"
-    elif builds:
-        call_class, reason = CallClass.BUILD_FILE, builds
+    elif build_reason:
+        call_class, reason = CallClass.BUILD_FILE, build_reason
     else:
         call_class, reason = CallClass.EDIT, f"it {tool.effect} inside the repository"
 
-    def matching(candidates: tuple[str, ...], *, forbids: bool) -> str:
-        quantify = any if forbids else all
-        fits = partial(match_path, tool=tool.name, root=root, forbids=forbids)
-        return _first(
-            candidates,
-            lambda rule: bool(paths) and quantify(fits(rule, path=path) for path in paths),
+    def forbids(rule: str) -> bool:
+        return any(match_path(rule, tool.name, path, root, forbids=True) for path in paths)
+
+    def allows(rule: str) -> bool:
+        return bool(paths) and all(
+            match_path(rule, tool.name, path, root, forbids=False) for path in paths
         )
 
-    allowed = matching(rules.allow, forbids=False)
+    allowed = _first(rules.allow, allows)
     exact = (
         bool(allowed)
-        and len(paths) == len(names)
+        and len(paths) == len(located)
         and all(rule_matching.means_path_exactly(allowed, path, root) for path in paths)
         and (reads or allowed not in rules.from_folder)
     )
-    name = escape_argument(tool.name, str(paths[0])) if paths else ""
-    if paths and inside(paths[0], root):
-        name = escape_argument(tool.name, paths[0].relative_to(root).as_posix())
+    name = ""
+    if paths:
+        shown = paths[0].relative_to(root).as_posix() if inside(paths[0], root) else str(paths[0])
+        name = escape_argument(tool.name, shown)
     return PolicyCase(
-        target=target,
+        target=f"{tool.name}({', '.join(quoted_path(str(path)) for path in paths)})",
         call_class=call_class,
         reason=reason,
         every_time=call_class is CallClass.OUTSIDE,
-        denial=_forbids(matching(rules.deny, forbids=True)),
-        asking_rule=matching(rules.ask, forbids=True),
+        denial=_forbids(_first(rules.deny, forbids)),
+        asking_rule=_first(rules.ask, forbids),
         allowing_rule=allowed,
         exact=exact,
         only_reads=reads,
@@ -331,36 +327,9 @@ def _is_opened(path: Path, tool: str, rules: Rules, root: Path) -> bool:
     return False
 
 
-def _with_rules(
-    case: PolicyCase,
-    rules: Rules,
-    covers: Callable[[str], bool],
-    allows: Callable[[str], bool] | None = None,
-) -> PolicyCase:
-    return replace(
-        case,
-        denial=_forbids(_first(rules.deny, covers)),
-        asking_rule=_first(rules.ask, covers),
-        allowing_rule=_first(rules.allow, allows or covers),
-    )
-
-
-def _named_case(tool: ToolFacts, name: str, rules: Rules) -> PolicyCase:
-    """Return the case of a skill or subagent, which the user trusts. A rule `skill(NAME)` means
-    this one.
-    """
-    case = PolicyCase(
-        target=f"{tool.name}({quoted_path(name)})",
-        call_class=CallClass.READ,
-        reason="what it does is judged call by call" if tool == TASK else f"it reads a {tool.name}",
-        way_out=_way_out(f"{tool.name}({name})"),
-    )
-    return _with_rules(case, rules, lambda rule: match_command(rule, tool.name, name))
-
-
 def _command_case(text: str, rules: Rules, root: Path, sandbox_holds: bool) -> PolicyCase:
     """Judge a command line: a read, the tests, files put back by git, or another command."""
-    text = text.strip()
+    text = text.strip(" \t\n")
     line = parse_line(text)
     call_class, reason, every_time = _class_of_line(text, line, rules, root, sandbox_holds)
     own = [rule for rule in rules.allow if split_pattern(rule)[0] == "bash"]
@@ -392,7 +361,7 @@ def _class_of_line(
         return CallClass.READ, "it only reads", False
     if rules.test_command is not None and text.split() == rules.test_command.split():
         return CallClass.TESTS, "these are the tests", False
-    if restored := _restored_files(line):
+    if restored := git_commands.restored_files(line):
         case = _paths_case(EDIT, {"path": restored}, rules, root)
         if case.call_class is not CallClass.OUTSIDE and not any(
             is_folder(root / name) for name in restored
@@ -406,19 +375,6 @@ def _class_of_line(
         return CallClass.OUTSIDE, str(not_a_read), True
     unreadable = line.unreadable and not sandbox_holds
     return CallClass.COMMAND, f"`{shorten(text, 80)}`: {not_a_read}", unreadable
-
-
-def _restored_files(line: ShellLine) -> list[str]:
-    """Return the files that a line puts back by `git restore` or `git checkout --` alone."""
-    if line.fault or len(line.commands) != 1:
-        return []
-    command = line.commands[0]
-    has_more = command.assignments or command.redirects
-    if has_more or not command.words or not all(word.plain for word in command.words):
-        return []
-    if command.words[0].text != "git":
-        return []
-    return git_commands.restored_files(command.arguments)
 
 
 def _command_way_out(text: str, call_class: CallClass, rules: Rules) -> str:
@@ -463,50 +419,51 @@ def _program_case(
     )
 
 
-def _fetch_case(tool: ToolFacts, url: str, rules: Rules) -> PolicyCase:
-    """Return the case of web_fetch. Rules name the host. It reads, so a rule allows it in plan
-    mode.
+def _subject_case(tool: ToolFacts, subject: str, rules: Rules) -> PolicyCase:
+    """Judge a tool that names no files and runs no command line: by its name, by the host it
+    fetches from, or by the skill or subagent it names.
     """
-    address = rule_matching.web_address(url)
+    target, way_out = tool.name, tool.name
+    address = rule_matching.web_address(subject) if tool.rules_by == "host" else None
     if isinstance(address, str):
         return PolicyCase(tool.name, CallClass.READ, f"nothing will be fetched: {address}")
-    case = PolicyCase(
-        target=f"{tool.name}({address.shown})",
-        call_class=CallClass.OUTSIDE,
-        reason="it sends the address to another machine, and what comes back is anybody's words",
-        only_reads=True,
-        way_out=_way_out(f"{tool.name}({address.shown})"),
-    )
-    return _with_rules(case, rules, lambda rule: rule_matching.matches_address(rule, address))
-
-
-def _other_case(tool: ToolFacts, rules: Rules) -> PolicyCase:
-    """Return the case of run_tests, the session's own tools, and tools that policy does not know
-    (of MCP servers).
-    """
-
-    def covers(rule: str) -> bool:
-        return covers_tool(split_pattern(rule)[0], tool.name)
-
-    def covers_every_call(rule: str) -> bool:
-        # a pattern for arguments, which are not read here, must not allow all of them
-        whole = split_pattern(rule)[1] in rule_matching.EVERYTHING | {tool.name}
-        return whole and covers(rule)
-
-    if tool.about_session:
+    if address is not None:
+        target = way_out = f"{tool.name}({address.shown})"
+        call_class = CallClass.OUTSIDE
+        reason = "it sends the address to another machine, and what comes back is anybody's words"
+    elif tool.about_session:
         call_class, reason = CallClass.READ, "it is about what this session began"
-    elif tool == RUN_TESTS:
+    elif tool.rules_by == "name" and tool == RUN_TESTS:
         call_class, reason = CallClass.TESTS, "it runs the tests"
     elif tool == WEB_SEARCH:
         call_class = CallClass.OUTSIDE
         reason = "it sends the query to a search engine, and what comes back is anybody's words"
-    else:
+    elif tool.rules_by == "name":
         call_class, reason = CallClass.FOREIGN_TOOL, f"policy does not know what `{tool.name}` does"
-    case = PolicyCase(
-        tool.name,
+    else:
+        target, way_out = f"{tool.name}({quoted_path(subject)})", f"{tool.name}({subject})"
+        call_class = CallClass.READ
+        reason = (
+            "what it does is judged call by call" if tool == TASK else f"it reads a {tool.name}"
+        )
+
+    def covers(rule: str, *, forbids: bool = True) -> bool:
+        name, pattern = split_pattern(rule)
+        if address is not None:
+            return rule_matching.matches_address(rule, address)
+        if tool.rules_by != "name":
+            return match_command(rule, tool.name, subject)
+        # a pattern for arguments, which are not read here, must not allow all of them
+        is_whole = pattern in rule_matching.EVERYTHING | {tool.name}
+        return (forbids or is_whole) and covers_tool(name, tool.name)
+
+    return PolicyCase(
+        target,
         call_class,
         reason,
-        only_reads=tool == WEB_SEARCH,
-        way_out=_way_out(tool.name),
+        denial=_forbids(_first(rules.deny, covers)),
+        asking_rule=_first(rules.ask, covers),
+        allowing_rule=_first(rules.allow, partial(covers, forbids=False)),
+        only_reads=tool == WEB_SEARCH or address is not None,
+        way_out=_way_out(way_out),
     )
-    return _with_rules(case, rules, covers, covers_every_call)

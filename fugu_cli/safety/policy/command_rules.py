@@ -40,6 +40,8 @@ from fugu_cli.safety.policy.rule_matching import (
 from fugu_cli.safety.policy.shell_line import Command, ShellLine, Word, parse_line, rows_of
 
 TOOL = "bash"
+PATH_LENGTH_AT_MOST = 1_000
+"""Characters of a part of a word, such as the text behind a `=`, that may be a path."""
 PLAINLY = (
     "write simple commands, with their names and arguments in plain words, and one call for each"
 )
@@ -128,9 +130,8 @@ def _why_unclear(command: Command) -> str:
     if not command.words:
         return ""
     name, is_plain = command.name, all(word.plain for word in command.words)
-    if not command.words[0].plain or name in {"xargs", "parallel"}:
-        return _only_when_run(command)
-    if name in SHELLS | WRAPPERS and not is_plain:
+    is_made = name in SHELLS | WRAPPERS and not is_plain
+    if is_made or not command.words[0].plain or name in {"xargs", "parallel"}:
         return _only_when_run(command)
     if name == "find" and any(inner.name not in READERS for inner in commands_within(command)):
         return _only_when_run(command)
@@ -242,7 +243,8 @@ def _path_texts(text: str) -> Iterator[str]:
         index = text.find(separator)
         while index >= 0:
             part = text[index + 1 :]
-            yield re.sub(r"^[/!^]+(?=\w)", "", part) if separator == ":" else part
+            if len(part) <= PATH_LENGTH_AT_MOST:
+                yield re.sub(r"^[/!^]+(?=\w)", "", part) if separator == ":" else part
             index = text.find(separator, index + 1)
     if text.startswith("-") and len(text) > 2:
         yield text[2:]

@@ -142,6 +142,8 @@ python python3: -m
 _PLAIN_OPTIONS = names_of("-- -y --yes -q --quiet -s --silent -i -n -v")
 """Options of wrappers and runners that take no value."""
 COMMANDS_AT_MOST = 200
+WORDS_AT_MOST = 5_000
+"""Commands inside of others that are looked at, and their words."""
 _SQL_DELETES = re.compile(
     r"\b(drop\s+(table|database|schema)|truncate\s+table|delete\s+from|flush(all|db))\b"
     r"|dropDatabase\(",
@@ -221,17 +223,20 @@ def all_commands(line: ShellLine, *, any_word: bool = False) -> list[Command]:
     their words say so. `any_word`: every word of a wrapper, and every text with a blank, may begin
     one. Raise TooManyCommands.
     """
-    commands = list(dict.fromkeys(line.commands))
-    most = len(commands) + COMMANDS_AT_MOST
-    known_commands = set(commands)
-    for command in commands:  # it grows meanwhile
+    words_left = WORDS_AT_MOST
+    if line.is_cut:
+        raise TooManyCommands
+    commands = dict.fromkeys(line.commands)
+    queue = list(commands)
+    for command in queue:  # it grows meanwhile
         for inner in _commands_in(command, any_word):
-            if inner not in known_commands:
-                known_commands.add(inner)
-                commands.append(inner)
-            if len(commands) > most:
+            if inner not in commands:
+                commands[inner] = None
+                queue.append(inner)
+                words_left -= len(inner.words)
+            if words_left < 0 or len(queue) > len(line.commands) + COMMANDS_AT_MOST:
                 raise TooManyCommands
-    return commands
+    return queue
 
 
 def commands_within(command: Command) -> list[Command]:
@@ -243,7 +248,7 @@ def commands_within(command: Command) -> list[Command]:
 
 
 def _commands_in(command: Command, any_word: bool) -> Iterator[Command]:
-    name, words = command.name, list(command.words[1:])
+    name, words = command.name, command.words[1:]
     if name.startswith("git-"):
         yield Command((Word("git"), Word(name.removeprefix("git-")), *words))
     if any_word and name not in READERS and name != "git":
@@ -251,32 +256,27 @@ def _commands_in(command: Command, any_word: bool) -> Iterator[Command]:
             if " " in word.text:
                 for text in (word.text, word.text.partition("=")[2], word.text[2:]):
                     yield from parse_line(text).commands
-    if name in SHELLS:
-        for option, script in itertools.pairwise(words):
-            if re.fullmatch(r"-\w*c", option.text):
-                yield from parse_line(script.text).commands
-    elif name == "find":
-        while words:
-            if words.pop(0).text in {"-exec", "-execdir", "-ok", "-okdir"}:
-                yield Command(tuple(itertools.takewhile(lambda w: w.text not in {";", "+"}, words)))
-    elif name in RUNNERS:
-        verbs = RUNNERS[name].split()
-        behind = list(itertools.dropwhile(lambda word: word.text not in verbs, words))
-        yield from _wrapped(behind[1:], any_word=False)
-    elif name in WRAPPERS or name.startswith("ld-"):
-        yield from _wrapped(words, any_word)
-
-
-def _wrapped(words: Sequence[Word], any_word: bool) -> Iterator[Command]:
+    if name in RUNNERS:
+        verbs, any_word = RUNNERS[name].split(), False
+        words = tuple(itertools.dropwhile(lambda word: word.text not in verbs, words))[1:]
+    before = ""
     for index, word in enumerate(words):
-        if " " in word.text:
+        if name in SHELLS:
+            if re.fullmatch(r"-\w*c", before):
+                yield from parse_line(word.text).commands
+        elif name == "find":
+            if before in {"-exec", "-execdir", "-ok", "-okdir"}:
+                yield Command(words[index:])
+        elif not (name in RUNNERS or name in WRAPPERS or name.startswith("ld-")):
+            return
+        elif " " in word.text:
             yield from parse_line(word.text).commands
         elif not re.match(r"-|[\d.]+[smhd]?$|\w+=", word.text):
-            yield Command(tuple(words[index:]))
-            before = words[index - 1].text if index else ""
+            yield Command(words[index:])
             is_value = before.startswith("-") and before not in _PLAIN_OPTIONS
             if not is_value and not any_word:
                 return
+        before = word.text
 
 
 def _dangers_of(command: Command, surroundings: _Surroundings) -> Iterator[Danger]:
@@ -333,19 +333,26 @@ def writes_arguments(command: Command) -> bool:
     return command.name in WRITERS | DELETERS or "-delete" in arguments
 
 
+def named_files(command: Command) -> list[tuple[Word, bool]]:
+    """Return the words of a command that may be files, each with whether it is written."""
+    writes = writes_arguments(command)
+    program = READERS.get(command.name)
+    only_texts = program is not None and program.operands == "texts"
+    words = () if only_texts else command.words[1:]
+    named = [(word, writes) for word in words]
+    return named + [(redirect.target, redirect.writes) for redirect in command.redirects]
+
+
 def _dangers_by_paths(command: Command, surroundings: _Surroundings) -> Iterator[Danger]:
     deletes = command.name in DELETERS or "-delete" in command.arguments
-    writes = writes_arguments(command)
-    has_files = command.name not in READERS or READERS[command.name].operands != "texts"
-    named = [(word, writes) for word in command.words[1:] if has_files]
-    named += [(redirect.target, redirect.writes) for redirect in command.redirects]
+    named = named_files(command)
     folder = command.words[0].text.rpartition("/")[0] if command.words else ""
     if folder and folder not in os.get_exec_path():
         named.append((command.words[0], False))
-    for word, is_written in named:
+    for word, is_written in dict.fromkeys(named):
         if deletes and _deletes_everything(word, surroundings):
             yield Danger("it deletes everything here, what git ignores included", lost=True)
-        for text in (word.text, word.text.partition("=")[2]):
+        for text in dict.fromkeys((word.text, word.text.partition("=")[2])):
             is_device = text.startswith("/dev/") and text not in _STREAMS
             if is_device and is_written and not word.text.startswith("if="):
                 yield Danger(f"`{text}` is a device", lost=True)

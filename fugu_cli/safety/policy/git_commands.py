@@ -7,13 +7,11 @@ no alias is followed.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from fugu_cli.safety.git_configuration import RUNNING_SETTING, git_folder_at, git_settings
-from fugu_cli.safety.policy.shell_line import names_of, rows_of
+from fugu_cli.safety.policy.shell_line import ShellLine, names_of
 
 READING = names_of(
     "status diff log show blame annotate ls-files ls-tree rev-parse rev-list describe shortlog "
@@ -73,7 +71,22 @@ _HARMLESS_OPTIONS = names_of(
 )
 OTHER_SETTINGS = "it gives git other settings or another repository, which can run anything"
 
-_FILTERS = names_of("-l --list --contains --no-contains --merged --no-merged --points-at")
+_FILTERED = r"(?=(?:.*\0)?(?:-l|--list|--(?:no-)?(?:contains|merged)|--points-at)[=\0])"
+_OPTION = r"--[a-z-]+(?:=[^\0]*)?\0"
+_LISTING_FORMS = {
+    "branch": re.compile(
+        rf"(?:{_FILTERED}(?:-[arvl\d]+\0|{_OPTION}|[^\0-][^\0]*\0)*|(?:-[arvl\d]+\0|{_OPTION})*)"
+    ),
+    "tag": re.compile(
+        rf"(?:{_FILTERED}(?:-[ln\d]+\0|{_OPTION}|[^\0-][^\0]*\0)*|(?:-[ln\d]+\0|{_OPTION})*)"
+    ),
+    "stash": re.compile(r"(?:list|show)\0.*", re.DOTALL),
+    "remote": re.compile(rf"(?:get-url\0(?:[^\0]*\0)*|(?:-v\0|{_OPTION})*)"),
+    "reflog": re.compile(r"(?:-[^\0]*\0)*(?:(?:show|HEAD)\0.*)?", re.DOTALL),
+    "worktree": re.compile(r"list\0.*", re.DOTALL),
+    "config": re.compile(r"(?:(?:get|--get|--get-all|--local|--global)\0)*\w[\w-]*\.[\w.-]+\0"),
+}
+"""The forms of other subcommands that only read, their arguments each with a NUL behind it."""
 _COMPARING = names_of("status diff diff-files diff-index describe")
 """Subcommands that look at the files of the working tree."""
 
@@ -111,26 +124,10 @@ def reading_fault(subcommand: str, arguments: Sequence[str]) -> tuple[str, str] 
 
 def only_lists(subcommand: str, arguments: Sequence[str]) -> bool:
     """Return whether the subcommand reads, in this form where it has others that write."""
-    words = [argument for argument in arguments if not argument.startswith("-")]
-    match subcommand:
-        case "branch" | "tag":
-            short = [a[1:] for a in arguments if re.fullmatch(r"-[A-Za-z]\w*", a)]
-            filters = any(argument.partition("=")[0] in _FILTERS for argument in arguments)
-            letters = "arvl0123456789" if subcommand == "branch" else "ln0123456789"
-            return not set("".join(short)) - set(letters) and (filters or not words)
-        case "stash":
-            return arguments[:1] in (["list"], ["show"])
-        case "remote":
-            return not words or arguments[:1] == ["get-url"]
-        case "reflog":
-            return words[:1] in ([], ["show"], ["HEAD"])
-        case "worktree":
-            return arguments[:1] == ["list"]
-        case "config":
-            form = r"(?:(?:get|--get|--get-all|--local|--global)\0)*\w[\w-]*\.[\w.-]+"
-            return re.fullmatch(form, "\0".join(arguments)) is not None
-        case _:
-            return subcommand in READING
+    form = _LISTING_FORMS.get(subcommand)
+    if form is None:
+        return subcommand in READING
+    return form.fullmatch("".join(f"{argument}\0" for argument in arguments)) is not None
 
 
 def settings_fault(root: Path, subcommand: str) -> str:
@@ -169,16 +166,20 @@ def gives_other_settings(options: Sequence[str], variables: Sequence[tuple[str, 
     return any(variable_redirects_git(name, value) for name, value in variables)
 
 
-def restored_files(arguments: Sequence[str]) -> list[str]:
-    """Return the files that `git restore FILE` and `git checkout -- FILE` put back; nothing for
-    any other git command.
+def restored_files(line: ShellLine) -> list[str]:
+    """Return the files that a line puts back by `git restore FILE` or `git checkout -- FILE` alone;
+    nothing for any other line.
     """
-    match list(arguments):
-        case ["checkout", "--", *names]:
+    if line.fault or len(line.commands) != 1:
+        return []
+    command = line.commands[0]
+    if command.assignments or command.redirects or not all(word.plain for word in command.words):
+        return []
+    match [word.text for word in command.words]:
+        case ["git", "checkout", "--", *names] | ["git", "restore", "--", *names]:
             return names
-        case ["restore", *names]:
-            names = names[1:] if names[:1] == ["--"] else names
-            return [] if any(name.startswith(("-", ":")) for name in names) else names
+        case ["git", "restore", *names] if not any(name[:1] in {"-", ":"} for name in names):
+            return names
     return []
 
 

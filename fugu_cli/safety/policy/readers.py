@@ -10,10 +10,9 @@ looks at the disk only to follow links, to match globs and to read git's setting
 from __future__ import annotations
 
 import glob
-import itertools
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -66,13 +65,10 @@ class ReadingProgram:
 
 @dataclass
 class ParsedArguments:
-    """A command's arguments by the table."""
+    """A command's arguments by the table: its operands, and its options each with its value."""
 
     operands: list[Word] = field(default_factory=list)
-    texts: list[tuple[str, str]] = field(default_factory=list)
-    """Options that have a value, with it."""
-    files: list[Word] = field(default_factory=list)
-    flags: list[str] = field(default_factory=list)
+    options: list[tuple[str, Word]] = field(default_factory=list)
 
 
 _BRACKETS = r"\[\^?[^\]\[/|#\\\n^]+\]"
@@ -95,11 +91,13 @@ def _program_fault(name: str, parsed: ParsedArguments) -> str:
     first, *others = [word.text for word in parsed.operands] or [""]
     match name:
         case "sed":
-            scripts = [text for option, text in parsed.texts if option in {"-e", "--expression"}]
+            scripts = [
+                value.text for option, value in parsed.options if option in {"-e", "--expression"}
+            ]
             if not all(_SED_SCRIPT.fullmatch(script) for script in scripts or [first]):
                 return "a script of `sed` that may write or run something"
         case "awk" | "gawk" | "mawk":
-            settings = [text for option, text in parsed.texts if option == "-v"]
+            settings = [value.text for option, value in parsed.options if option == "-v"]
             if any("=" in text for text in others):
                 return "`awk` takes a word with `=` for a setting"
             if any(map(_AWK_RUNS.search, [first, *others, *settings])):
@@ -192,7 +190,7 @@ od: -abcdfilosvx -AjNtSw=
 strings: -afo -net=
 base64: -di -w= --decode --wrap=
 """
-"""Every program that may stand in a read, beside cd, test, find, xargs and git, with the options
+"""Every program that may stand in a read, beside cd, test, find and git, with the options
 that keep it a reader. Its words are files unless TEXTS, NONE, FILE or PATTERN says otherwise.
 `-abc` are letters, each an option, and `-NUMBER` is one like `-5`. Behind an option `=` stands for
 a text, `@` for a file that is read, `?` for a text in the same word at most.
@@ -220,24 +218,18 @@ def _parse_table(table: str) -> dict[str, ReadingProgram]:
 READERS = _parse_table(_TABLE)
 _PATTERN_OPTIONS = names_of("-e -f --regexp --file --expression --files --type-list")
 _FILE_PATTERNS = names_of("--include --glob --iglob -g")
-_NAME_READERS = frozenset({"echo", "basename", "dirname"})
-"""Programs for which a name that find or xargs hands over is but a text."""
 _BUILTINS = frozenset({"echo", "printf", "pwd", "true", "false", "type", "command", "test", "["})
 
 _FIND_FLAGS = names_of(
     "( ) ! , -a -and -o -or -not -print -print0 -prune -depth -empty -true -false -readable "
     "-writable -executable -nouser -nogroup -daystart -mount -xdev -noleaf -ls -quit -P"
 )
-_FIND_TEXTS = names_of(
+_FIND_VALUES = names_of(
     "-name -iname -path -ipath -wholename -iwholename -regex -iregex -lname -ilname -regextype "
     "-type -xtype -maxdepth -mindepth -size -mtime -ctime -atime -mmin -cmin -amin -newermt -perm "
-    "-user -group -uid -gid -links -inum -printf"
+    "-user -group -uid -gid -links -inum -printf -newer -anewer -cnewer -samefile"
 )
 _FIND_FILES = frozenset({"-newer", "-anewer", "-cnewer", "-samefile"})
-_XARGS_OPTION = re.compile(r"-(?:0|r|0r|r0)|--null|--no-run-if-empty|-n\d+|-P\d+")
-_ENDS_IN_ZERO = frozenset({"-0", "-0r", "-r0", "--null"})
-_GIVEN = Word("./given")
-"""Stands for a file that find or xargs hands over: its name begins with a folder."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +243,7 @@ class ReadContext:
 
 def is_read(text: str, root: Path, added: tuple[Path, ...] = ()) -> bool:
     """Return whether a command line only reads, inside `root` and the folders of `added`."""
-    return read_fault(parse_line(text.strip()), root, added) is None
+    return read_fault(parse_line(text.strip(" \t\n")), root, added) is None
 
 
 def read_fault(line: ShellLine, root: Path, added: tuple[Path, ...] = ()) -> NotARead | None:
@@ -270,9 +262,7 @@ def _check_line(line: ShellLine, root: Path, added: tuple[Path, ...]) -> None:
         raise NotARead(f"policy does not read it: {line.fault or 'it is empty'}")
     everywhere = [root]
     after_cd: list[Path] = []
-    for before, command, behind in zip(
-        (None, *line.commands), line.commands, (*line.commands[1:], None), strict=False
-    ):
+    for index, command in enumerate(line.commands):
         if command.operator not in {"&&", "|"}:
             after_cd = []
         context = ReadContext(tuple(after_cd or everywhere), root, added)
@@ -280,17 +270,15 @@ def _check_line(line: ShellLine, root: Path, added: tuple[Path, ...]) -> None:
             raise NotARead("it sets variables")
         for redirect in command.redirects:
             _check_redirect(redirect)
-        if command.name == "cd":
-            if "|" in {command.operator, behind.operator if behind is not None else ""}:
-                raise NotARead("`cd` in a pipe")
-            after_cd = _change_folder(command, context)
-            everywhere += after_cd
-            if len(everywhere) > FOLDERS_AT_MOST:
-                raise NotARead("it changes folders too often")
-        elif command.name == "xargs":
-            _check_xargs(command, before if command.operator == "|" else None, context)
-        else:
+        if command.name != "cd":
             _check_command(command, context)
+            continue
+        if "|" in {part.operator for part in (command, *line.commands[index + 1 : index + 2])}:
+            raise NotARead("`cd` in a pipe")
+        after_cd = _change_folder(command, context)
+        everywhere += after_cd
+        if len(everywhere) > FOLDERS_AT_MOST:
+            raise NotARead("it changes folders too often")
 
 
 def _check_redirect(redirect: Redirect) -> None:
@@ -355,86 +343,66 @@ def _check_location(name: str, root: Path) -> None:
 
 
 def _check_arguments(name: str, words: Sequence[Word], context: ReadContext) -> None:
-    operand_kind = READERS[name].operands
-    parsed = _parse_arguments(name, words)
-    operands = parsed.operands
-    if operand_kind == "none" and operands:
-        raise NotARead(f"`{name}` with arguments")
-    if operand_kind == "file" and (
-        len(operands) > 1 or not all(w.plain and w is not _GIVEN for w in operands)
-    ):
-        raise NotARead(f"`{name}` writes to a second file", "a second file")
     if name == "command" and not (words and words[0].text in {"-v", "-V"}):
         raise NotARead("it runs another command")
-    text_count = len(operands) if operand_kind == "texts" else 0
-    if operand_kind == "pattern":
-        options = {*parsed.flags, *(option for option, _ in parsed.texts)}
-        text_count = int(name == "fd" or _PATTERN_OPTIONS.isdisjoint(options))
+    program = READERS[name]
+    parsed = _parse_arguments(name, words)
+    operands, text_count = parsed.operands, 0
+    match program.operands:
+        case "none" if operands:
+            raise NotARead(f"`{name}` with arguments")
+        case "file" if len(operands) > 1 or any(word.globbed for word in operands):
+            raise NotARead(f"`{name}` writes to a second file", "a second file")
+        case "texts":
+            text_count = len(operands)
+        case "pattern":
+            brings_pattern = any(option in _PATTERN_OPTIONS for option, _ in parsed.options)
+            text_count = int(name == "fd" or not brings_pattern)
     for word in operands[:text_count]:
         _require_plain(word)
-        if word is _GIVEN and name not in _NAME_READERS:
-            raise NotARead(f"what `{word.text}` is, the shell decides")
-    for word in [*operands[text_count:], *parsed.files]:
+    files = [value for option, value in parsed.options if f"{option}@" in program.options]
+    for word in operands[text_count:] + files:
         if name == "strings" and word.text.startswith("@"):
             raise NotARead(f"`{word.text}`: `strings` reads its arguments from it")
         _check_file(word, context)
         if name == "diff" and any(is_folder(folder / word.text) for folder in context.folders):
             raise NotARead("`diff` follows links in folders")
-    _check_names(text for option, text in parsed.texts if option in _FILE_PATTERNS)
+    for option, value in parsed.options:
+        if option in _FILE_PATTERNS and is_secret(value.text.rpartition("/")[2]):
+            raise NotARead(f"`{value.text}`: {MAY_HOLD_SECRETS}", outside=True)
     if fault := _program_fault(name, parsed):
         raise NotARead(fault)
 
 
 def _parse_arguments(name: str, words: Sequence[Word]) -> ParsedArguments:
-    parsed, rest, options = ParsedArguments(), list(words), READERS[name].options
+    parsed, rest, options = ParsedArguments(), list(reversed(words)), READERS[name].options
     while rest:
-        word = rest.pop(0)
-        is_text = name in {"echo", "printf"}
-        if is_text or not word.text.startswith("-") or word.text == "-":
+        word = rest.pop()
+        if name in {"echo", "printf"} or not word.text.startswith("-") or word.text == "-":
             parsed.operands.append(word)
             continue
         _require_plain(word)
         if word.text == "--":
-            parsed.operands += rest
+            parsed.operands += reversed(rest)
             break
-        if word.text.startswith("--"):
-            option, equals, value = word.text.partition("=")
-            _take_option(name, option, Word(value) if equals else None, rest, parsed)
+        if "-NUMBER" in options and word.text[1:].isdigit():
             continue
-        letters = word.text[1:]
-        if "-NUMBER" in options and letters.isdigit():
-            continue
-        while letters:
-            option, letters = f"-{letters[0]}", letters[1:]
-            if options.isdisjoint({f"{option}=", f"{option}@"}):
-                _take_option(name, option, None, rest, parsed)
-            else:
-                _take_option(name, option, Word(letters) if letters else None, rest, parsed)
-                letters = ""
+        option, equals, glued = word.text[:2], "", word.text[2:]
+        if option == "--":
+            option, equals, glued = word.text.partition("=")
+        if f"{option}=" in options or f"{option}@" in options:
+            if not (glued or equals or rest):
+                raise NotARead(f"`{name} {option}` has no value")
+            value = Word(glued) if glued or equals else rest.pop()
+            _require_plain(value)
+            parsed.options.append((option, value))
+        elif f"{option}?" in options or (option in options and not equals and glued[:1] != "-"):
+            parsed.options.append((option, Word("")))
+            if glued and not equals:
+                rest.append(Word(f"-{glued}"))
+        else:
+            raise NotARead(f"with `{option}` `{name}` may do more than read", option)
     return parsed
-
-
-def _take_option(
-    name: str, option: str, value: Word | None, rest: list[Word], parsed: ParsedArguments
-) -> None:
-    """Take an option with its value, which may be the next word of `rest`."""
-    options = READERS[name].options
-    if f"{option}?" in options or (option in options and value is None):
-        parsed.flags.append(option)
-    elif f"{option}=" not in options and f"{option}@" not in options:
-        raise NotARead(f"with `{option}` `{name}` may do more than read", option)
-    else:
-        word = value or _next_word(name, option, rest)
-        parsed.texts.append((option, word.text))
-        if f"{option}@" in options:
-            parsed.files.append(word)
-
-
-def _next_word(name: str, option: str, rest: list[Word]) -> Word:
-    if not rest:
-        raise NotARead(f"`{name} {option}` has no value")
-    _require_plain(rest[0])
-    return rest.pop(0)
 
 
 def _check_file(word: Word, context: ReadContext) -> None:
@@ -485,64 +453,19 @@ def _check_test(command: Command, context: ReadContext) -> None:
 
 
 def _check_find(command: Command, context: ReadContext) -> None:
-    rest = list(command.words[1:])
-    while rest and not rest[0].text.startswith("-") and rest[0].text not in _FIND_FLAGS:
-        word = rest.pop(0)
-        _check_file(word, context)
+    rest = list(reversed(command.words[1:]))
+    while rest and not rest[-1].text.startswith("-") and rest[-1].text not in _FIND_FLAGS:
+        _check_file(rest.pop(), context)
     while rest:
-        word = rest.pop(0)
+        word = rest.pop()
         _require_plain(word)
-        if word.text in _FIND_TEXTS or word.text in _FIND_FILES:
-            value = _next_word("find", word.text, rest)
+        if word.text in _FIND_VALUES and rest:
+            _require_plain(rest[-1])
+            value = rest.pop()
             if word.text in _FIND_FILES:
                 _check_file(value, context)
-        elif word.text == "-exec":
-            words = list(itertools.takewhile(lambda word: word.text not in {";", "+"}, rest))
-            del rest[: len(words) + 1]
-            if any("{}" in word.text and word.text != "{}" for word in words):
-                raise NotARead("what -exec runs is not plain to see")
-            handed_over = [_GIVEN if word.text == "{}" else word for word in words]
-            _check_handed_over(handed_over, command, context)
         elif word.text not in _FIND_FLAGS:
             raise NotARead(f"with `{word.text}` `find` does more than read", word.text)
-
-
-def _check_handed_over(words: Sequence[Word], source: Command, context: ReadContext) -> None:
-    """Raise NotARead where a command with the files of a `find` may do more than read them: links
-    may lead out of the repository.
-    """
-    texts = [word.text for word in source.words]
-    alternatives = {"-o", "-or", "!", "-not", ",", "("} & set(texts)
-    if ("-type", "f") not in itertools.pairwise(texts) or alternatives:
-        raise NotARead("`find` without `-type f` may hand over links that lead elsewhere")
-    if texts[1:2] and texts[1].startswith("-"):
-        raise NotARead("`find` without a folder to begin with")
-    _check_names(texts)
-    if not words or words[0].text in {"find", "git", "xargs", "cd"}:
-        raise NotARead("what is run with each file is not plain to see")
-    _check_location(words[0].text, context.root)
-    _check_command(Command(tuple(words)), context)
-
-
-def _check_names(patterns: Iterable[str]) -> None:
-    for pattern in patterns:
-        if is_secret(pattern.rpartition("/")[2]):
-            raise NotARead(f"`{pattern}`: {MAY_HOLD_SECRETS}", outside=True)
-
-
-def _check_xargs(command: Command, source: Command | None, context: ReadContext) -> None:
-    """Raise NotARead unless xargs gets names that end in a zero, cannot be options, and are no
-    links.
-    """
-    words = list(command.words[1:])
-    options = [word.text for word in itertools.takewhile(lambda w: w.text[:1] == "-", words)]
-    if not all(map(_XARGS_OPTION.fullmatch, options)) or not _ENDS_IN_ZERO & set(options):
-        raise NotARead("`xargs` without `-0`: a file's name may become an option")
-    if source is None or source.name != "find" or source.arguments[-1:] != ["-print0"]:
-        raise NotARead("`xargs` takes what no `find -print0` lists")
-    if not {"-printf", "-print", "-ls", "-exec"}.isdisjoint(source.arguments):
-        raise NotARead("`xargs` takes more than what `find -print0` lists")
-    _check_handed_over([*words[len(options) :], _GIVEN], source, context)
 
 
 def _check_git(command: Command, context: ReadContext) -> None:

@@ -40,6 +40,8 @@ RUNNING_TEXT = names_of("eval source . trap alias")
 SETTING = names_of("printf wait")
 """Builtins that may set a variable where their first argument is an option."""
 NESTED_DEEPEST = 5
+PARTS_AT_MOST = 3_000
+"""Words, blanks and operators of a line that are looked at."""
 
 _BLANK = re.compile(r"[ \t]+|\\\n|#[^\n]*")
 _OPERATOR = re.compile(
@@ -128,6 +130,8 @@ class ShellLine:
     commands: tuple[Command, ...]
     fault: str = ""
     unreadable: bool = False
+    is_cut: bool = False
+    """It has more commands than these."""
 
 
 @lru_cache(maxsize=64)
@@ -139,7 +143,7 @@ def parse_line(text: str) -> ShellLine:
     reader.read_commands()
     if reader.heredocs:
         reader.blame("a heredoc without its end", unreadable=True)
-    return ShellLine(tuple(reader.commands), reader.fault, reader.unreadable)
+    return ShellLine(tuple(reader.commands), reader.fault, reader.unreadable, reader.is_cut)
 
 
 @dataclass
@@ -156,6 +160,8 @@ class _Reader:
     fault: str = ""
     unreadable: bool = False
     commands: list[Command] = field(default_factory=list)
+    parts: int = 0
+    is_cut: bool = False
     heredocs: list[re.Match[str]] = field(default_factory=list)
     """The beginnings of heredocs whose text has not come yet."""
 
@@ -170,6 +176,11 @@ class _Reader:
         redirects: list[Redirect] = []
         operator = ""
         while self.position < len(self.text):
+            self.parts += 1
+            if self.parts > PARTS_AT_MOST:
+                self.blame("it is too long to be looked at", unreadable=True)
+                self.is_cut, self.position = True, len(self.text)
+                break
             if blank := _BLANK.match(self.text, self.position):
                 self.position = blank.end()
                 continue
