@@ -37,6 +37,8 @@ from fugu_cli.safety.policy.shell_line import (
 )
 
 FOLDERS_AT_MOST = 16
+PROGRAM_AT_MOST = 10_000
+"""Characters of a program's text, such as a script of sed."""
 MATCHES_AT_MOST = 500
 """Files that a glob may match."""
 STREAMS = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "-"})
@@ -89,6 +91,8 @@ _TEST_OPTION = re.compile(r"-(?:[bcdefghLnprsSuwxz]|ef|nt|ot|eq|ne|lt|le|gt|ge)|
 def _program_fault(name: str, parsed: ParsedArguments) -> str:
     """Return why the text of a program does more than read, "" where it does not."""
     first, *others = [word.text for word in parsed.operands] or [""]
+    if max(len(first), *(len(value.text) for _, value in parsed.options), 0) > PROGRAM_AT_MOST:
+        return "it is too long to be looked at"
     match name:
         case "sed":
             scripts = [
@@ -414,7 +418,7 @@ def _check_file(word: Word, context: ReadContext) -> None:
         return
     parts = word.text.split("/")
     may_lead_up = any(part.startswith(".") and fnmatchcase("..", part) for part in parts)
-    if word.expands or "[" in word.text or may_lead_up:
+    if word.expands or "[" in word.text or may_lead_up or len(parts) > FOLDERS_AT_MOST:
         raise NotARead(f"what `{word.text}` matches is not plain to see")
     for folder in context.folders:
         pattern = str(Path(glob.escape(str(folder)), word.text))
