@@ -254,7 +254,7 @@ def _path_texts(text: str) -> Iterator[str]:
 
 
 def _paths_meant(text: str, globbed: bool, folder: Path) -> Iterator[Path]:
-    if not text or "://" in text or "\0" in text:
+    if not text or "://" in text or "\0" in text or len(text) > PATH_LENGTH_AT_MOST:
         return
     if text.startswith("~") and not text.startswith("~/"):
         return

@@ -382,6 +382,8 @@ def _path_reasons(text: str, is_written: bool, surroundings: _Surroundings) -> I
     text = re.sub(r"^\$(?:HOME|\{HOME\})(?=/|$)", "~", text)
     if not text or "://" in text or text.startswith(("-", "/dev/", "$")) or "\0" in text:
         return
+    if len(text) > 4096:  # no file can have such a name
+        return
     if " " in text and not os.path.lexists(expand_home(text)):
         return
     root = surroundings.root
