@@ -8,6 +8,7 @@ commands. Stands above dangers.py and readers.py.
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +41,8 @@ from fugu_cli.safety.policy.rule_matching import (
 from fugu_cli.safety.policy.shell_line import Command, ShellLine, Word, parse_line, rows_of
 
 TOOL = "bash"
-PATH_LENGTH_AT_MOST = 1_000
+FOLDERS_DEEP = 100
+PATH_LENGTH_AT_MOST = 4_096
 """Characters of a part of a word, such as the text behind a `=`, that may be a path."""
 PLAINLY = (
     "write simple commands, with their names and arguments in plain words, and one call for each"
@@ -259,7 +261,8 @@ def _paths_meant(text: str, globbed: bool, folder: Path) -> Iterator[Path]:
     if text.startswith("~") and not text.startswith("~/"):
         return
     yield real_path(folder / expand_home(text))
-    if globbed:
+    if globbed and os.path.normpath(text).count("/") < FOLDERS_DEEP:
+        text = os.path.normpath(text)
         pattern = str(expand_home(re.sub(r"\[[^\]]*\]", "?", text))).lstrip("/")
         start = Path("/") if text.startswith(("/", "~")) else folder
         for count, path in enumerate(start.glob(pattern) if pattern else ()):
