@@ -36,6 +36,7 @@ from fugu_cli.session.events import Member
 from fugu_cli.tools import commits
 from fugu_cli.tools.commits import UserGit
 from fugu_cli.ui.review_report import (
+    ReportedFinding,
     Review,
     ReviewFinding,
     review_object,
@@ -48,7 +49,7 @@ UNFINISHED = 3
 
 
 class _Report(BaseModel, extra="forbid"):
-    findings: list[ReviewFinding]
+    findings: list[ReportedFinding]
 
 
 class _Verdict(BaseModel, extra="forbid"):
@@ -255,21 +256,21 @@ def _confirm_findings(
 
 
 def _fit_to_change(
-    reported: ReviewFinding, lines: Mapping[str, int], mask: Callable[[str], str]
+    reported: ReportedFinding, lines: Mapping[str, int], mask: Callable[[str], str]
 ) -> ReviewFinding | None:
     """Return a finding with valid lines, None if it is outside the change."""
     file = reported.file.removeprefix("./").removeprefix("b/")
     if file not in lines:
         return None
     first = min(max(reported.line, 1), lines[file])
-    return reported.model_copy(
-        update={
-            "file": file,
-            "line": first,
-            "end_line": min(max(reported.end_line, first), lines[file]),
-            "title": mask(sanitize(reported.title)),
-            "explanation": mask(sanitize(reported.explanation)),
-        }
+    return ReviewFinding(
+        file=file,
+        line=first,
+        end_line=min(max(reported.end_line, first), lines[file]),
+        severity=reported.severity,
+        category=reported.category,
+        title=mask(sanitize(reported.title)),
+        explanation=mask(sanitize(reported.explanation)),
     )
 
 

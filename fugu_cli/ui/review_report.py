@@ -28,10 +28,8 @@ LEVELS: tuple[Severity, ...] = get_args(Severity)
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-class ReviewFinding(BaseModel, frozen=True, extra="forbid"):
-    """One finding, at lines of a file as it is after the change. `reason`: why a second agent
-    confirmed it.
-    """
+class ReportedFinding(BaseModel, frozen=True, extra="forbid"):
+    """One finding, at lines of a file as it is after the change."""
 
     file: str
     line: int
@@ -40,6 +38,11 @@ class ReviewFinding(BaseModel, frozen=True, extra="forbid"):
     category: Category
     title: str
     explanation: str
+
+
+class ReviewFinding(ReportedFinding, frozen=True):
+    """A finding with the reason for which a second agent confirmed it."""
+
     reason: str = ""
 
 

@@ -90,4 +90,4 @@ def test_one_agent_needs_no_kind(tmp_path: Path, parts: tuple[KindHead, backbone
     decision = asyncio.run(alone.head.decide(journal.state))
     journal.close()
     assert not alone.reader.is_loaded
-    assert decision.type == "assigned" and decision.reason == "no other agent is left"
+    assert decision.type == "assigned" and decision.reason == "the only agent"
