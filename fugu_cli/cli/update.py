@@ -66,11 +66,20 @@ def update(yes: bool) -> int:
 
 
 def find_installation(prefix: Path) -> Installation:
-    """Return the installer of the environment at `prefix`. Raises UsageError."""
+    """Return the installer of the environment at `prefix`.
+
+    Raises UsageError if fugu came from a folder or a file, or its installer is not there.
+    """
     origin = json.loads(metadata.distribution(PACKAGE).read_text("direct_url.json") or "{}")
     if "dir_info" in origin:
         folder = origin["url"].removeprefix("file://")
         raise UsageError(f"fugu runs from the folder {folder}", hint="update it with git")
+    if "archive_info" in origin:
+        raise UsageError(
+            f"fugu was installed from a file, {origin['url'].removeprefix('file://')}, and a newer "
+            "one is found in no index",
+            hint=f"with a newer wheel: `{_command_for_a_wheel(prefix)}`",
+        )
     dry = ("uv", "pip", "install", "--dry-run", "--upgrade", "--python", sys.executable, PACKAGE)
     added = rf"(?:^ \+ {PACKAGE}==|^Would install (?:.* )?{re.sub('-', '[-_]', PACKAGE)}-)(\S+)"
     if (prefix / "uv-receipt.toml").exists():
@@ -87,6 +96,16 @@ def find_installation(prefix: Path) -> Installation:
     return Installation(
         "pip", index, rf"^{PACKAGE} \((\S+)\)", (*pip, "install", "--upgrade", PACKAGE)
     )
+
+
+def _command_for_a_wheel(prefix: Path) -> str:
+    if (prefix / "uv-receipt.toml").exists():
+        return "uv tool install --force WHEEL"
+    if (prefix / "pipx_metadata.json").exists():
+        return "pipx install --force WHEEL"
+    if util.find_spec("pip") is None:
+        return f"uv pip install --python {shlex.quote(sys.executable)} WHEEL"
+    return f"{shlex.quote(sys.executable)} -m pip install WHEEL"
 
 
 def _check_installer(installation: Installation) -> Installation:

@@ -4,6 +4,7 @@ programs.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -164,6 +165,27 @@ def test_an_installer_that_is_gone_and_a_folder_are_said(installed: Callable[...
     place = installed("uv-receipt.toml")
     place.variables["PATH"] = "/nowhere"
     assert "fugu was installed by uv, which is not on PATH" in place.fugu("update").err
+
+
+@pytest.mark.parametrize(
+    "mark, command",
+    [
+        ("uv-receipt.toml", "uv tool install --force WHEEL"),
+        ("pipx_metadata.json", "pipx install --force WHEEL"),
+        ("", " WHEEL`"),
+    ],
+)
+def test_a_wheel_is_updated_with_a_newer_wheel(
+    installed: Callable[..., Place], mark: str, command: str
+) -> None:
+    place = installed(*filter(None, [mark]))
+    (info,) = (place.folder / "packages").glob("*.dist-info")
+    origin = {"archive_info": {}, "url": "file:///x/fugu_cli-0.2.0-py3-none-any.whl"}
+    (info / "direct_url.json").write_text(json.dumps(origin))
+    done = place.fugu("update")
+    assert done.code == 1
+    assert "/x/fugu_cli-0.2.0-py3-none-any.whl" in done.err
+    assert command in done.err
 
 
 def test_a_folder_is_updated_with_git(place: Place) -> None:

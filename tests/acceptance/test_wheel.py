@@ -25,6 +25,7 @@ ABSENT = (
     "tokenizers",
     "safetensors",
     "numpy",
+    "jinja2",
     "gguf",
     "xllamacpp",
     "huggingface_hub",

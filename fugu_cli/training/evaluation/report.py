@@ -197,14 +197,14 @@ def as_markdown(report: ReportNotes, summary: EvaluationSummary) -> str:
 
 def as_html(report: ReportNotes, summary: EvaluationSummary) -> str:
     """Return the report as one HTML file that fetches nothing."""
-    from markdown_it import MarkdownIt
-
-    page = (
-        MarkdownIt("commonmark", {"html": False})
-        .enable("table")
-        .render(as_markdown(report, summary))
-    )
-    page = re.sub(rf'<img src="{PICTURE}"[^>]*>', lambda _: accuracy_against_cost(summary), page)
+    facts = [f"<li>{escape(name)}: {escape(value)}</li>" for name, value in report.facts.items()]
+    parts = [f"<h1>{escape(report.title)}</h1>", "<ul>", *facts, "</ul>"]
+    parts += [f"<p>{escape(note)}</p>" for note in report.notes]
+    for table in report_tables(summary):
+        parts += [f"<h2>{escape(table.title)}</h2>", f"<p>{escape(table.words)}</p>"]
+        parts.append(_html_table(table))
+    parts += [accuracy_against_cost(summary)] if summary.arms else []
+    page = "\n".join(parts)
     opening = (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" '
         'content="width=device-width">'
@@ -361,6 +361,16 @@ def _markdown_table(table: ReportTable) -> str:
     rule = (*["---"] * table.names, *["---:"] * (len(table.head) - table.names))
     head, *lines = (map(_plain, line) for line in (table.head, *table.lines))
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *lines))
+
+
+def _html_table(table: ReportTable) -> str:
+    rows = [_html_row(table.head, "th")]
+    rows += [_html_row(line, "td") for line in table.lines]
+    return "\n".join(["<table>", *rows, "</table>"])
+
+
+def _html_row(cells: Sequence[str], tag: str) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
 def _plain(text: str) -> str:
