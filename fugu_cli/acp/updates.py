@@ -45,6 +45,8 @@ from fugu_cli.session.events import (
     Planned,
     Recorded,
     Replied,
+    Steered,
+    SteeringGiven,
     ToolRan,
 )
 from fugu_cli.session.live_events import (
@@ -233,7 +235,7 @@ class LogUpdates:
             case Recorded(event=event):
                 self._state.add(event)
                 updates = await self._event_updates(event)
-                if replayed and isinstance(event, Asked):
+                if replayed and isinstance(event, Asked | Steered):
                     text = text_block(sanitize(event.said))
                     request = UserMessageChunk(session_update="user_message_chunk", content=text)
                     return [request, *updates]
@@ -279,6 +281,14 @@ class LogUpdates:
                 return [thought(line, routing=routing_object(event))]
             case Planned():
                 return [thought(_block_text(event), plan=workflow_text.workflow_object(event))]
+            case SteeringGiven():
+                given = [
+                    each for each in self._state.request.events if isinstance(each, SteeringGiven)
+                ]
+                if any(each.number == event.number for each in given[:-1]):
+                    return []
+                words = f"given to {event.agent} with the next result: {event.message.said}"
+                return [thought(f"↳ {words}")]
             case Opened():
                 return []
             case _:

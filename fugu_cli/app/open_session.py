@@ -16,14 +16,21 @@ from typing import TYPE_CHECKING
 
 from fugu_cli.config import Config, Mode
 from fugu_cli.coordinators import Coordinator
-from fugu_cli.engine import availability, compaction, harness, orchestrator, parallel_turns
+from fugu_cli.engine import (
+    availability,
+    compaction,
+    harness,
+    message_history,
+    orchestrator,
+    parallel_turns,
+)
 from fugu_cli.engine.environment import Environment, Team
 from fugu_cli.engine.recovery import recover
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.extensions.skill_library import MCP_PROMPT, SkillLibrary
 from fugu_cli.messages import Call, Effort, Media
 from fugu_cli.safety import policy, saved_permissions
-from fugu_cli.session.events import Asked, Finished
+from fugu_cli.session.events import Asked, Finished, Steered
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.session.outcome import RUN_TESTS
@@ -152,6 +159,26 @@ class Session:
                 raise UsageError(f"a hook refused the request: {answer.reason}", hint=hint)
             request = request.model_copy(update={"hooks": answer.context})
         await _record(self, request)
+
+    async def steer(self, text: str, typed: str = "", media: tuple[Media, ...] = ()) -> bool:
+        """Record a message for the agents that are at work, with the pictures and PDFs that `@`
+        names in it. They read it with the next result. Return False where the request has ended
+        meanwhile. Raises UsageError where a hook refuses it.
+        """
+        workspace = self.environment.workspace
+        if (hooks := self.environment.hooks) is not None:
+            answer = await hooks.prompted(text, workspace)
+            if answer.decision == "deny":
+                hint = "nobody is given the message"
+                raise UsageError(f"a hook refused the message: {answer.reason}", hint=hint)
+            if answer.context:
+                typed = typed or text
+                text = f"{text}\n\n[Hooks say:]\n{answer.context}"
+        attached = await asyncio.to_thread(_mentioned_media, self.environment, text)
+        if self.log.state.request.finished is not None:
+            return False
+        self.log.append(Steered(text=text, typed=typed, media=(*media, *attached)))
+        return True
 
     def go_on(self) -> bool:
         """Return whether there is a request to finish. Reopens one that a limit or a failure
@@ -330,6 +357,28 @@ class Session:
             await snapshots.collect_garbage(
                 self.config.data, self.environment.workspace.history.snapshots, self.log.path
             )
+
+
+def _mentioned_media(environment: Environment, text: str) -> tuple[Media, ...]:
+    """Return the pictures and PDFs that `@` names and every agent may read without a question.
+    Agents read other files themselves.
+    """
+    root = environment.workspace.root
+    names = mentions.mentioned(root, text)
+    if not names or environment.denials is not None:
+        return ()
+    from fugu_cli.tools import media  # only where something is mentioned
+
+    attached = []
+    for name in names:
+        call = mentions.reading_call(root, name, "")
+        if call.tool != "read" or policy.judge(call, environment.rules, root).verdict != "allow":
+            continue
+        path = root / (message_history.text_argument(call, "path") or name)
+        with contextlib.suppress(OSError, media.NotTaken):
+            if path.stat().st_size <= media.MOST_READ:
+                attached.append(media.take(path.read_bytes(), name))
+    return tuple(attached)
 
 
 async def _record(session: Session, request: Asked) -> None:

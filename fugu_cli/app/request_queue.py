@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from fugu_cli.app.approval_questions import ApprovalQuestions
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.session.events import Recorded
-from fugu_cli.session.live_events import Live
+from fugu_cli.session.live_events import Live, Waiting
 
 if TYPE_CHECKING:
     from fugu_cli.app.session_protocol import DrivenSession, SessionProtocol
@@ -67,6 +67,11 @@ class QueuedRequest:
     effort: Effort | None = None
     piped: str = ""
     media: tuple[Media, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """The text that the user typed."""
+        return self.typed or self.text
 
 
 def is_unfinished(session: DrivenSession) -> bool:
@@ -224,6 +229,7 @@ class RequestQueue:
             self.session = session
             self.pinned = None
             self.following.open(session.log)
+        self._queue_unread(session)
         self._listener.changed()
         return True
 
@@ -234,6 +240,39 @@ class RequestQueue:
             self._listener.changed()
             return
         await self._drive(typed)
+
+    async def steer(self, message: QueuedRequest) -> bool:
+        """Give a message to the agents at work. Return False where it is a request instead: nothing
+        is being worked on, or it names its own agent, tier or effort.
+        """
+        session = self.session
+        is_request = message.pin is not None or bool(message.tier) or message.effort is not None
+        if session is None or not self.running or self._cut or is_request:
+            return False
+        if not is_unfinished(session):
+            return False
+        parts = (self._expand(message.text), message.skill, message.piped)
+        text = "\n\n".join(part for part in parts if part)
+        typed = message.typed or message.text
+        try:
+            return await session.steer(text, typed if text != typed else "", message.media)
+        except FuguError as error:
+            self._listener.failed(error)
+            return True
+
+    def _queue_unread(self, session: DrivenSession) -> None:
+        """Queue what the user wrote to a request that has ended before anybody read it."""
+        request = session.log.state.request
+        if request.finished is None or not request.unread_steering:
+            return
+        unread = [
+            QueuedRequest(text=message.text, typed=message.typed, media=message.media)
+            for message in request.unread_steering
+        ]
+        self.queue[:0] = unread
+        for message in unread:
+            why = f"nobody had read this before the end, so it is queued: {message.shown}"
+            session.log.tell(Waiting(why=why, notice=True))
 
     async def send_queued(self) -> None:
         """Run the queued requests after an interrupted one. Returns when none is left."""
@@ -272,9 +311,15 @@ class RequestQueue:
             finally:
                 self._run = None
             steering, self._steer = self._steer, False
-            if not self.queue or (self._cut and not steering):
+            self._queue_unread(session)
+            if self._cut and not steering:
                 break
-            typed = self.queue.pop(0)
+            if self.queue:
+                typed = self.queue.pop(0)
+            elif self._cut and is_unfinished(session):
+                typed = None  # it goes on with what it had not read
+            else:
+                break
         self._listener.changed()
 
     def pin(self, name: str | None) -> None:
@@ -285,16 +330,22 @@ class RequestQueue:
             self._listener.changed()
 
     def interrupt(self, *, steering: bool = False) -> bool:
-        """Cut what is running; `steering`: to go on with the queue at once. False when nothing
-        runs, or is queued.
+        """Cut what is running; `steering`: to go on at once with the queue, or with the messages
+        that nobody has read. False when nothing runs, or there are none.
         """
-        if self._run is None or (steering and not self.queue):
+        if self._run is None or (steering and not self.queue and not self.has_unread):
             return False
         self._cut, self._steer = True, self._steer or steering
         self.approvals.withdraw()
         self._run.cancel()
         self._listener.changed()
         return True
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether the request under way has messages of the user's that nobody has read."""
+        session = self.session
+        return session is not None and bool(session.log.state.request.unread_steering)
 
     async def ask(self, call: Call, judgement: policy.Judgement) -> Permission:
         """Wait for the user's answer; questions queue."""

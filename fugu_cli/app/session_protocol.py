@@ -47,6 +47,11 @@ class DrivenSession(Protocol):
         that differs; `skill`: what a skill says that they named; `piped` and `media`: what comes
         beside the request."""
 
+    async def steer(self, text: str, typed: str = "", media: tuple[Media, ...] = ()) -> bool:
+        """Record a message for the agents that are at work. Return False where the request has
+        ended meanwhile. Raises UsageError where a hook refuses it.
+        """
+
     def go_on(self) -> bool:
         """Return whether there is a request to finish. Reopens one that a limit stopped."""
 

@@ -13,20 +13,22 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fugu_cli.messages import Prompt, Reply
-from fugu_cli.session.events import Assigned, Finished, Planned
+from fugu_cli.session.events import Assigned, Finished, Planned, Steered
 from fugu_cli.session.state import SessionState
 
 
 @dataclass(frozen=True)
 class AskPlanner:
     """Ask an agent for a plan; `read` makes the fact of what it replied. `reads_instructions`: it
-    is shown the user's standing instructions, too.
+    is shown the user's standing instructions, too. `steering`: what the user wrote meanwhile, as
+    the prompt shows it.
     """
 
     agent: str
     prompt: Prompt
     read: Callable[[Reply], Planned]
     reads_instructions: bool = False
+    steering: tuple[Steered, ...] = ()
 
 
 @dataclass(frozen=True)

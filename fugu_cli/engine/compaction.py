@@ -329,13 +329,14 @@ def _words(state: SessionState, upto: int) -> str:
     """Return the requests that the summary stands for, word for word, and how much else it does."""
     past = state.events[: upto + 1]
     kept = state.followed_by(Compacted(summary="", upto=upto)).shown_requests
-    asked = [request.asked for _, request in _requests_until(state, upto) if request.asked]
-    if kept and asked and kept[0].asked is asked[-1]:
-        del asked[-1]
-    said = [
-        f"{number}. {_clipped(request.text.strip(), REQUEST)}"
-        for number, request in enumerate(asked, start=1)
-    ]
+    requests = [request for _, request in _requests_until(state, upto) if request.asked]
+    if kept and requests and kept[0].asked is requests[-1].asked:
+        del requests[-1]
+    said = []
+    for number, request in enumerate(requests, start=1):
+        words = request.asked.text if request.asked is not None else ""
+        text = "\n\n".join(part for part in (words.strip(), request.steering_text) if part)
+        said.append(f"{number}. {_clipped(text, REQUEST)}")
     text = _clipped("\n".join(said), REQUESTS)
     replies = sum(isinstance(event, Replied) for event in past)
     results = [len(event.output) for event in past if isinstance(event, ToolRan)]

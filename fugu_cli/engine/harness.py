@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from fugu_cli import prompts
 from fugu_cli.coordinators.conductor.step_context import tests_since, visible_part
-from fugu_cli.engine import message_history
+from fugu_cli.engine import message_history, steering
 from fugu_cli.engine.environment import (
     Environment,
     GatherEvidence,
@@ -57,9 +57,14 @@ def next_step(state: SessionState, member: Member, environment: Environment) -> 
     more = len(turn.replies) < environment.limits.replies
     if more and 0 < turn.silent_cuts <= MORE_ROOM and member.max_tokens is None:
         return RequestReply()
-    if not agent_is_done(turn, environment.limits.replies) or (
-        more and (correction_due(state, turn) or is_asked_to_choose_again(turn, turn.replies[-1]))
-    ):
+    if not agent_is_done(turn, environment.limits.replies):
+        return RequestReply()
+    is_asked_again = (
+        correction_due(state, turn)
+        or is_asked_to_choose_again(turn, turn.replies[-1])
+        or steering.opens_reply(state)
+    )
+    if more and is_asked_again:
         return RequestReply()
     return _after(state, turn, environment)
 
@@ -189,7 +194,7 @@ def _request_of(state: SessionState, turn: Turn) -> str:
     asked = state.request.asked
     if turn.assigned.plan or asked is None:
         return turn.assigned.instruction
-    return asked.whole
+    return state.request.whole_text
 
 
 def _not_shown(state: SessionState, member: Member) -> shown_media.WhyNot:

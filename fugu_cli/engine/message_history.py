@@ -11,7 +11,7 @@ from itertools import takewhile
 
 from fugu_cli import prompts
 from fugu_cli.coordinators.conductor.step_context import clip_middle, escape_frames
-from fugu_cli.engine import structured_answer
+from fugu_cli.engine import steering, structured_answer
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message
 from fugu_cli.safety.policy import GO_ON_WITHOUT
 from fugu_cli.session.checks import RUN_CHECK
@@ -153,15 +153,21 @@ def _request_messages(
             told if is_read else "",
             _opening(turn, others),
             "" if served or asked.only_reads else _role_text(turn, own, others, asked.mode),
+            steering.opening_text(turn),
         ]
         if any(opening):
-            messages.append(FromUser(text="\n\n".join(part for part in opening if part)))
+            text = "\n\n".join(part for part in opening if part)
+            media = [item for message in steering.opening_messages(turn) for item in message.media]
+            messages.append(FromUser(text=text, media=tuple(media)))
         schema = structured_answer.wanted_schema(request, turn)
         messages += turn_messages(turn, schema, is_open=is_read)
         messages += undo_messages(request, turn.number)
         own.append(turn)
         others = []
-    return (*messages, *_notes(others))
+    messages += _notes(others)
+    if not newest and (unread := steering.unread_text(request)):
+        messages.append(FromUser(text=unread))
+    return tuple(messages)
 
 
 def shown_rules(rules: Rules, before: Rules) -> str:
@@ -324,6 +330,7 @@ def turn_messages(turn: Turn, schema: str = "", *, is_open: bool = False) -> lis
             )
             evidence = [failing]
         messages += evidence
+        messages += steering.later_messages(turn.facts[start:stop])
     if turn.failed is not None:
         messages.append(FromUser(text=f"[{turn.assigned.agent} failed: {turn.failed.message}]"))
     if turn.interrupted:

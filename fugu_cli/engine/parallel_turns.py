@@ -27,7 +27,7 @@ from fugu_cli.messages import Call
 from fugu_cli.providers import Pause
 from fugu_cli.session import spending, store
 from fugu_cli.session.costs import usd
-from fugu_cli.session.events import Assigned, FileChange, Interrupted, Merged
+from fugu_cli.session.events import Assigned, FileChange, Interrupted, Merged, SteeringGiven
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log, locked_if_closed, read
 from fugu_cli.session.state import SessionState
@@ -313,6 +313,7 @@ async def record_plan(place: TurnContext, decision: AskPlanner) -> None:
         log, 0, (member, prompt), place.environment.limits.budget, place.reserved
     ):
         return
+    _record_steering(log, decision)
     log.tell(Waiting(why=f"{name} is planning"))
     started = time.monotonic()
 
@@ -334,6 +335,18 @@ async def record_plan(place: TurnContext, decision: AskPlanner) -> None:
     log.append(
         planned.model_copy(update={"seconds": seconds, "model": planned.model or member.model})
     )
+
+
+def _record_steering(log: Log, decision: AskPlanner) -> None:
+    """Record which of the user's messages the planner's prompt shows."""
+    given = {
+        event.number
+        for event in log.state.request.events
+        if isinstance(event, SteeringGiven) and not event.turn
+    }
+    for number, message in enumerate(decision.steering, start=1):
+        if number not in given:
+            log.append(SteeringGiven(turn=0, agent=decision.agent, number=number, message=message))
 
 
 class _SilentPlanner:

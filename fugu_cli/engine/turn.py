@@ -16,7 +16,7 @@ from typing import Any
 
 from fugu_cli.coordinators import action_space
 from fugu_cli.coordinators.conductor.step_context import visible_part
-from fugu_cli.engine import availability, compaction, harness
+from fugu_cli.engine import availability, compaction, harness, steering
 from fugu_cli.engine.availability import BudgetReservations
 from fugu_cli.engine.environment import (
     Environment,
@@ -180,6 +180,10 @@ async def _reply(place: TurnContext, state: SessionState, now: Turn) -> None:
     if environment.denials:
         whole = path_rules.visible_state(log.state, name, environment.denials)
         visible = state_of_turn(whole, now.number)
+    added = steering.due_messages(state)
+    for message in added:
+        state, visible = state.followed_by(message), visible.followed_by(message)
+    now = state.request.turns[-1]
     offered = harness.offered_tools(state, environment)
     prompt = harness.build_prompt(visible, member, offered, environment.instructions)
     allowed = harness.allowed_tools(now, prompt.tools, environment)
@@ -198,6 +202,8 @@ async def _reply(place: TurnContext, state: SessionState, now: Turn) -> None:
         log, now.number, (member, prompt), environment.limits.budget, place.reserved
     ):
         return
+    for message in added:
+        log.append(message)
     await _ask(place, state, (now, member), prompt)
 
 

@@ -14,10 +14,10 @@ from fugu_cli.coordinators.conductor.step_context import (
     escape_frames,
     step_outputs,
 )
-from fugu_cli.engine import message_history
+from fugu_cli.engine import message_history, steering
 from fugu_cli.engine.environment import tests_unknown_notice
 from fugu_cli.messages import FromUser, Media, Message
-from fugu_cli.session.events import EVIDENCE
+from fugu_cli.session.events import EVIDENCE, Asked
 from fugu_cli.session.open_work import undo_notices
 from fugu_cli.session.outcome import TestRun, TestsBefore
 from fugu_cli.session.state import SessionState
@@ -48,7 +48,7 @@ def verifier_messages(state: SessionState) -> tuple[Message, ...]:
     parts = [
         prompts.fill(prompts.load(brief), whose=_whose_work(state, turn)),
         *_earlier_requests(state),
-        f"<request>\n{escape_frames(request.whole)}\n</request>",
+        f"<request>\n{escape_frames(_whole_request(request, turn))}\n</request>",
         message_history.shown_rules(request.rules, ()),
         *_attachments(state),
         *(_planned_work(state, turn) if turn.assigned.plan else _work(state, turn)),
@@ -59,11 +59,16 @@ def verifier_messages(state: SessionState) -> tuple[Message, ...]:
     own = state.shown_requests[-1].turns[-1]
     if own.events != turn.events:  # only a turn that has read very much is summed up itself
         parts.append(f"[What you have found so far, summed up:]\n{state.summary}")
-    media = (*request.media, *_attached_media(state))
+    added = [item for message in steering.opening_messages(turn) for item in message.media]
+    media = (*request.media, *_attached_media(state), *added)
     return (
         FromUser(text="\n\n".join(part for part in parts if part), media=media),
         *message_history.turn_messages(own),
     )
+
+
+def _whole_request(request: Asked, turn: Turn) -> str:
+    return "\n\n".join(part for part in (request.whole, steering.opening_text(turn)) if part)
 
 
 def _whose_work(state: SessionState, turn: Turn) -> str:

@@ -374,6 +374,40 @@ class Asked(Value):
         return "\n\n".join(part for part in parts if part)
 
 
+class Steered(Value):
+    """A message that the user sent while the request was being worked on. `typed`: what the user
+    wrote, where `text` was made of it.
+    """
+
+    type: Literal["steered"] = "steered"
+    text: str
+    typed: str = ""
+    media: tuple[Media, ...] = ()
+
+    @property
+    def said(self) -> str:
+        """The text that the user typed."""
+        return self.typed or self.text
+
+    @property
+    def whole(self) -> str:
+        """The message as agents read it."""
+        media = "\n".join(f"[{item.described}]" for item in self.media)
+        return "\n\n".join(part for part in (self.text, media) if part)
+
+
+class SteeringGiven(Value):
+    """A message of the user's becomes part of the prompt of a turn's next reply; turn 0: of the
+    planner's. `number` counts the request's messages from 1.
+    """
+
+    type: Literal["steering_given"] = "steering_given"
+    turn: int
+    agent: str
+    number: int
+    message: Steered
+
+
 class Subtask(Value):
     """A `task` call of an agent: a turn with a context of its own, whose last words answer the
     call.
@@ -667,6 +701,8 @@ ANSWERED = Finished(reason="answered")
 Event = Annotated[
     Opened
     | Asked
+    | Steered
+    | SteeringGiven
     | Planned
     | Assigned
     | Replied

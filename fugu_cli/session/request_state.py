@@ -26,6 +26,8 @@ from fugu_cli.session.events import (
     Permitted,
     Planned,
     Replied,
+    Steered,
+    SteeringGiven,
     Subtask,
     ToolRan,
     Undone,
@@ -61,6 +63,9 @@ from fugu_cli.session.workflows import (
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
+
+
+ADDED_LATER = "[The user added while this was being worked on:]"
 
 
 class RequestState:
@@ -125,6 +130,48 @@ class RequestState:
         first = self.events[0] if self.events else None
         return first if isinstance(first, Asked) else None
 
+    @cached_property
+    def steering(self) -> tuple[Steered, ...]:
+        """The messages that the user sent while the request was being worked on, oldest first."""
+        return tuple(event for event in self.events if isinstance(event, Steered))
+
+    @cached_property
+    def unread_steering(self) -> tuple[Steered, ...]:
+        """Those of these messages after which no agent that was given them has replied."""
+        given: dict[int, set[int]] = {}
+        read: set[int] = set()
+        for event in self.events:
+            if isinstance(event, SteeringGiven):
+                given.setdefault(event.turn, set()).add(event.number)
+            elif isinstance(event, Replied):
+                read |= given.get(event.turn, set())
+            elif isinstance(event, Planned):
+                read |= given.get(0, set())
+        return tuple(
+            message for number, message in enumerate(self.steering, start=1) if number not in read
+        )
+
+    @cached_property
+    def ungiven_steering(self) -> tuple[Steered, ...]:
+        """Those of these messages that no prompt has shown yet."""
+        given = {event.number for event in self.events if isinstance(event, SteeringGiven)}
+        return tuple(
+            message for number, message in enumerate(self.steering, start=1) if number not in given
+        )
+
+    @cached_property
+    def steering_text(self) -> str:
+        """The messages that the user sent meanwhile, for readers of the whole request; "" without
+        any.
+        """
+        return "\n\n".join(f"{ADDED_LATER}\n{message.whole}" for message in self.steering)
+
+    @cached_property
+    def whole_text(self) -> str:
+        """The request as agents read it, with what the user has added meanwhile."""
+        asked = self.asked.whole if self.asked is not None else ""
+        return "\n\n".join(part for part in (asked, self.steering_text) if part)
+
     def effort_for(self, member: Member) -> Effort:
         """Return how much the request lets an agent reason; "" where it does not say so, or the
         agent cannot be told.
@@ -159,7 +206,7 @@ class RequestState:
         return any(
             media.is_picture
             for event in self.events
-            if isinstance(event, Asked | ToolRan)
+            if isinstance(event, Asked | Steered | ToolRan)
             for media in event.media
         )
 

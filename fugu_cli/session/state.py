@@ -32,6 +32,7 @@ from fugu_cli.session.events import (
     Permitted,
     Recorded,
     Replied,
+    SteeringGiven,
     Subtask,
     ToolRan,
 )
@@ -459,15 +460,17 @@ def _begins(event: Event, number: int) -> bool:
 
 
 def _rest_of_request(events: Sequence[Event], count: int) -> RequestState | None:
-    """Return a request without its first `count` events, but with its words and the assignments of
-    the turns that go on; None where it was over by then.
+    """Return a request without its first `count` events, but with its words, the assignments of
+    the turns that go on and what the user wrote to them; None where it was over by then.
     """
     before, after = RequestState(events[:count]), events[count:]
     open_turns = {event.turn for event in after if isinstance(event, _OF_A_TURN)}
     if before.asked is None or (before.finished is not None and not open_turns):
         return None
     begun = [
-        event for event in before.events if isinstance(event, Assigned) and event.turn in open_turns
+        event
+        for event in before.events
+        if isinstance(event, Assigned | SteeringGiven) and event.turn in open_turns
     ]
     return RequestState([before.asked, *begun, *after])
 

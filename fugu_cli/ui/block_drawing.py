@@ -214,11 +214,12 @@ def request_lines(
         lines += wrap_lines(
             "with " + ", ".join(flatten(name) for name in block.attachments), width - 2, palette.dim
         )
-    return [
-        BLANK,
-        *on_ground(indent_lines(lines, ("▌ ", palette.user)), width, palette.request),
-        BLANK,
-    ]
+    mark = ("▌ ", palette.user)
+    if block.given_to:
+        mark = ("↳ ", palette.user)
+        given = f"given to {flatten(block.given_to)} with the next result"
+        lines += wrap_lines(given, width - 2, palette.dim)
+    return [BLANK, *on_ground(indent_lines(lines, mark), width, palette.request), BLANK]
 
 
 def decision_lines(block: DecisionBlock, width: int, palette: Palette) -> list[StyledLine]:

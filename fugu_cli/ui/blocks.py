@@ -26,10 +26,11 @@ Tone = Literal["plain", "dim", "good", "bad", "warn"]
 
 @dataclass(frozen=True)
 class RequestBlock:
-    """A request of the user."""
+    """A request of the user. `given_to`: the agent that was given it as a message while it worked."""
 
     text: str
     attachments: tuple[str, ...] = ()
+    given_to: str = ""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, ThreadedCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import (
@@ -71,6 +72,8 @@ class KeyActions:
     leave: Callable[[], bool]
     mode: Callable[[], None]
     steer: Callable[[str], None]
+    queue: Callable[[str], None]
+    is_working: Callable[[], bool]
     masked: Callable[[], bool]
     background: Callable[[bool], None]
     picture: Callable[[], str]
@@ -333,6 +336,14 @@ def _bind_text_keys(keys: KeyBindings, asking: Condition, acts: KeyActions) -> N
         event.current_buffer.open_in_editor()
 
 
+@Condition
+def is_completing() -> bool:
+    """Return whether a command or a file is being typed, which Tab completes."""
+    document = get_app().current_buffer.document
+    word = document.get_word_before_cursor(WORD=True)
+    return document.text.startswith("/") or word.startswith("@") or not document.text.strip()
+
+
 def _bind_action_keys(keys: KeyBindings, asking: Condition, acts: KeyActions) -> None:
     """Bind the keys that run actions."""
 
@@ -349,6 +360,12 @@ def _bind_action_keys(keys: KeyBindings, asking: Condition, acts: KeyActions) ->
         text = event.current_buffer.text
         event.current_buffer.reset()
         acts.steer(text)
+
+    @keys.add("tab", filter=~asking & ~is_searching & Condition(acts.is_working) & ~is_completing)
+    def _(event: KeyPressEvent) -> None:
+        text = event.current_buffer.text
+        event.current_buffer.reset()
+        acts.queue(text)
 
     @keys.add("c-c", filter=~is_searching)
     def _(event: KeyPressEvent) -> None:
@@ -454,6 +471,8 @@ class InlineApp:
             leave=self._twice,
             mode=self._mode,
             steer=self._steer,
+            queue=lambda text: self._spawn(run_input(self.controller, text.strip(), queued=True)),
+            is_working=lambda: self.controller.work.running,
             masked=lambda: terminal.masked,
             background=self.view.follow_background,
             picture=partial(project_folder.mention_of_clipboard, opener.root, options.state),

@@ -425,7 +425,7 @@ class InlineScreen:
             self.printer.print(lines)
         self._terminal.redraw()
 
-    def show_queue(self, texts: Sequence[str]) -> None:
+    def show_queue(self, texts: Sequence[str], messages: Sequence[str]) -> None:
         """Do nothing: the status line says how many wait."""
 
     def noticed(self, item: Recorded | Live) -> None:

@@ -29,6 +29,8 @@ from fugu_cli.session.events import (
     Planned,
     Recorded,
     Replied,
+    Steered,
+    SteeringGiven,
     ToolRan,
     Undone,
 )
@@ -349,6 +351,8 @@ def _body(event: Event, request: RequestState, session: str, seq: int) -> Object
             return _evidence(event) if request.is_by_fugu(event.call) else _result_object(event)
         case Failed() | Undone() | Interrupted() | Compacted() | JobEnded():
             return _system(event)
+        case Steered() | SteeringGiven():
+            return _steering(event)
         case Planned() | Merged():
             from fugu_cli.ui.workflow_text import workflow_object
 
@@ -371,6 +375,19 @@ def _system(event: Failed | Undone | Interrupted | Compacted | JobEnded) -> Obje
         case JobEnded():
             name, fields = "job_ended", event.model_dump(exclude={"type"})
     return {"type": "system", "subtype": name, "turn": getattr(event, "turn", None), **fields}
+
+
+def _steering(event: Steered | SteeringGiven) -> Object:
+    """Return a message that the user sent meanwhile, or that an agent is given it."""
+    if isinstance(event, Steered):
+        return {"type": "system", "subtype": "steered", "text": event.said}
+    return {
+        "type": "system",
+        "subtype": "steering_given",
+        "turn": event.turn,
+        "agent": event.agent,
+        "text": event.message.said,
+    }
 
 
 def _assistant(event: Replied, identity: str) -> Object:

@@ -28,6 +28,7 @@ from fugu_cli.session.events import (
     Member,
     Recorded,
     Replied,
+    Steered,
     ToolRan,
     Undone,
 )
@@ -83,6 +84,8 @@ def atif_trajectory(records: Sequence[Recorded], session: str) -> Object:
 def _step(event: Event, request: RequestState, members: Mapping[str, Member]) -> Object | None:
     match event:
         case Asked():
+            return {"source": "user", "message": event.whole}
+        case Steered():
             return {"source": "user", "message": event.whole}
         case Assigned():
             message = f"turn {event.turn}: {event.agent} as {event.role}"

@@ -40,6 +40,8 @@ def session_markdown(records: Sequence[Recorded], session: str) -> str:
 
 def _block_markdown(block: Block) -> str:
     match block:
+        case RequestBlock() if block.given_to:
+            return f"**You, to {block.given_to}:** {block.text.strip()}"
         case RequestBlock():
             return f"## {block.text.strip()}"
         case ReplyBlock():

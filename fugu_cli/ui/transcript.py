@@ -30,6 +30,7 @@ from fugu_cli.session.events import (
     Planned,
     Recorded,
     Replied,
+    SteeringGiven,
     ToolRan,
     Undone,
 )
@@ -543,6 +544,8 @@ def event_block(event: Event, request: RequestState) -> Block | None:
         case Failed():
             why = excerpt(event.message, FAILURE_CHARACTERS, "the session's log has all of it")
             return NoteBlock(f"{event.what} failed: {why}", "bad")
+        case SteeringGiven():
+            return _steering_block(event, request)
         case Masked():
             return _masked_note(event)
         case Compacted():
@@ -559,6 +562,25 @@ def event_block(event: Event, request: RequestState) -> Block | None:
             return NoteBlock(event_text.job_end_text(event), "dim")
         case _:
             return None
+
+
+def _steering_block(event: SteeringGiven, request: RequestState) -> Block | None:
+    """Return the message with the first agent that is given it, and a line for every further step
+    of a workflow. Later turns read it as a part of the request.
+    """
+    earlier = [
+        given
+        for given in request.events
+        if isinstance(given, SteeringGiven) and given.number == event.number and given is not event
+    ]
+    agent = event.agent if event.turn else f"{event.agent}, who plans,"
+    if not earlier:
+        media = tuple(item.line for item in event.message.media)
+        return RequestBlock(event.message.said, media, given_to=agent)
+    turn = request.turn(event.turn)
+    if event.turn and (turn is None or not turn.assigned.plan):
+        return None
+    return NoteBlock(f"↳ given to {agent} too")
 
 
 def _shift(index: int, at: int, by: int) -> int:

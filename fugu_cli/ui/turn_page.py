@@ -39,6 +39,7 @@ from fugu_cli.session.events import (
     Opened,
     Recorded,
     Replied,
+    Steered,
     ToolRan,
 )
 from fugu_cli.session.request_state import RequestState
@@ -585,6 +586,9 @@ def left_out(records: Sequence[Recorded], prompt: Prompt, agent: str) -> list[st
             case Asked():
                 if event.text.strip() and event.text.strip() not in shown:
                     lines.append(f"request: {flatten(event.text, 120)}")
+            case Steered():
+                if event.text.strip() and event.text.strip() not in shown:
+                    lines.append(f"message: {flatten(event.text, 120)}")
             case Assigned():
                 turn = f"turn {event.turn}, {flatten(event.agent)} as {event.role}"
             case Replied():

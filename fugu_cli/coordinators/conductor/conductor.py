@@ -366,8 +366,6 @@ class Conductor:
         planner = planning_agent(self._bounds, self._members, _unable_to_plan(state, excluded))
         if isinstance(planner, str):
             return planner
-        request = state.request.asked
-        assert request is not None
         if refused is not None:
             models = refused.models
         else:
@@ -391,13 +389,14 @@ class Conductor:
             outputs=tuple(outputs),
         )
         text, result = planner_feedback(state, within, number, by_name=by_name)
-        task = PlanTask(text or request.whole, form, number, within, result, refused)
+        task = PlanTask(text or state.request.whole_text, form, number, within, result, refused)
         members = {member.name: member for member in self._members}
         return AskPlanner(
             planner.name,
             planner_prompt(state, task, members, planner),
             lambda reply: plan_of_reply(reply, task, planner.name),
             reads_instructions=by_name,
+            steering=state.request.steering,
         )
 
     def _team(self, state: SessionState) -> AvailableAgents:
@@ -467,11 +466,12 @@ class Conductor:
         judging = _newest_judging_turn(state)
         accepted = judging is not None and _accepts(state, judging)
         settled = tests_pass(state) or (accepted and not state.request.acceptance_blocker)
-        if not fault and settled and not _revision_wanted(state):
+        is_steered = bool(state.request.unread_steering)
+        if not fault and settled and not _revision_wanted(state) and not is_steered:
             return workflow_end(state, self._settings)
         number = flow.planned.round
         last = max(self._bounds.rounds, 2) if fault else self._bounds.rounds
-        if number < last or reopened(state):
+        if number < last or is_steered or reopened(state):
             next_round = self._ask(state, None, number + 1, None)
             if isinstance(next_round, AskPlanner):
                 return next_round

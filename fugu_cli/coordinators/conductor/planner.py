@@ -59,7 +59,8 @@ def _part(state: SessionState, within: tuple[int, int], *, by_name: bool) -> tup
         for name, turn in outputs.items()
     ]
     name = step_name(workflows, *within)
-    whole = prompts.fill(prompts.load("conductor/part"), name=name, whole=request.text)
+    text = "\n\n".join(part for part in (request.text, state.request.steering_text) if part)
+    whole = prompts.fill(prompts.load("conductor/part"), name=name, whole=text)
     if shown:
         text = prompts.fill(prompts.load("conductor/outputs"), outputs="\n".join(shown))
         whole = f"{whole}\n\n{text}"

@@ -351,10 +351,10 @@ async def _keep_key(controller: SessionController, provider: str) -> None:
         )
 
 
-async def send_request(controller: SessionController, text: str) -> None:
+async def send_request(controller: SessionController, text: str, *, queued: bool = False) -> None:
     """Send the request. If no model can work, offer a login and put the text back into the prompt."""
     try:
-        await controller.send(text)
+        await controller.send(text, queued=queued)
     except ModelFileError as error:
         controller.notes.warn([f"No model can work yet: {error}"])
         try:

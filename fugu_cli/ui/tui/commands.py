@@ -485,8 +485,10 @@ def _request_command(name: str, about: str, hint: str) -> SlashCommand:
     return SlashCommand(name, about, run, hint, custom=True)
 
 
-async def run_input(controller: SessionController, text: str) -> None:
-    """Do what was typed, to its end. What fails outside is said."""
+async def run_input(controller: SessionController, text: str, *, queued: bool = False) -> None:
+    """Do what was typed, to its end. What fails outside is said. `queued`: a request waits until
+    nothing is being worked on; otherwise it is a message for the agents at work.
+    """
     # from a paste: no name, no argument of a command and no file can hold it
     text = text.replace("\0", "")
     if not text:
@@ -496,7 +498,9 @@ async def run_input(controller: SessionController, text: str) -> None:
     async with controller.door:
         pass
     try:
-        if text.startswith("!"):
+        if queued and is_request(controller, text):
+            await agent_commands.send_request(controller, text, queued=True)
+        elif text.startswith("!"):
             await _run_shell(controller, text)
         elif _is_command(text):
             await _run_command(controller, text)

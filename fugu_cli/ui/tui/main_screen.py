@@ -102,6 +102,7 @@ class MainScreen(Screen[None]):
         prompt = self.query_one(PromptInput)
         prompt.focus()
         prompt.wander = partial(_wander, self)
+        prompt.is_working = lambda: self.controller is not None and self.controller.work.running
         if self.options.vi:
             from fugu_cli.ui.tui.vi_keys import ViKeys
 
@@ -150,9 +151,9 @@ class MainScreen(Screen[None]):
         for text in waiting:
             self.enter(text)
 
-    def enter(self, text: str) -> None:
-        """Handle a line of the prompt: a command, a shell command, a request. Before there is a
-        session it waits.
+    def enter(self, text: str, *, queued: bool = False) -> None:
+        """Handle a line of the prompt: a command, a shell command, a request, or a message for the
+        agents at work. `queued`: a request for afterwards. Before there is a session it waits.
         """
         if self.controller is None or not self.controller.started:
             self._waiting.append(text)
@@ -161,7 +162,7 @@ class MainScreen(Screen[None]):
         from fugu_cli.ui.tui.commands import run_input
 
         self.query_one(Conversation).action_end()
-        self.run_worker(run_input(self.controller, text.strip()))
+        self.run_worker(run_input(self.controller, text.strip(), queued=queued))
 
     def action_key(self, name: str) -> None:
         """Do what a key of terminal_app.KEYS does."""
@@ -169,7 +170,7 @@ class MainScreen(Screen[None]):
 
     def on_prompt_input_submitted(self, event: PromptInput.Submitted) -> None:
         """Send the typed text."""
-        self.enter(event.text)
+        self.enter(event.text, queued=event.queued)
 
     def on_text_area_changed(self) -> None:
         """Update the completions."""

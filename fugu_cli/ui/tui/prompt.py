@@ -82,6 +82,7 @@ class PromptInput(TextArea):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bound("send", "send", priority=False),
+        bound("queue", "queue", priority=False),
         bound("new_line", "new_line", priority=False),
         bound("paste", "paste_picture", priority=False),
         bound("undo_typing", "undo", priority=False),  # its Ctrl+Z stops the program
@@ -89,9 +90,10 @@ class PromptInput(TextArea):
 
     @dataclass
     class Submitted(Message):
-        """Enter was pressed on this text, pastes unfolded."""
+        """A key sent this text, pastes unfolded. `queued`: it is for after the running work."""
 
         text: str
+        queued: bool = False
 
     def __init__(self, id: str = "prompt") -> None:
         """Create the field. `picture` returns the mention of the clipboard's picture, in a thread;
@@ -110,6 +112,8 @@ class PromptInput(TextArea):
         self.wander: WalkHistory = lambda by: None
         self.picture: Callable[[], str] = lambda: ""
         self.paths: Callable[[str], str] = lambda text: ""
+        self.is_working: Callable[[], bool] = lambda: False
+        """Whether a request is being worked on, so that another can be queued."""
         self.vi: ViKeys | None = None
         self.vi_key: Callable[[], None] = lambda: None
         """A key was vi's: its mode may be another one."""
@@ -153,11 +157,20 @@ class PromptInput(TextArea):
         if self.document.get_line(row)[:column].endswith("\\"):
             self.replace("\n", (row, column - 1), (row, column))
             return
-        if self.text.strip():
-            self.post_message(self.Submitted(self.take()))
-            if self.vi is not None:
-                self.vi.insert()
-                self.vi_key()
+        self._submit(queued=False)
+
+    def action_queue(self) -> None:
+        """Send for after the running work."""
+        if self.is_working():
+            self._submit(queued=True)
+
+    def _submit(self, *, queued: bool) -> None:
+        if not self.text.strip():
+            return
+        self.post_message(self.Submitted(self.take(), queued))
+        if self.vi is not None:
+            self.vi.insert()
+            self.vi_key()
 
     async def action_paste_picture(self) -> None:
         """Insert a mention of the clipboard's picture, or what was last cut here."""
@@ -259,17 +272,29 @@ class PromptInput(TextArea):
 
 
 class QueuedTexts(Static):
-    """The queued requests. Hidden while there are none."""
+    """The messages that wait for the next result, and the queued requests. Hidden while there are
+    none.
+    """
 
     def __init__(self) -> None:
         super().__init__("", id="queue", markup=False)
 
-    def show(self, texts: Sequence[str]) -> None:
+    def show(self, texts: Sequence[str], messages: Sequence[str] = ()) -> None:
         """Show the first of these."""
-        lines = [f"queued: {' '.join(text.split())[:200]}" for text in texts[:3]]
-        more = [f"… and {len(texts) - 3} more"] if len(texts) > 3 else []
-        self.display = bool(texts)
-        self.update("\n".join([*lines, *more]))
+        lines = [
+            *(f"↳ with the next result: {_one_line(text)}" for text in messages),
+            *(f"queued: {_one_line(text)}" for text in texts),
+        ]
+        more = [f"… and {len(lines) - SHOWN_QUEUE} more"] if len(lines) > SHOWN_QUEUE else []
+        self.display = bool(lines)
+        self.update("\n".join([*lines[:SHOWN_QUEUE], *more]))
+
+
+SHOWN_QUEUE = 3
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:200]
 
 
 TYPING_PAUSE = 0.7
@@ -411,7 +436,7 @@ class PromptCompletion:
         """Handle a key of the prompt. Return True if it was for the list.
 
         Keys may come faster than the list follows: a choice for fewer letters must not be taken,
-        and Tab waits for the matching files. Without a match it does nothing.
+        and Tab waits for the matching files. Where nothing can be completed it is the prompt's.
         """
         self._wished_for = ""
         if self._prompt.text != self._offered_for:
@@ -419,8 +444,11 @@ class PromptCompletion:
             self.changed()
         marked = self._choices.marked
         if marked is None:
-            self._wished_for = self._prompt.text if key == "tab" else ""
-            return key == "tab"
+            is_completing = self._prompt.word.startswith("@") or self._prompt.text.startswith("/")
+            if key == "tab" and is_completing:
+                self._wished_for = self._prompt.text
+                return True
+            return False
         match key:
             case "up" | "ctrl+p":
                 self._choices.move(-1)

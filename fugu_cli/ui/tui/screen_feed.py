@@ -197,10 +197,10 @@ class FullScreen:
         if new and question is not None and self.preferences.left.notify is not False:
             notify_approval(self._screen.app, question)
 
-    def show_queue(self, texts: Sequence[str]) -> None:
-        """Show the queued requests."""
+    def show_queue(self, texts: Sequence[str], messages: Sequence[str]) -> None:
+        """Show the queued requests, and the messages that wait for the next result."""
         for queue in self._screen.query(QueuedTexts):
-            queue.show(texts)
+            queue.show(texts, messages)
 
     def noticed(self, item: Recorded | Live) -> None:
         """Notify the desktop, unless the user does not want that or is looking."""

@@ -155,8 +155,8 @@ class ScreenProtocol(Protocol):
         is asked.
         """
 
-    def show_queue(self, texts: Sequence[str]) -> None:
-        """Show the queued requests."""
+    def show_queue(self, texts: Sequence[str], messages: Sequence[str]) -> None:
+        """Show the queued requests, and the messages that wait for the next result."""
 
     def noticed(self, item: Recorded | Live) -> None:
         """Handle an item of the log that a user who looks elsewhere may want to know."""

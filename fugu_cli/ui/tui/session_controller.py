@@ -16,7 +16,16 @@ from fugu_cli.app.modes import MODE_CYCLE, MODE_HELP
 from fugu_cli.app.preferences import InputHistory
 from fugu_cli.app.request_queue import RequestQueue, is_unfinished, request_from_text
 from fugu_cli.errors import FuguError, ModelFileError, StorageError, UsageError
-from fugu_cli.session.events import FileChange, Finished, Recorded, Replied, ToolRan, Undone
+from fugu_cli.session.events import (
+    FileChange,
+    Finished,
+    Recorded,
+    Replied,
+    Steered,
+    SteeringGiven,
+    ToolRan,
+    Undone,
+)
 from fugu_cli.session.live_events import Live
 from fugu_cli.session.state import SessionState
 from fugu_cli.tools.diff import unified_diff
@@ -283,8 +292,16 @@ class SessionController:
             self.say("this request was not finished: /continue goes on", "warn")
         return True
 
-    async def send(self, text: str, pin: str | None = None, effort: Effort | None = None) -> None:
-        """Send a request now, or queue it behind the running one.
+    async def send(
+        self,
+        text: str,
+        pin: str | None = None,
+        effort: Effort | None = None,
+        *,
+        queued: bool = False,
+    ) -> None:
+        """Send a request. While one is running it is a message for the agents at work; with `queued`,
+        or an agent, tier or effort of its own, it waits for their end.
 
         `effort` is for this request alone. Raises ModelFileError if no model can work.
         """
@@ -303,7 +320,9 @@ class SessionController:
             self.failed(error)
             return
         self.notes.warn((*lacking, *notes))
-        await self.work.submit(replace(request, effort=effort))
+        request = replace(request, effort=effort)
+        if queued or not await self.work.steer(request):
+            await self.work.submit(request)
 
     def interrupt(self) -> bool:
         """Stop what is under way. False when nothing is."""
@@ -358,13 +377,23 @@ class SessionController:
             self.patches.show(session, self.feed, [event], live=True)
         elif isinstance(event, Finished | Undone):
             self.patches.show(session, self.feed, [])
+        elif isinstance(event, Steered | SteeringGiven):
+            self.changed()
 
     def changed(self) -> None:
         """Update what depends on running work, queue, questions and mode."""
         if self._has_left:
             return
         self.asking.ask(self.work.approvals.questions, self.work.approvals.pending)
-        self.view.show_queue([typed.typed or typed.text for typed in self.work.queue])
+        session = self.work.session
+        messages = (
+            session.log.state.request.ungiven_steering
+            if session is not None and self.work.running
+            else ()
+        )
+        self.view.show_queue(
+            [request.shown for request in self.work.queue], [message.said for message in messages]
+        )
         if not self.work.running:
             self.branch = project_folder.git_branch(self.opener.root)
             hooks = self.work.session.environment.hooks if self.work.session is not None else None

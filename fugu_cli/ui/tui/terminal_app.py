@@ -35,10 +35,11 @@ SHORT_LINES = 20
 
 
 KEYS: dict[str, tuple[str, str]] = {
-    "send": ("enter", "send; while something runs, wait in the queue"),
+    "send": ("enter", "send; while agents work, give it to them with the next result"),
+    "queue": ("tab", "queue what is typed for after the running work"),
     "new_line": ("shift+enter,ctrl+j,alt+enter", "a new line; so does a backslash before Enter"),
     "stop": ("escape", "interrupt; close what is open; twice: go back to an earlier request"),
-    "steer": ("ctrl+s", "interrupt and send the queue now"),
+    "steer": ("ctrl+s", "interrupt and send what is typed or queued now"),
     "clear": ("ctrl+c", "copy what is selected, else empty the prompt; twice leaves"),
     "leave": ("ctrl+d", "leave, where the prompt is empty"),
     "mode": ("shift+tab", "the next permission mode"),
