@@ -43,7 +43,7 @@ class RunOptions:
 
     `folder` is the place of the work, by default the current folder. `resume` is an id or `latest`.
     `json_schema` is the schema of the answer. `answer` answers what policy asks; without it that is
-    denied.
+    denied. `messages` are given to the agents with their next result, as they come.
     """
 
     folder: Path | str | None = None
@@ -63,6 +63,7 @@ class RunOptions:
     fork_session: bool = False
     trust: bool = False
     answer: AnswerCall | None = None
+    messages: AsyncIterator[str] | None = None
 
 
 DEFAULTS = RunOptions()
@@ -91,15 +92,29 @@ async def run(prompt: str, options: RunOptions = DEFAULTS) -> AsyncIterator[dict
     stream = SessionStream(events.put_nowait, lambda *question: _answer(options.answer, *question))
     loaded = await asyncio.to_thread(_configuration, options)
     await stream.open(loaded, os.environ, options.resume, fork=options.fork_session)
+    steering: asyncio.Task[None] | None = None
     try:
         yield init_of(stream.session)
         work = asyncio.create_task(stream.request(request_from_text(stream.session, prompt)))
         work.add_done_callback(lambda _: events.put_nowait({}))
+        steering = asyncio.create_task(_steer(stream, options.messages))
         while event := await events.get():
             yield event
         yield await work
     finally:
+        if steering is not None:
+            steering.cancel()
         await stream.close()
+
+
+async def _steer(stream: SessionStream, messages: AsyncIterator[str] | None) -> None:
+    """Give the agents each message; one that comes before they have begun waits for their end."""
+    if messages is None:
+        return
+    async for text in messages:
+        request = request_from_text(stream.session, text)
+        if not await stream.work.steer(request):
+            await stream.work.submit(request)
 
 
 def run_sync(prompt: str, options: RunOptions = DEFAULTS) -> dict[str, Any]:

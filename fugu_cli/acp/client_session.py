@@ -128,6 +128,8 @@ class ClientSession:
         self._opener = opener
         self._elicitation = elicitation
         self._cancelled = False
+        self._ended: asyncio.Future[PromptResponse]
+        """The answer to the prompt that is being carried out."""
         self._failure: FuguError | None = None
         self._updates: LogUpdates | None = None
         self._asking: list[tuple[ApprovalQuestion, asyncio.Task[None]]] = []
@@ -154,13 +156,39 @@ class ClientSession:
         self.session.warm()
 
     async def prompt(self, blocks: Sequence[PromptBlock]) -> PromptResponse:
-        """Carry out a request or one of fugu's commands. Raises FuguError if it is invalid, or
-        failed.
+        """Carry out a request or one of fugu's commands. While one is being worked on, the prompt is
+        a message for its agents, and returns with it. Raises FuguError if it is invalid, or failed.
         """
-        if self.busy:
+        while self.busy:
+            ended = self._ended
+            if await self._steer(blocks):
+                return await asyncio.shield(ended)
+            await asyncio.wait({ended})
+        self._ended = ended = asyncio.get_running_loop().create_future()
+        try:
+            response = await self._carry_out(blocks)
+        except BaseException as error:
+            if isinstance(error, Exception):
+                ended.set_exception(error)
+                ended.exception()  # nobody may be waiting for it
+            else:
+                ended.cancel()
+            raise
+        ended.set_result(response)
+        return response
+
+    async def _steer(self, blocks: Sequence[PromptBlock]) -> bool:
+        """Give a prompt to the agents at work. Return False where it is a request of its own."""
+        root = self.session.environment.workspace.root
+        text, context, media = await asyncio.to_thread(read_prompt, blocks, root)
+        if text.strip().removeprefix("/") in session_settings.COMMANDS:
             raise UsageError(
                 "a prompt of this session is being answered", hint="wait for its end, or cancel it"
             )
+        request = await asyncio.to_thread(request_from_text, self.session, text)
+        return await self.work.steer(replace(request, piped=context, media=media))
+
+    async def _carry_out(self, blocks: Sequence[PromptBlock]) -> PromptResponse:
         self.busy, self._cancelled, self._failure = True, False, None
         first_record = len(self.session.log.records)
         try:

@@ -243,7 +243,8 @@ class RequestQueue:
 
     async def steer(self, message: QueuedRequest) -> bool:
         """Give a message to the agents at work. Return False where it is a request instead: nothing
-        is being worked on, or it names its own agent, tier or effort.
+        is being worked on, or it names its own agent, tier or effort. Raises UsageError where a
+        hook refuses it.
         """
         session = self.session
         is_request = message.pin is not None or bool(message.tier) or message.effort is not None
@@ -254,11 +255,10 @@ class RequestQueue:
         parts = (self._expand(message.text), message.skill, message.piped)
         text = "\n\n".join(part for part in parts if part)
         typed = message.typed or message.text
-        try:
-            return await session.steer(text, typed if text != typed else "", message.media)
-        except FuguError as error:
-            self._listener.failed(error)
-            return True
+        typed = typed if text != typed else ""
+        if not await session.steer(text, typed, message.media):  # it has ended meanwhile
+            await self.submit(QueuedRequest(text=text, typed=typed, media=message.media))
+        return True
 
     def _queue_unread(self, session: DrivenSession) -> None:
         """Queue what the user wrote to a request that has ended before anybody read it."""

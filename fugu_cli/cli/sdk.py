@@ -1,9 +1,9 @@
 """`fugu --input-format stream-json`: the protocol that Claude Code's SDKs speak with its binary, as
 JSON lines on standard input and output.
 
-Messages of the user are requests, answered one after the other; control requests are answered
-meanwhile; what policy asks is asked on the stream. What fugu cannot do is refused with the
-protocol's own error.
+Messages of the user are requests, answered one after the other; one that comes while agents work is
+given to them, unless its `priority` is `later`. Control requests are answered meanwhile; what policy
+asks is asked on the stream. What fugu cannot do is refused with the protocol's own error.
 """
 
 from __future__ import annotations
@@ -330,6 +330,7 @@ class SdkConversation:
     stream: SessionStream = field(init=False)
     questions: ClientQuestions = field(init=False)
     _waiting: asyncio.Queue[Object | None] = field(default_factory=asyncio.Queue)
+    _steering: list[asyncio.Task[None]] = field(default_factory=list)
     _code: int = 0
     _begun: bool = False
     _stopped: bool = False
@@ -365,6 +366,7 @@ class SdkConversation:
         try:
             while line := await _next_line(queue, working):
                 self._handle_line(line)
+            await asyncio.gather(*self._steering)
             self._leave()
             await working
         finally:
@@ -418,7 +420,10 @@ class SdkConversation:
         message_type = message.get("type") if isinstance(message, dict) else None
         match message_type:
             case "user":
-                self._waiting.put_nowait(message)
+                if self.stream.is_working and message.get("priority", "next") == "next":
+                    self._steering.append(asyncio.create_task(self._steer(message)))
+                else:
+                    self._waiting.put_nowait(message)
             case "control_request":
                 self._answer_control(message)
             case "control_response":
@@ -430,6 +435,15 @@ class SdkConversation:
                     f"a line of standard input is no message of the protocol and was left out: "
                     f"{line.strip()[:80]!r}"
                 )
+
+    async def _steer(self, message: Object) -> None:
+        """Give a message to the agents at work; where they have ended, it is a request."""
+        try:
+            request = await asyncio.to_thread(self._request, message)
+            if not await self.stream.work.steer(request):
+                self._waiting.put_nowait(message)
+        except FuguError as error:
+            say(f"{error}; {error.hint}" if error.hint else str(error))
 
     def _answer_control(self, message: Object) -> None:
         request = message.get("request")

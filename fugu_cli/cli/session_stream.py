@@ -69,6 +69,11 @@ class SessionStream:
         """The session's id: its log's name."""
         return session_name(self.session.log)
 
+    @property
+    def is_working(self) -> bool:
+        """Whether an agent works on a request, which can be given a message."""
+        return self.work.running and bool(self.session.log.state.request.turns)
+
     async def open(
         self,
         loaded: LoadedConfig,

@@ -29,7 +29,7 @@ from acp.schema import (
 )
 
 from fugu_cli.session import log as logs
-from fugu_cli.session.events import Asked, Assigned, Interrupted, Permitted, ToolRan
+from fugu_cli.session.events import Asked, Assigned, Interrupted, Permitted, Steered, ToolRan
 from tests.acceptance.driving import MARK, Agent, Place
 from tests.acceptance.editor import Editor, editing, words
 from tests.acceptance.loopback import Loopback, Says, Use, once_there
@@ -189,11 +189,11 @@ def test_a_cancel_in_the_middle_of_a_tool_ends_its_processes_and_the_session_goe
             id = (await agent.new_session(cwd=str(place.repo))).session_id
             prompt = asyncio.create_task(agent.prompt(session_id=id, prompt=words("wait")))
             await editor.until(lambda one: "begun" in json.dumps(one.of(id, "tool_call_update")))
-            assert "is being answered" in await refused(
-                agent.prompt(session_id=id, prompt=words("and more"))
-            )
+            more = asyncio.create_task(agent.prompt(session_id=id, prompt=words("and more")))
+            while not any(isinstance(one, Steered) for one in place.events()):
+                await asyncio.sleep(0.02)
             await agent.cancel(session_id=id)
-            assert (await prompt).stop_reason == "cancelled"
+            assert [(await one).stop_reason for one in (prompt, more)] == ["cancelled"] * 2
             assert [command for command in place.left_behind() if "sleep 300" in command] == []
             assert editor.of(id, "tool_call_update")[-1]["status"] == "failed"
             server.play("worker", Says("Then not."))
@@ -201,6 +201,7 @@ def test_a_cancel_in_the_middle_of_a_tool_ends_its_processes_and_the_session_goe
                 await agent.prompt(session_id=id, prompt=words("never mind"))
             ).stop_reason == "end_turn"
             assert editor.text(id).endswith("Then not.")
+            assert "and more" in server.asked("worker")[0].text  # nobody had read it
 
     asyncio.run(edit())
     assert [one.turn for one in place.events() if isinstance(one, Interrupted)] == [1]

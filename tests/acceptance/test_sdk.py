@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fugu_cli.session.events import Asked, Permitted
+from fugu_cli.session.events import Asked, Permitted, SteeringGiven
 from tests.acceptance.driving import Agent, Place
 from tests.acceptance.loopback import Asked as LoopbackAsked
 from tests.acceptance.loopback import Loopback, Says, Use
@@ -225,6 +225,54 @@ def test_several_requests_are_one_conversation_and_one_is_interrupted(
         "say hello",
         "take your time",
         "and again",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("provider", "more"), [("openai", ""), ("anthropic", ""), ("openai", 'api = "responses"')]
+)
+def test_a_message_to_agents_at_work_comes_with_the_next_result_or_opens_one_more_reply(
+    place: Place, server: Loopback, provider: str, more: str
+) -> None:
+    place.configure(Agent("worker", provider=provider, more=more))
+    sent = threading.Event(), threading.Event()
+
+    def after(message: threading.Event, answer: Says) -> Callable[[LoopbackAsked], Says]:
+        def react(_: LoopbackAsked) -> Says:
+            assert message.wait(30)
+            return answer
+
+        return react
+
+    server.play(
+        "worker", after(sent[0], READ), after(sent[1], Says("It says broken.")), Says("Both seen.")
+    )
+    client = Client(place)
+    client.say("what does calc.txt say?")
+    picture_block = {"type": "image", "source": {"type": "base64", "media_type": "image/png",
+                                                 "data": base64.b64encode(picture()).decode()}}  # fmt: skip
+    messages = [[{"type": "text", "text": "and the docs"}, picture_block], "in French"]
+    for number, message in enumerate(messages):
+        server.wait_for("worker", number + 1)
+        client.say(message)
+        while client.until("system")["subtype"] != "steered":
+            pass
+        sent[number].set()
+    assert client.until("result")["result"] == "Both seen."
+    assert client.leave() == (0, "")
+    first, second, third = (asked.text for asked in server.asked("worker"))
+    assert "docs" not in first
+    if provider == "openai":  # what was sent before is cached; on the other wire markers move
+        assert second.startswith(first[:-2])
+        assert third.startswith(second[:-2])
+    assert second.index("broken") < second.index("The user has just sent") < second.index("docs")
+    assert third.index("It says broken.") < third.index("in French")
+    events = place.events()
+    assert sum(isinstance(event, Asked) for event in events) == 1
+    given = [event for event in events if isinstance(event, SteeringGiven)]
+    assert [(event.turn, event.agent, event.number) for event in given] == [
+        (1, "worker", 1),
+        (1, "worker", 2),
     ]
 
 

@@ -444,8 +444,7 @@ class PromptCompletion:
             self.changed()
         marked = self._choices.marked
         if marked is None:
-            is_completing = self._prompt.word.startswith("@") or self._prompt.text.startswith("/")
-            if key == "tab" and is_completing:
+            if key == "tab" and self._prompt.word.startswith("@"):
                 self._wished_for = self._prompt.text
                 return True
             return False

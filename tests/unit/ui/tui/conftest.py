@@ -277,13 +277,13 @@ class Hand:
     def text(self) -> str:
         return self._shown(self.app)
 
-    async def type(self, line: str) -> None:
-        """Into the prompt at once, then Enter."""
+    async def type(self, line: str, key: str = "enter") -> None:
+        """Into the prompt at once, then Enter, or Tab to queue it."""
         prompt = self.app.main.query_one(PromptInput)
         prompt.put(line)
         await self.pilot.pause()
         self.app.main.query_one("#choices", ChoiceList).offer(())
-        await self.pilot.press("enter")
+        await self.pilot.press(key)
 
     async def sees(self, *texts: str) -> None:
         await self.until(lambda: all(text in self.text for text in texts))

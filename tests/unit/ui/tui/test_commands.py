@@ -612,7 +612,7 @@ def test_what_is_to_be_told_waits_until_the_request_is_made(play: Callable[..., 
         await hand.until(lambda: "assigned" in hand.kinds())
         await hand.type("!!echo told")
         await hand.until(lambda: not hand.controller.shell.running and "$ echo told" in hand.text)
-        await hand.type("second")
+        await hand.type("second", "tab")
         await hand.sees("queued: second")
         await hand.pilot.press("up")
         prompt = hand.app.main.query_one(PromptInput)
@@ -635,7 +635,7 @@ def test_another_session_is_not_opened_over_what_is_under_way(
         session = hand.controller.session
         await hand.type("go")
         await hand.until(lambda: "assigned" in hand.kinds())
-        await hand.type("then")
+        await hand.type("then", "tab")
         await hand.sees("queued: then")
         await hand.type(line)
         if line == "/sessions":

@@ -82,7 +82,7 @@ def test_a_queued_command_is_taken_back_as_it_was_typed(
     async def what(hand: Hand) -> None:
         await hand.type("go")
         await hand.until(lambda: hand.controller.work.running)
-        await hand.type("/review kept.txt")
+        await hand.type("/review kept.txt", "tab")
         await hand.until(
             lambda: [one.typed for one in hand.controller.work.queue] == ["/review kept.txt"]
         )

@@ -321,19 +321,40 @@ def test_escape_stops_what_runs(play: Callable[..., FuguApp]) -> None:
     play(what, SLOW)
 
 
-def test_what_is_typed_meanwhile_queues_and_up_takes_it_back(play: Callable[..., FuguApp]) -> None:
+def test_tab_queues_what_is_typed_meanwhile_and_up_takes_it_back(
+    play: Callable[..., FuguApp],
+) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         controller = app.main.controller
         assert controller is not None
         await pilot.press(*"go", "enter")
         await until(lambda: controller.work.running)
-        await pilot.press(*"then", "enter")
+        await pilot.press(*"then", "tab")
         await until(lambda: [typed.text for typed in controller.work.queue] == ["then"])
         await pilot.press("up")
         await until(lambda: prompt(app).text == "then")
         assert controller.work.queue == []
 
     play(what, SLOW)
+
+
+def test_enter_gives_agents_at_work_a_message_and_what_nobody_read_is_the_next_request(
+    play: Callable[..., FuguApp],
+) -> None:
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        controller = app.main.controller
+        assert controller is not None
+        await pilot.press(*"go", "enter")
+        await until(lambda: controller.session.log.events[-1].type == "assigned")
+        await pilot.press(*"and", "enter")
+        await until(lambda: controller.session.log.events[-1].type == "steered")
+        await pilot.press(*"stop", "ctrl+s")  # nobody has read "and": it is shown with "stop"
+        await until(lambda: asked(app) == ["go", "stop"], lambda: asked(app))
+        await until(lambda: not controller.work.running)
+        (message,) = controller.session.log.state.requests[0].unread_steering
+        assert message.said == "and"
+
+    play(what, SLOW + ANSWER)
 
 
 def test_ctrl_s_cuts_what_runs_and_sends_what_is_typed(play: Callable[..., FuguApp]) -> None:
@@ -375,7 +396,7 @@ def test_ctrl_s_sends_what_was_left_in_the_queue_when_the_request_was_stopped(
         assert controller is not None
         await pilot.press(*"go", "enter")
         await until(lambda: controller.session.log.events[-1].type == "assigned")
-        await pilot.press(*"then", "enter", "escape")
+        await pilot.press(*"then", "tab", "escape")
         await until(
             lambda: (
                 not controller.work.running
