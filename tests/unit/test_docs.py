@@ -27,6 +27,8 @@ from fugu_cli.session.events import (
     Permitted,
     Planned,
     Recorded,
+    Steered,
+    SteeringGiven,
     ToolRan,
     Undone,
 )
@@ -341,6 +343,8 @@ def test_every_line_of_the_stream_is_documented_with_its_fields() -> None:
         ToolRan(turn=1, call=call, output="", ok=True, seconds=0.1),
         Failed(turn=1, what="a", kind="network", message=""),
         Undone(snapshot=None),
+        Steered(text=""),
+        SteeringGiven(turn=1, agent="a", number=1, message=Steered(text="")),
         Interrupted(turn=1),
         Compacted(summary="", upto=1),
         Planned(steps=(), text="", usage=usage),

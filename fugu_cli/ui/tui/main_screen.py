@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 KeyActions = Mapping[str, Callable[["MainScreen"], None]]
 """The actions of terminal_app.KEYS, by name."""
-KEYS_OF_OTHERS = ("send", "new_line", "paste", "undo_typing", "suspend")
+KEYS_OF_OTHERS = ("send", "queue", "new_line", "paste", "undo_typing", "suspend")
 """Keys that the prompt and the application handle."""
 
 

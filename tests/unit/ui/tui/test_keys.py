@@ -90,7 +90,7 @@ def test_help_names_the_keys_that_are_bound() -> None:
         *MainScreen._merge_bindings().key_to_bindings,
     }
     told = {key for keys, _ in KEYS.values() for key in keys.split(",")}
-    assert bound - told == {"tab", "super+c"}  # inherited
+    assert bound - told == {"super+c"}  # inherited
 
 
 @pytest.mark.parametrize(
