@@ -330,7 +330,7 @@ def turn_messages(turn: Turn, schema: str = "", *, is_open: bool = False) -> lis
             )
             evidence = [failing]
         messages += evidence
-        messages += steering.later_messages(turn.facts[start:stop])
+        messages += steering.later_messages(turn.events[start:stop])
     if turn.failed is not None:
         messages.append(FromUser(text=f"[{turn.assigned.agent} failed: {turn.failed.message}]"))
     if turn.interrupted:

@@ -26,7 +26,7 @@ def due_messages(state: SessionState) -> tuple[SteeringGiven, ...]:
         event.number
         for read in visible_part(state).shown_requests[-1].turns
         if _is_read(read, turn)
-        for event in read.facts
+        for event in read.events
         if isinstance(event, SteeringGiven)
     }
     return tuple(
@@ -66,7 +66,7 @@ def opens_reply(state: SessionState) -> bool:
 def opening_messages(turn: Turn) -> tuple[Steered, ...]:
     """Return the messages that the turn's first prompt showed."""
     messages = []
-    for event in turn.facts:
+    for event in turn.events:
         if isinstance(event, Replied):
             break
         if isinstance(event, SteeringGiven):
