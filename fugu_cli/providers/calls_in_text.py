@@ -58,17 +58,17 @@ _OPENING = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _BEGIN_OF_OPENING = re.compile(r"(?:<[^\s>]{0,40}|<function\s+\w{0,4}|\[/?[A-Z_]{0,10})\Z")
-_PLAIN_HEADERS = (
-    *(
-        f"{role}{channel} to="
-        for role in ("assistant", "")
-        for channel in ("commentary", "analysis")
-    ),
-    "to=functions.",
-)
-_HEADER_BEGINNINGS = frozenset(
-    [header[:length] for header in _PLAIN_HEADERS for length in range(1, len(header) + 1)]
-)
+_HEADERS = ("assistantcommentary to=", "assistantanalysis to=")
+_HEADERS_OF_LINES = ("commentary to=", "analysis to=", "to=functions.")
+"""Headers that count at the beginning of a line alone."""
+
+
+def _beginnings(headers: Sequence[str]) -> frozenset[str]:
+    return frozenset(header[:length] for header in headers for length in range(1, len(header) + 1))
+
+
+_HEADER_BEGINNINGS = _beginnings(_HEADERS)
+_LINE_BEGINNINGS = _beginnings(_HEADERS_OF_LINES)
 _CUT_MARK = re.compile(r"\s*(?:<[^<>]{0,80}|`{1,3})\Z")
 """The beginning of a mark or tag at the end of a reply."""
 _TAG_OR_HEADER = re.compile(
@@ -366,7 +366,10 @@ class TextCallReader:
         begin = _BEGIN_OF_OPENING.search(text, max(len(text) - 60, len(self._line)))
         if begin:
             return begin.start() - len(self._line)
-        longest = max(map(len, _PLAIN_HEADERS))
+        line = text[text.rfind("\n") + 1 :]
+        if line in _LINE_BEGINNINGS:
+            return max(len(pending) - len(line), 0)
+        longest = max(map(len, _HEADERS))
         for length in range(min(longest, len(pending)), 0, -1):
             if pending[-length:] in _HEADER_BEGINNINGS:
                 return len(pending) - length

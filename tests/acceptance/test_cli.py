@@ -149,7 +149,7 @@ def kept(root: Path | None = None, text: str = "fix the failing tests") -> Path:
         (("models", "remove"), "Missing argument", "`fugu models remove --help`"),
         (("help", "trce"), "there is no page on 'trce'", "did you mean 'trace'?"),
         (("help", "se"), "there is no page on 'se'", "did you mean 'serve' or 'sessions'?"),
-        (("help", "xyzzy"), "there is no page on 'xyzzy'", "there are: acp, agents, anthropic"),
+        (("help", "xyzzy"), "there is no page on 'xyzzy'", "`fugu help` lists the pages"),
         (("trust", "nowhere"), "nowhere is not a folder", "give the folder"),
     ],
 )
@@ -284,8 +284,8 @@ def test_fugu_alone_says_how_to_begin(capsys: pytest.CaptureFixture[str]) -> Non
 def test_help_lists_the_pages_and_shows_one(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = fugu("help", capture=capsys)
     assert out.startswith("A first session, in a git repository of yours:\n\n  fugu login ")
-    assert re.search(r"^  exit-codes +what `fugu run` ends with$", out, re.MULTILINE)
-    assert fugu("help", "exit-codes", capture=capsys)[1].startswith("# exit-codes: ")
+    assert re.search(r"^  output +what `fugu run` prints and leaves", out, re.MULTILINE)
+    assert fugu("help", "output", capture=capsys)[1].startswith("# output: ")
     assert fugu("help", "train", capture=capsys)[1].startswith("# training: ")
     assert fugu("help", "eval", capture=capsys)[1].startswith("# evaluation: ")
 

@@ -410,7 +410,7 @@ def test_route_as_json_holds_everything_that_was_weighed(
     before = found["probabilities_before_masks"]
     assert [round(sum(before[name] for name in names), 2) for names in (ROWS, ROLES)] == [1, 1]
     assert set(found["logits"]) == {*ROWS, "worker", "thinker", "verifier"}
-    assert set(found["milliseconds_by_part"]) == {"format", "tokenise", "forward", "head"}
+    assert set(found["milliseconds_by_part"]) == {"format", "tokenise", "forward", "head", "load"}
     assert found["margin"] > 0
 
 
@@ -494,7 +494,7 @@ def test_route_takes_rules_as_well(file: Path, capsys: pytest.CaptureFixture[str
         "strong worker\n",
     )
     _, out, _ = fugu("route", "x", "--coordinator", "cascade", "--explain", capture=capsys)
-    assert "Nothing: cascade decides by a rule" in out
+    assert "no language model was asked" in out
 
 
 ODD = ["x", "\x00\x01\x1b[31m red", "你好，请修复测试", "\u202e\ufeff", "word " * 200_000]

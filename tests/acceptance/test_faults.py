@@ -117,7 +117,7 @@ def test_when_every_agent_fails_the_run_ends_with_2_and_says_why(
     assert done.code == 2
     assert done.out == ""
     assert "the key in LOOPBACK_KEY was refused" in done.err
-    assert "fugu pool check" in done.err
+    assert "`fugu login` keeps another key" in done.err
     assert place.end() is not None
     assert (place.repo / "calc.txt").read_text() == "broken\n"
     server.play("alone", *WORKS, ACCEPT)

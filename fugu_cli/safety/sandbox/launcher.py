@@ -159,14 +159,19 @@ def exceeded_limit(options: LauncherOptions) -> str:
 
 
 def proportional_memory(pid: int, otherwise: int) -> int:
-    """Return the bytes of a process, those it shares with others divided among them."""
+    """Return the bytes of a process, those it shares with others divided among them.
+
+    0 if it has ended, `otherwise` if the kernel does not say.
+    """
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             for line in file:
                 if line.startswith(b"Pss:"):
                     return int(line.split()[1]) * 1024
+    except ProcessLookupError:
+        return 0
     except OSError:
-        return otherwise
+        return otherwise if os.path.exists(f"/proc/{pid}") else 0
     return otherwise
 
 
