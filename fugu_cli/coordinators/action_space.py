@@ -214,22 +214,6 @@ def agents_that_gave_up(state: SessionState) -> dict[str, Exclusion]:
     }
 
 
-def agents_out_of_work(
-    state: SessionState, excluded: Mapping[str, Exclusion], members: Sequence[Member]
-) -> dict[str, Exclusion]:
-    """Add the agents that cannot work on the newest request any more: those that gave it up, and
-    those that left the work as it is although tests or checks speak against it. While only one turn
-    has ended so, its agent may try again where no other is left.
-    """
-    excluded = {**excluded, **agents_that_gave_up(state)}
-    idle = state.request.idle_turns
-    names = [turn.assigned.agent for turn in idle if turn.assigned.agent not in excluded]
-    why = f"it changes nothing more, but {state.request.acceptance_blocker}"
-    if len(idle) < 2:
-        return _without(excluded, members, names, why)
-    return {**excluded, **dict.fromkeys(names, Exclusion(message=why))}
-
-
 def agents_out_of_turn(
     state: SessionState, settings: CoordinatorSettings, members: Sequence[Member]
 ) -> dict[str, Exclusion]:
@@ -239,7 +223,7 @@ def agents_out_of_turn(
     excluded = agents_out(state, settings.opt_out, members)
     if verifier_due(state):
         return verifiers_out(state, excluded, members)
-    return agents_out_of_work(state, excluded, members)
+    return excluded | agents_that_gave_up(state)
 
 
 def agents_out_for_turn(
@@ -255,16 +239,11 @@ def agents_out_for_turn(
     worker = newest_worker(state)
     if worker is not None and thinker_due(state, settings, members):
         return _without(excluded, members, [worker], "it has worked in vain: another agent thinks")
-    idle = {turn.assigned.agent for turn in state.request.idle_turns}
-    able = [member for member in members if member.name not in excluded or member.name in idle]
-    top = max(map(slot_level, able), default=0)
+    top = max((slot_level(member) for member in members if member.name not in excluded), default=0)
     if not any(slot_level(member) >= top for member in members_so_far(state, members)):
         return excluded
     weaker = [member.name for member in members if slot_level(member) < top]
-    why = "a stronger agent has worked on it in vain"
-    if all(member.name in excluded for member in able if slot_level(member) >= top):
-        return {**dict.fromkeys(weaker, Exclusion(message=why)), **excluded}
-    return _without(excluded, members, weaker, why)
+    return _without(excluded, members, weaker, "a stronger agent has worked on it in vain")
 
 
 AUTHOR = "it wrote a part of what is to be verified"
@@ -310,8 +289,7 @@ def _without(
 
 def finish_without_agents(state: SessionState, excluded: Mapping[str, Exclusion]) -> Finished:
     """Return the end of a request in which all agents are excluded: by `budget` where more money
-    would let one act, else as given up where an agent said `UNABLE:`, else as not accepted where
-    agents leave the work as it is.
+    would let one act, else as given up where an agent said `UNABLE:`.
     """
     reasons = (
         "; ".join(f"{name}: {str(why).rstrip('.')}" for name, why in excluded.items())
@@ -323,13 +301,6 @@ def finish_without_agents(state: SessionState, excluded: Mapping[str, Exclusion]
         )
     if state.request.unable_turns:
         return _given_up(state, f"no other agent is left ({reasons})")
-    if state.request.idle_turns:
-        names = dict.fromkeys(turn.assigned.agent for turn in reversed(state.request.idle_turns))
-        return Finished(
-            reason="unaccepted",
-            message=f"{state.request.acceptance_blocker}, and nothing more was changed by "
-            f"{', '.join(names)}. {GO_ON_HINT}",
-        )
     hosts = dict.fromkeys(why.unreachable for why in excluded.values())
     if hosts and "" not in hosts:
         return Finished(
@@ -341,9 +312,6 @@ def finish_without_agents(state: SessionState, excluded: Mapping[str, Exclusion]
         reason="failed",
         message=f"all models are unavailable ({reasons}). `fugu pool check` tries each one.",
     )
-
-
-GO_ON_HINT = "`fugu run --continue` goes on from here."
 
 
 def _given_up(state: SessionState, why: str) -> Finished:
@@ -401,7 +369,7 @@ def thinker_due(
     left = settings.turns - turns_taken(state)
     if not settings.roles or left < len(ROLES) or {"worker", "thinker"} & roles_out(state).keys():
         return False
-    excluded = agents_out_of_work(state, agents_out(state, settings.opt_out, members), members)
+    excluded = agents_out(state, settings.opt_out, members) | agents_that_gave_up(state)
     able = [member for member in members if member.name not in excluded]
     top = max(map(slot_level, able), default=0)
     worked = [member.name for member in members_so_far(state, members)]
@@ -565,7 +533,8 @@ def _answered(state: SessionState, turn: Turn) -> bool:
 def _limit_message(session: SessionState, taken: int) -> str:
     why = session.request.acceptance_blocker
     state = f" {why[0].upper()}{why[1:]}." if why else ""
+    again = "`fugu run --continue` goes on from here."
     return (
         f"stopped after {taken} turn{'s' if taken != 1 else ''} without an accepted "
-        f"result.{state} {GO_ON_HINT}"
+        f"result.{state} {again}"
     )

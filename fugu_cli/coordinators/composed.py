@@ -154,7 +154,7 @@ class ComposedHead:
             return end
         excluded = action_space.agents_out(state, self._settings.opt_out, self._members)
         if not action_space.verifier_due(state):
-            excluded = action_space.agents_out_of_work(state, excluded, self._members)
+            excluded |= action_space.agents_that_gave_up(state)
         if not self._settings.roles:
             agent = action_space.agent_of_request(state, self._members, excluded)
             if agent:
@@ -523,7 +523,7 @@ class _Decision:
             is_author = action_space.verifies_own_work(self._state, chosen.name)
             return OWN_WORK if is_author else "did not write any of it"
         if len(candidates) == 1:
-            return "the only agent" if len(self._members) == 1 else "no other agent is left"
+            return "only choice"
         requests = KIND_WORDS[kinds.likeliest] if kinds.recorded else "requests"
         parts = [f"solves {self._rate(chosen, kinds):.0%} of {requests}"]
         overall = round(self._own_outcomes(chosen))

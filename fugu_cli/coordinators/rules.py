@@ -154,9 +154,9 @@ class Single:
             return action_space.finish_without_agents(state, {self._name: excluded[self._name]})
         member = next(member for member in self._members if member.name == self._name)
         role: Role = "verifier" if action_space.verifier_due(state) else "worker"
-        out_of_work = action_space.agents_out_of_work(state, excluded, (member,))
-        if role == "worker" and self._name in out_of_work:
-            return action_space.finish_without_agents(state, out_of_work)
+        gave_up = action_space.agents_that_gave_up(state)
+        if role == "worker" and self._name in gave_up:
+            return action_space.finish_without_agents(state, gave_up)
         why = f"pinned to {self._name}"
         if role == "verifier":
             why += ": it verifies its own work"

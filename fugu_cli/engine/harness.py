@@ -25,9 +25,9 @@ from fugu_cli.engine.structured_answer import correction_due, wanted_schema
 from fugu_cli.messages import Call, Prompt, ToolSpec
 from fugu_cli.providers import shown_media
 from fugu_cli.safety import path_rules, policy
-from fugu_cli.session.checks import ACCEPTANCE_CHECK
-from fugu_cli.session.events import FIND_TOOLS, Member, Subtask
-from fugu_cli.session.outcome import replied_after_tests
+from fugu_cli.session.checks import ACCEPTANCE_CHECK, RUN_CHECK
+from fugu_cli.session.events import FIND_TOOLS, Member, Permitted, Replied, Subtask
+from fugu_cli.session.outcome import RUN_TESTS
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.session.turns import TASK, Turn, open_calls
@@ -305,7 +305,7 @@ def _goes_on_with_failures(state: SessionState, turn: Turn, environment: Environ
         return False
     if not (turn.changes and turn.concluded and len(turn.replies) < environment.limits.replies):
         return False
-    if replied_after_tests(turn):
+    if _was_shown_failures(turn):
         return False
     if state.request.acceptance_blocker:
         return True
@@ -319,6 +319,17 @@ def _goes_on_with_failures(state: SessionState, turn: Turn, environment: Environ
 def _names_file(text: str, path: str) -> bool:
     """Whether a report names this file and not one whose name only ends or begins like it."""
     return re.search(rf"(?<![\w.-]){re.escape(path)}(?!\w)", text) is not None
+
+
+def _was_shown_failures(turn: Turn) -> bool:
+    """Whether fugu ran tests or checks between two replies of the turn."""
+    ran = False
+    for fact in turn.events:
+        if isinstance(fact, Permitted) and fact.by_fugu:
+            ran = ran or fact.call.tool in (RUN_TESTS, RUN_CHECK)
+        elif isinstance(fact, Replied) and ran:
+            return True
+    return False
 
 
 def sets_check(turn: Turn) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from fugu_cli.messages import Call
-from fugu_cli.session.checks import RUN_CHECK, CheckFold
+from fugu_cli.session.checks import CheckFold
 from fugu_cli.session.events import (
     EVIDENCE,
     Event,
@@ -20,13 +20,12 @@ from fugu_cli.session.events import (
     FileChange,
     Merged,
     Permitted,
-    Replied,
     TestReport,
     ToolRan,
     Undone,
 )
 from fugu_cli.session.recognized_tests import failed_count, no_tests_found, tests_among
-from fugu_cli.session.turns import TASK, Turn
+from fugu_cli.session.turns import TASK
 from fugu_cli.system.bounded_json import parse_json
 
 RUN_TESTS = "run_tests"
@@ -281,19 +280,3 @@ def _with_lookup(before: TestsBefore, event: ToolRan) -> TestsBefore:
         count=count,
         removed=removed,
     )
-
-
-def replied_after_tests(turn: Turn, *, unchanged: bool = False) -> bool:
-    """Return whether the agent replied in its turn after tests or checks that fugu ran in it.
-    `unchanged`: and changed no file since them.
-    """
-    has_run = replied = False
-    for fact in turn.events:
-        match fact:
-            case Permitted() if fact.by_fugu and fact.call.tool in (RUN_TESTS, RUN_CHECK):
-                has_run = True
-            case ToolRan() if unchanged and fact.changes:
-                has_run = replied = False
-            case Replied():
-                replied = replied or has_run
-    return replied

@@ -39,7 +39,6 @@ from fugu_cli.session.outcome import (
     TestsBefore,
     WorkFold,
     is_whole_run,
-    replied_after_tests,
     run_of_event,
 )
 from fugu_cli.session.turns import (
@@ -262,24 +261,6 @@ class RequestState:
             for turn in self.turns_since_opened
             if turn.unable is not None and not turn.assigned.plan
         )
-
-    @cached_property
-    def idle_turns(self) -> tuple[Turn, ...]:
-        """The newest turns of Workers, since the session was opened the last time, that came to an
-        end without a change although tests or checks speak against the work; the newest first.
-        """
-        if not self.acceptance_blocker:
-            return ()
-        idle = []
-        for turn in reversed(self.turns_since_opened):
-            if turn.failed or turn.unable is not None or turn.assigned.chooses:
-                continue
-            if turn.assigned.role != "worker" or turn.interrupted or not _is_idle(turn):
-                break
-            idle.append(turn)
-            if turn.changes:
-                break
-        return tuple(idle)
 
     @cached_property
     def calls(self) -> Mapping[str, CallRecord]:
@@ -690,15 +671,6 @@ class RequestState:
         if turn.assigned.role != "verifier" or not turn.replies:
             return None
         return "REVISE" if self.acceptance_blocker else verdict_of(turn.text)
-
-
-def _is_idle(turn: Turn) -> bool:
-    """Whether the agent came to its last word without a change, or without one after fugu had shown
-    it which tests or checks fail. What fugu ran after that word would be news for it.
-    """
-    if not turn.concluded or not isinstance(turn.events[-1], Replied):
-        return False
-    return not turn.changes or replied_after_tests(turn, unchanged=True)
 
 
 _DERIVED = frozenset(

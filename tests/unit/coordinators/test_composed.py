@@ -252,7 +252,7 @@ def test_an_agent_that_failed_or_gave_up_is_left_out_with_the_reason() -> None:
 def test_an_opted_out_agent_is_never_asked() -> None:
     settings = CoordinatorSettings(turns=6, opt_out=frozenset({"best", "good"}))
     decision = decide(start(), settings=settings)
-    assert (decision.agent, decision.reason) == ("cheap", "no other agent is left")
+    assert (decision.agent, decision.reason) == ("cheap", "only choice")
 
 
 def test_every_agents_numbers_stand_in_the_decision() -> None:
