@@ -122,7 +122,7 @@ def head_file(heads: Path, identity: str) -> Path:
 
 
 @dataclass(frozen=True)
-class RequestState:
+class RequestReading:
     """`hidden` (width,): h of one request. `tokens` were read; times in milliseconds."""
 
     hidden: NDArray[np.float32]
@@ -131,7 +131,7 @@ class RequestState:
     forward: float
 
 
-def read_request(backbone: Backbone, text: str) -> RequestState:
+def read_request(backbone: Backbone, text: str) -> RequestReading:
     """Read a request with the backbone. Blocking, 0.1 to 1 s. Raises what Backbone.read raises."""
     import numpy as np
 
@@ -151,7 +151,7 @@ def read_request(backbone: Backbone, text: str) -> RequestState:
     forward = milliseconds_since(tokenised)
     assert state.mean is not None
     hidden = state.hidden / np.linalg.norm(state.hidden) + state.mean / np.linalg.norm(state.mean)
-    return RequestState(hidden, state.tokens, tokenise, forward)
+    return RequestReading(hidden, state.tokens, tokenise, forward)
 
 
 @dataclass(frozen=True)

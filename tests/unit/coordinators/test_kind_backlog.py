@@ -90,8 +90,4 @@ def test_one_agent_needs_no_kind(tmp_path: Path, parts: tuple[KindHead, backbone
     decision = asyncio.run(alone.head.decide(journal.state))
     journal.close()
     assert not alone.reader.is_loaded
-<<<<<<< HEAD
-    assert decision.type == "assigned" and decision.reason == "the only agent"
-=======
     assert decision.type == "assigned" and decision.reason == "only choice"
->>>>>>> parent of 5da02438 (coordinators: no agent is asked again that leaves failing work as it is)
