@@ -38,4 +38,4 @@ def kind_text(scores: Scores) -> str:
 
 def cascade_text(scores: Scores) -> str:
     """Return which agent the cascade would have asked, "" where that is not recorded."""
-    return f"cheap first would have asked {flatten(scores.rule)}" if scores.rule else ""
+    return f"the rule cascade would have asked {flatten(scores.rule)}" if scores.rule else ""

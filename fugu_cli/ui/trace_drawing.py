@@ -150,6 +150,8 @@ def _turn(item: TurnRow, width: int, palette: Palette) -> list[StyledLine]:
     if width < needed + 8:
         left = [*lead, agent]
     outcome, tone = _outcome(item, palette)
+    if width < needed + cell_len(outcome) + 9:
+        outcome = outcome.removeprefix("tests ")
     outcome_cells = cell_len(outcome) + 1 if outcome else 0
     if width >= needed + outcome_cells + 14:
         numbers.insert(0, (f" {short_duration(item.seconds):>5}", palette.dim))

@@ -13,7 +13,6 @@ from rich.cells import cell_len, set_cell_size
 
 from fugu_cli.app import patches
 from fugu_cli.app.event_text import FAILURE_WORDS, decision_why, describe_call
-from fugu_cli.coordinators import action_space
 from fugu_cli.engine import harness
 from fugu_cli.formatting import compact_number as tokens
 from fugu_cli.formatting import (
@@ -32,6 +31,7 @@ from fugu_cli.session.costs import has_assumed_price
 from fugu_cli.session.decision_scores import decision_scores
 from fugu_cli.session.events import (
     CLIENT,
+    AgentEstimate,
     Asked,
     Assigned,
     Failed,
@@ -39,6 +39,7 @@ from fugu_cli.session.events import (
     Opened,
     Recorded,
     Replied,
+    Scores,
     Steered,
     ToolRan,
 )
@@ -247,79 +248,91 @@ class AgentLine:
     """A line of the table of agents. `status` is empty where no reason is recorded."""
 
     name: str
-    chosen: bool
-    excluded: bool
-    status: str
-    solves: str
     price: str
-    next_turn: str
+    run_cost: str
+    solves: str
     chance: str
     logit: str
+    status: str
+    chosen: bool
+    excluded: bool
 
 
 def _agent_table(
     records: Sequence[Recorded], row: TurnRow, cells: plain_rows.DecisionRow | None
 ) -> list[AgentLine]:
     """Return a line for each agent of the pool: whether it could act, and what it costs."""
-    assigned = row.assigned
     members: dict[str, Member] = {}
     for record in records[: row.first]:
         if isinstance(record.event, Opened):
             members = {member.name: member for member in record.event.pool}
     request = RequestState(record.event for record in records[row.request.first : row.first])
-    authors = request.authors if assigned.role == "verifier" else ()
-    scores = assigned.scores
-    masked = dict(scores.masked) if scores is not None else {}
+    scores = row.assigned.scores
     estimates = {estimate.agent: estimate for estimate in scores.estimates} if scores else {}
     scored = {cell.name: cell for cell in cells.rows} if cells is not None else {}
     lines = []
     for name, member in members.items():
-        cell = scored.get(name) or scored.get(member.slot)
-        chosen = name == assigned.agent
-        why_not = masked.get(name) or masked.get(member.slot, "")
-        if name in request.failed_agents:
-            failure = request.failed_agents[name]
-            why_not = FAILURE_WORDS.get(failure.kind, failure.message)
-        elif not why_not and name in authors and assigned.agent not in authors:
-            why_not = action_space.AUTHOR
+        chosen = name == row.assigned.agent
+        why_not = _why_not(member, row.assigned, request)
         status = "could act" if scores is not None else ""
         if chosen:
             status = "chosen"
         elif why_not:
             status = f"no: {flatten(why_not, 80)}"
-        estimate = estimates.get(name)
-        solves = next_turn = ""
-        if estimate is not None:
-            outcomes = round(estimate.own_outcomes)
-            basis = plural(outcomes, "outcome") if outcomes else estimate.source
-            solves = f"{estimate.success_rate:.0%} ({basis})" if basis else ""
-            solves = solves or f"{estimate.success_rate:.0%}"
-            if estimate.run_cost is not None:
-                next_turn = f"~{money(estimate.run_cost)}"
+        elif scores is None and row.assigned.role == "verifier" and name in request.authors:
+            status = "wrote a part of the change"
+        cell = scored.get(name) or scored.get(member.slot)
         price = member.price
-        shown_price = f"${price.input:g} / ${price.output:g}" if price is not None else "unknown"
-        chance = logit = ""
-        if cell is not None and cell.probability is not None:
-            chance = probability(cell.probability)
-        if cell is not None and cell.logit is not None:
-            logit = f"{cell.logit:+.2f}"
         lines.append(
             AgentLine(
-                flatten(name, 20),
-                chosen,
-                bool(why_not) and not chosen,
-                status,
-                solves,
-                shown_price,
-                next_turn,
-                chance,
-                logit,
+                name=flatten(name, 20),
+                price="unknown" if price is None else f"${price.input:g} / ${price.output:g}",
+                run_cost=_run_cost_text(estimates.get(name)),
+                solves=_success_rate_text(estimates.get(name)),
+                chance=""
+                if cell is None or cell.probability is None
+                else probability(cell.probability),
+                logit="" if cell is None or cell.logit is None else f"{cell.logit:+.2f}",
+                status=status,
+                chosen=chosen,
+                excluded=bool(why_not) and not chosen,
             )
         )
     return lines
 
 
-TABLE_COLUMNS = ("agent", "price in/out", "next turn", "solves", "chance", "logit", "may act")
+def _why_not(member: Member, assigned: Assigned, request: RequestState) -> str:
+    """Return the recorded reason why an agent could not act, "" if there is none."""
+    failure = request.failed_agents.get(member.name)
+    if failure is not None:
+        return FAILURE_WORDS.get(failure.kind, failure.message)
+    masked = dict(assigned.scores.masked) if assigned.scores is not None else {}
+    return masked.get(member.name) or masked.get(member.slot, "")
+
+
+def _run_cost_text(estimate: AgentEstimate | None) -> str:
+    if estimate is None or estimate.run_cost is None:
+        return ""
+    return f"~{money(estimate.run_cost)}"
+
+
+def _success_rate_text(estimate: AgentEstimate | None) -> str:
+    if estimate is None:
+        return ""
+    outcomes = round(estimate.own_outcomes)
+    return f"{estimate.success_rate:.0%} ({plural(outcomes, 'outcome') if outcomes else 'no outcomes'})"
+
+
+def _rate_sources(scores: Scores) -> list[str]:
+    """Return what the success rates rest on besides the user's outcomes, a line a source."""
+    agents: dict[str, list[str]] = {}
+    for estimate in scores.estimates:
+        if estimate.source:
+            agents.setdefault(estimate.source, []).append(flatten(estimate.agent, 20))
+    return [f"rate of {', '.join(names)}: {source}" for source, names in agents.items()]
+
+
+TABLE_COLUMNS = ("agent", "price in/out", "a run", "solves", "chance", "logit", "may act")
 DROPPED_COLUMNS = (5, 3, 4)
 """Columns of the table that a narrow page leaves out, the first one first. Prices stay."""
 LEAST_STATUS = 22
@@ -332,7 +345,7 @@ def _table_lines(table: Sequence[AgentLine], width: int, palette: Palette) -> li
         (
             line.name,
             line.price,
-            line.next_turn,
+            line.run_cost,
             line.solves,
             line.chance,
             line.logit,
@@ -391,7 +404,8 @@ def _decision(
     scores = assigned.scores
     if scores is not None and scores.estimates:
         lines.append(BLANK)
-        for text in filter(None, (kind_text(scores), cascade_text(scores))):
+        texts = (*_rate_sources(scores), kind_text(scores), cascade_text(scores))
+        for text in filter(None, texts):
             lines += wrap_lines(text, width, palette.text)
     return [*lines, BLANK]
 

@@ -344,6 +344,10 @@ def test_rows_are_the_same_at_every_width_but_for_what_is_left_out(sample: list[
         " 1 ● thinker small    8.0s      $0",
         "     p=.62, then middle .28",
     ]
+    assert [text(trace_drawing.trace_row_lines(made[2], width, DARK))[0] for width in (36, 48)] == [
+        " 2 ● worker coder       pass $0.0027",
+        " 2 ● worker coder       tests pass   16s $0.0027",
+    ]
     assert text(trace_drawing.trace_row_lines(made[4], 34, DARK)) == [
         " 4 ✓ verifier small             $0",
         "     p=.80, then middle .20 · rate",
