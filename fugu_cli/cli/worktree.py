@@ -205,7 +205,7 @@ def bring_back(worktree: OpenWorktree, wants_back: Callable[[], bool], *, finish
         why = done.err.splitlines()[0] if done.err else f"exit code {done.code}"
         say(f"the work does not fit to the files here ({why}) and stays in {worktree.where}.")
         say(
-            f"Commit it there (`cd {top} && fugu commit -a`), then `git merge {worktree.branch}` here"
+            f"Commit it there (`cd {top} && fugu commit .`), then `git merge {worktree.branch}` here"
         )
         return
     _remove(worktree, "the work was brought here, as changes that are not committed")

@@ -373,8 +373,12 @@ def _python(root: Path, own: str) -> str | None:
         return f"{_quoted(pythons[0])} manage.py test"
     with_pytest = next((python for python in pythons if _has_pytest(root, python)), None)
     needs_pytest = config is not None or any(_needs_pytest(path) for path in tests)
-    managed = _managed_environment(root) if with_pytest not in projects else None
-    if managed is not None and (needs_pytest or shutil.which(managed.split()[0])):
+    managed = _managed_environment(root)
+    if managed is not None and shutil.which(managed.split()[0]):
+        uses_managed = with_pytest not in list(_environment_pythons(root))
+    else:
+        uses_managed = needs_pytest and with_pytest not in projects
+    if managed is not None and uses_managed:
         return f"{managed} pytest {PYTEST_OPTIONS}"
     if with_pytest is None and not needs_pytest:
         return f"{_quoted(pythons[0])} {_unittest(root, tests)}"
@@ -456,6 +460,12 @@ def _pytest_config(root: Path) -> str | None:
 
 def _pythons(root: Path) -> Iterator[str]:
     """Yield the repository's own environment, the active one, and those on PATH."""
+    yield from _environment_pythons(root)
+    yield from (name for name in ("python3", "python") if shutil.which(name))
+
+
+def _environment_pythons(root: Path) -> Iterator[str]:
+    """Yield the repository's own environment and the active one."""
     for folder in (".venv", "venv", "env"):
         for name in ("bin/python", "Scripts/python.exe"):
             if os.access(root / folder / name, os.X_OK):
@@ -463,7 +473,6 @@ def _pythons(root: Path) -> Iterator[str]:
     active = os.environ.get("VIRTUAL_ENV")
     if active and os.access(Path(active) / "bin/python", os.X_OK):
         yield str(Path(active) / "bin/python")
-    yield from (name for name in ("python3", "python") if shutil.which(name))
 
 
 def _has_pytest(root: Path, python: str) -> bool:

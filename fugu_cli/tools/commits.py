@@ -167,16 +167,26 @@ def unresolved_paths(git: UserGit) -> list[str]:
 
 
 def conflict_marked_paths(git: UserGit, before: str, after: str) -> list[str]:
-    """Return the files to which the change between two trees adds the marks of a conflict."""
+    """Return the files to which the change between two trees adds the marks of a conflict.
+
+    `git diff --check` alone passes over files that .gitattributes keeps out of diffs, as many
+    repositories do with lock files. Those, too, are merged as text.
+    """
     report = os.fsdecode(git.try_run("diff", *PLAIN_DIFF, "--check", before, after).out)
     flagged = set(re.findall(r"^(.*):\d+: leftover conflict marker$", report, re.MULTILINE))
-    changes = [change for change in changed_blobs(git, before, after) if change.path in flagged]
-    contents = read_blobs(git, [change.after for change in changes])
-    return [
-        change.path
-        for change in changes
-        if change.after not in contents or _CONFLICT.search(contents[change.after])
-    ]
+    changes = [change for change in changed_blobs(git, before, after) if change.after]
+    blobs = [blob for change in changes for blob in (change.before, change.after) if blob]
+    contents = read_blobs(git, blobs)
+    marked = []
+    for change in changes:
+        if change.after not in contents:  # too large to be read
+            adds_marks = change.path in flagged
+        else:
+            marks_before = _CONFLICT.findall(contents.get(change.before, b""))
+            adds_marks = len(_CONFLICT.findall(contents[change.after])) > len(marks_before)
+        if adds_marks:
+            marked.append(change.path)
+    return marked
 
 
 def _tree_of_index(git: UserGit, *change: str, fresh: bool = False) -> str:

@@ -266,6 +266,9 @@ def test_conflict_marks_are_not_committed_and_the_files_are_named(
     git(place, "add", "calc.txt")
     done = committed(place, server, "--yes")
     assert (done.code, "conflict marks (<<<<<<<) in calc.txt" in done.err) == (1, True), done.err
+    place.files({".gitattributes": "calc.txt -diff\n"})
+    done = committed(place, server, "--yes")
+    assert (done.code, "conflict marks (<<<<<<<) in calc.txt" in done.err) == (1, True), done.err
     place.files({"calc.txt": "both\n=======\n"})
     assert committed(place, server, "--yes", "-a").code == 0
     assert git(place, "log", "-1", "--format=%p").count(" ") == 1

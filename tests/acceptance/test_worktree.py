@@ -88,6 +88,11 @@ def test_work_that_does_not_fit_loses_nothing_on_either_side(
     assert (place.repo / "calc.txt").read_text() == "my own\n"
     assert not (place.repo / "new.txt").exists()
     assert (place.folder / "repo.worktrees" / "apart" / "calc.txt").read_text() == "fixed\n"
+    advice = done.err.partition("Commit it there (`")[2].partition("`)")[0]
+    staging = advice.replace("fugu commit", "git add")
+    subprocess.run(["sh", "-c", staging], cwd=place.repo, env=place.environ(), check=True)
+    apart = place.folder / "repo.worktrees" / "apart"
+    assert "A  new.txt" in git(place, "status", "--porcelain", folder=apart)
 
 
 def test_commits_of_the_worktree_are_to_be_merged(place: Place, server: Loopback) -> None:

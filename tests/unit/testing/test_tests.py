@@ -249,3 +249,8 @@ def test_a_locked_environment_is_not_replaced_by_the_python_of_fugu(
     lay(tmp_path / "repo", {"uv.lock": "version = 1", "tests/test_a.py": "import pytest"})
     command = find_test_command(tmp_path / "repo", own=sys.executable)
     assert command is not None and command.startswith("uv run pytest")
+    program(only_python, "python3", "exit 0")  # it has pytest, and none of the project's packages
+    assert find_test_command(tmp_path / "repo") == "python3 -m pytest -q -p no:cacheprovider"
+    program(only_python, "uv", "exit 0")
+    command = find_test_command(tmp_path / "repo")
+    assert command is not None and command.startswith("uv run pytest")
