@@ -52,17 +52,35 @@ def approval_patch(call: Call, root: Path) -> str:
     """Return the change that a call in `root` would make, with context lines, "" if none. Runs in a
     thread.
     """
+    return patch_of_call(call, lambda path: _read_file(root, path))
 
-    def read(path: str) -> str | None:
-        try:
-            file = (root / path).resolve()
-            if not file.is_file() or file.stat().st_size > LARGEST_READ:
-                return None
-            return file.read_text(encoding="utf-8")
-        except (OSError, ValueError):
+
+def finished_edit_patch(call: Call, root: Path) -> str:
+    """Return the change of an edit that was made, with the line numbers of the file in `root`; ""
+    for other calls, and where the file does not hold the new text exactly once. Runs in a thread.
+    """
+    from fugu_cli.session.call_arguments import MalformedArguments, arguments_of
+
+    arguments = arguments_of(call)
+    if call.tool != "edit" or isinstance(arguments, MalformedArguments):
+        return ""
+    path, old, new = (arguments.get(name) for name in ("path", "old", "new"))
+    if not isinstance(path, str) or not isinstance(old, str) or not isinstance(new, str):
+        return ""
+    text = _read_file(root, path)
+    if not new or text is None or text.count(new) != 1:
+        return ""
+    return unified_diff(path, text.replace(new, old), text)
+
+
+def _read_file(root: Path, path: str) -> str | None:
+    try:
+        file = (root / path).resolve()
+        if not file.is_file() or file.stat().st_size > LARGEST_READ:
             return None
-
-    return patch_of_call(call, read)
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
 
 
 def unified_diff(path: str, before: str, after: str) -> str:

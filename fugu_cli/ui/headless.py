@@ -26,7 +26,7 @@ from fugu_cli.formatting import (
 )
 from fugu_cli.messages import Call
 from fugu_cli.session import costs
-from fugu_cli.session.events import Permitted, Recorded
+from fugu_cli.session.events import Permitted, Recorded, ToolRan
 from fugu_cli.session.live_events import OutputStreamed, Retried, TextStreamed, Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.session.outcome import RUN_TESTS
@@ -224,6 +224,7 @@ class RunReport:
 async def follow_text(log: Log, screen: TerminalOutput, since: int = 0) -> None:
     """Print the blocks of the conversation from line `since` of the log on, each once it is final,
     and what is being waited for, until the log is closed."""
+    from fugu_cli.app.patches import finished_edit_patch
     from fugu_cli.ui.session_totals import FoldedSession
 
     folded, printed = FoldedSession(), 0
@@ -232,6 +233,11 @@ async def follow_text(log: Log, screen: TerminalOutput, since: int = 0) -> None:
             if isinstance(item, Recorded):
                 folded.add_item(item, item.at)
                 fresh = item.seq >= since
+                if fresh and isinstance(item.event, ToolRan) and item.event.changes:
+                    opened = log.state.opened
+                    root = Path(opened.repo if opened is not None else ".")
+                    patch = await asyncio.to_thread(finished_edit_patch, item.event.call, root)
+                    folded.transcript.patched(item.event, patch)
                 printed = (
                     _print_blocks(folded, printed, screen)
                     if fresh

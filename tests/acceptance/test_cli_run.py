@@ -83,6 +83,7 @@ def test_a_request_is_carried_out_accepted_traced_and_undone(
         "▌ fix the failing tests",
         "turn 1",
         "✓ edit calc.py",
+        "2 +     return a + b",
         f"running the tests: {TESTS}",
         "✓ tests pass (1 passed)",
     ]
