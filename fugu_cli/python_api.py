@@ -112,9 +112,9 @@ async def _steer(stream: SessionStream, messages: AsyncIterator[str] | None) -> 
     if messages is None:
         return
     async for text in messages:
-        request = request_from_text(stream.session, text)
-        if not await stream.work.steer(request):
-            await stream.work.submit(request)
+        left = await stream.work.steer(request_from_text(stream.session, text))
+        if left is not None:
+            await stream.work.submit(left)
 
 
 def run_sync(prompt: str, options: RunOptions = DEFAULTS) -> dict[str, Any]:

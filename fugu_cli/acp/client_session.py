@@ -186,7 +186,7 @@ class ClientSession:
                 "a prompt of this session is being answered", hint="wait for its end, or cancel it"
             )
         request = await asyncio.to_thread(request_from_text, self.session, text)
-        return await self.work.steer(replace(request, piped=context, media=media))
+        return await self.work.steer(replace(request, piped=context, media=media)) is None
 
     async def _carry_out(self, blocks: Sequence[PromptBlock]) -> PromptResponse:
         self.busy, self._cancelled, self._failure = True, False, None

@@ -241,24 +241,24 @@ class RequestQueue:
             return
         await self._drive(typed)
 
-    async def steer(self, message: QueuedRequest) -> bool:
-        """Give a message to the agents at work. Return False where it is a request instead: nothing
-        is being worked on, or it names its own agent, tier or effort. Raises UsageError where a
-        hook refuses it.
+    async def steer(self, message: QueuedRequest) -> QueuedRequest | None:
+        """Give a message to the agents at work. Return None then, else the request to submit in its
+        place: nothing is being worked on, the work has ended meanwhile, or the message names its
+        own agent, tier or effort. Raises UsageError where a hook refuses it.
         """
         session = self.session
         is_request = message.pin is not None or bool(message.tier) or message.effort is not None
         if session is None or not self.running or self._cut or is_request:
-            return False
+            return message
         if not is_unfinished(session):
-            return False
+            return message
         parts = (self._expand(message.text), message.skill, message.piped)
         text = "\n\n".join(part for part in parts if part)
         typed = message.typed or message.text
         typed = typed if text != typed else ""
-        if not await session.steer(text, typed, message.media):  # it has ended meanwhile
-            await self.submit(QueuedRequest(text=text, typed=typed, media=message.media))
-        return True
+        if await session.steer(text, typed, message.media):
+            return None
+        return QueuedRequest(text=text, typed=typed, media=message.media)
 
     def _queue_unread(self, session: DrivenSession) -> None:
         """Queue what the user wrote to a request that has ended before anybody read it."""

@@ -440,10 +440,10 @@ class SdkConversation:
         """Give a message to the agents at work; where they have ended, it is a request."""
         try:
             request = await asyncio.to_thread(self._request, message)
-            if not await self.stream.work.steer(request):
+            if await self.stream.work.steer(request) is not None:
                 self._waiting.put_nowait(message)
         except FuguError as error:
-            say(f"{error}; {error.hint}" if error.hint else str(error))
+            self._send(json_output.steering_refused_object(error, self.stream.id))
 
     def _answer_control(self, message: Object) -> None:
         request = message.get("request")

@@ -486,6 +486,14 @@ def text_object(event: TextStreamed | ThoughtStreamed, session: str) -> Object:
     }
 
 
+def steering_refused_object(error: FuguError, session: str) -> Object:
+    """Return the line for a message that no agent is given, because a hook refused it or it cannot
+    be read.
+    """
+    fields = {"subtype": "steering_refused", "error": str(error), "hint": error.hint}
+    return {"type": "system", **fields, "session_id": session, "uuid": str(uuid.uuid4())}
+
+
 def refused_object(error: FuguError, reason: str, milliseconds: int, session: str = "") -> Object:
     """Return the final object of a request that was not carried out. `reason` is a reason of
     Finished.

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fugu_cli.session.events import Asked, Permitted, SteeringGiven
+from fugu_cli.session.events import Asked, Permitted, Steered, SteeringGiven
 from tests.acceptance.driving import Agent, Place
 from tests.acceptance.loopback import Asked as LoopbackAsked
 from tests.acceptance.loopback import Loopback, Says, Use
@@ -540,6 +540,36 @@ def test_the_sdks_hooks_judge_calls(place: Place, server: Loopback) -> None:
     assert not (place.repo / "new.txt").exists()
     assert "nothing new" in server.asked("worker")[1].text
     assert "Be brief." in server.asked("worker")[0].text
+
+
+def test_a_message_that_a_hook_refuses_is_given_to_nobody_and_said_on_the_stream(
+    place: Place, server: Loopback
+) -> None:
+    place.configure(Agent("worker"), more="")
+    refused = threading.Event()
+
+    def answer(_: LoopbackAsked) -> Says:
+        assert refused.wait(30)
+        return Says("Done.")
+
+    server.play("worker", answer)
+    client = Client(place)
+    hook = {"hookCallbackIds": ["hook_0"], "timeout": 60}
+    client.control(subtype="initialize", hooks={"UserPromptSubmit": [hook]})
+    for text, decision in (("look", {}), ("and leak it", {"decision": "block", "reason": "no"})):
+        client.say(text)
+        question = client.until("control_request")
+        response = {"subtype": "success", "request_id": question["request_id"]}
+        client.write({"type": "control_response", "response": {**response, "response": decision}})
+        if not decision:
+            server.wait_for("worker", 1)
+    while (line := client.until("system"))["subtype"] != "steering_refused":
+        pass
+    assert line["error"].startswith("a hook refused the message: no")
+    refused.set()
+    assert client.until("result")["result"] == "Done."
+    assert client.leave() == (0, "")
+    assert not any(isinstance(event, Steered) for event in place.events())
 
 
 def test_a_client_that_does_not_answer_for_a_hook_forbids_the_call(

@@ -321,8 +321,9 @@ class SessionController:
             return
         self.notes.warn((*lacking, *notes))
         request = replace(request, effort=effort)
-        if queued or not await self.work.steer(request):
-            await self.work.submit(request)
+        left = request if queued else await self.work.steer(request)
+        if left is not None:
+            await self.work.submit(left)
 
     def interrupt(self) -> bool:
         """Stop what is under way. False when nothing is."""
