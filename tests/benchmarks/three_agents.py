@@ -78,7 +78,9 @@ def requests_of(seed: int) -> list[tuple[str, str]]:
 
 
 def answer_of(agent: str, kinds: dict[str, str], seed: int) -> Callable[[Asked], Answer]:
-    """Return how an agent reacts: its work is right as often as its rates say."""
+    """Return how an agent reacts: it can do as many requests as its rates say, and is wrong at the
+    others however often it tries.
+    """
 
     def react(asked: Asked) -> Answer:
         newest = asked.text.rpartition("You are the ")[2]
@@ -96,7 +98,7 @@ def answer_of(agent: str, kinds: dict[str, str], seed: int) -> Callable[[Asked],
         request = next(text for text in kinds if text in asked.text)
         rate = RIGHT_IN_OWN_KIND if AGENTS[agent] == kinds[request] else RIGHT_ELSEWHERE
         attempts = sum(message["role"] == "assistant" for message in messages)
-        right = random.Random(f"{seed}/{agent}/{request}/{attempts}").random() < rate
+        right = random.Random(f"{seed}/{agent}/{request}").random() < rate
         content = "right\n" if right else f"wrong, says {agent} ({attempts})\n"
         return Says("", (Use("write", {"path": "answer.txt", "content": content}),))
 
