@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fugu_cli.engine.environment import AskPermission, Permission
     from fugu_cli.messages import Call, Effort, Media
     from fugu_cli.safety import policy
+    from fugu_cli.session.events import Steered
     from fugu_cli.session.log import Log
 
 
@@ -340,6 +341,13 @@ class RequestQueue:
         self._run.cancel()
         self._listener.changed()
         return True
+
+    @property
+    def waiting_messages(self) -> tuple[Steered, ...]:
+        """The user's messages that the agents at work are given with the next result."""
+        if self.session is None or not self.running:
+            return ()
+        return self.session.log.state.request.ungiven_steering
 
     @property
     def has_unread(self) -> bool:

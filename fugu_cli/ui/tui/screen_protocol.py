@@ -47,7 +47,8 @@ class StatusLine:
     """The content of the status line. Times are epoch seconds.
 
     `doing` began at `since`; `key` names the key that stops it. `until` is the next retry.
-    `unavailable` are agents and their retry times. `jobs` run in the background. `vi` is vi's mode.
+    `unavailable` are agents and their retry times. `messages` wait for the next result. `jobs` run in the
+    background. `vi` is vi's mode.
     `own` are lines of the user's status command, perhaps with colours; they stand below. `hint` is
     shown while nothing runs, `remark` for a moment instead of both.
     """
@@ -70,6 +71,7 @@ class StatusLine:
     """Tokens that agents wrote for the request under way."""
     unavailable: tuple[tuple[str, float], ...] = ()
     queued: int = 0
+    messages: int = 0
     jobs: int = 0
     vi: str = ""
     own: tuple[str, ...] = ()

@@ -386,15 +386,8 @@ class SessionController:
         if self._has_left:
             return
         self.asking.ask(self.work.approvals.questions, self.work.approvals.pending)
-        session = self.work.session
-        messages = (
-            session.log.state.request.ungiven_steering
-            if session is not None and self.work.running
-            else ()
-        )
-        self.view.show_queue(
-            [request.shown for request in self.work.queue], [message.said for message in messages]
-        )
+        messages = [message.said for message in self.work.waiting_messages]
+        self.view.show_queue([request.shown for request in self.work.queue], messages)
         if not self.work.running:
             self.branch = project_folder.git_branch(self.opener.root)
             hooks = self.work.session.environment.hooks if self.work.session is not None else None

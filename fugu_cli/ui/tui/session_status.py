@@ -78,6 +78,7 @@ def status_line(controller: StatusSources) -> StatusLine:
         written=tally.writing if work.running else 0,
         unavailable=_unavailable(work),
         queued=len(work.queue),
+        messages=len(work.waiting_messages),
         vi=controller.vi_mode,
         own=controller.status.lines,
         jobs=len(work.session.environment.workspace.jobs.running)

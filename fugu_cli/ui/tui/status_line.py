@@ -70,7 +70,10 @@ def _brief(status: StatusLine, palette: Palette) -> list[StyledPart]:
 
 
 def _queued(status: StatusLine, palette: Palette) -> list[StyledPart]:
-    return [(f"{status.queued} queued ", palette.warn)] if status.queued else []
+    parts = [(f"{status.messages} with the next result ", palette.warn)] if status.messages else []
+    if status.queued:
+        parts.append((f"{status.queued} queued ", palette.warn))
+    return parts
 
 
 def _left_part(status: StatusLine, clock: float, palette: Palette) -> Iterator[list[StyledPart]]:

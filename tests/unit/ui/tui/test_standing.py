@@ -17,6 +17,8 @@ WORKS = StatusLine(
 IDLE = StatusLine(
     folder="~/work/shop", branch="main", mode="plan", tokens=5, pinned="large", hint="/help"
 )
+OUT = StatusLine(folder="~/shop", mode="ask", unavailable=(("claude", 100.0),), hint="/help")
+WAITS = StatusLine(folder="~/shop", mode="ask", doing="waiting for claude", since=1.0, until=35.5)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +34,8 @@ IDLE = StatusLine(
         (IDLE, 70, "~/work/shop (main) · fugu · plan · pinned large · 5 tok · $0    /help"),
         (IDLE, 40, "fugu · plan · pinned large · 5 tok · $0"),
         (IDLE, 10, "plan"),
+        (replace(WAITS, messages=1, queued=2, until=0.0), 90,
+         "~/shop · fugu · ask 1 with the next result 2 queued ◐ waiting for claude 4.0s esc stops"),
     ],
 )  # fmt: skip
 def test_a_narrow_line_loses_the_keys_then_words_then_the_place(
@@ -59,10 +63,6 @@ def test_a_remark_is_said_in_the_place_of_the_rest() -> None:
         plain_text(draw_status(standing, 5.0, 50, DARK)).split("  ")[-1].strip()
         == "ctrl+c again leaves"
     )
-
-
-OUT = StatusLine(folder="~/shop", mode="ask", unavailable=(("claude", 100.0),), hint="/help")
-WAITS = StatusLine(folder="~/shop", mode="ask", doing="waiting for claude", since=1.0, until=35.5)
 
 
 @pytest.mark.parametrize(
