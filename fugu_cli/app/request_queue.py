@@ -263,12 +263,9 @@ class RequestQueue:
 
     def _queue_unread(self, session: DrivenSession) -> None:
         """Queue what the user wrote to a request that has ended before anybody read it."""
-        request = session.log.state.request
-        if request.finished is None or not request.unread_steering:
-            return
         unread = [
             QueuedRequest(text=message.text, typed=message.typed, media=message.media)
-            for message in request.unread_steering
+            for message in session.log.state.request.left_unread
         ]
         self.queue[:0] = unread
         for message in unread:

@@ -24,6 +24,7 @@ from fugu_cli.config.schema import AgentEntry
 from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.extensions import skill_library
 from fugu_cli.extensions.skill_library import TypedRequest
+from fugu_cli.formatting import flatten
 from fugu_cli.session import log, store
 from fugu_cli.session.events import Asked
 from fugu_cli.session.state import SessionState
@@ -234,6 +235,11 @@ class RequestRun:
         )
         if self._is_watched and session.servers is not None:
             session.servers.ask_line = headless.ask_line_on_terminal(self._screen, typed)
+        for message in session.log.state.request.left_unread:
+            self._screen.show(
+                "fugu: nobody read this before the request before ended, and it is not part of this "
+                f"one: {flatten(message.said, 200)}"
+            )
         if self._text is None:
             session.go_on()
         for note in session.notes():

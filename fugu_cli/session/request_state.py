@@ -134,6 +134,11 @@ class RequestState:
         """The messages that the user sent while the request was being worked on, oldest first."""
         return tuple(event for event in self.events if isinstance(event, Steered))
 
+    @property
+    def left_unread(self) -> tuple[Steered, ...]:
+        """Return those of these messages that nobody had read when the request ended."""
+        return self.unread_steering if self.finished is not None else ()
+
     @cached_property
     def unread_steering(self) -> tuple[Steered, ...]:
         """Those of these messages after which no agent that was given them has replied."""

@@ -777,3 +777,22 @@ def test_outside_of_git_it_works_and_undo_puts_back_what_fugu_wrote(
     assert Path("calc.py").read_text() == FIXED
     assert called(["undo", "--yes"]) == 0
     capsys.readouterr()
+
+
+def test_a_message_that_nobody_read_before_the_end_is_said_where_the_session_goes_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    project('text = "one"', 'text = "two"')
+    base = ["run", "--script", "../script.toml"]
+    assert called([*base, "what is it?"]) == 0
+    found = re.search(r"^log: (\S+)", capsys.readouterr().err, re.MULTILINE)
+    assert found
+    path = Path(found[1])
+    *lines, end = path.read_text().splitlines()
+    steered, finished = json.loads(end), json.loads(end)
+    assert finished["event"]["type"] == "finished"
+    steered["event"] = {"type": "steered", "text": "and in French"}
+    finished["seq"] += 1
+    path.write_text("\n".join([*lines, json.dumps(steered), json.dumps(finished)]) + "\n")
+    assert called([*base, "--continue", "and what else?"]) == 0
+    assert "is not part of this one: and in French" in capsys.readouterr().err

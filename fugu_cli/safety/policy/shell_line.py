@@ -201,6 +201,8 @@ class _Reader:
             if sign.group() in _REDIRECTING:
                 redirects.append(self._read_redirect(sign.group()))
                 continue
+            if not (words or redirects) and sign.group() in _JOINING - {"\n"}:
+                self.blame(f"`{sign.group()}` without a command before it")
             self._add_command(words, redirects, operator)
             words, redirects, operator = [], [], sign.group().replace("\n", ";")
             if sign.group() == "\n":
@@ -209,6 +211,8 @@ class _Reader:
                 self.blame(f"`{sign.group()}`")
                 if sign.group().endswith("("):
                     self._read_nested(")")
+        if not (words or redirects) and operator in {"&&", "||", "|"}:
+            self.blame(f"`{operator}` without a command after it")
         self._add_command(words, redirects, operator)
 
     def _read_nested(self, closing: str) -> None:
