@@ -42,6 +42,9 @@ HEARTBEAT_SECONDS = 0.5
 class Redaction(Protocol):
     """Removes secrets from what is written and shown, and restores them in calls (redaction.py)."""
 
+    def text(self, text: str, /) -> str:
+        """Return the text without secrets."""
+
     def fact(self, fact: Told, /) -> Told:
         """Return the event without secrets."""
 

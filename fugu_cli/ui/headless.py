@@ -233,11 +233,12 @@ async def follow_text(log: Log, screen: TerminalOutput, since: int = 0) -> None:
             if isinstance(item, Recorded):
                 folded.add_item(item, item.at)
                 fresh = item.seq >= since
-                if fresh and isinstance(item.event, ToolRan) and item.event.changes:
+                ran = item.event
+                if fresh and isinstance(ran, ToolRan) and ran.changes and log.mask is not None:
                     opened = log.state.opened
                     root = Path(opened.repo if opened is not None else ".")
-                    patch = await asyncio.to_thread(finished_edit_patch, item.event.call, root)
-                    folded.transcript.patched(item.event, patch)
+                    patch = await asyncio.to_thread(finished_edit_patch, ran.call, root)
+                    folded.transcript.patched(ran, log.mask.text(patch))
                 printed = (
                     _print_blocks(folded, printed, screen)
                     if fresh

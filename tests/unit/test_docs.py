@@ -15,6 +15,7 @@ from fugu_cli.config.example import FORMER, key_notes
 from fugu_cli.config.known_models import price_of
 from fugu_cli.config.loader import parse_layer
 from fugu_cli.config.schema import AgentEntry
+from fugu_cli.errors import FuguError
 from fugu_cli.messages import Call, Usage
 from fugu_cli.session.events import (
     Assigned,
@@ -357,6 +358,7 @@ def test_every_line_of_the_stream_is_documented_with_its_fields() -> None:
     ]
     retried = Retried(turn=1, agent="a", kind="network", why="", seconds=1.0, retry=1, retries=4)
     lines += [json_output.live_object(Waiting(why=""), "s"), json_output.live_object(retried, "s")]
+    lines += [json_output.steering_refused_object(FuguError("no"), "s")]
     lines += [
         json_output.init_object(
             json_output.StreamInit(
