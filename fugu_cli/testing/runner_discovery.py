@@ -398,11 +398,20 @@ def _tested_by_django(root: Path) -> bool:
     return not any("DJANGO_SETTINGS_MODULE" in text or "pytest_django" in text for text in texts)
 
 
+LOCKS = {
+    "uv.lock": "uv run",
+    "poetry.lock": "poetry run",
+    "pdm.lock": "pdm run",
+    "Pipfile.lock": "pipenv run",
+}
+"""The lock files of the tools that keep a project's environment, and how each runs a command."""
+
+
 def _managed_environment(root: Path) -> str | None:
     """Return the command of the tool that keeps the project's environment. Where the tool is
     missing, a run says so: fugu's own Python has none of the project's packages.
     """
-    for lock, command in (("uv.lock", "uv run"), ("poetry.lock", "poetry run")):
+    for lock, command in LOCKS.items():
         if (root / lock).is_file():
             return command
     return None

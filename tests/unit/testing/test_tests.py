@@ -242,15 +242,24 @@ def test_a_command_tells_its_runner(command: str, expected: str) -> None:
     assert output_format(command) == expected
 
 
+@pytest.mark.parametrize(
+    ("lock", "tool"),
+    [
+        ("uv.lock", "uv"),
+        ("poetry.lock", "poetry"),
+        ("pdm.lock", "pdm"),
+        ("Pipfile.lock", "pipenv"),
+    ],
+)
 def test_a_locked_environment_is_not_replaced_by_the_python_of_fugu(
-    tmp_path: Path, only_python: Path
+    tmp_path: Path, only_python: Path, lock: str, tool: str
 ) -> None:
     program(only_python, "python3", "exit 1")  # it has no pytest
-    lay(tmp_path / "repo", {"uv.lock": "version = 1", "tests/test_a.py": "import pytest"})
+    lay(tmp_path / "repo", {lock: "version = 1", "tests/test_a.py": "import pytest"})
     command = find_test_command(tmp_path / "repo", own=sys.executable)
-    assert command is not None and command.startswith("uv run pytest")
+    assert command is not None and command.startswith(f"{tool} run pytest")
     program(only_python, "python3", "exit 0")  # it has pytest, and none of the project's packages
     assert find_test_command(tmp_path / "repo") == "python3 -m pytest -q -p no:cacheprovider"
-    program(only_python, "uv", "exit 0")
+    program(only_python, tool, "exit 0")
     command = find_test_command(tmp_path / "repo")
-    assert command is not None and command.startswith("uv run pytest")
+    assert command is not None and command.startswith(f"{tool} run pytest")
