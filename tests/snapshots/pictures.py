@@ -47,10 +47,13 @@ DONE = f"""`aligned` builds its lines now: **`append`** is what a list has.
 | columns | fails | passes |
 | layout | fails | passes |
 """
-PLAN = """model_id = [0, 1, 2]
-subtasks = ["Find out why the tests fail.", "Look for other places with the same fault.",
-            "Put it right, run the tests."]
-access_list = [[], [], [0, 1]]
+PLAN = """Two agents look, the third mends.
+
+[
+  {"agent": "small", "task": "Find out why the tests fail.", "reads": []},
+  {"agent": "coder", "task": "Look for other places with the same fault.", "reads": []},
+  {"agent": "large", "task": "Put it right, run the tests.", "reads": "all"}
+]
 """
 LIMITED = Refuses(
     429, "Rate limit reached: 3 requests a minute.", "rate_limit_error", {"retry-after": "40"}
@@ -66,8 +69,11 @@ def answer(asked: Asked) -> Answer:
     """What a model of some sense would say to this prompt."""
     text = str(asked.body)
     used = (2100 + len(text) // 40, 90)
-    if "access_list" in text and "Model 0" in text:
-        return Says(PLAN, tokens=used, slow=0.01)
+    if "You plan. A request" in text:
+        has_planned = "Find out why" in text
+        return Says(
+            "It does what was asked.\n\n[]" if has_planned else PLAN, tokens=used, slow=0.01
+        )
     if "You are the Verifier now" in text.rpartition("'role': 'user'")[2]:
         return Says(
             "ACCEPT\n\nBoth tests failed before and pass now; nothing else was changed.",
@@ -169,7 +175,10 @@ class Sitting:
 
     def waits(self) -> bool:
         """Somebody is waited for, until a time that is known."""
-        return self.app.main.controller is not None and self.app.main.feed.tally.until > 0
+        return (
+            self.app.main.controller is not None
+            and self.app.main.controller.feed.folded.activity.until > 0
+        )
 
     def picture(self, name: str) -> None:
         """Take it."""
