@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from fugu_cli import prompts
-from fugu_cli.coordinators.conductor.outputs import readable_outputs
 from fugu_cli.messages import Call, Usage
 from fugu_cli.session.events import (
     CLIENT,
@@ -267,6 +266,8 @@ def _visible_outputs(state: SessionState, assignment: Assigned) -> list[tuple[st
     sees = assignment.sees if isinstance(assignment.sees, tuple) else ()
     if flow is None:
         return []
+    from fugu_cli.coordinators.conductor.outputs import readable_outputs  # of workflows alone
+
     outputs = readable_outputs(workflows, flow, assignment.step)
     return [(name, turn) for name, turn in outputs.items() if turn.number in sees]
 
