@@ -167,7 +167,7 @@ class ClientSession:
         self._ended = ended = asyncio.get_running_loop().create_future()
         try:
             response = await self._carry_out(blocks)
-        except BaseException as error:
+        except BaseException as error:  # a cancellation too: whoever waits for this end is told
             if isinstance(error, Exception):
                 ended.set_exception(error)
                 ended.exception()  # nobody may be waiting for it

@@ -217,7 +217,8 @@ def request_lines(
     mark = ("▌ ", palette.user)
     if block.given_to:
         mark = ("↳ ", palette.user)
-        given = f"given to {flatten(block.given_to)} with the next result"
+        result = " with the next result" if block.with_result else ""
+        given = f"given to {flatten(block.given_to)}{result}"
         lines += wrap_lines(given, width - 2, palette.dim)
     return [BLANK, *on_ground(indent_lines(lines, mark), width, palette.request), BLANK]
 

@@ -26,11 +26,14 @@ Tone = Literal["plain", "dim", "good", "bad", "warn"]
 
 @dataclass(frozen=True)
 class RequestBlock:
-    """A request of the user. `given_to`: the agent that was given it as a message while it worked."""
+    """A request of the user. `given_to`: the agent that was given it as a message while it worked;
+    `with_result`: together with the result of its call.
+    """
 
     text: str
     attachments: tuple[str, ...] = ()
     given_to: str = ""
+    with_result: bool = False
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ class LinkFinder:
                 yield FilePlace(path, int(match["line"] or 0))
 
     def place(self, text: str) -> FilePlace | None:
-        """Return the file and line that `PATH` or `PATH:LINE` names, None if there is no such file."""
+        """Return the file and line that a path, or `path:line`, names; None if there is no such file."""
         match = _PLACE.fullmatch(text.strip())
         path = self._file(match["path"]) if match else None
         return FilePlace(path, int(match["line"] or 0)) if match and path is not None else None

@@ -574,10 +574,11 @@ def _steering_block(event: SteeringGiven, request: RequestState) -> Block | None
         if isinstance(given, SteeringGiven) and given.number == event.number and given is not event
     ]
     agent = event.agent if event.turn else f"{event.agent}, who plans,"
+    turn = request.turn(event.turn)
     if not earlier:
         media = tuple(item.line for item in event.message.media)
-        return RequestBlock(event.message.said, media, given_to=agent)
-    turn = request.turn(event.turn)
+        with_result = turn is not None and bool(turn.replies) and bool(turn.replies[-1].calls)
+        return RequestBlock(event.message.said, media, given_to=agent, with_result=with_result)
     if event.turn and (turn is None or not turn.assigned.plan):
         return None
     return NoteBlock(f"↳ given to {agent} too")

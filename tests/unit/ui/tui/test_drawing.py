@@ -4,7 +4,7 @@ import pytest
 from rich.color import ColorSystem
 
 from fugu_cli.app import patches
-from fugu_cli.messages import Call
+from fugu_cli.messages import Call, Usage
 from fugu_cli.session.events import (
     Asked,
     Assigned,
@@ -18,6 +18,8 @@ from fugu_cli.session.events import (
     Recorded,
     Replied,
     Role,
+    Steered,
+    SteeringGiven,
     ToolRan,
     Undone,
 )
@@ -62,6 +64,29 @@ def rows(sample: list[Recorded]) -> TraceRows:
 
 def turn(sample: list[Recorded], index: int) -> TurnRow:
     return [row for row in rows(sample).rows if isinstance(row, TurnRow)][index]
+
+
+@pytest.mark.parametrize(
+    ("calls", "words"),
+    [
+        ((Call.make("1", "read", path="a.py"),), "given to gpt with the next result"),
+        ((), "given to gpt"),
+    ],
+)
+def test_a_message_to_an_agent_at_work_says_with_what_it_was_given(
+    calls: tuple[Call, ...], words: str
+) -> None:
+    message = Steered(text="round it")
+    *_, block = blocks_of(
+        Asked(text="mend it"),
+        Assigned(turn=1, agent="gpt", role="worker", by="cascade", reason=""),
+        Replied(turn=1, agent="gpt", text="I look.", calls=calls, usage=Usage()),
+        message,
+        SteeringGiven(turn=1, agent="gpt", number=1, message=message),
+    )
+    assert isinstance(block, RequestBlock)
+    drawn = [line.strip() for line in text(block_drawing.request_lines(block, 60, DARK))]
+    assert [line for line in drawn if line] == ["↳ round it", f"↳ {words}"]
 
 
 def test_markdown_is_drawn_without_boxes() -> None:
