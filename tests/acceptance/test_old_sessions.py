@@ -37,7 +37,9 @@ def placed(tmp_path: Path, name: str) -> Path:
     current folder.
     """
     with tarfile.open(RECORDED / f"{name}.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="tar")
+        # 3.11.0 to 3.11.3 have no filters, later versions warn without one
+        filters = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
+        archive.extractall(tmp_path, **filters)
     root = (tmp_path / "repository").resolve()
     os.chdir(root)
     script = tmp_path / "script.toml"

@@ -363,7 +363,9 @@ def _dangers_by_paths(command: Command, surroundings: _Surroundings) -> Iterator
 
 
 def _deletes_everything(word: Word, surroundings: _Surroundings) -> bool:
-    """Return whether a word is the whole repository, or a pattern for all that is plain to see."""
+    """Return whether a word is the whole repository, or a pattern for all that is plain to see, as
+    it may be where the repository cannot be listed.
+    """
     root = surroundings.root
     if word.text in _WHOLE_REPOSITORY:
         return True
@@ -372,7 +374,10 @@ def _deletes_everything(word: Word, surroundings: _Surroundings) -> bool:
         return not is_option and any(real_path(f / word.text) == root for f in surroundings.folders)
     pattern = word.text.removeprefix("./").rstrip("/").replace("[^", "[!")
     pattern = re.sub(r"\[\[:\w+:\]\]", "?", pattern)
-    names = [path.name for path in root.iterdir() if not path.name.startswith(".")]
+    try:
+        names = [path.name for path in root.iterdir() if not path.name.startswith(".")]
+    except OSError:
+        return True
     matches_all = len(names) > 1 and all(fnmatchcase(name, pattern) for name in names)
     return matches_all or fnmatchcase(".git", pattern)
 
