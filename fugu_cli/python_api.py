@@ -21,8 +21,8 @@ from fugu_cli.cli.current_folder import check_embedded, current_config
 from fugu_cli.cli.output import init_of
 from fugu_cli.cli.run import read_schema
 from fugu_cli.cli.session_stream import SessionStream
-from fugu_cli.errors import UsageError
-from fugu_cli.ui.json_output import arguments_object
+from fugu_cli.errors import FuguError, UsageError
+from fugu_cli.ui.json_output import arguments_object, steering_refused_object
 
 if TYPE_CHECKING:
     from fugu_cli.config import Mode
@@ -66,6 +66,7 @@ class RunOptions:
     messages: AsyncIterator[str] | None = None
 
 
+BEGIN_POLL_SECONDS = 0.02
 DEFAULTS = RunOptions()
 SETTINGS = (
     "coordinator",
@@ -97,7 +98,7 @@ async def run(prompt: str, options: RunOptions = DEFAULTS) -> AsyncIterator[dict
         yield init_of(stream.session)
         work = asyncio.create_task(stream.request(request_from_text(stream.session, prompt)))
         work.add_done_callback(lambda _: events.put_nowait({}))
-        steering = asyncio.create_task(_steer(stream, options.messages))
+        steering = asyncio.create_task(_steer(stream, options.messages, events))
         while event := await events.get():
             yield event
         yield await work
@@ -107,12 +108,24 @@ async def run(prompt: str, options: RunOptions = DEFAULTS) -> AsyncIterator[dict
         await stream.close()
 
 
-async def _steer(stream: SessionStream, messages: AsyncIterator[str] | None) -> None:
-    """Give the agents each message; one that comes before they have begun waits for their end."""
+async def _steer(
+    stream: SessionStream,
+    messages: AsyncIterator[str] | None,
+    events: asyncio.Queue[dict[str, Any]],
+) -> None:
+    """Give the agents each message; one that comes before they have begun waits for their end. One
+    that is refused becomes an event.
+    """
     if messages is None:
         return
     async for text in messages:
-        left = await stream.work.steer(request_from_text(stream.session, text))
+        while not stream.work.running:
+            await asyncio.sleep(BEGIN_POLL_SECONDS)
+        try:
+            left = await stream.work.steer(request_from_text(stream.session, text))
+        except FuguError as error:
+            events.put_nowait(steering_refused_object(error, stream.id))
+            continue
         if left is not None:
             await stream.work.submit(left)
 

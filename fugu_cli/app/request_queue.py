@@ -196,6 +196,8 @@ class RequestQueue:
         self._run: asyncio.Task[object] | None = None
         self._cut = False
         self._steer = False
+        self._requests_looked_at = 0
+        """The first requests, whose unread messages are queued, or are told to the next request."""
         self._closing = asyncio.Lock()
 
     @property
@@ -230,6 +232,7 @@ class RequestQueue:
             self.session = session
             self.pinned = None
             self.following.open(session.log)
+        self._requests_looked_at = max(len(session.log.state.requests) - 1, 0)
         self._queue_unread(session)
         self._listener.changed()
         return True
@@ -262,11 +265,19 @@ class RequestQueue:
         return QueuedRequest(text=text, typed=typed, media=message.media)
 
     def _queue_unread(self, session: DrivenSession) -> None:
-        """Queue what the user wrote to a request that has ended before anybody read it."""
-        unread = [
-            QueuedRequest(text=message.text, typed=message.typed, media=message.media)
-            for message in session.log.state.request.left_unread
-        ]
+        """Queue what the user wrote to requests that have ended before anybody read it, once. A
+        hook's follow-up may have come after such a request.
+        """
+        unread = []
+        requests = session.log.state.requests
+        for number in range(self._requests_looked_at, len(requests)):
+            if requests[number].finished is None:
+                continue
+            self._requests_looked_at = number + 1
+            unread += [
+                QueuedRequest(text=message.text, typed=message.typed, media=message.media)
+                for message in requests[number].left_unread
+            ]
         self.queue[:0] = unread
         for message in unread:
             why = f"nobody had read this before the end, so it is queued: {message.shown}"

@@ -73,7 +73,9 @@ class RequestState:
     nothing was asked.
     """
 
-    def __init__(self, events: Iterable[Event] = ()) -> None:
+    def __init__(self, events: Iterable[Event] = (), rest_of: RequestState | None = None) -> None:
+        """`rest_of`: the whole request, where `events` are what a summary does not replace."""
+        self._rest_of = rest_of
         self.events: list[Event] = list(events)
         """From its Asked on, oldest first. The list grows; do not change it."""
         self._folded = 0
@@ -142,6 +144,8 @@ class RequestState:
     @cached_property
     def unread_steering(self) -> tuple[Steered, ...]:
         """Those of these messages after which no agent that was given them has replied."""
+        if self._rest_of is not None:
+            return self._rest_of.unread_steering
         given: dict[int, set[int]] = {}
         read: set[int] = set()
         for event in self.events:

@@ -339,7 +339,7 @@ class SessionState:
         if index == 0:
             return tuple(later)
         count = first - self._starts[index - 1]
-        going_on = _rest_of_request(self.requests[index - 1].events, count)
+        going_on = _rest_of_request(self.requests[index - 1], count)
         return (going_on, *later) if going_on is not None else tuple(later)
 
     @cached_property
@@ -459,11 +459,11 @@ def _begins(event: Event, number: int) -> bool:
     return isinstance(event, Assigned) and event.turn == number
 
 
-def _rest_of_request(events: Sequence[Event], count: int) -> RequestState | None:
+def _rest_of_request(request: RequestState, count: int) -> RequestState | None:
     """Return a request without its first `count` events, but with its words, the assignments of
     the turns that go on and what the user wrote to them; None where it was over by then.
     """
-    before, after = RequestState(events[:count]), events[count:]
+    before, after = RequestState(request.events[:count]), request.events[count:]
     open_turns = {event.turn for event in after if isinstance(event, _OF_A_TURN)}
     if before.asked is None or (before.finished is not None and not open_turns):
         return None
@@ -472,7 +472,7 @@ def _rest_of_request(events: Sequence[Event], count: int) -> RequestState | None
         for event in before.events
         if isinstance(event, Assigned | SteeringGiven) and event.turn in open_turns
     ]
-    return RequestState([before.asked, *begun, *after])
+    return RequestState([before.asked, *begun, *after], rest_of=request)
 
 
 def _last_of(events: Sequence[Event], task: Subtask) -> tuple[Event, ...]:

@@ -5,10 +5,11 @@ meant.
 import json
 import subprocess
 import sys
+import time
 from typing import Any
 
 from tests.acceptance.driving import Agent, Place
-from tests.acceptance.loopback import Loopback, Says
+from tests.acceptance.loopback import Asked, Loopback, Says
 from tests.acceptance.test_run import ACCEPT, DONE, READ, WRITE
 
 PROGRAM = """
@@ -141,3 +142,28 @@ asyncio.run(main())
 """
     assert program(place, text) == [{"left": True}]
     assert place.end() is None
+
+
+def test_a_message_that_is_refused_is_an_event_and_the_next_one_is_given(
+    place: Place, server: Loopback
+) -> None:
+    def answer(_: Asked) -> Says:
+        time.sleep(1.5)
+        return Says("Done.")
+
+    place.configure(Agent("worker"))
+    server.play("worker", answer, Says("Both done."))
+    text = PROGRAM.replace(
+        "async def main():",
+        "async def messages():\n    yield '/skill nonesuch'\n    await asyncio.sleep(0.7)\n"
+        "    yield 'that as well'\n\nasync def main():",
+    )
+    inside = f"folder={str(place.repo)!r}, messages=messages()"
+    seen = program(
+        place,
+        text.replace("OPTIONS", inside).replace("PROMPT", "'look'").replace("ANSWER", "True"),
+    )
+    (refused,) = [event for event in seen if event.get("subtype") == "steering_refused"]
+    assert "nonesuch" in refused["error"]
+    assert seen[-1]["result"] == "Both done."
+    assert "that as well" in server.asked("worker")[-1].text

@@ -27,6 +27,8 @@ from fugu_cli.session.events import (
     Permitted,
     Planned,
     Replied,
+    Steered,
+    SteeringGiven,
     Subtask,
     TestReport,
     ToolRan,
@@ -253,3 +255,23 @@ def test_the_log_holds_the_state_of_its_events(events: list[Event]) -> None:
         session.append(event)
     assert session.events == events
     assert everything(session.state) == everything(SessionState(events))
+
+
+def test_what_nobody_read_is_unread_whatever_a_summary_replaces() -> None:
+    first, second = Steered(text="first"), Steered(text="second")
+    reply = Replied(turn=1, agent="a", text="I look.")
+    events = [
+        Asked(text="go"),
+        Assigned(turn=1, agent="a", role="worker", by="cascade", reason=""),
+        first,
+        SteeringGiven(turn=1, agent="a", number=1, message=first),
+        reply,
+    ]
+    later = [
+        Compacted(summary="It began.", upto=len(events) - 1),
+        reply,
+        second,
+        Interrupted(turn=1),
+    ]
+    shown, _ = SessionState([*events, *later, Asked(text="next")]).shown_requests
+    assert shown.unread_steering == (second,)
