@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fugu_cli.coordinators.composed import ComposedHead, request_words
 from fugu_cli.coordinators.kinds import BackboneKindReader
@@ -32,6 +32,8 @@ class KindBacklog:
     head: ComposedHead
     reader: BackboneKindReader
     outcomes: OutcomeStore
+    _is_reading: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    """Held while requests are read, so that the end of the next request reads none again."""
 
     def prepare(self, journal: Log) -> None:
         """Begin to load the model where the next decision may depend on the kind, or too many
@@ -53,22 +55,25 @@ class KindBacklog:
         """Write down the kinds of requests that have none, if the model is loaded or they are
         many.
         """
-        unread = await asyncio.to_thread(self.outcomes.unread, tuple(journal.records), journal.path)
-        if not self.reader.is_loaded and len(unread) < MOST_UNREAD:
-            return
-        for request in unread[:READ_AT_ONCE]:
-            is_own = request.path == journal.path
-            events = journal.events if is_own else _events_of(request)
-            words = _words(SessionState(events), request.number)
-            if not words:
-                continue
-            try:
-                reading = await self.reader.read(words)
-            except CoordinatorUnavailable:
+        async with self._is_reading:
+            unread = await asyncio.to_thread(
+                self.outcomes.unread, tuple(journal.records), journal.path
+            )
+            if not self.reader.is_loaded and len(unread) < MOST_UNREAD:
                 return
-            session = "" if is_own else request.path.stem
-            kinds = tuple(zip(KINDS, reading.rounded, strict=True))
-            journal.append(KindRead(session=session, request=request.number, kinds=kinds))
+            for request in unread[:READ_AT_ONCE]:
+                is_own = request.path == journal.path
+                events = journal.events if is_own else _events_of(request)
+                words = _words(SessionState(events), request.number)
+                if not words:
+                    continue
+                try:
+                    reading = await self.reader.read(words)
+                except CoordinatorUnavailable:
+                    return
+                session = "" if is_own else request.path.stem
+                kinds = tuple(zip(KINDS, reading.rounded, strict=True))
+                journal.append(KindRead(session=session, request=request.number, kinds=kinds))
 
 
 def _events_of(request: UnreadRequest) -> list[Event]:

@@ -54,10 +54,16 @@ def test_many_requests_without_a_kind_are_read_and_their_outcomes_count_by_kind(
         session_in(tmp_path, root)
     assert kinds_counted(tmp_path, root) == {""}
     journal = open_log(tmp_path, root)
-    asyncio.run(backlog(tmp_path, root, parts).read(journal))
+    kinds = backlog(tmp_path, root, parts)
+
+    async def read_at_two_ends() -> None:
+        await asyncio.gather(kinds.read(journal), kinds.read(journal))
+
+    asyncio.run(read_at_two_ends())
     readings = [event for event in journal.events if isinstance(event, KindRead)]
     assert [reading.session for reading in readings].count("") == 1
-    assert len({(reading.session, reading.request) for reading in readings}) == MOST_UNREAD + 1
+    assert len(readings) == MOST_UNREAD + 1
+    assert len({(reading.session, reading.request) for reading in readings}) == len(readings)
     records = tuple(journal.records)
     journal.close()
     known = OutcomeStore(tmp_path, root, lambda _: True).known((AGENT,), records, journal.path)
