@@ -22,7 +22,6 @@ from fugu_cli.acp.permissions import EditorForm, ask_permission_in_editor, elici
 from fugu_cli.acp.prompts import PromptBlock, read_prompt
 from fugu_cli.acp.updates import LogUpdates, Update, merged, message, meta, thought
 from fugu_cli.app import event_text
-from fugu_cli.app.approval_options import permission_for
 from fugu_cli.app.approval_questions import ApprovalQuestion
 from fugu_cli.app.request_queue import RequestQueue, request_from_text
 from fugu_cli.engine import undo
@@ -259,18 +258,19 @@ class ClientSession:
     async def _ask(self, question: ApprovalQuestion) -> None:
         await self.outbox.flush()
         assert self._updates is not None
-        call, judgement = question.asked
-        shown = self._updates.calls.asked_about(call)
+        shown = self._updates.calls.asked_about(question.call)
         scope = await ask_permission_in_editor(self._client, self.session, shown.id, question)
-        if scope == "always":
-            try:
-                rule = self.session.allow_always(call, judgement)
-                await self.outbox.tell(thought(f"from now on allowed in this project: {rule}"))
-            except FuguError as error:
-                await self.outbox.tell(thought(f"{error}; {error.hint}"))
-        if not question.answer.done():
-            permission = "headless" if scope is None else permission_for(call, scope)
-            question.answer.set_result(permission)
+        if question.answer.done():
+            return
+        if scope is None:
+            question.answer.set_result("headless")
+            return
+        try:
+            note = self.work.answer(question, scope)
+        except FuguError as error:
+            note = f"{error}; {error.hint}"
+        if note:
+            await self.outbox.tell(thought(note))
 
 
 async def replay(client: ClientSession) -> None:

@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli.app import patches
-from fugu_cli.app.approval_options import ALONE, Pending, PendingCall
+from fugu_cli.app.approval_options import (
+    ALONE,
+    ApprovalOption,
+    Pending,
+    PendingCall,
+    approval_options,
+)
 from fugu_cli.session.events import Replied
 from fugu_cli.session.tool_facts import ASK_USER
 
@@ -26,13 +32,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class ApprovalQuestion:
     """May this call run? The answer goes into `answer`. Calls of the same reply were asked about
-    `before` it, and will be asked about `after` it."""
+    `before` it, and will be asked about `after` it. `number` tells the session's questions apart."""
 
     call: Call
     judgement: policy.Judgement
     answer: asyncio.Future[Permission] = field(compare=False)
     before: int = 0
     after: tuple[PendingCall, ...] = ()
+    number: int = 0
 
     @property
     def asked(self) -> tuple[Call, policy.Judgement]:
@@ -47,6 +54,7 @@ class ApprovalQuestions:
         """Create the questions. `changed` is called when a question comes or goes."""
         self.questions: deque[ApprovalQuestion] = deque()
         self._changed = changed
+        self._count = 0
         self._asked_calls: list[Call] = []
         """Calls of this request that were asked about."""
         self._answered: dict[Call, tuple[Permission, policy.Judgement]] = {}
@@ -63,9 +71,9 @@ class ApprovalQuestions:
             return early
         before, after = _same_reply(session, call, self._asked_calls)
         self._asked_calls.append(call)
-        question = ApprovalQuestion(
-            call, judgement, asyncio.get_running_loop().create_future(), before, after
-        )
+        self._count += 1
+        answer: asyncio.Future[Permission] = asyncio.get_running_loop().create_future()
+        question = ApprovalQuestion(call, judgement, answer, before, after, self._count)
         self.questions.append(question)
         self._changed()
         try:
@@ -86,10 +94,10 @@ class ApprovalQuestions:
             others += [PendingCall(question.call, question.judgement), *question.after]
         return Pending(first.before + 1, first.before + 1 + len(others), tuple(others))
 
-    def answer(self, permission: Permission) -> None:
-        """Answer the oldest question."""
-        if self.questions and not self.questions[0].answer.done():
-            self.questions[0].answer.set_result(permission)
+    def options(self, question: ApprovalQuestion) -> tuple[ApprovalOption, ...]:
+        """Return the possible answers to a question. Only the oldest may be answered with others."""
+        is_oldest = bool(self.questions) and self.questions[0] is question
+        return approval_options(*question.asked, self.pending if is_oldest else ALONE)
 
     def answer_all(self, permission: Permission) -> None:
         """Answer every question, and those that later calls of the same replies will ask."""
@@ -152,10 +160,15 @@ class ApprovalQueue:
     """
 
     def __init__(
-        self, root: Path, show: ShowQuestion, enter_text: Callable[[str], Awaitable[str]]
+        self,
+        root: Path,
+        show: ShowQuestion,
+        enter_text: Callable[[str], Awaitable[str]],
+        answer: Callable[[ApprovalQuestion, str], None],
     ) -> None:
+        """`answer` answers a question in the user's own words."""
         self._shown: ApprovalQuestion | None = None
-        self._show, self._enter_text = show, enter_text
+        self._show, self._enter_text, self._answer = show, enter_text, answer
         self._root = root
         self._questions: Sequence[ApprovalQuestion] = ()
         self._pending = ALONE
@@ -199,13 +212,11 @@ class ApprovalQueue:
         self._typing = asyncio.get_running_loop().create_task(self._take_feedback(question))
 
     async def _take_feedback(self, question: ApprovalQuestion) -> None:
-        from fugu_cli.engine.environment import Refusal
-
         asks = question.call.tool == ASK_USER.name
         heading = "Your answer" if asks else "No. Tell it what to do instead"
         text = (await self._enter_text(heading)).strip()
         if text and not question.answer.done():
-            question.answer.set_result(Refusal(feedback=text))
+            self._answer(question, text)
         self.ask(self._questions, self._pending)
 
     def close(self) -> None:

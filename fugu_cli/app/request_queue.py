@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from fugu_cli.app.approval_questions import ApprovalQuestions
+from fugu_cli.app.approval_options import permission_for
+from fugu_cli.app.approval_questions import ApprovalQuestion, ApprovalQuestions
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.session.events import Recorded
 from fugu_cli.session.live_events import Live, Waiting
 
 if TYPE_CHECKING:
+    from fugu_cli.app.approval_options import ApprovalScope
     from fugu_cli.app.session_protocol import DrivenSession, SessionProtocol
     from fugu_cli.engine.environment import AskPermission, Permission
     from fugu_cli.messages import Call, Effort, Media
@@ -330,6 +332,47 @@ class RequestQueue:
             else:
                 break
         self._listener.changed()
+
+    def send_at_once(self, request: QueuedRequest) -> None:
+        """Run a request in the place of what runs, before the queue."""
+        self.queue.insert(0, request)
+        self.interrupt(steering=True)
+
+    def answer(self, question: ApprovalQuestion, scope: ApprovalScope, feedback: str = "") -> str:
+        """Answer a question with one of its options. `feedback`: the user's own words. Return a
+        sentence about what is remembered, "" for nothing. Raises UsageError where it was answered
+        before or has no such option, and where no rule can allow the call for good: then it is
+        allowed in this session.
+        """
+        if self.session is None or question.answer.done():
+            raise UsageError(
+                "this question has been answered already", hint="the first answer counts"
+            )
+        options = self.approvals.options(question)
+        if scope not in [option.scope for option in options]:
+            keys = ", ".join(option.key for option in options)
+            raise UsageError(f"{scope!r} is no answer to this question", hint=f"there are {keys}")
+        match scope:
+            case "all" | "none":
+                self.approvals.answer_all("once" if scope == "all" else "no")
+            case "always":
+                try:
+                    rule = self.session.allow_always(*question.asked)
+                finally:
+                    question.answer.set_result("session")
+                return f"from now on allowed in this project: {rule}"
+            case "feedback":
+                from fugu_cli.engine.environment import Refusal
+
+                question.answer.set_result(Refusal(feedback=feedback))
+            case _:
+                question.answer.set_result(permission_for(question.call, scope))
+        return ""
+
+    @property
+    def queued_texts(self) -> list[str]:
+        """The requests that wait, as they were typed."""
+        return [request.shown for request in self.queue]
 
     def pin(self, name: str | None) -> None:
         """Let one agent take every turn from now on; None gives the decision back."""

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fugu_cli.app import patches
-from fugu_cli.app.approval_options import ApprovalScope, approval_options, permission_for
-from fugu_cli.app.approval_questions import ApprovalQueue
+from fugu_cli.app.approval_options import ApprovalScope
+from fugu_cli.app.approval_questions import ApprovalQuestion, ApprovalQueue
 from fugu_cli.app.modes import MODE_CYCLE, MODE_HELP
 from fugu_cli.app.preferences import InputHistory
 from fugu_cli.app.request_queue import RequestQueue, is_unfinished, request_from_text
@@ -230,7 +230,12 @@ class SessionController:
         )
         self.vi_mode = "INSERT" if options.vi else ""
         self.patches = CallPatches()
-        self.asking = ApprovalQueue(opener.root, view.question, view.dialogs.enter_text)
+        self.asking = ApprovalQueue(
+            opener.root,
+            view.question,
+            view.dialogs.enter_text,
+            lambda question, text: self._answer(question, "feedback", text),
+        )
         self.branch = project_folder.git_branch(opener.root)
         self._has_left = False
 
@@ -334,24 +339,21 @@ class SessionController:
         question = self.asking.question
         if question is None:
             return
-        if scope not in [
-            option.scope for option in approval_options(*question.asked, self.asking.pending)
-        ]:
+        if scope not in [option.scope for option in self.work.approvals.options(question)]:
             return
-        match scope:
-            case "all" | "none":
-                self.work.approvals.answer_all("once" if scope == "all" else "no")
-            case "always":
-                try:
-                    rule = self.session.allow_always(question.call, question.judgement)
-                    self.say(f"from now on allowed in this project: {rule}")
-                except FuguError as error:
-                    self.failed(error)
-                self.work.approvals.answer("session")
-            case "feedback":
-                self.asking.deny_with_feedback(question)
-            case _:
-                self.work.approvals.answer(permission_for(question.call, scope))
+        if scope == "feedback":
+            self.asking.deny_with_feedback(question)
+        else:
+            self._answer(question, scope)
+
+    def _answer(self, question: ApprovalQuestion, scope: ApprovalScope, feedback: str = "") -> None:
+        try:
+            note = self.work.answer(question, scope, feedback)
+        except FuguError as error:
+            self.failed(error)
+        else:
+            if note:
+                self.say(note)
 
     # What the session at work tells.
 
@@ -387,7 +389,7 @@ class SessionController:
             return
         self.asking.ask(self.work.approvals.questions, self.work.approvals.pending)
         messages = [message.said for message in self.work.waiting_messages]
-        self.view.show_queue([request.shown for request in self.work.queue], messages)
+        self.view.show_queue(self.work.queued_texts, messages)
         if not self.work.running:
             self.branch = project_folder.git_branch(self.opener.root)
             hooks = self.work.session.environment.hooks if self.work.session is not None else None
@@ -423,8 +425,9 @@ def steer(controller: SessionController, text: str) -> None:
         except FuguError as error:
             controller.failed(error)
             return
-        controller.work.queue.insert(0, request)
-    controller.work.interrupt(steering=True)
+        controller.work.send_at_once(request)
+    else:
+        controller.work.interrupt(steering=True)
 
 
 def choose_mode(controller: SessionController, mode: Mode | None = None) -> str:

@@ -77,7 +77,7 @@ def status_line(controller: StatusSources) -> StatusLine:
         until=activity.until if activity.doing and doing.startswith(activity.doing) else 0.0,
         written=tally.writing if work.running else 0,
         unavailable=_unavailable(work),
-        queued=len(work.queue),
+        queued=len(work.queued_texts),
         messages=len(work.waiting_messages),
         vi=controller.vi_mode,
         own=controller.status.lines,

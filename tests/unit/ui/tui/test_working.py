@@ -183,7 +183,7 @@ def test_a_question_waits_for_its_answer(opener: DemoSessionOpener) -> None:
         await until(lambda: bool(work.approvals.questions))
         assert work.approvals.questions[0].judgement.reason == "it writes inside the repository"
         assert not (opener.root / "new.txt").exists()
-        work.approvals.answer("once")
+        work.answer(work.approvals.questions[0], "once")
         await running
         assert (opener.root / "new.txt").read_text() == "x"
         assert not work.approvals.questions
@@ -213,7 +213,7 @@ def test_several_questions_queue_and_an_interruption_drops_them(opener: DemoSess
         ]
         await asyncio.sleep(0)
         assert [question.call.id for question in work.approvals.questions] == ["0", "1", "2"]
-        work.approvals.answer("no")
+        work.answer(work.approvals.questions[0], "no")
         await asyncio.sleep(0)
         assert [question.call.id for question in work.approvals.questions] == ["1", "2"]
         for task in asks[1:]:
