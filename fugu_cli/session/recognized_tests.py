@@ -41,7 +41,8 @@ _GO = re.compile(r"^ok\s+\S+|^FAIL\b", re.MULTILINE)
 _NONE_THERE = re.compile(
     r"^(?:=+ )?no tests (?:ran|collected)\b|^NO TESTS RAN\b|^Ran 0 tests\b"
     r"|^running 0 tests$|^\?\s.*\[no test files\]$|^[#ℹ] tests 0$"  # cargo, go, node
-    r"|^\[INFO\] No tests to run\.",  # Maven
+    r"|^\[INFO\] No tests to run\."  # Maven
+    r"|^No tests were found!!!|^Error: No test files found",  # ctest, mocha
     re.MULTILINE,
 )
 SUREFIRE = re.compile(
@@ -58,23 +59,31 @@ _EXAMPLES = re.compile(
 """RSpec, minitest, ExUnit, Gradle."""
 _FAILING = (
     re.compile(
-        r"\b(\d+) (?:failed|failures?|errors?)\b", re.IGNORECASE
-    ),  # pytest, cargo, jest, mocha
+        r"\b(\d+) (?:tests? )?(?:failed|failing|failures?|errors?)\b", re.IGNORECASE
+    ),  # pytest, cargo, jest, mocha, ava, ctest
     re.compile(r"(?<!expected )\b(?:failures|errors|unexpected successes)=(\d+)"),  # unittest
-    re.compile(r"^[#ℹ] fail (\d+)$", re.MULTILINE),  # node --test
+    re.compile(r"^[#ℹ] fail +(\d+)$", re.MULTILINE),  # node --test, tape
+    re.compile(
+        r"^ *(\d+) fail$|^Fail: +(\d+) *$|^\d+:\d+ .* -(\d+): Some", re.MULTILINE
+    ),  # bun, Meson, dart
     re.compile(r"^(?:Failed|Passed)!.*?\bFailed:\s+(\d+)", re.MULTILINE),  # dotnet
     re.compile(r"\b(?:Failures|Errors): (\d+)"),  # PHPUnit
 )
 _CARGO = re.compile(r"^test result: \w+\. (\d+) passed", re.MULTILINE)
 _CARGO_IGNORED = re.compile(r"^test result: .*; (\d+) ignored", re.MULTILINE)
-_UNITTEST = re.compile(r"^Ran (\d+) tests?", re.MULTILINE)
+_CTEST = re.compile(r"^\d+% tests passed, (\d+) tests failed out of (\d+)", re.MULTILINE)
+_UNITTEST = re.compile(r"^Ran (\d+) tests?\b(?! across)", re.MULTILINE)
 _NOT_PASSED = re.compile(r"\b(?:failures|errors|skipped|unexpected successes)=(\d+)")
 _SKIPPED = re.compile(
     r"\b(\d+) (?:skipped|ignored)\b|\bskipped=(\d+)|^[#ℹ] skipped (\d+)$", re.MULTILINE
 )
 _PASSING = (
-    re.compile(r"\b(\d+) passed\b"),
-    re.compile(r"^[#ℹ] pass (\d+)$", re.MULTILINE),
+    re.compile(r"\b(\d+) (?:tests? )?(?:passed|passing)\b"),
+    re.compile(r"^[#ℹ] pass +(\d+)$", re.MULTILINE),
+    re.compile(
+        r"^ *(\d+) pass$|^Ok: +(\d+) *$|^\d+:\d+ \+(\d+).*: (?:All|Some) tests", re.MULTILINE
+    ),
+    re.compile(r"^(\d+) success(?:es)? /", re.MULTILINE),  # busted
     re.compile(r"^(?:Failed|Passed)!.*?\bPassed:\s+(\d+)", re.MULTILINE),
     re.compile(r"^OK \((\d+) tests?, \d+ assertions?\)", re.MULTILINE),
 )
@@ -97,7 +106,7 @@ def failed_count(output: str) -> int | None:
     for pattern in _FAILING:
         lines = [line for line in output.splitlines() if pattern.search(line)]
         if lines:
-            return sum(int(count) for count in pattern.findall(lines[-1]))
+            return sum(int(count) for count in _counts(pattern, lines[-1]))
     broken = len(re.findall(r"^\s*--- FAIL", output, re.MULTILINE))  # go
     return broken or None
 
@@ -113,12 +122,20 @@ def passed_count(output: str) -> int | None:
     if ran := _UNITTEST.findall(output):
         return max(0, int(ran[-1]) - sum(int(count) for count in _NOT_PASSED.findall(output)))
     for pattern in _PASSING:
-        counts = pattern.findall(output)
+        counts = _counts(pattern, output)
         if counts:
             return int(counts[-1])
+    if ran_and_failed := _CTEST.findall(output):
+        failed, total = ran_and_failed[-1]
+        return int(total) - int(failed)
     if examples := _EXAMPLES.findall(output):
         return int(examples[-1][0]) - sum(int(count or 0) for count in examples[-1][1:])
     return None
+
+
+def _counts(pattern: re.Pattern[str], text: str) -> list[str]:
+    """Return what the first matching group of each match says."""
+    return [next(filter(None, match.groups())) for match in pattern.finditer(text)]
 
 
 _XPASSED = re.compile(r"^=*[^\n]*\b(\d+) xpassed\b", re.MULTILINE)

@@ -31,7 +31,8 @@ _EXPANDED = re.compile(r"[$`\n\\]")
 _PACKAGE_MANAGERS = ("npm", "pnpm", "yarn", "bun")
 _PREFIXES = (
     ("uv", "run"), ("poetry", "run"), ("pipenv", "run"), ("pdm", "run"), ("hatch", "run"), ("rye", "run"),
-    ("pnpm", "exec"), ("yarn", "exec"), ("npx",), ("bunx",), ("cross-env",), ("time",),
+    ("pnpm", "exec"), ("yarn", "exec"), ("npx", "--no"), ("npx", "--no-install"), ("npx",), ("bunx",),
+    ("cross-env",), ("time",),
 )  # fmt: skip
 """Words that start another program with the words behind them."""
 _JS: dict[str, RunnerKind] = {

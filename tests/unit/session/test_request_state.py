@@ -93,6 +93,12 @@ def test_a_verdict_is_its_last_line_else_the_leading_word_else_the_only_one_else
         ),
         ("Tests: 6, Assertions: 9, Errors: 1, Failures: 2.", 3, None),
         ("OK (6 tests, 9 assertions)", None, 6),
+        ("  3 passing (5ms)\n  1 pending\n  1 failing\n", 1, 3),
+        ("  2 tests passed\n", None, 2),
+        (" 3 pass\n 1 fail\n 4 expect() calls\nRan 4 tests across 1 files. [10ms]\n", 1, 3),
+        ("67% tests passed, 1 tests failed out of 3\n", 1, 2),
+        ("Ok:                 3   \nFail:               1   \n", 1, 3),
+        ("00:01 +3 -1: Some tests failed.\n", 1, 3),
     ],
 )
 def test_counts_are_read_from_what_runners_print(

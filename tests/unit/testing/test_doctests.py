@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.testing.runner_discovery import MOST_DOCTEST_FILES, doctest_files, find_test_command
+from fugu_cli.testing.doctests import MOST_DOCTEST_FILES, doctest_files
+from fugu_cli.testing.runner_discovery import find_test_command
 from tests.unit.conftest import lay
 
 

@@ -62,13 +62,45 @@ def only_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({"package.json": "{}", "src/a.test.js": ""}, "node --test"),
         ({"package.json": "not json", "test.mjs": ""}, "node --test"),
         ({"a.test.js": 'import { test } from "node:test"\n'}, "node --test"),
-        ({"package.json": "{}", "a.test.js": 'import { it } from "vitest"\n'}, None),
+        ({"a.test.js": 'import { it } from "vitest"\n'}, "npx --no vitest run"),
+        ({"a.test.js": "it('a', f)\n"}, None),
+        (
+            {
+                "package.json": '{"devDependencies": {"mocha": "10"}}',
+                "test/a.js": "describe('a', f)\n",
+            },
+            "npx --no mocha 'test/**/*.js'",
+        ),
+        (
+            {"a.test.ts": "test('a', f)\n", "jest.config.js": "", "node_modules/.bin/jest": ""},
+            "node_modules/.bin/jest",
+        ),
+        (
+            {"a.test.js": 'import "node:test"\n', "web/b.test.js": 'import "vitest"\n'},
+            "node --test a.test.js && npx --no vitest run web/b.test.js",
+        ),
+        (
+            {"package.json": '{"scripts": {"test:unit": "vitest run"}}', "a.test.js": ""},
+            "npm run test:unit",
+        ),
         (
             {
                 "package.json": '{"workspaces": ["packages/*"]}',
+                "packages/a/package.json": PACKAGE % "vitest run",
                 "packages/a/a.test.js": 'import { it } from "vitest"\n',
             },
             "npm test --workspaces --if-present",
+        ),
+        (
+            {"package.json": '{"workspaces": ["lib"]}', "lib/a.test.js": 'import "vitest"\n'},
+            "npx --no vitest run",
+        ),
+        ({"deno.json": "{}", "a.test.ts": "Deno.test('a', f)\n"}, "deno test"),
+        ({"deno.json": '{"tasks": {"test": "deno test -A"}}'}, "deno task test"),
+        ({"a.test.ts": 'import { it } from "bun:test"\n'}, "bun test"),
+        (
+            {"Cargo.toml": '[workspace]\nmembers = ["a"]\n[package]\nname = "b"\n'},
+            "cargo test --workspace",
         ),
         (
             {
@@ -106,7 +138,24 @@ def only_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({"spec/fixtures/a.json": ""}, None),
         ({"Rakefile": "Rake::TestTask.new(:test)", "test/test_cart.rb": ""}, "rake test"),
         ({"Gemfile": "", "bin/rails": "", "test/models/a_test.rb": ""}, "bin/rails test"),
+        (
+            {"Gemfile": "", "test/cart_test.rb": ""},
+            "bundle exec ruby -Ilib -Itest -e "
+            "'Dir[\"./test/**/*_test.rb\"].each { |file| require file }'",
+        ),
         ({"phpunit.xml.dist": ""}, "vendor/bin/phpunit"),
+        (
+            {"composer.json": '{"require-dev": {"phpunit/phpunit": "11"}}', "tests/ATest.php": ""},
+            "vendor/bin/phpunit tests",
+        ),
+        ({"justfile": "build:\n    true\ntest *flags: build\n    true\n"}, "just test"),
+        ({"Taskfile.yml": "version: 3\ntasks:\n  test:\n    cmds: [x]\n"}, "task test"),
+        (
+            {"CMakeLists.txt": "project(a C)\nenable_testing()\n"},
+            "cmake -S . -B build && cmake --build build && ctest --test-dir build --output-on-failure",
+        ),
+        ({"pubspec.yaml": "name: a\n", "test/a_test.dart": ""}, "dart test"),
+        ({"pubspec.yaml": "name: a\n"}, None),
         ({"composer.json": '{"name": "test", "scripts": {"test": "pest"}}'}, "composer test"),
         ({"composer.json": '{"name": "test"}'}, None),
         ({"web/package.json": PACKAGE % "vitest run", "docs/a.md": ""}, "cd web && npm test"),
@@ -135,6 +184,53 @@ def test_the_command_follows_from_the_files(
     (tmp_path / "repo").mkdir()
     lay(tmp_path / "repo", files)
     assert find_test_command(tmp_path / "repo") == expected
+
+
+TOX = "[testenv]\ncommands = %s\n"
+NOX = "import nox\n@nox.session(python=['3.12'])\ndef tests(session):\n    session.run(%r)\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"tox.ini": TOX % "pytest {posargs}"}, "tox -e py"),
+        ({"tox.ini": "[testenv:lint]\ncommands = ruff\n[testenv:unit]\ncommands = x\n"}, "tox -e unit"),
+        ({"tox.ini": "[testenv:lint]\ncommands = ruff check\n"}, f"python3 {PYTEST}"),
+        ({"pyproject.toml": "[tool.tox.env_run_base]\ncommands = [['pytest']]\n"}, "tox -e py"),
+        ({"noxfile.py": NOX % "pytest"}, "nox -s tests"),
+        ({"pyproject.toml": "[tool.hatch.envs.default.scripts]\ntest = 'pytest'\n"}, "hatch run test"),
+        ({"pyproject.toml": "[tool.hatch.envs.test.scripts]\nrun = 'pytest'\n"}, "hatch run test:run"),
+        ({"pyproject.toml": "[tool.hatch.envs.hatch-test]\nextra-args = []\n"}, "hatch test"),
+        ({"pyproject.toml": "[tool.poe.tasks]\ntest = 'pytest'\n"}, f"python3 {PYTEST}"),
+        ({"tox.ini": TOX % "pytest", ".venv/lib/python3.12/site-packages/pytest/__init__.py": ""},
+         f".venv/bin/python {PYTEST}"),
+        ({"tox.ini": TOX % "python check.py",
+          ".venv/lib/python3.12/site-packages/pytest/__init__.py": ""}, "tox -e py"),
+        ({"tox.ini": TOX % "pytest", "uv.lock": ""}, "uv run pytest -q -p no:cacheprovider"),
+        ({"uv.lock": "", "tests/test_a.py": "import unittest"}, "uv run python -m unittest discover -s tests"),
+        ({"uv.lock": "", "manage.py": "DJANGO_SETTINGS_MODULE"}, "uv run python manage.py test"),
+    ],
+)  # fmt: skip
+def test_a_projects_own_task_runs_its_tests(
+    files: dict[str, str | bytes], expected: str, tmp_path: Path, only_python: Path
+) -> None:
+    for tool in ("tox", "nox", "hatch", "uv"):
+        program(only_python, tool)
+    root = tmp_path / "repo"
+    lay(root, {"tests/test_a.py": "import pytest", **files})
+    if any(name.startswith(".venv") for name in files):
+        program(root, ".venv/bin/python")
+    assert find_test_command(root) == expected
+
+
+def test_a_virtual_environment_may_see_the_pytest_of_its_python(
+    tmp_path: Path, only_python: Path
+) -> None:
+    root = tmp_path / "repo"
+    settings = f"home = {only_python}\ninclude-system-site-packages = true\n"
+    lay(root, {"test_a.py": "import pytest", ".venv/pyvenv.cfg": settings})
+    program(root, ".venv/bin/python")
+    assert find_test_command(root) == f".venv/bin/python {PYTEST}"
 
 
 def test_a_pipe_among_the_modules_is_not_opened(tmp_path: Path, only_python: Path) -> None:

@@ -1,0 +1,149 @@
+"""Finds the command by which a Python project says that its tests are run: a named task, or a test
+environment of tox, nox or hatch.
+"""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fugu_cli.testing.manifests import read_text, read_toml, table_at
+
+_TASK_NAMES = ("test", "tests", "unit", "pytest")
+_TASK_TABLES = (
+    ("pyproject.toml", "tool.hatch.envs.default.scripts", "hatch run"),
+    ("hatch.toml", "envs.default.scripts", "hatch run"),
+    ("pyproject.toml", "tool.pdm.scripts", "pdm run"),
+    ("pyproject.toml", "tool.pixi.tasks", "pixi run"),
+    ("pixi.toml", "tasks", "pixi run"),
+    ("pyproject.toml", "tool.rye.scripts", "rye run"),
+    ("pyproject.toml", "tool.poe.tasks", "poe"),
+    ("pyproject.toml", "tool.taskipy.tasks", "task"),
+)
+"""Manifests, their tables of named tasks, and the command that runs one."""
+_RUNNER = re.compile(r"\b(?:py\.?test|unittest|nose2|trial|stestr)\b|manage\.py")
+_RUNS_PYTEST = re.compile(r"\bpy\.?test\b")
+
+
+@dataclass(frozen=True)
+class TestTask:
+    """A task that runs a project's tests. `runs_pytest`: pytest of the project's own environment
+    does the same.
+    """
+
+    __test__ = False
+
+    command: str
+    runs_pytest: bool
+
+
+def find_test_task(root: Path) -> TestTask | None:
+    """Return the project's task for its tests, None where it names none or its program is missing."""
+    finders: tuple[Callable[[Path], Iterator[TestTask]], ...] = (
+        _named_tasks,
+        _hatch_environments,
+        _tox_environments,
+        _nox_sessions,
+    )
+    for find in finders:
+        for task in find(root):
+            if shutil.which(task.command.split()[0]):
+                return task
+    return None
+
+
+def _named_tasks(root: Path) -> Iterator[TestTask]:
+    for file, table, command in _TASK_TABLES:
+        tasks = table_at(read_toml(root / file), table)
+        for name in _TASK_NAMES:
+            if name in tasks:
+                yield TestTask(f"{command} {name}", _mentions_pytest(tasks[name]))
+
+
+def _hatch_environments(root: Path) -> Iterator[TestTask]:
+    """Yield the scripts of an environment for tests, and `hatch test` where it is configured."""
+    for file, table in (("pyproject.toml", "tool.hatch.envs"), ("hatch.toml", "envs")):
+        environments = table_at(read_toml(root / file), table)
+        if "hatch-test" in environments:
+            scripts = table_at(environments, "hatch-test.scripts")
+            yield TestTask("hatch test", "run" not in scripts or _mentions_pytest(scripts["run"]))
+        for environment in _TASK_NAMES:
+            scripts = table_at(environments, f"{environment}.scripts")
+            for name in (*_TASK_NAMES, "run"):
+                if name in scripts:
+                    yield TestTask(
+                        f"hatch run {environment}:{name}", _mentions_pytest(scripts[name])
+                    )
+
+
+def _tox_environments(root: Path) -> Iterator[TestTask]:
+    """Yield tox's environments for tests: the general one, run with one Python, then named ones."""
+    environments = _tox_commands(root)
+    general = environments.pop("", "")
+    if general:
+        yield TestTask("tox -e py", _mentions_pytest(general))
+    yield from _for_tests("tox -e", environments)
+
+
+def _tox_commands(root: Path) -> dict[str, str]:
+    """Return the commands of each of tox's environments by its name, the general one's by ""."""
+    document = read_toml(root / "pyproject.toml")
+    native = read_toml(root / "tox.toml") or table_at(document, "tool.tox")
+    if "env" in native or "env_run_base" in native:
+        named = {
+            name: str(table_at(native, f"env.{name}").get("commands", ""))
+            for name in table_at(native, "env")
+        }
+        return {"": str(table_at(native, "env_run_base").get("commands", "")), **named}
+    embedded = native.get("legacy_tox_ini")
+    texts = (
+        read_text(root / "tox.ini"),
+        read_text(root / "setup.cfg"),
+        embedded if isinstance(embedded, str) else None,
+    )
+    commands: dict[str, str] = {}
+    for text in filter(None, texts):
+        settings = configparser.RawConfigParser(strict=False)
+        try:
+            settings.read_string(text)
+        except configparser.Error:
+            continue
+        for section in settings.sections():
+            if re.fullmatch(r"testenv(?::[\w.-]+)?", section):
+                name = section.partition(":")[2]
+                commands.setdefault(name, settings.get(section, "commands", fallback=""))
+    return commands
+
+
+def _nox_sessions(root: Path) -> Iterator[TestTask]:
+    try:
+        module = ast.parse(read_text(root / "noxfile.py") or "")
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    sessions: dict[str, str] = {}
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef):
+            decorators = " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
+            if re.search(r"\bsession\b", decorators):
+                given = re.search(r"\bname=(['\"])([\w.-]+)\1", decorators)
+                sessions[given.group(2) if given else node.name] = ast.unparse(node)
+    yield from _for_tests("nox -s", sessions)
+
+
+def _for_tests(command: str, environments: dict[str, str]) -> Iterator[TestTask]:
+    """Yield those of tox's environments or nox's sessions that are named for tests, then those that
+    start a runner.
+    """
+    named = [name for name in environments if name in _TASK_NAMES]
+    others = [name for name, commands in environments.items() if _RUNNER.search(commands)]
+    for name in (*named, *others):
+        yield TestTask(f"{command} {name}", _mentions_pytest(environments[name]))
+
+
+def _mentions_pytest(task: object) -> bool:
+    return bool(_RUNS_PYTEST.search(str(task)))
