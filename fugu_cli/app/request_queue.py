@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -19,6 +19,8 @@ from fugu_cli.session.live_events import Live, Waiting
 
 if TYPE_CHECKING:
     from fugu_cli.app.approval_options import ApprovalScope
+    from fugu_cli.app.session_host import SessionHost
+    from fugu_cli.app.session_messages import SendHow
     from fugu_cli.app.session_protocol import DrivenSession, SessionProtocol
     from fugu_cli.engine.environment import AskPermission, Permission
     from fugu_cli.messages import Call, Effort, Media
@@ -190,8 +192,10 @@ class RequestQueue:
         """
         self.session: SessionProtocol | None = None
         self.queue: list[QueuedRequest] = []
-        self.approvals = ApprovalQuestions(listener.changed)
+        self.approvals = ApprovalQuestions(self.changed)
         self.pinned: str | None = None
+        self.takes_requests = True
+        """Whether there are further requests after the running one."""
         self._listener = listener
         self.following = LogFollower(listener)
         self._expand = expand
@@ -201,6 +205,15 @@ class RequestQueue:
         self._requests_looked_at = 0
         """The first requests, whose unread messages are queued, or are told to the next request."""
         self._closing = asyncio.Lock()
+        self._host: SessionHost | None = None
+        self._begun: set[asyncio.Task[object]] = set()
+        """Work that followers began."""
+
+    def changed(self) -> None:
+        """Tell the interface and the followers that running work, queue, questions or mode changed."""
+        self._listener.changed()
+        if self._host is not None:
+            self._host.changed()
 
     @property
     def running(self) -> bool:
@@ -236,14 +249,33 @@ class RequestQueue:
             self.following.open(session.log)
         self._requests_looked_at = max(len(session.log.state.requests) - 1, 0)
         self._queue_unread(session)
-        self._listener.changed()
+        await self.answer_followers(session.log)
+        self.changed()
         return True
+
+    async def answer_followers(self, log: Log) -> None:
+        """Answer on the socket of the session from now on, until `close`."""
+        from fugu_cli.app.session_host import SessionHost
+
+        self._host = SessionHost(self, log)
+        await self._host.open()
+
+    async def stop_answering(self) -> None:
+        """Close the socket."""
+        if self._host is not None:
+            await self._host.close()
+            self._host = None
+
+    async def adopt(self, session: SessionProtocol, run: asyncio.Task[object]) -> None:
+        """Act on a session with one request that the caller runs, and answer its followers."""
+        self.session, self._run, self.takes_requests = session, run, False
+        await self.answer_followers(session.log)
 
     async def submit(self, typed: QueuedRequest) -> None:
         """Run a request now, or after the running one. Returns when nothing is left to do."""
         if self.running or self.session is None:
             self.queue.append(typed)
-            self._listener.changed()
+            self.changed()
             return
         await self._drive(typed)
 
@@ -307,7 +339,7 @@ class RequestQueue:
             run = self._run = asyncio.create_task(
                 _run_request(session, typed, self._expand, lambda: self.pinned)
             )
-            self._listener.changed()
+            self.changed()
             try:
                 await self.following.wait_for(run)
             except asyncio.CancelledError:
@@ -331,7 +363,44 @@ class RequestQueue:
                 typed = None  # it goes on with what it had not read
             else:
                 break
-        self._listener.changed()
+        self.changed()
+
+    async def send(self, text: str, how: SendHow, pin: str = "") -> None:
+        """Do with a follower's text what the interfaces do with a typed one. A request runs in the
+        background. Raises UsageError.
+        """
+        session = self.session
+        if session is None:
+            raise UsageError("the session is being closed", hint="nothing was sent")
+        request = await asyncio.to_thread(request_from_text, session, text, pin or None)
+        if how == "steer":
+            left = await self.steer(request)
+            if left is None:
+                return
+            request = left
+        if not self.takes_requests:
+            raise UsageError(
+                "`fugu run` works on one request, and nobody would begin another",
+                hint="give it as a message while agents are at work, or resume the session later",
+            )
+        if how == "at_once" and self.running:
+            self.send_at_once(request)
+        else:
+            self._begin(self.submit(request))
+
+    def begin_going_on(self, *, queued: bool) -> None:
+        """Finish the request that was cut off, or run those in the queue, in the background."""
+        self._begin(self.send_queued() if queued else self.go_on())
+
+    def _begin(self, work: Coroutine[None, None, object]) -> None:
+        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(work)
+        self._begun.add(task)
+        task.add_done_callback(self._finish)
+
+    def _finish(self, task: asyncio.Task[object]) -> None:
+        self._begun.discard(task)
+        if not task.cancelled():
+            task.result()  # a bug ends the interface, as one in its own tasks does
 
     def send_at_once(self, request: QueuedRequest) -> None:
         """Run a request in the place of what runs, before the queue."""
@@ -379,7 +448,7 @@ class RequestQueue:
         if self.session is not None:
             self.session.pin(name)
             self.pinned = name
-            self._listener.changed()
+            self.changed()
 
     def interrupt(self, *, steering: bool = False) -> bool:
         """Cut what is running; `steering`: to go on at once with the queue, or with the messages
@@ -390,7 +459,7 @@ class RequestQueue:
         self._cut, self._steer = True, self._steer or steering
         self.approvals.withdraw()
         self._run.cancel()
-        self._listener.changed()
+        self.changed()
         return True
 
     @property
@@ -422,6 +491,7 @@ class RequestQueue:
                 run = self._run
                 self.interrupt()
                 await asyncio.gather(run, return_exceptions=True)
+            await self.stop_answering()
             await self.following.close()
             if session is not None:
                 await session.close()

@@ -26,17 +26,20 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from fugu_cli import __version__
-from fugu_cli.errors import SessionBusy, StorageError
+from fugu_cli.errors import SessionBusy, StorageError, UsageError
 from fugu_cli.messages import Call, Media
 from fugu_cli.session.events import FORMAT, RECORDED, Event, Opened, Recorded
 from fugu_cli.session.live_events import Live
 from fugu_cli.session.log_format import LineReader, UnreadableFormat
 from fugu_cli.session.state import SessionState
 from fugu_cli.system import atomic_files, processes
+from fugu_cli.system.file_locks import try_lock
 
 Told = TypeVar("Told", bound=BaseModel)
 HEARTBEAT_SECONDS = 0.5
 """Seconds between two signs of life."""
+MOST_LOCK_BYTES = 4096
+"""Of a lock that are read."""
 
 
 class Redaction(Protocol):
@@ -73,6 +76,7 @@ class LineFile:
     def __init__(self, path: Path, lock: FileLock, end: int) -> None:
         self._path, self._lock, self._end = path, lock, end
         self._file: FileIO | None = self._opened()
+        self._is_named = False
 
     def write(self, line: bytes) -> None:
         """Write a line. If that fails, nothing of it stays, and the next line is tried anyway.
@@ -105,11 +109,22 @@ class LineFile:
             file.seek(self._end)
         return file
 
+    def name_socket(self, text: str) -> None:
+        """Write into the lock where the process that holds it answers. A killed process leaves that
+        behind.
+        """
+        with suppress(OSError):
+            lock_path(self._path).write_text(text, "utf-8")
+            self._is_named = True
+
     def close(self) -> None:
         """May be called twice."""
         if self._file is not None:
             self._file.close()
             self._file = None
+        if self._is_named:
+            self.name_socket("")
+            self._is_named = False
         self._lock.release()
 
 
@@ -152,14 +167,15 @@ class Log:
         written behind a line that is not understood.
         """
         lock = FileLock(
-            f"{path}.lock", timeout=processes.LOCK_SECONDS, mode=0o600, thread_local=False
+            lock_path(path), timeout=processes.LOCK_SECONDS, mode=0o600, thread_local=False
         )
         try:
             lock.acquire()
         except Timeout as error:
             raise SessionBusy(
                 f"session {path.stem} is open in another process",
-                hint="wait for it to end, or use --fork-session to go on from a copy",
+                hint=f"`fugu attach {path.stem}` opens it here, too; --fork-session goes on from a "
+                "copy",
             ) from error
         except OSError as error:
             raise StorageError(f"cannot lock {path}: {error.strerror}", hint=_SPACE) from error
@@ -250,12 +266,90 @@ class Log:
         self._readers.append(reader)
         return reader
 
+    def stop_listening(self, reader: Callable[[Recorded | Live | None], object]) -> None:
+        """Call `reader` no more."""
+        self._readers.remove(reader)
+
+    def name_socket(self, text: str) -> None:
+        """Say in the session's lock where this process answers, or why it does not."""
+        if self._file is not None:
+            self._file.name_socket(text)
+
     def close(self) -> None:
         """End of writing: readers' `follow` ends, the lock is given back. May be called twice."""
         self._tell(None)
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+class LogMirror(Log):
+    """A session that another process writes, read from its file. Nothing is written here."""
+
+    def __init__(self, path: Path) -> None:
+        """Read what there is. Raises StorageError."""
+        super().__init__(path, [])
+        self._reader, self._offset = LineReader(), 0
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Add the whole lines that were written since, and tell every reader. Raises StorageError."""
+        assert self.path is not None
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                *lines, _ = file.read().split(b"\n")
+        except OSError as error:
+            raise StorageError(f"cannot read {self.path}: {error.strerror}") from error
+        for line in lines:
+            number = len(self._records) + 1
+            try:
+                record = self._reader.parse(line)
+            except UnreadableFormat as error:
+                raise LogFault(number, "", earlier=True).error(self.path) from error
+            except ValidationError as error:
+                fault = LogFault(number, _why(error), _newer(self._records, line))
+                raise fault.error(self.path) from error
+            self._offset += len(line) + 1
+            self._records.append(record)
+            self.state.add(record.event)
+            self._tell(record)
+
+    def append(self, event: Event) -> Recorded:
+        """Raise UsageError: the process that has the session open writes it."""
+        raise UsageError(
+            f"the session is written by another process: {event.type} cannot be recorded here",
+            hint="do this in the terminal in which it runs",
+        )
+
+
+def lock_path(path: Path) -> Path:
+    """Return the lock of the session at `path`."""
+    return Path(f"{path}.lock")
+
+
+def socket_name(path: Path) -> str:
+    """Return what the lock says of the process that opened the session last: its socket, or why it
+    has none; "" once it has closed the session.
+    """
+    try:
+        return lock_path(path).read_bytes()[:MOST_LOCK_BYTES].decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def is_open(path: Path) -> bool:
+    """Return whether a process has the session open for writing."""
+    try:
+        descriptor = os.open(lock_path(path), os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    except OSError:
+        return False
+    try:
+        return not try_lock(descriptor, shared=True)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
 
 
 @asynccontextmanager
@@ -320,7 +414,7 @@ def locked_if_closed(path: Path) -> Iterator[bool]:
     """Yield whether nobody has the session open for writing. If so, nobody can open it inside the
     block.
     """
-    lock = FileLock(f"{path}.lock", timeout=0, mode=0o600, thread_local=False)
+    lock = FileLock(lock_path(path), timeout=0, mode=0o600, thread_local=False)
     try:
         lock.acquire()
     except (Timeout, OSError):

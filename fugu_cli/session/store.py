@@ -298,7 +298,7 @@ def delete_session(data: Path, path: Path) -> None:
             raise StorageError(
                 f"cannot delete the session {path.stem}: {error.strerror}", hint=_RIGHTS
             ) from error
-    path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
+    log.lock_path(path).unlink(missing_ok=True)
     if path.stem in (titles := _titles(path.parent)):
         _keep(path.parent / TITLES, {id: title for id, title in titles.items() if id != path.stem})
     if path.stem in _archived(path.parent):

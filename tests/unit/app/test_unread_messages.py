@@ -17,6 +17,8 @@ END = Finished(reason="answered", message="")
 class Log:
     """A log in memory that tells nothing."""
 
+    path = None
+
     def __init__(self, events: Sequence[Event]) -> None:
         self.records: list[Any] = []
         self.state = SessionState(events)

@@ -1,0 +1,418 @@
+"""A session that another process runs, as an interface uses it: what happens is read from its log
+and its socket, and what the user does is sent there. All rules are those of that process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from fugu_cli.app import session_messages as messages
+from fugu_cli.app.approval_options import PendingCall
+from fugu_cli.app.approval_questions import ApprovalQuestion
+from fugu_cli.app.request_queue import QueuedRequest, QueueListener, RequestQueue, is_unfinished
+from fugu_cli.app.session_socket import PROTOCOL
+from fugu_cli.errors import FuguError, InfrastructureError, UsageError
+from fugu_cli.session import log
+from fugu_cli.session.live_events import Waiting
+from fugu_cli.session.log import LogMirror
+from fugu_cli.system.bounded_json import parse_json
+
+if TYPE_CHECKING:
+    from fugu_cli.app.approval_options import ApprovalScope
+    from fugu_cli.app.session_protocol import SessionProtocol
+    from fugu_cli.config import Mode
+    from fugu_cli.engine.environment import AskPermission, Environment, Team
+    from fugu_cli.extensions.mcp_servers import McpServers
+    from fugu_cli.extensions.skill_library import SkillLibrary
+    from fugu_cli.messages import Call, Effort, Media, Value
+    from fugu_cli.safety import policy
+    from fugu_cli.session.events import Finished
+    from fugu_cli.session.log import Log
+
+LONGEST_LINE = 64 << 20
+"""Bytes of one message of a session: a question holds the whole call that it is about."""
+ANSWER_SECONDS = 5.0
+"""Seconds that a session has to greet a follower."""
+CLOSING_SECONDS = 5.0
+"""Seconds that a session which said goodbye has to give its lock back."""
+RECONNECTIONS, PAUSE_SECONDS = 5, 0.5
+"""How often a lost connection is made again, and the seconds before each."""
+IN_ITS_TERMINAL = "do this in the terminal in which the session runs"
+
+
+class Connection:
+    """The socket of a running session. `status` is the newest one."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, status: messages.Status
+    ) -> None:
+        self._reader, self._writer = reader, writer
+        self.status = status
+
+    @classmethod
+    async def open(cls, path: Path) -> Connection:
+        """Connect to the process that runs the session at `path`. Raises InfrastructureError where
+        it does not answer.
+        """
+        name = log.socket_name(path)
+        hint = f"`fugu trace {path.stem}` shows what it did so far"
+        if not name.startswith("/"):
+            reason = name or "the process that has it open does not answer others"
+            raise InfrastructureError(f"cannot attach to {path.stem}: {reason}", hint=hint)
+        writer = None
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                reader, writer = await asyncio.open_unix_connection(name, limit=LONGEST_LINE)
+                status = await _greeting(reader, path)
+        except TimeoutError:
+            reason = f"it did not answer within {ANSWER_SECONDS:.0f} s"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        except InfrastructureError as error:
+            reason = str(error)
+        else:
+            return cls(reader, writer, status)
+        if writer is not None:
+            writer.close()
+        raise InfrastructureError(f"cannot attach to {path.stem}: {reason}", hint=hint)
+
+    def send(self, message: Value) -> None:
+        """Send a message. Raises UsageError once the session is gone."""
+        if self._writer.is_closing():
+            raise UsageError("the session is not running any more", hint="nothing was sent")
+        self._writer.write(messages.encode_message(message))
+
+    async def messages(self) -> AsyncIterator[messages.SessionMessage]:
+        """Yield the messages until the connection ends. Raises InfrastructureError."""
+        while (message := await _read(self._reader)) is not None:
+            yield message
+
+    def close(self) -> None:
+        """Leave."""
+        self._writer.close()
+
+
+async def _read(reader: asyncio.StreamReader) -> messages.SessionMessage | None:
+    """Return the next message, None at the end."""
+    try:
+        line = await reader.readline()
+        if not line.endswith(b"\n"):
+            return None
+        return messages.SESSION_MESSAGE.validate_python(parse_json(line))
+    except ConnectionError:
+        return None
+    except (ValidationError, ValueError) as error:
+        raise InfrastructureError(
+            "the session sent a message that this fugu does not understand",
+            hint="is it another version of fugu?",
+        ) from error
+
+
+async def _greeting(reader: asyncio.StreamReader, path: Path) -> messages.Status:
+    """Read what a session sends first. Raises InfrastructureError where it refuses or is another."""
+    while (message := await _read(reader)) is not None:
+        match message:
+            case messages.Hello() if message.protocol != PROTOCOL:
+                raise InfrastructureError(f"it is run by fugu {message.version}")
+            case messages.Hello() if message.session != path.stem:
+                raise InfrastructureError(f"its socket is that of {message.session}")
+            case messages.Dropped():
+                raise InfrastructureError(message.why)
+            case messages.Status():
+                return message
+            case _:
+                continue
+    raise InfrastructureError("it closed the connection")
+
+
+def _refuse() -> UsageError:
+    return UsageError("this is a session of another terminal", hint=IN_ITS_TERMINAL)
+
+
+@dataclass
+class AttachedSession:
+    """An open session of another process. Fulfils app/session_protocol.SessionProtocol."""
+
+    log: Log
+    path: Path
+    connection: Connection
+    environment: Environment
+    team: Team
+    library: SkillLibrary
+    permissions_file: str
+    tier: str = "fugu"
+    effort: Effort = ""
+    ignored: tuple[str, ...] = ()
+    excluded: frozenset[str] = frozenset()
+    servers: McpServers | None = None
+
+    def warm(self) -> None:
+        """Do nothing: decisions are made elsewhere."""
+
+    def notes(self) -> tuple[str, ...]:
+        """Return nothing: the other terminal shows them."""
+        return ()
+
+    def set_mode(self, mode: Mode) -> None:
+        """Ask for another permission mode."""
+        self.connection.send(messages.ChangeMode(mode=mode))
+
+    async def ask(
+        self,
+        text: str,
+        typed: str = "",
+        skill: str = "",
+        piped: str = "",
+        media: tuple[Media, ...] = (),
+    ) -> None:
+        """Refuse: requests are sent by the queue."""
+        raise _refuse()
+
+    async def steer(self, text: str, typed: str = "", media: tuple[Media, ...] = ()) -> bool:
+        """Refuse: messages are sent by the queue."""
+        raise _refuse()
+
+    async def run(self) -> Finished:
+        """Refuse: the other process runs."""
+        raise _refuse()
+
+    def go_on(self) -> bool:
+        """Refuse: the queue asks for it."""
+        raise _refuse()
+
+    def pin(self, name: str | None) -> None:
+        """Refuse."""
+        raise _refuse()
+
+    def set_tier(self, tier: str) -> None:
+        """Refuse."""
+        raise _refuse()
+
+    def exclude(self, names: frozenset[str]) -> None:
+        """Refuse."""
+        raise _refuse()
+
+    def allow_always(self, call: Call, judgement: policy.Judgement) -> str:
+        """Refuse: the answer is sent by the queue."""
+        raise _refuse()
+
+    async def compact(self) -> None:
+        """Refuse."""
+        raise _refuse()
+
+    async def close(self) -> None:
+        """Leave. The session goes on."""
+        self.connection.close()
+        self.log.close()
+
+
+class AttachedQueue(RequestQueue):
+    """What is under way in a session of another process."""
+
+    def __init__(self, listener: QueueListener, expand: Callable[[str], str] = str) -> None:
+        super().__init__(listener, expand)
+        self._pump: asyncio.Task[None] | None = None
+        self._status: messages.Status | None = None
+
+    @property
+    def running(self) -> bool:
+        """A request is being worked on."""
+        return self._status is not None and self._status.running
+
+    @property
+    def stopping(self) -> bool:
+        """True if the running work was interrupted and is still ending its processes."""
+        return self._status is not None and self._status.stopping
+
+    @property
+    def queued_texts(self) -> list[str]:
+        """The requests that wait, as they were typed."""
+        return list(self._status.queued) if self._status is not None else []
+
+    async def open(self, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]) -> bool:
+        """Show the session of another process. False when it does not answer."""
+        if not await super().open(opening):
+            return False
+        self._pump = asyncio.create_task(self._follow(self._attached))
+        return True
+
+    async def answer_followers(self, log: Log) -> None:
+        """Do nothing: the process that runs the session does."""
+        self._apply(self._attached.connection.status)
+
+    @property
+    def _attached(self) -> AttachedSession:
+        assert isinstance(self.session, AttachedSession)
+        return self.session
+
+    async def submit(self, typed: QueuedRequest) -> None:
+        """Send a request, for afterwards where one is being worked on."""
+        self._send_request(typed, "queue")
+
+    async def steer(self, message: QueuedRequest) -> QueuedRequest | None:
+        """Send a message for the agents at work; where none is, it is a request."""
+        self._send_request(message, "steer")
+        return None
+
+    def send_at_once(self, request: QueuedRequest) -> None:
+        """Send a request that takes the place of what runs."""
+        self._send_request(request, "at_once")
+
+    def _send_request(self, request: QueuedRequest, how: messages.SendHow) -> None:
+        text = self._expand(request.shown)
+        if len(text) > messages.LONGEST_TEXT:
+            raise UsageError(
+                f"the text has more than {messages.LONGEST_TEXT:,} characters",
+                hint="name a file in it",
+            )
+        self._attached.connection.send(messages.Send(text=text, how=how, pin=request.pin or ""))
+
+    async def send_queued(self) -> None:
+        """Ask for the queued requests to be run."""
+        self._attached.connection.send(messages.GoOn(queued=True))
+
+    async def go_on(self) -> bool:
+        """Ask for the request that was cut off to be finished. False when there is none."""
+        if self.running or not is_unfinished(self._attached):
+            return False
+        self._attached.connection.send(messages.GoOn())
+        return True
+
+    def interrupt(self, *, steering: bool = False) -> bool:
+        """Ask for what is running to be cut. False when nothing runs."""
+        if not self.running or self.stopping:
+            return False
+        self._attached.connection.send(messages.Interrupt(steering=steering))
+        return True
+
+    def answer(self, question: ApprovalQuestion, scope: ApprovalScope, feedback: str = "") -> str:
+        """Send the answer to a question. The session says where another was faster."""
+        self._attached.connection.send(
+            messages.Answer(question=question.number, scope=scope, feedback=feedback)
+        )
+        return ""
+
+    def pin(self, name: str | None) -> None:
+        """Refuse."""
+        raise _refuse()
+
+    async def close(self) -> None:
+        """Leave. The session goes on."""
+        pump, self._pump = self._pump, None
+        if pump is not None:
+            pump.cancel()
+            await asyncio.gather(pump, return_exceptions=True)
+        session, self.session = self.session, None
+        await self.following.close()
+        if session is not None:
+            await session.close()
+
+    def _queue_unread(self, session: object) -> None:
+        """Do nothing: the process that runs the session does."""
+
+    async def _follow(self, session: AttachedSession) -> None:
+        """Show what the session tells until it is over, and say how it ended."""
+        attempts = 0
+        while True:
+            try:
+                is_closed = await self._follow_connection(session)
+                session.connection.close()
+                if is_closed or attempts == RECONNECTIONS or not log.is_open(session.path):
+                    break
+                attempts += 1
+                await asyncio.sleep(PAUSE_SECONDS)
+                session.connection = await Connection.open(session.path)
+                self._catch_up(session)
+                self._apply(session.connection.status)
+            except FuguError as error:
+                self._listener.failed(error)
+                break
+        await self._say_end(session)
+
+    async def _follow_connection(self, session: AttachedSession) -> bool:
+        """Follow until the connection ends. Return whether the session said that this is the end."""
+        async for message in session.connection.messages():
+            match message:
+                case messages.Grown():
+                    if message.lines > len(session.log.records):
+                        self._catch_up(session)
+                case messages.Told():
+                    session.log.tell(message.item)
+                case messages.Status():
+                    self._apply(message)
+                case messages.Refused():
+                    self._listener.failed(UsageError(message.why, hint=message.hint))
+                case messages.Noted():
+                    session.log.tell(Waiting(why=message.text, notice=True))
+                case messages.Dropped():
+                    return not message.again
+                case messages.Hello():
+                    continue
+        return False
+
+    def _catch_up(self, session: AttachedSession) -> None:
+        assert isinstance(session.log, LogMirror)
+        session.log.catch_up()
+
+    async def _say_end(self, session: AttachedSession) -> None:
+        """Show the rest of the log once its process has closed it, and how the session ended."""
+        for _ in range(int(CLOSING_SECONDS / 0.1)):
+            if not log.is_open(session.path):
+                break
+            await asyncio.sleep(0.1)
+        try:
+            self._catch_up(session)
+        except FuguError as error:
+            self._listener.failed(error)
+        if self._status is not None:
+            self._apply(
+                self._status.model_copy(
+                    update={"running": False, "stopping": False, "questions": (), "queued": ()}
+                )
+            )
+        id = session.path.stem
+        hint = f"`fugu --resume {id}` goes on with it"
+        if log.is_open(session.path):
+            message = f"the connection to the session {id} is lost; it goes on"
+            hint = f"`fugu attach {id}` connects again"
+        elif log.socket_name(session.path):
+            message = f"the process of the session {id} was killed"
+        else:
+            message = f"the session {id} was closed in the terminal that ran it"
+        self._listener.failed(InfrastructureError(message, hint=hint))
+
+    def _apply(self, status: messages.Status) -> None:
+        """Show the state of work, queue and questions."""
+        session, self._status = self._attached, status
+        self.pinned = status.pinned or None
+        session.tier = status.tier or session.tier
+        rules = session.environment.rules.model_copy(update={"mode": status.mode})
+        session.environment = replace(session.environment, rules=rules)
+        shown = {question.number: question for question in self.approvals.questions}
+        open_numbers = {question.number for question in status.questions}
+        for number, question in shown.items():
+            if number not in open_numbers:
+                question.answer.cancel()
+        self.approvals.questions = deque(
+            shown.get(question.number) or _as_question(question) for question in status.questions
+        )
+        self.changed()
+
+
+def _as_question(question: messages.OpenQuestion) -> ApprovalQuestion:
+    after = tuple(PendingCall(later.call, later.judgement) for later in question.after)
+    return ApprovalQuestion(
+        question.asked.call,
+        question.asked.judgement,
+        asyncio.get_running_loop().create_future(),
+        question.before,
+        after,
+        question.number,
+    )
