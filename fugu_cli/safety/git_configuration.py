@@ -26,7 +26,7 @@ INCLUDES_DEEP = 10
 RUNNING_SETTING = re.compile(
     r"^(?!alias\.|include|branch\.|remote\.\S+\.(?:url|fetch)).*(?:fsmonitor|textconv|external"
     r"|\.command$|\.clean$|\.smudge$|\.process$|program|pager|editor|file$|path$|helper|sshcommand"
-    r"|askpass|promisor|partialclone)"
+    r"|askpass|promisor|partialclone|showsignature)"
 )
 """Settings of a repository itself that run a program, or lead to another file."""
 

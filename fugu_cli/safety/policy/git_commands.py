@@ -44,6 +44,10 @@ READING_OPTIONS = names_of(
 _SHORT_OPTIONS = re.compile(r"-(?:\d+|[A-NP-Za-z]+\d*|)")
 """Any but -O, whose value is run by grep and read by diff."""
 _VALUE_IN_WORD = re.compile(r"-[SGLU].*")
+_FILE_OPTIONS = {"grep": "f", "ls-files": "X", "blame": "S", "annotate": "S"}
+"""By subcommand, the letter whose value is a file that git reads: as a word of its own it is
+checked like any other.
+"""
 KNOWN = READING | names_of(
     "add am apply archive bisect branch bundle checkout clean cherry-pick clone commit config "
     "difftool fast-export fast-import fetch filter-branch format-patch fsck gc hash-object help "
@@ -89,6 +93,8 @@ _LISTING_FORMS = {
 """The forms of other subcommands that only read, their arguments each with a NUL behind it."""
 _COMPARING = names_of("status diff diff-files diff-index describe")
 """Subcommands that look at the files of the working tree."""
+_NESTED_SETTINGS = names_of("diff.submodule submodule.recurse status.submodulesummary")
+"""Settings with which other subcommands look into nested repositories, too."""
 
 
 def split_options(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -117,6 +123,9 @@ def reading_fault(subcommand: str, arguments: Sequence[str]) -> tuple[str, str] 
             is_harmless = _SHORT_OPTIONS.fullmatch(argument) is not None
             if subcommand != "grep" and _VALUE_IN_WORD.fullmatch(argument):
                 is_harmless = True
+            file_option = _FILE_OPTIONS.get(subcommand)
+            if file_option is not None and file_option in argument[1:-1]:
+                is_harmless = False
         if not is_harmless:
             return f"with `{option}` `git {subcommand}` may do more than read", option
     return None
@@ -132,10 +141,13 @@ def only_lists(subcommand: str, arguments: Sequence[str]) -> bool:
 
 def settings_fault(root: Path, subcommand: str) -> str:
     """Return why git may run a program of the repository's in a read, "" where it does not."""
+    looks_into_nested = subcommand in _COMPARING
     for setting in git_settings([root]):
         if not setting.is_users and RUNNING_SETTING.search(setting.name):
             return f"the repository's own setting {setting.name} may run a program"
-    if subcommand in _COMPARING and _has_nested_repositories(root):
+        if setting.name in _NESTED_SETTINGS:
+            looks_into_nested = True
+    if looks_into_nested and _has_nested_repositories(root):
         return "it looks into nested repositories, which have settings of their own"
     return ""
 

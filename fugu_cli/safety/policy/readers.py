@@ -112,6 +112,8 @@ def _program_fault(name: str, parsed: ParsedArguments) -> str:
             return "`printf` may set a variable"
         case "date" if not all(word.text.startswith("+") for word in parsed.operands):
             return "`date` sets the clock"
+        case "date" if any("TZ" in value.text for _, value in parsed.options):
+            return "`date` reads the time zone from a file"
     return ""
 
 
@@ -369,7 +371,8 @@ def _check_arguments(name: str, words: Sequence[Word], context: ReadContext) -> 
         if name == "strings" and word.text.startswith("@"):
             raise NotARead(f"`{word.text}`: `strings` reads its arguments from it")
         _check_file(word, context)
-        if name == "diff" and any(is_folder(folder / word.text) for folder in context.folders):
+        may_be_folder = any(is_folder(folder / word.text) for folder in context.folders)
+        if name == "diff" and (word.globbed or may_be_folder):
             raise NotARead("`diff` follows links in folders")
     for option, value in parsed.options:
         if option in _FILE_PATTERNS and is_secret(value.text.rpartition("/")[2]):
@@ -427,7 +430,7 @@ def _check_file(word: Word, context: ReadContext) -> None:
             name = os.path.relpath(match, folder)
             if count == MATCHES_AT_MOST:
                 raise NotARead(f"`{word.text}` matches too many files to look at")
-            if name.startswith("-") and word.text[0] in "*?":
+            if name.startswith(("-", "@")) and word.text[0] in "*?@":
                 raise NotARead(f"the name of the file `{name}` is taken for an option")
             _check_path(match, folder, context)
 

@@ -192,7 +192,10 @@ class _Reader:
                 start = self.position
                 word = self._read_word()
                 written = self.text[start : self.position]
-                if not (written.isdigit() and self.text.startswith(("<", ">"), self.position)):
+                is_redirected = self.text.startswith(("<", ">"), self.position)
+                if is_redirected and written.startswith("{"):
+                    self.blame("a redirection that sets a variable", unreadable=True)
+                if not (is_redirected and written.isascii() and written.isdigit()):
                     words.append(word)
                 elif len(written) > 1:
                     self.blame("the descriptor of a redirection")
