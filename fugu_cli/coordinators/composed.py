@@ -434,14 +434,18 @@ class _Decision:
         scores: Mapping[str, float],
         kinds: _Kinds,
     ) -> Member:
-        """Return `chosen`, or an agent of about its price with fewer outcomes that may be as good:
-        trying it costs little and tells much. Where nobody has outcomes this changes nothing.
+        """Return `chosen`, or an agent of about its price with at most half of its outcomes that
+        may be as good: trying it costs little and tells much. Half, so that two agents whose rates
+        stay close do not take turns for ever: each is tried once more whenever the other's
+        outcomes have doubled. Where nobody has outcomes this changes nothing.
         """
         rate = self._typical_rate(chosen, kinds)
+        in_kind, overall = self._experience(chosen, kinds)
         alike = [
             member
             for member in fresh
-            if self._experience(member, kinds) < self._experience(chosen, kinds)
+            if self._experience(member, kinds) < (in_kind, overall)
+            and self._experience(member, kinds)[0] <= in_kind / 2
             and self._cost_about_the_same(member, chosen)
             and not can_tell_apart_in_kind(self._typical_rate(member, kinds), rate)
         ]

@@ -213,11 +213,17 @@ def test_a_dearer_agent_that_is_more_likely_the_better_one_is_preferred_for_more
     assert decide(start(pool), pool).agent == "better"
 
 
-def test_a_few_outcomes_do_not_keep_an_equal_agent_unknown() -> None:
+def test_an_equal_agent_is_tried_until_it_has_half_of_the_outcomes() -> None:
     lucky = OutcomeCount(agent="a", kind="", successes=2, trials=2, turns=2, mean_cost=0.001)
     decision = decide(start(EQUALS, lucky), EQUALS)
     assert decision.agent != "a"
     assert "has done less than a" in decision.reason
+    half_as_known = OutcomeCount(agent="b", kind="", successes=1, trials=1)
+    others = OutcomeCount(agent="c", kind="", successes=1, trials=3)
+    assert decide(start(EQUALS, lucky, half_as_known, others), EQUALS).agent == "b"
+    nearly = OutcomeCount(agent="b", kind="", successes=2, trials=3)
+    known = lucky.model_copy(update={"successes": 4, "trials": 4})
+    assert decide(start(EQUALS, known, nearly, others), EQUALS).agent == "a"
     proven = OutcomeCount(agent="a", kind="", successes=38, trials=40)
     assert decide(start(EQUALS, proven), EQUALS).agent == "a"
 
