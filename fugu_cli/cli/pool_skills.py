@@ -60,7 +60,7 @@ def show_skills() -> int:
 
 def _source_lines(members: Sequence[Member], outcomes: OutcomesKnown) -> list[str]:
     costs = expected_costs(members, outcomes.counts)
-    rows = [("name", "skill", "skill from", "outcomes", "a run", "cost from")]
+    rows = [("name", "skill", "skill from", "outcomes", "a turn", "cost from")]
     for member in members:
         skill = shipped_table().skill_of(member)
         own = [count for count in outcomes.counts if count.agent == member.name]
@@ -89,7 +89,7 @@ def _cost_source(member: Member, counts: Sequence[OutcomeCount]) -> str:
         return f"{plural(turns, 'turn')} of its own, and its price"
     if any(count.turns for count in counts):
         return "its price, and the tokens that others used here"
-    return f"its price, and {compact_number(USUAL_RUN_TOKENS)} tokens a run"
+    return f"its price, and {compact_number(USUAL_RUN_TOKENS)} tokens a turn"
 
 
 def _kind_lines(members: Sequence[Member], outcomes: OutcomesKnown) -> list[str]:

@@ -536,7 +536,7 @@ class _Decision:
             of_these = "" if in_kind == overall else f", {in_kind} of this kind"
             parts[0] += f" ({plural(overall, 'outcome')}{of_these})"
         if chosen.price is not None:
-            parts.append(f"{money(self._costs[chosen.name])} a run")
+            parts.append(f"{money(self._costs[chosen.name])} a turn")
         best = max(candidates, key=lambda member: scores[member.name])
         if self._settings.sample:
             parts.append("drawn")

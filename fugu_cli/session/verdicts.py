@@ -74,12 +74,17 @@ END_WORDS = {"accepted": "accepted", "answered": "done", **STOPPED_BY}
 
 @dataclass(frozen=True)
 class EndLine:
-    """`text` is like `verified by claude · 41 tests pass`. `tone` is warn if something still fails
-    or is unknown.
+    """The end of a request in clauses, such as `verified by claude` and `41 tests pass`; the first
+    one says who accepted it. `tone` is warn if something still fails or is unknown.
     """
 
-    text: str
+    clauses: tuple[str, ...]
     tone: Literal["good", "warn", "bad"]
+
+    @property
+    def text(self) -> str:
+        """All clauses, as in `verified by claude · 41 tests pass`."""
+        return " · ".join(self.clauses)
 
 
 def end_line(request: RequestState, end: Finished | None = None) -> EndLine:
@@ -91,17 +96,17 @@ def end_line(request: RequestState, end: Finished | None = None) -> EndLine:
     state, worse = _tests(request)
     if end is not None and end.accepted_by == "tests":
         done, state = f"{state}, nobody reviewed", ""
-    parts = [done, state]
+    clauses = [done, state]
     if tone != "bad" and (refused := _refused(request)):
-        parts.append(refused)
+        clauses.append(refused)
     if any(not check.suite for check in request.unmet_checks):
-        parts.append("an acceptance check fails")
+        clauses.append("an acceptance check fails")
         worse = True
     if end is not None and end.tests_not_run:
-        parts.append(f"not run: {', '.join(end.tests_not_run[:NAMED_TESTS])}")
+        clauses.append(f"not run: {', '.join(end.tests_not_run[:NAMED_TESTS])}")
         worse = True
     return EndLine(
-        " · ".join(part for part in parts if part), "warn" if tone == "good" and worse else tone
+        tuple(clause for clause in clauses if clause), "warn" if tone == "good" and worse else tone
     )
 
 
@@ -172,10 +177,18 @@ def _tests(request: RequestState) -> tuple[str, bool]:
             if run.report is not None and run.report.passed
             else passed_count(run.output)
         )
-        return (
-            f"{count} test{'s pass' if count != 1 else ' passes'}" if count else "the tests pass"
-        ), False
+        passing = f"{count} test{'s pass' if count != 1 else ' passes'}"
+        return (passing if count else "the tests pass") + _failed_before(request), False
     return _failing(request, run), True
+
+
+def _failed_before(request: RequestState) -> str:
+    """Return how many tests failed before the request, as in ` (2 failed before)`; "" if none is
+    known.
+    """
+    before = request.tests_before
+    count = len(before.failed) or before.count
+    return f" ({count} failed before)" if count else ""
 
 
 def _failing(request: RequestState, run: TestRun) -> str:

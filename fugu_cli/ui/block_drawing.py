@@ -24,7 +24,6 @@ from fugu_cli.app.event_text import (
     test_counts_text,
     tool_name,
 )
-from fugu_cli.formatting import compact_number as tokens
 from fugu_cli.formatting import (
     escape_for_approval,
     flatten,
@@ -69,6 +68,7 @@ from fugu_cli.ui.drawing import (
     with_commands,
     wrap_lines,
 )
+from fugu_cli.ui.end_drawing import end_lines
 from fugu_cli.ui.markdown_chunks import MarkdownChunk
 from fugu_cli.ui.workflow_text import edge_columns, plan_title, step_agent
 
@@ -224,7 +224,7 @@ def request_lines(
 
 
 def decision_lines(block: DecisionBlock, width: int, palette: Palette) -> list[StyledLine]:
-    """Return a line like `● worker coder  solves 61% of bug fixes, $0.12 a run`. A reason that does
+    """Return a line like `● worker coder  solves 61% of bug fixes, $0.12 a turn`. A reason that does
     not fit goes on below it.
     """
     assigned = block.assigned
@@ -529,36 +529,6 @@ def plan_lines(block: PlanBlock, width: int, palette: Palette) -> list[StyledLin
     return [*lines, BLANK]
 
 
-def end_lines(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]:
-    """Return the line that says how the request ended, with its numbers."""
-    finished = block.finished
-    text = block.line.text
-    good = finished.reason in ("accepted", "answered")
-    stopped = palette.warn if finished.reason != "failed" else palette.bad
-    tone = {"good": palette.good, "warn": palette.warn, "bad": stopped}[block.line.tone]
-    numbers = (
-        f"{plural(block.turns, 'turn')} · {short_duration(block.seconds)} · "
-        f"{tokens(block.tokens)} tokens · {block.cost}"
-    )
-    if block.checking:
-        numbers += f" · checking {block.checking}"
-    fits = cell_len(text) + len(numbers) + 4 <= width
-    if good:
-        sign = "✓"
-    else:
-        sign = "✗" if finished.reason == "failed" else "■"
-    head, *rest = wrap_lines(text, width - 2, f"bold {tone}")
-    first = [
-        *styled_line([(f"{sign} ", tone)], 2),
-        *head,
-        *styled_line([(f"  {numbers}", palette.dim)], width)[: int(fits)],
-    ]
-    more = [*rest, *([] if fits else wrap_lines(numbers, width - 2, palette.dim))]
-    why = sanitize_for_screen(with_commands(block.why, palette)) if not good else ""
-    more += wrap_lines(why, width - 2, tone) if why else []
-    return [first, *indent_lines(more, ("  ", "")), BLANK]
-
-
 TIPS = (
     ("ask", "for a change or an answer: fix the failing tests, how does login work?"),
     ("@  !  /", "attach a file, run a command of yours, see all commands"),
@@ -658,7 +628,7 @@ def _other(block: PlanBlock | EndBlock | WelcomeBlock) -> Fragment:
                 "\n" * len(block.planned.steps),
             )
         case EndBlock():
-            return Fragment(lambda width, palette: end_lines(block, width, palette), exact=2)
+            return Fragment(lambda width, palette: end_lines(block, width, palette), exact=5)
         case WelcomeBlock():
             return Fragment(lambda width, palette: welcome_lines(block, width, palette), exact=4)
         case _:

@@ -134,10 +134,23 @@ class EndBlock:
     tokens: int
     cost: str
     """In words, `~$1.20`."""
+    by_other: bool = False
+    """A Verifier that wrote none of the work accepted it."""
+    files: int = 0
+    """The files that the request changed."""
+    size: tuple[int, int] | None = None
+    """The lines added and removed in them, once they are counted."""
     why: str = ""
     """The reason for the end, unless the lines above gave it already."""
     checking: str = ""
     """The cost of Verifiers: `2.6k tokens, $0.01`."""
+    alone: str = ""
+    """What the dearest agent alone would have cost: `opus alone ~$0.12 (mean of 7 turns)`."""
+
+    @property
+    def is_card(self) -> bool:
+        """True if there is something to look at, undo or commit."""
+        return self.files > 0 or self.finished.reason == "accepted"
 
 
 @dataclass(frozen=True)

@@ -215,6 +215,14 @@ class Column:
             return self.stack.total
         return self.stack.top(self._starts[block])
 
+    def block_lines(self, block: int) -> list[StyledLine]:
+        """Return all lines of a block; none for one that was not put yet."""
+        if block >= len(self._starts):
+            return []
+        start = self._starts[block]
+        end = self._starts[block + 1] if block + 1 < len(self._starts) else len(self._owners)
+        return [line for index in range(start, end) for line in self.stack.paint(index)]
+
     def paint_window(self, y: int, height: int) -> int:
         """Paint what a window of `height` lines at `y` shows. Returns where the line that was at
         `y` is now.

@@ -20,7 +20,7 @@ def estimate_text(estimate: AgentEstimate, *, source: bool = True) -> str:
     solves = f"solves {estimate.success_rate:.0%}"
     parts = [f"{solves} ({', '.join(basis)})" if basis else solves]
     if estimate.run_cost is not None:
-        parts.append(f"{money(estimate.run_cost)} a run")
+        parts.append(f"{money(estimate.run_cost)} a turn")
     if estimate.value is not None:
         parts.append(f"value {estimate.value:+.2f}")
     return f"{flatten(estimate.agent)}: {', '.join(parts)}"

@@ -174,6 +174,9 @@ class Scrollback:
             self._print()
             self.printer.changed()
 
+    def measured(self, size: tuple[int, int]) -> None:
+        """Do nothing: the end is printed before its lines are counted."""
+
     def _take_back(self, note: int) -> None:
         """Erase the output of a call that is repeated, as far as it still stands above the prompt.
         The block `note` says that it is repeated.

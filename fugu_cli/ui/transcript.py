@@ -5,13 +5,11 @@ colours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fugu_cli.app import event_text
-from fugu_cli.formatting import compact_number, excerpt, known_cost
-from fugu_cli.session import costs
-from fugu_cli.session.costs import paid_for_checking
+from fugu_cli.formatting import excerpt
 from fugu_cli.session.events import (
     BUDGET,
     Asked,
@@ -23,9 +21,9 @@ from fugu_cli.session.events import (
     Interrupted,
     JobEnded,
     Masked,
-    Member,
     Merged,
     Opened,
+    OutcomesKnown,
     Permitted,
     Planned,
     Recorded,
@@ -44,7 +42,6 @@ from fugu_cli.session.live_events import (
 )
 from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE
 from fugu_cli.session.request_state import RequestState
-from fugu_cli.session.verdicts import UNREACHABLE_HINT, EndLine, end_line
 from fugu_cli.ui import workflow_text
 from fugu_cli.ui.blocks import (
     Block,
@@ -58,6 +55,7 @@ from fugu_cli.ui.blocks import (
     ToolBlock,
     WelcomeBlock,
 )
+from fugu_cli.ui.end_block import end_block
 from fugu_cli.ui.markdown_chunks import MarkdownChunker
 
 LIVE_OUTPUT = 4000
@@ -230,6 +228,7 @@ class Transcript:
         self._replies = Replies(self.placed)
         self._agents: dict[int, str] = {}
         self._opened: Opened | None = None
+        self._outcomes = OutcomesKnown()
         self._asked_at = 0.0
         self._request = RequestState()
         """The newest request."""
@@ -267,6 +266,15 @@ class Transcript:
             block = self.blocks[index]
             if isinstance(block, ToolBlock) and block.result is ran:
                 self.blocks[index] = replace(block, patch=patch)
+                return index
+        return None
+
+    def measured(self, size: tuple[int, int]) -> int | None:
+        """Set how many lines the newest request that ended added and removed. Return its block."""
+        for index in range(len(self.blocks) - 1, -1, -1):
+            block = self.blocks[index]
+            if isinstance(block, EndBlock):
+                self.blocks[index] = replace(block, size=size)
                 return index
         return None
 
@@ -348,8 +356,9 @@ class Transcript:
             case Finished():
                 first = self._retract(self._unreachable) if event.unreachable else None
                 self.placed.retractable = None
+                seconds = at - self._asked_at
                 self.blocks.append(
-                    _end_block(event, self._request, self._opened, at - self._asked_at)
+                    end_block(event, self._request, self._opened, self._outcomes, seconds)
                 )
                 return first
             case Interrupted():
@@ -358,6 +367,8 @@ class Transcript:
                 if event != self._opened:
                     self.blocks.append(WelcomeBlock(event, tips=not self.blocks))
                 self._opened = event
+            case OutcomesKnown():
+                self._outcomes = event
             case _:
                 self._rest(event)
         return None
@@ -489,51 +500,6 @@ def _leaves_turn_empty(item: Event | Live) -> bool:
             return False
 
 
-def _end_block(
-    event: Finished, request: RequestState, opened: Opened | None, seconds: float
-) -> EndBlock:
-    """Return the block for the end. `request` is as it ended, `opened` has the prices.
-    `seconds` include the wait for the user.
-    """
-    facts = request.events
-    turns = sum(isinstance(fact, Assigned) and fact.subtask is None for fact in facts)
-    tokens = sum(
-        fact.usage.input + fact.usage.output for fact in facts if isinstance(fact, Replied)
-    )
-    waited = sum(fact.waited for fact in facts if isinstance(fact, Permitted))
-    line = end_line(request)
-    if event.unreachable:
-        line = EndLine(f"no connection to {', '.join(event.unreachable)}", "bad")
-    has_failure = event.reason == "failed" and any(isinstance(fact, Failed) for fact in facts)
-    why = event.message
-    if has_failure:
-        failures = [fact.kind for fact in facts if isinstance(fact, Failed)]
-        why = FAILURE_HINTS.get(failures[-1], "`fugu pool check` tries each agent")
-    if event.unreachable:
-        why = UNREACHABLE_HINT
-    members = {member.name: member for member in opened.pool} if opened is not None else {}
-    cost = _cost(facts, members)
-    checking = _checking(facts, members)
-    return EndBlock(event, line, turns, max(seconds - waited, 0.0), tokens, cost, why, checking)
-
-
-def _cost(events: Sequence[Event], members: Mapping[str, Member]) -> str:
-    return known_cost(
-        costs.cost(events, members),
-        unpriced=bool(costs.unpriced(events, members)),
-        estimated=costs.is_estimated(events, members),
-    )
-
-
-def _checking(facts: Sequence[Event], members: Mapping[str, Member]) -> str:
-    """Return the tokens and cost of the request's Verifiers, "" where there was none."""
-    calls = paid_for_checking(facts)
-    if not calls:
-        return ""
-    tokens = sum(call.usage.input + call.usage.output for call in calls)
-    return f"{compact_number(tokens)} tokens, {_cost(calls, members)}"
-
-
 def event_block(event: Event, request: RequestState) -> Block | None:
     """Return the block for an event that has one of its own, else None. `request` is the event's, up
     to it.
@@ -589,14 +555,6 @@ def _shift(index: int, at: int, by: int) -> int:
     return index + by if index >= at else index
 
 
-FAILURE_HINTS = {
-    "refused": "`fugu login` keeps another key",
-    "unavailable": "`fugu login` keeps another key",
-    "absent": "`fugu pool` shows the models; change `model` in .fugurc",
-    "invalid": "the provider refused the request as it is; if it is too long, begin a new session",
-    "credit": "the provider's account has no credit left",
-}
-"""The next step by the kind of the last failure."""
 FAILURE_CHARACTERS = 2000
 """Of what went wrong. What to do about it stands at the end."""
 

@@ -332,7 +332,7 @@ def _rate_sources(scores: Scores) -> list[str]:
     return [f"rate of {', '.join(names)}: {source}" for source, names in agents.items()]
 
 
-TABLE_COLUMNS = ("agent", "price in/out", "a run", "solves", "chance", "logit", "may act")
+TABLE_COLUMNS = ("agent", "price in/out", "a turn", "solves", "chance", "logit", "may act")
 DROPPED_COLUMNS = (5, 3, 4)
 """Columns of the table that a narrow page leaves out, the first one first. Prices stay."""
 LEAST_STATUS = 22

@@ -15,6 +15,7 @@ from textual.binding import BindingType
 
 from fugu_cli.app.preferences import PreferencesFile
 from fugu_cli.ui.tui.approval import Approval
+from fugu_cli.ui.tui.find_bar import FindBar
 from fugu_cli.ui.tui.main_screen import KeyActions, MainScreen, leave
 from fugu_cli.ui.tui.pager import Pager
 from fugu_cli.ui.tui.panels import Body, Conversation, Trace
@@ -47,9 +48,11 @@ def _line(text: str) -> KeyAction:
 
 
 def _stop(main: MainScreen) -> None:
-    """Stop what runs; with nothing running, back to the prompt; twice, back to an earlier
+    """Close the find bar, else stop what runs; with nothing running, back to the prompt; twice, back to an earlier
     request.
     """
+    if main.query_one(FindBar).close():
+        return
     if main.controller is None or main.controller.interrupt():
         return
     prompt = main.query_one(PromptInput)
@@ -195,6 +198,7 @@ KEY_ACTIONS: KeyActions = {
     "trace": lambda main: main.query_one(Body).toggle_trace(),
     "focus": _next_part,
     "fold": lambda main: main.query_one(Conversation).fold(),
+    "find": lambda main: main.query_one(FindBar).open(),
     "history": _recall,
     "editor": _after_typing(_editor),
     "copy": _line("/copy"),

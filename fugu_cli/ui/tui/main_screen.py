@@ -26,6 +26,8 @@ from fugu_cli.app.preferences import InputHistory, PreferencesFile
 from fugu_cli.ui.drawing import Palette
 from fugu_cli.ui.tui import project_folder
 from fugu_cli.ui.tui.approval import Approval
+from fugu_cli.ui.tui.find_bar import FindBar
+from fugu_cli.ui.tui.pager import EntryPager
 from fugu_cli.ui.tui.panels import Body, Conversation, Trace
 from fugu_cli.ui.tui.project_folder import FolderFiles
 from fugu_cli.ui.tui.prompt import (
@@ -85,6 +87,7 @@ class MainScreen(Screen[None]):
         root, tier = self.opener.root, self.options.tier
         folder, branch = project_folder.short_path(root), project_folder.git_branch(root)
         yield Body(self.palette, self.preferences)
+        yield FindBar()
         yield ActivityLine(self.palette)
         yield QueuedTexts()
         yield ChoiceList(self.palette, id="choices")
@@ -205,6 +208,18 @@ class MainScreen(Screen[None]):
             self.enter(
                 f"/open {unquote(parts.path)}{f':{parts.fragment}' if parts.fragment else ''}"
             )
+
+    def on_conversation_command_chosen(self, event: Conversation.CommandChosen) -> None:
+        """Run what a key of the marked outcome stands for."""
+        self.enter(event.command)
+
+    def on_entry_pager_match_wanted(self, event: EntryPager.MatchWanted) -> None:
+        """Go to the next or the previous match."""
+        self.query_one(FindBar).action_step(event.by)
+
+    def on_mark_moved(self) -> None:
+        """Show the keys of what is marked now."""
+        self.query_one(StatusBar).draw_again()
 
     def on_trace_wished(self, event: Trace.Wished) -> None:
         """Act on a turn: open it, pin or exclude its agent, ask again with it."""

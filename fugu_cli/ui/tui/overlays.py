@@ -29,7 +29,7 @@ from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, justified_line, styled_line
 from fugu_cli.ui.hyperlinks import FilePlace
 from fugu_cli.ui.session_totals import FoldedSession
-from fugu_cli.ui.tui.pager import Pager
+from fugu_cli.ui.tui.pager import Pager, TextPager
 from fugu_cli.ui.tui.panels import NARROW_COLUMNS, Trace
 from fugu_cli.ui.tui.prompt import TYPING_PAUSE, PromptInput, SearchInput
 from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview
@@ -102,7 +102,7 @@ class Confirm(AnsweredOnce[bool], ModalScreen[bool]):
         """Yield the question, the patch and the keys."""
         with Vertical(id="confirm"):
             yield Static(self._question, id="confirm-question", markup=False)
-            yield Pager(self.palette, id="confirm-text")
+            yield TextPager(self.palette, id="confirm-text")
             yield Static("y yes · n no · ↑ ↓ scroll", id="confirm-keys", markup=False)
 
     def on_mount(self) -> None:
@@ -394,7 +394,7 @@ class Reader(AnsweredOnce[None]):
     def compose(self) -> ComposeResult:
         """Yield the title, the text and the keys."""
         yield Static("", id="reader-title", markup=False)
-        yield Pager(self.palette, id="reader-text")
+        yield TextPager(self.palette, id="reader-text")
         yield Static("", id="reader-keys", markup=False)
 
     def on_mount(self) -> None:

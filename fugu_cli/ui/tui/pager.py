@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events, on
@@ -48,6 +49,10 @@ class ColumnView(Widget, can_focus=True):
         """Makes links of addresses and files; None for no links."""
         self.top = 0
         """The first line that is seen."""
+        self.needle = ""
+        """The text that is looked for, in small letters."""
+        self.match_line: int | None = None
+        """The line of the match that was shown last."""
         self._lead = lead
         self._ground: Style | None = None
         self._strips: dict[tuple[int, int, bool, bool], tuple[StyledLine, Strip]] = {}
@@ -101,6 +106,10 @@ class ColumnView(Widget, can_focus=True):
         ).adjust_cell_length(available)
         if chosen:
             strip = strip.apply_style(parse_style(self.column.stack.palette.cursor))
+        if self.needle and line:
+            is_current = at == self.match_line
+            style = "reverse bold" if is_current else "reverse"
+            strip = _highlighted(strip, plain_text(line), self.needle, parse_style(style))
         if selection is not None and (span := selection.get_span(at)) is not None:
             strip = _selected(
                 strip, span, self.screen.get_component_rich_style("screen--selection")
@@ -154,6 +163,18 @@ def _bar_rows(total: int, top: int, height: int) -> range:
     return range(start, start + size)
 
 
+def _highlighted(strip: Strip, text: str, needle: str, style: Style) -> Strip:
+    """Return the line with each occurrence of the text in another style."""
+    lowered = text.lower()
+    start = lowered.find(needle) if len(lowered) == len(text) else -1
+    while start >= 0:
+        end = start + len(needle)
+        span = cell_len(text[:start]), cell_len(text[:end])
+        strip = _selected(strip, span, style)
+        start = lowered.find(needle, end)
+    return strip
+
+
 def _selected(strip: Strip, span: tuple[int, int], words: Style) -> Strip:
     start, end = span[0], strip.cell_length if span[1] == -1 else span[1]
     inside = strip.crop(start, end).apply_style(words)
@@ -172,7 +193,7 @@ class Pager(ColumnView):
         Binding("up", "scroll(-1)", show=False),
         Binding("down", "scroll(1)", show=False),
         Binding("pageup", "page(-1)", show=False),
-        Binding("pagedown,space", "page(1)", show=False),
+        Binding("pagedown", "page(1)", show=False),
         Binding("home", "go(0)", show=False),
         Binding("end", "end", show=False),
     ]
@@ -273,3 +294,87 @@ class Pager(ColumnView):
             self.action_go(event.y * self.column.stack.total // max(self._height, 1))
         elif (block := self.column.block_at(self.top + event.y)) is not None:
             self.post_message(self.Clicked(self, block))
+
+
+class EntryPager(Pager):
+    """A pager whose blocks can be searched."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "find(1)", show=False),
+        Binding("N", "find(-1)", show=False),
+    ]
+
+    @dataclass
+    class MatchWanted(Message):
+        """The next match is to be shown, or with -1 the previous one."""
+
+        by: int
+
+    @property
+    def entry_count(self) -> int:
+        """The number of blocks."""
+        raise NotImplementedError
+
+    def entry_text(self, entry: int) -> str:
+        """Return the text of a block, what is folded away included."""
+        raise NotImplementedError
+
+    def reveal(self, entry: int, needle: str) -> None:
+        """Make sure that the text is drawn, where the block holds it."""
+
+    @property
+    def last_seen(self) -> int:
+        """The block at the lower edge."""
+        block = self.column.block_at(min(self.top + self._height, self.column.stack.total) - 1)
+        return block if block is not None else 0
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Take n and N only while something is looked for."""
+        return action != "find" or self.screen.has_class("-finding")
+
+    def action_find(self, by: int) -> None:
+        """Ask for the next match."""
+        self.post_message(self.MatchWanted(by))
+
+    def highlight(self, needle: str) -> None:
+        """Highlight a text from now on, "" for none."""
+        self.needle, self.match_line = needle, None
+        self._forget()
+        self.refresh()
+
+    def show_match(self, entry: int, needle: str, *, from_end: bool = False) -> None:
+        """Bring the first line of a block that holds the text into sight, or the last one."""
+        self.reveal(entry, needle)
+        lines = self._lines_with(entry, needle) or [self.column.top_of(entry)]
+        self._show_line(lines[-1 if from_end else 0])
+
+    def step_within(self, entry: int, needle: str, by: int) -> bool:
+        """Go to another line of the block that holds the text. Return False where there is none."""
+        line = self.match_line
+        if line is None or not by:
+            return False
+        others = [at for at in self._lines_with(entry, needle) if (at - line) * by > 0]
+        if others:
+            self._show_line(min(others, key=lambda at: abs(at - line)))
+        return bool(others)
+
+    def _lines_with(self, entry: int, needle: str) -> list[int]:
+        lines = self.column.block_lines(entry)
+        top = self.column.top_of(entry)
+        return [
+            top + index for index, line in enumerate(lines) if needle in plain_text(line).lower()
+        ]
+
+    def _show_line(self, line: int) -> None:
+        self.match_line = line
+        self._forget()
+        if self.top <= line < self.top + self._height:
+            self.refresh()
+        else:
+            self.action_go(max(line - self._height // 3, 0))
+
+
+class TextPager(Pager):
+    """The pager of a dialog. Nothing is typed there, so that space turns the page, too."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("space", "page(1)", show=False)]

@@ -18,7 +18,7 @@ from textual.message import Message
 from fugu_cli.app.preferences import PreferencesFile
 from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import Palette, StyledLine, parse_style
-from fugu_cli.ui.tui.pager import Pager
+from fugu_cli.ui.tui.pager import EntryPager, Pager
 
 if TYPE_CHECKING:
     from fugu_cli.ui.block_drawing import ReplyFragments
@@ -29,14 +29,40 @@ if TYPE_CHECKING:
     from fugu_cli.ui.transcript import Transcript
 
 
-class Conversation(Pager):
+class MarkMoved(Message):
+    """Another block or row is marked, or none."""
+
+
+CARD_COMMANDS = {
+    "d": "/diff",
+    "u": "/undo",
+    "c": "/commit -a",
+    "b": "/blame",
+    "t": "/trace 1",
+}
+"""What the keys of the marked outcome do."""
+CARD_HINT = "d diff · u undo · c commit · b blame · t why"
+FIND_HINT = "n next · N previous · ctrl+f another text · esc closes"
+
+
+class Conversation(EntryPager):
     """Blocks of a session. `chosen` is the marked block."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "mark(-1)", show=False),
-        Binding("down,j", "mark(1)", show=False),
+        Binding("up", "mark(-1)", show=False),
+        Binding("down", "mark(1)", show=False),
         Binding("enter,right", "turn", show=False),
+        *(
+            Binding(key, f"run_command('{command}')", show=False)
+            for key, command in CARD_COMMANDS.items()
+        ),
     ]
+
+    @dataclass
+    class CommandChosen(Message):
+        """A key of the marked outcome stands for this command."""
+
+        command: str
 
     @dataclass
     class Followed(Message):
@@ -51,6 +77,66 @@ class Conversation(Pager):
         self._turned: set[int] = set()
         """Blocks that are folded where others are not, or the other way round."""
         self._growing: dict[MarkdownChunker, ReplyFragments] = {}
+
+    @property
+    def hint(self) -> str:
+        """The keys that act on the marked block."""
+        if self.screen.has_class("-finding"):
+            return FIND_HINT
+        if self.chosen is None:
+            return "↑ ↓ mark · esc back"
+        return CARD_HINT if self.chosen == self.card else "↑ ↓ mark · enter unfolds · esc back"
+
+    @property
+    def card(self) -> int | None:
+        """The index of the newest request's outcome, None where there is no card."""
+        blocks = self._transcript.blocks if self._transcript is not None else []
+        if not blocks:
+            return None
+        from fugu_cli.ui.blocks import EndBlock, RequestBlock  # not before the first paint
+
+        for index in range(len(blocks) - 1, -1, -1):
+            block = blocks[index]
+            if isinstance(block, EndBlock):
+                return index if block.is_card else None
+            if isinstance(block, RequestBlock):
+                return None
+        return None
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Take letters only while the outcome is marked, whose keys they are."""
+        if action == "run_command":
+            is_searched = self.screen.has_class("-finding")
+            return not is_searched and self.chosen is not None and self.chosen == self.card
+        return super().check_action(action, parameters)
+
+    @property
+    def entry_count(self) -> int:
+        """The number of blocks."""
+        return len(self._transcript.blocks) if self._transcript is not None else 0
+
+    def entry_text(self, entry: int) -> str:
+        """Return all that unfolding the block would show."""
+        from fugu_cli.ui.search_text import block_text
+
+        assert self._transcript is not None
+        return block_text(self._transcript.blocks[entry])
+
+    def reveal(self, entry: int, needle: str) -> None:
+        """Unfold the block where some of the text is folded away."""
+        from fugu_cli.ui.block_drawing import foldable
+
+        assert self._transcript is not None
+        is_folded = self._unfolded == (entry in self._turned)
+        if not is_folded or not foldable(self._transcript.blocks[entry]):
+            return
+        lines = sum(needle in line for line in self.entry_text(entry).lower().split("\n"))
+        if len(self._lines_with(entry, needle)) < lines:
+            self.fold(entry)
+
+    def action_run_command(self, command: str) -> None:
+        """Run the command of a key of the marked outcome."""
+        self.post_message(self.CommandChosen(command))
 
     def show(self, transcript: Transcript) -> None:
         """Another session."""
@@ -138,35 +224,47 @@ class Conversation(Pager):
         """
         from fugu_cli.ui.block_drawing import foldable
 
-        block = self.next_block(self.chosen, by, foldable)
+        card = self.card
+        outcome = None
+        if self._transcript is not None and card is not None:
+            outcome = self._transcript.blocks[card]
+        block = self.next_block(self.chosen, by, lambda block: foldable(block) or block is outcome)
         if block is None:
-            self.chosen = None if by > 0 else self.chosen
+            self._mark(None if by > 0 else self.chosen)
             self.action_scroll(by)
             return
-        self.chosen = block
+        self._mark(block)
         self.show_block(block)
+
+    def _mark(self, block: int | None) -> None:
+        self.chosen = block
         self.refresh()
+        self.post_message(MarkMoved())
 
     def action_turn(self) -> None:
         """Unfold the marked one, or fold it again."""
         if self.chosen is not None:
             self.fold(self.chosen)
 
+    def on_focus(self) -> None:
+        """Mark the newest request's outcome, if its end is in sight."""
+        if self.following and self.card is not None and not self.screen.has_class("-finding"):
+            self._mark(self.card)
+
     def on_blur(self) -> None:
         """Remove the mark when the focus is lost."""
-        self.chosen = None
-        self.refresh()
+        self._mark(None)
 
 
 TurnAction = Literal["open", "pin", "exclude", "retry"]
 
 
-class Trace(Pager):
+class Trace(EntryPager):
     """Rows of turns. `chosen` is the marked one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "mark(-1)", show=False),
-        Binding("down,j", "mark(1)", show=False),
+        Binding("up", "mark(-1)", show=False),
+        Binding("down", "mark(1)", show=False),
         Binding("enter,right", "wish('open')", show=False),
         Binding("p", "wish('pin')", show=False),
         Binding("x", "wish('exclude')", show=False),
@@ -228,6 +326,33 @@ class Trace(Pager):
         super().on_resize(event)
         self.changed(len(self._rows.rows) if self._rows is not None else 0)
 
+    @property
+    def hint(self) -> str:
+        """The keys that act on the marked turn."""
+        if self.screen.has_class("-finding"):
+            return FIND_HINT
+        if self.chosen is None:
+            return "↑ ↓ mark a turn · enter opens the newest · esc back"
+        return "enter opens · p pins · x excludes · r retries · [ ] resize"
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Take letters only while a turn is marked, whose keys they are."""
+        if action == "wider" or (action == "wish" and parameters != ("open",)):
+            return self.chosen is not None and not self.screen.has_class("-finding")
+        return super().check_action(action, parameters)
+
+    @property
+    def entry_count(self) -> int:
+        """The number of rows."""
+        return len(self._rows.rows) if self._rows is not None else 0
+
+    def entry_text(self, entry: int) -> str:
+        """Return what a row says in words."""
+        from fugu_cli.ui.search_text import row_text
+
+        assert self._rows is not None
+        return row_text(self._rows.rows[entry])
+
     def _lead_style(self) -> Style:
         palette = self.column.stack.palette
         return parse_style(palette.accent if self.has_focus else palette.dim)
@@ -256,6 +381,7 @@ class Trace(Pager):
             self.chosen = at
             self.show_block(at)
             self.refresh()
+            self.post_message(MarkMoved())
 
     def action_wish(self, wish: TurnAction) -> None:
         """Request an action on the marked turn."""
@@ -272,6 +398,7 @@ class Trace(Pager):
         again = self.chosen == event.block
         self.chosen = event.block
         self.refresh()
+        self.post_message(MarkMoved())
         if again:
             self.action_wish("open")
 

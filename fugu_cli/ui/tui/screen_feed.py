@@ -130,6 +130,10 @@ class ScreenFeed:
         if index is not None:
             self._mark(index, None)
 
+    def measured(self, size: tuple[int, int]) -> None:
+        """Show the lines that the newest request added and removed."""
+        self._mark(self.folded.transcript.measured(size), None)
+
     def _mark(self, block: int | None, row: int | None) -> None:
         self._dirty = _smaller_index(self._dirty, block)
         self._row = _smaller_index(self._row, row)

@@ -76,6 +76,8 @@ class StatusLine:
     vi: str = ""
     own: tuple[str, ...] = ()
     hint: str = ""
+    has_mark: bool = False
+    """The hint has the keys of a marked row."""
     remark: str = ""
 
 
@@ -100,6 +102,9 @@ class FeedProtocol(Protocol):
 
     def patched(self, ran: ToolRan, patch: str) -> None:
         """Show the diff of a call's changes. Called for every call that comes."""
+
+    def measured(self, size: tuple[int, int]) -> None:
+        """Show how many lines the request that ended last added and removed."""
 
 
 class DialogsProtocol(Protocol):

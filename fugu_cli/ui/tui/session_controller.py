@@ -105,10 +105,22 @@ class CallPatches:
                     feed.patched(event, self.of(event))
             await measure_totals(feed.folded, session, self)
             feed.totals_changed()
+            await self._measure_request(session, feed)
 
         task = asyncio.get_running_loop().create_task(fetch())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _measure_request(self, session: SessionProtocol, feed: FeedProtocol) -> None:
+        """Tell the feed how many lines the newest request added and removed, once it has ended."""
+        request = session.log.state.request
+        changes = list(request.changes.values())
+        if request.finished is None or not 0 < len(changes) <= MOST_MEASURED:
+            return
+        await self.fetch(changes, session.environment.workspace.history.blob)
+        sizes = [size for change in changes if (size := self.size(change)) is not None]
+        if len(sizes) == len(changes):
+            feed.measured((sum(added for added, _ in sizes), sum(removed for _, removed in sizes)))
 
     async def close(self) -> None:
         """Fetch nothing more."""

@@ -27,8 +27,14 @@ def draw_status(status: StatusLine, clock: float, width: int, palette: Palette) 
     seconds.
 
     If both do not fit, the hint about keys is left out first, then a long activity is cut, then the
-    place. Activity and mode stay longest.
+    place. Activity and mode stay longest; keys of what is marked stay as they are.
     """
+    if status.has_mark and not status.doing and not status.remark:
+        keys: list[StyledPart] = [(status.hint, palette.dim)]
+        for left in (*_left_part(status, clock, palette), []):
+            gap = width - _cells(left) - _cells(keys)
+            if gap >= 2 or not left:
+                return styled_line([*left, (" " * max(gap, 0), ""), *keys], width)
     for left in _left_part(status, clock, palette):
         for right in _activity(status, clock, width - _cells(left) - 2, palette):
             gap = width - _cells(left) - _cells(right)
@@ -46,7 +52,11 @@ def _activity(
     queued = _queued(status, palette)
     if status.remark or not status.doing:
         hint = "ctrl+s sends it" if status.queued else status.hint
-        yield [(status.remark, palette.warn)] if status.remark else [*queued, (hint, palette.dim)]
+        if status.remark:
+            yield [(status.remark, palette.warn)]
+        else:
+            yield [*queued, (hint, palette.dim)]
+            yield [*queued, (hint.partition(" · ")[0], palette.dim)]
         yield _brief(status, palette)
         return
     spent = (
@@ -130,12 +140,9 @@ def _cells(parts: Sequence[StyledPart]) -> int:
     return sum(cell_len(text) for text, _ in parts)
 
 
-HINTS = {
-    "prompt": "/help · ctrl+t trace · shift+tab mode",
-    "trace": "enter opens · p pins · x excludes · r retries · [ ] resize",
-    "conversation": "↑ ↓ mark · enter unfolds · esc back",
-}
-"""Hints while nothing is running, by focused part."""
+PROMPT_HINT = "/help · ctrl+t trace · shift+tab mode"
+OUTCOME_HINT = "f6 diff, undo, commit"
+"""The hint while the prompt has the focus, and what stands before it where a request has ended."""
 
 
 class StatusBar(Widget):
@@ -170,11 +177,20 @@ class StatusBar(Widget):
 
     def draw_again(self) -> None:
         """Redraw after keys or size changed."""
-        focused = self.screen.focused.id or "" if self.screen.focused is not None else ""
-        hint = HINTS.get(focused, "")
+        part = self.screen.focused
+        focused = part.id or "" if part is not None else ""
+        hint = getattr(part, "hint", "")
+        if focused == "prompt":
+            ended = any(
+                getattr(pager, "card", None) is not None
+                for pager in self.screen.query("#conversation")
+            )
+            hint = f"{OUTCOME_HINT} · {PROMPT_HINT}" if ended else PROMPT_HINT
         is_asking = any(approval.display for approval in self.screen.query("#approval"))
         key = self._complete.key and _key_about_work(focused, hint, is_asking)
-        status = replace(self._complete, hint=hint, key=key, remark=self._remark)
+        is_finding = self.screen.has_class("-finding")
+        has_mark = focused != "prompt" and (is_finding or getattr(part, "chosen", None) is not None)
+        status = replace(self._complete, hint=hint, has_mark=has_mark, key=key, remark=self._remark)
         own_line = bool(key) and not self.screen.has_class("-short")
         for activity in self.screen.query(ActivityLine):
             activity.tell(status if own_line else StatusLine())

@@ -46,6 +46,7 @@ KEYS: dict[str, tuple[str, str]] = {
     "trace": ("ctrl+t", "show or hide the trace"),
     "focus": ("f6", "move the focus: question, prompt, conversation, trace"),
     "fold": ("ctrl+o", "unfold all tool results, or fold them"),
+    "find": ("ctrl+f", "find a text in conversation, output and trace; n and N: next, previous"),
     "history": ("ctrl+r", "search the history"),
     "paste": ("ctrl+v", "attach the picture in the clipboard"),
     "editor": ("ctrl+g", "write in the editor ($VISUAL, $EDITOR)"),

@@ -133,7 +133,7 @@ def test_tests_that_failed_before_decide_nothing(tmp_path: Path) -> None:
         [(1, True)],
     )
     assert verdicts.end_line(found.log.state.request) == EndLine(
-        "verified by strong · 1 test still fails (it failed before)", "warn"
+        ("verified by strong", "1 test still fails (it failed before)"), "warn"
     )
 
 

@@ -62,7 +62,7 @@ def test_a_run_that_is_ended_says_nothing_and_is_not_made_again(tmp_path: Path) 
     assert [(run.ok, run.skipped) for run in runs] == [(False, True)]
     assert log.state.request.tests is None
     assert verdicts.end_line(log.state.request) == EndLine(
-        "verified by strong · no tests ran", "good"
+        ("verified by strong", "no tests ran"), "good"
     )
     shown = "".join(message.model_dump_json() for message in agents["strong"].shown[-1].messages)
     assert "The user ended the test run: no tests were run." in shown

@@ -100,7 +100,7 @@ def test_the_final_object_of_an_accepted_request() -> None:
     assert own == {
         "reason": "accepted",
         "message": "",
-        "end": "verified by strong · 3 tests pass",
+        "end": "verified by strong · 3 tests pass (1 failed before)",
         "verified_by": "strong",
         "tests": {
             "before": {"ok": False, "failed": 1},

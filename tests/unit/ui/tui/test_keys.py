@@ -13,11 +13,14 @@ from textual import events
 from textual.app import App
 from textual.binding import Binding
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 from fugu_cli.app.preferences import PreferencesFile
 from fugu_cli.session.events import Interrupted, Permitted
 from fugu_cli.ui.tui.app import FuguApp, MainScreen
 from fugu_cli.ui.tui.approval import Approval
+from fugu_cli.ui.tui.find_bar import FindBar
+from fugu_cli.ui.tui.overlays import Confirm
 from fugu_cli.ui.tui.panels import Conversation, Trace
 from fugu_cli.ui.tui.prompt import PromptInput
 from fugu_cli.ui.tui.status_line import StatusBar
@@ -423,22 +426,83 @@ def test_shift_tab_goes_round_the_modes(play: Callable[..., FuguApp]) -> None:
     play(what)
 
 
-def test_ctrl_t_shows_the_trace_and_its_width_is_remembered(play: Callable[..., FuguApp]) -> None:
+def test_ctrl_t_shows_the_trace_and_its_width_is_remembered(
+    play: Callable[..., FuguApp], stored: str
+) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         trace = app.main.query_one(Trace)
         assert not trace.display
         await pilot.press("ctrl+t", "f6", "f6")
         await until(lambda: trace.has_focus)
         before = trace.size.width
-        await pilot.press("left_square_bracket", "left_square_bracket")
+        await pilot.press("up", "left_square_bracket", "left_square_bracket")
         await pilot.pause()
         assert trace.size.width == before + 8
         await pilot.press("ctrl+t")
         await until(lambda: prompt(app).has_focus)
 
-    play(what)
+    play(what, resume=stored)
     left = PreferencesFile(Path.home() / "state").left
     assert (left.panel, left.panel_width) == (False, 48)
+
+
+def test_letters_go_to_the_prompt_unless_the_footer_shows_them(
+    play: Callable[..., FuguApp], stored: str
+) -> None:
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        status, trace = app.main.query_one(StatusBar), app.main.query_one(Trace)
+        for part in (app.main.query_one(Conversation), trace):
+            part.focus()
+            await until(lambda part=part: part.has_focus)
+            await pilot.press(*"jxp u")
+            assert (prompt(app).text, prompt(app).has_focus) == ("jxp u", True)
+            prompt(app).put("")
+        trace.focus()
+        await pilot.press("up")
+        await until(lambda: "r retries" in status.standing.hint)
+        await pilot.press("r")
+        await until(lambda: prompt(app).text.startswith("/retry "))
+
+    play(what, size=(130, 30), resume=stored)
+
+
+def test_the_marked_outcome_has_keys(play: Callable[..., FuguApp]) -> None:
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        conversation, status = app.main.query_one(Conversation), app.main.query_one(StatusBar)
+        app.main.enter("write it")
+        await until(lambda: app.main.query_one(Approval).has_focus)
+        await pilot.press("y")
+        await until(lambda: "f6 diff" in status.standing.hint)
+        await pilot.press("f6")
+        await until(lambda: conversation.chosen == conversation.card is not None)
+        assert status.standing.hint.startswith("d diff · u undo · c commit · b blame · t why")
+        await pilot.press("u")
+        await until(lambda: isinstance(app.screen, Confirm))
+
+    play(what, script=ASKS, size=(130, 30))
+
+
+def test_what_is_folded_away_is_found_and_n_goes_on(
+    play: Callable[..., FuguApp], stored: str
+) -> None:
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        conversation, bar = app.main.query_one(Conversation), app.main.query_one(FindBar)
+        count = bar.query_one("#find-count", Static)
+
+        async def shows(text: str) -> None:
+            await until(lambda: str(count.content) == text, lambda: count.content)
+
+        await pilot.press("ctrl+f", *"A - b SHOULD")
+        await shows("1 of 1 entry")  # in a thought, of which one line is shown
+        assert conversation.match_line is not None
+        await pilot.press("ctrl+f", *"add.py")
+        await shows("4 of 4 entries")
+        await pilot.press("enter", "n")
+        await shows("1 of 4 entries")
+        await pilot.press("N", *"no", "escape")
+        assert not bar.display and prompt(app).text == "o"
+
+    play(what, resume=stored)
 
 
 def test_f6_gives_the_keys_to_the_next_part(play: Callable[..., FuguApp]) -> None:

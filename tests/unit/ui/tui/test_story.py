@@ -1,13 +1,20 @@
 import asyncio
 
-from fugu_cli.messages import Call, Thinking
+import pytest
+
+from fugu_cli.messages import Call, Thinking, Usage
 from fugu_cli.session.events import (
     Asked,
     Assigned,
     Failed,
     Finished,
     Interrupted,
+    Member,
+    Opened,
+    OutcomeCount,
+    OutcomesKnown,
     Permitted,
+    Price,
     Recorded,
     Replied,
     ToolRan,
@@ -223,6 +230,29 @@ def test_the_end_says_what_the_request_took(sample: list[Recorded]) -> None:
         ("accepted", 4, 46.0, 7612),
         ("turn_limit", 1, 14.0, 850),
     ]
+
+
+@pytest.mark.parametrize(
+    ("turns", "alone"), [(5.0, "opus alone ~$0.12 (mean of 5 turns)"), (4.0, "")]
+)
+def test_the_end_says_what_the_dearest_agent_alone_costs_once_its_turns_tell(
+    turns: float, alone: str
+) -> None:
+    def member(name: str, price: float) -> Member:
+        prices = Price(input=price, output=price)
+        return Member(name=name, provider="x", model=name, slot="cheap", price=prices)
+
+    cheap = OutcomeCount(agent="small", turns=9.0, mean_cost=0.01)
+    dear = OutcomeCount(agent="opus", turns=turns, mean_cost=0.12)
+    paid = Replied(turn=1, agent="small", text="Done.", usage=Usage(input=100, output=10))
+    transcript = Transcript()
+    opened = Opened(
+        version="1", repo="/", pool=(member("small", 1), member("opus", 9)), coordinator="trinity"
+    )
+    take(transcript, opened, ASKED, OutcomesKnown(counts=(cheap, dear)), ASSIGNED, paid)
+    take(transcript, Finished(reason="answered"))
+    end = transcript.blocks[-1]
+    assert isinstance(end, EndBlock) and end.alone == alone
 
 
 def test_undone_inside_a_turn_and_between_requests_are_told_apart() -> None:

@@ -1,0 +1,110 @@
+"""The end of a request as a block: who accepted it, the tests, the files, and what it took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fugu_cli.coordinators.action_space import blended_price
+from fugu_cli.formatting import compact_number, flatten, known_cost, money, plural
+from fugu_cli.session import costs
+from fugu_cli.session.costs import paid_for_checking
+from fugu_cli.session.events import (
+    Assigned,
+    Event,
+    Failed,
+    Finished,
+    Member,
+    Opened,
+    OutcomesKnown,
+    Permitted,
+    Replied,
+)
+from fugu_cli.session.request_state import RequestState
+from fugu_cli.session.verdicts import UNREACHABLE_HINT, EndLine, end_line, verified_by
+from fugu_cli.ui.blocks import EndBlock
+
+
+def end_block(
+    event: Finished,
+    request: RequestState,
+    opened: Opened | None,
+    outcomes: OutcomesKnown,
+    seconds: float,
+) -> EndBlock:
+    """Return the block for the end. `request` is as it ended, `opened` has the prices, `outcomes`
+    what was known when it was asked. `seconds` include the wait for the user.
+    """
+    events = request.events
+    replies = [reply for reply in events if isinstance(reply, Replied)]
+    waited = sum(call.waited for call in events if isinstance(call, Permitted))
+    members = {member.name: member for member in opened.pool} if opened is not None else {}
+    line, why = end_line(request), event.message
+    failures = [failure.kind for failure in events if isinstance(failure, Failed)]
+    if event.reason == "failed" and failures:
+        why = FAILURE_HINTS.get(failures[-1], "`fugu pool check` tries each agent")
+    if event.unreachable:
+        line = EndLine((f"no connection to {', '.join(event.unreachable)}",), "bad")
+        why = UNREACHABLE_HINT
+    return EndBlock(
+        event,
+        line,
+        turns=sum(isinstance(turn, Assigned) and turn.subtask is None for turn in events),
+        seconds=max(seconds - waited, 0.0),
+        tokens=sum(reply.usage.input + reply.usage.output for reply in replies),
+        cost=_cost(events, members),
+        by_other=verified_by(request) is not None,
+        files=len(request.changes),
+        why=why,
+        checking=_checking(events, members),
+        alone=_cost_alone(events, members, outcomes),
+    )
+
+
+def _cost(events: Sequence[Event], members: Mapping[str, Member]) -> str:
+    return known_cost(
+        costs.cost(events, members),
+        unpriced=bool(costs.unpriced(events, members)),
+        estimated=costs.is_estimated(events, members),
+    )
+
+
+def _checking(events: Sequence[Event], members: Mapping[str, Member]) -> str:
+    """Return the tokens and cost of the request's Verifiers, "" where there was none."""
+    calls = paid_for_checking(events)
+    if not calls:
+        return ""
+    tokens = sum(call.usage.input + call.usage.output for call in calls)
+    return f"{compact_number(tokens)} tokens, {_cost(calls, members)}"
+
+
+LEAST_TURNS = 5
+"""Turns of an agent from which its cost is estimated."""
+
+
+def _cost_alone(
+    events: Sequence[Event], members: Mapping[str, Member], outcomes: OutcomesKnown
+) -> str:
+    """Return what a turn of the dearest agent has cost so far, "" where that says nothing: it had
+    few turns, or nobody else worked.
+    """
+    priced = [member for member in members.values() if member.price is not None]
+    if not priced:
+        return ""
+    dearest = max(priced, key=lambda member: blended_price(member.price))
+    counts = [count for count in outcomes.counts if count.agent == dearest.name]
+    turns = sum(count.turns for count in counts)
+    spent = sum(count.turns * count.mean_cost for count in counts)
+    if turns < LEAST_TURNS or not spent or costs.usage(events).keys() <= {dearest.name}:
+        return ""
+    basis = f"mean of {plural(round(turns), 'turn')}"
+    return f"{flatten(dearest.name)} alone ~{money(spent / turns)} ({basis})"
+
+
+FAILURE_HINTS = {
+    "refused": "`fugu login` keeps another key",
+    "unavailable": "`fugu login` keeps another key",
+    "absent": "`fugu pool` shows the models; change `model` in .fugurc",
+    "invalid": "the provider refused the request as it is; if it is too long, begin a new session",
+    "credit": "the provider's account has no credit left",
+}
+"""The next step by the kind of the last failure."""

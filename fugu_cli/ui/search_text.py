@@ -1,0 +1,65 @@
+"""The text of blocks and of rows of the trace, as somebody who looks for a word knows it."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from fugu_cli.app.event_text import call_target, decision_why, tool_name
+from fugu_cli.ui.blocks import (
+    Block,
+    DecisionBlock,
+    EndBlock,
+    NoteBlock,
+    PlanBlock,
+    ReplyBlock,
+    RequestBlock,
+    ThinkingBlock,
+    ToolBlock,
+    WelcomeBlock,
+)
+from fugu_cli.ui.trace_rows import PlanRow, RequestRow, TraceRow, TurnRow
+
+
+def block_text(block: Block) -> str:
+    """Return all that unfolding the block would show."""
+    match block:
+        case RequestBlock():
+            return "\n".join((block.text, *block.attachments))
+        case DecisionBlock():
+            why = decision_why(block.assigned, block.reason, block.unavailable)
+            return f"{block.assigned.role} {block.assigned.agent} {why}"
+        case ReplyBlock():
+            return "".join(block.texts)
+        case ThinkingBlock():
+            return block.text
+        case ToolBlock():
+            return _call_text(block)
+        case PlanBlock():
+            return "\n".join(f"{step.agent} {step.instruction}" for step in block.planned.steps)
+        case NoteBlock():
+            return f"{block.text}\n{block.detail}"
+        case EndBlock():
+            return block.line.text
+        case WelcomeBlock():
+            return ""
+        case _:
+            assert_never(block)
+
+
+def _call_text(block: ToolBlock) -> str:
+    call = f"{tool_name(block.call)} {call_target(block.call)}"
+    output = block.result.output if block.result is not None else block.live
+    return "\n".join((call, block.patch, block.inside, output))
+
+
+def row_text(row: TraceRow) -> str:
+    """Return what a row of the trace says in words."""
+    match row:
+        case RequestRow():
+            return row.asked.said
+        case PlanRow():
+            return "\n".join(f"{step.agent} {step.instruction}" for step in row.planned.steps)
+        case TurnRow():
+            assigned = row.assigned
+            why = decision_why(assigned, assigned.reason, row.unavailable)
+            return f"{assigned.role} {assigned.agent} {why}"
