@@ -109,7 +109,13 @@ async def failing_before(
             watch = _watched(workspace, copy, place, brought)
             selected = select_failing(command, report, copy.root) if report is not None else None
             ran = await _run(selected or command, copy, say, watch)
-            return _results(ran, report, watch, recognise_runner(command, copy.root))
+            results = _results(ran, report, watch, recognise_runner(command, copy.root))
+            failed = bool(results.failed) or (not results.by_id and not results.ok)
+            if copy.box is None or results.unknown or not failed:
+                return results
+            if hidden := await asyncio.to_thread(copy.box.hidden_links):
+                return EarlierResults(unknown=f"commands do not see what {hidden[0]} links to")
+            return results
     except (StorageError, OSError) as error:
         return EarlierResults(unknown=f"the files as they were could not be laid out: {error}")
 

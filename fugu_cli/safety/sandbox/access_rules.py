@@ -16,6 +16,7 @@ from pathlib import Path
 
 from fugu_cli.safety.paths import SECRET_FOLDERS, is_folder, is_secret, path_exists
 from fugu_cli.safety.sandbox.git_access import git_folder_access
+from fugu_cli.safety.sandbox.outward_links import linked_dependencies
 from fugu_cli.safety.self_running_files import own_environments
 
 SHOWN: dict[str, tuple[str, ...]] = {
@@ -372,6 +373,14 @@ def file_access(root: Path, options: AccessOptions, environ: Mapping[str, str]) 
         *(map(Path, RESOLVERS) if options.network else ()),
     ]
     spared = [Path(os.path.realpath(path)) for path in (root, *writable, *options.readable)]
+
+    def is_hidden(path: Path) -> bool:
+        above = (path, *path.parents)
+        is_own = any(folder in above for folder in options.own)
+        is_spared = any(folder in above for folder in (*spared, *programs))
+        return not is_own and not is_spared and _in_hiding(path, homes)
+
+    readable += linked_dependencies(root, is_hidden)
     hidden = [
         *hidden_paths(homes, (*spared, *programs)),
         *(str(path) for path in options.own if path_exists(path)),
@@ -395,6 +404,16 @@ def file_access(root: Path, options: AccessOptions, environ: Mapping[str, str]) 
     )
     sockets = _reachable(listening_sockets(environ), access, options)
     return replace(access, covered=(*access.covered, *sockets))
+
+
+def is_seen(path: Path, access: FileAccess, *, private_tmp: bool) -> bool:
+    """Return whether a command can read a resolved path."""
+    for folder in map(str, (path, *path.parents)):
+        if folder in {*access.writable, *access.sealed, *access.readable}:
+            return True
+        if folder in {*access.hidden, *access.covered} or (private_tmp and folder == "/tmp"):
+            return False
+    return True
 
 
 def _also_sealed(root: Path, options: AccessOptions) -> Iterator[Path]:

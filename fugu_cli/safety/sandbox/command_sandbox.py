@@ -340,6 +340,18 @@ class Sandbox:
             writes_git=git is not None,
         )
 
+    def hidden_links(self) -> list[str]:
+        """Return the links of the repository to places that commands do not see."""
+        from fugu_cli.safety.sandbox.access_rules import is_seen
+        from fugu_cli.safety.sandbox.outward_links import links_to
+
+        launch = self.launch("", read_only=True)
+        access = launch.access
+        if access is None:
+            return []
+        private_tmp = launch.mechanism.has_private_mounts
+        return links_to(self.root, lambda path: not is_seen(path, access, private_tmp=private_tmp))
+
     def _temporary(self) -> Path:
         """Return a folder for this process, removed when it ends."""
         from fugu_cli.system import temp_dirs

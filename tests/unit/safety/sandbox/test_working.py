@@ -9,6 +9,7 @@ import pwd
 import shutil
 import socket
 import sys
+import tempfile
 import time
 import venv
 from pathlib import Path
@@ -236,6 +237,30 @@ def test_a_linked_working_tree_can_be_committed_in(world: World, tmp_path: Path)
     beside.run(f"echo x > {world.root}/.git/hooks/pre-commit; echo x >> {world.root}/.git/config")
     assert world.untouched() == before
     assert (tree / ".git").read_text().startswith("gitdir: ")
+
+
+def test_dependencies_that_a_link_leads_to_are_seen_and_nothing_else(world: World) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as outside:
+        for name, mark in (("venv", "pyvenv.cfg"), ("pack", "package.json"), ("data", "secret")):
+            Path(outside, name).mkdir()
+            Path(outside, name, mark).write_text("seen\n")
+        Path(outside, "chain").symlink_to(Path(outside, "pack"))
+        (world.root / "node_modules" / "@a").mkdir(parents=True)
+        links = {
+            ".venv": "venv",
+            "node_modules/@a/b": "pack",
+            "vendor": "data",
+            "node_modules/c": "chain",
+        }
+        for link, target in links.items():
+            (world.root / link).symlink_to(Path(outside, target))
+        output = world.run("cat .venv/pyvenv.cfg node_modules/@a/b/package.json").output
+        assert output == "seen\nseen\n"
+        hidden = world.box.hidden_links()
+        assert {".venv", "node_modules/@a/b"}.isdisjoint(hidden)
+        for link, file in (("vendor", "secret"), ("node_modules/c", "package.json")):
+            is_seen = world.run(f"cat {link}/{file}").output == "seen\n"
+            assert is_seen == (link not in hidden), (link, hidden)
 
 
 def test_a_means_that_is_asked_for_must_hold() -> None:
