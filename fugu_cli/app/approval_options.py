@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from fugu_cli.formatting import escape_for_approval, escape_invisible, plural
+from fugu_cli.formatting import escape_for_approval, escape_invisible, flatten, plural
 
 if TYPE_CHECKING:
     from fugu_cli.engine.environment import Permission
@@ -41,6 +41,10 @@ CHOICES: tuple[ApprovalScope, ...] = (
     "choice-6",
 )
 """The answers to a question of an agent's, in the order of its choices."""
+
+
+ACCEPT_PLAN = "accept_plan"
+"""The name under which the user is asked about a plan (plans.py), as if it were a tool."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,8 @@ def approval_options(
 
     if call.tool == ASK_USER.name:
         return _answers_to_question(call)
+    if call.tool == ACCEPT_PLAN:
+        return PLAN_OPTIONS
     options = [ApprovalOption("once", "y", "yes, once", "once")]
     if not judgement.every_time:
         scope = covered(call, judgement)
@@ -146,6 +152,31 @@ def approval_options(
             options.append(ApprovalOption("all", "Y", f"yes to these {rest}, once", "yes to all"))
         options.append(ApprovalOption("none", "N", f"no to these {rest}", "no to all"))
     return tuple(options)
+
+
+PLAN_OPTIONS = (
+    ApprovalOption("session", "1", "go ahead, accept edits", "accept edits"),
+    ApprovalOption("once", "2", "go ahead, ask", "ask"),
+    ApprovalOption("feedback", "3", "change the plan", "change the plan"),
+    ApprovalOption("no", "n", "not now", "not now"),
+)
+
+
+def scope_of_key(options: Sequence[ApprovalOption], key: str) -> ApprovalScope | None:
+    """Return the answer that a key gives, or the number of an answer; None if there is none."""
+    numbers = {str(number): option.scope for number, option in enumerate(options, start=1)}
+    return (numbers | {option.key: option.scope for option in options}).get(key)
+
+
+def question_heading(call: Call) -> str:
+    """Return the question in a few words: `Allow bash?`."""
+    from fugu_cli.session.call_arguments import arguments_of
+
+    if call.tool != ACCEPT_PLAN:
+        return f"Allow {flatten(escape_for_approval(call.tool), 40)}?"
+    arguments = arguments_of(call)
+    agent = arguments.get("agent", "") if isinstance(arguments, dict) else ""
+    return f"Carry out the plan of {flatten(escape_for_approval(str(agent)), 40)}?"
 
 
 def _answers_to_question(call: Call) -> tuple[ApprovalOption, ...]:

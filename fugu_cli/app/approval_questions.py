@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from fugu_cli.app import patches
 from fugu_cli.app.approval_options import (
+    ACCEPT_PLAN,
     ALONE,
     ApprovalOption,
     Pending,
@@ -212,8 +213,8 @@ class ApprovalQueue:
         self._typing = asyncio.get_running_loop().create_task(self._take_feedback(question))
 
     async def _take_feedback(self, question: ApprovalQuestion) -> None:
-        asks = question.call.tool == ASK_USER.name
-        heading = "Your answer" if asks else "No. Tell it what to do instead"
+        headings = {ASK_USER.name: "Your answer", ACCEPT_PLAN: "Change the plan: say what and how"}
+        heading = headings.get(question.call.tool, "No. Tell it what to do instead")
         text = (await self._enter_text(heading)).strip()
         if text and not question.answer.done():
             self._answer(question, text)

@@ -179,6 +179,16 @@ class AttachedSession:
         """Refuse: messages are sent by the queue."""
         raise _refuse()
 
+    can_change_plan = False
+
+    async def change_plan(self, text: str, typed: str = "", media: tuple[Media, ...] = ()) -> None:
+        """Refuse: messages are sent by the queue."""
+        raise _refuse()
+
+    async def accept_plan(self, mode: Mode) -> None:
+        """Refuse: the answer is sent by the queue."""
+        raise _refuse()
+
     async def run(self) -> Finished:
         """Refuse: the other process runs."""
         raise _refuse()
@@ -284,6 +294,9 @@ class AttachedQueue(RequestQueue):
             return False
         self._attached.connection.send(messages.GoOn())
         return True
+
+    async def answer_open_plan(self) -> None:
+        """Do nothing: the process that runs the session asks, and its question is shown."""
 
     def interrupt(self, *, steering: bool = False) -> bool:
         """Ask for what is running to be cut. False when nothing runs."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fugu_cli.app import plans
 from fugu_cli.config import Config, Mode
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.engine import (
@@ -151,44 +152,64 @@ class Session:
         request = Asked(
             text=text, attachments=attachments, typed=typed, skill=skill, piped=piped, media=media
         )
-        if (hooks := self.environment.hooks) is not None:
-            await hooks.began(_source(self.log), self.environment.workspace)
-            answer = await hooks.prompted(request.whole, self.environment.workspace)
-            if answer.decision == "deny":
-                hint = "nothing was recorded and nothing was run"
-                raise UsageError(f"a hook refused the request: {answer.reason}", hint=hint)
-            request = request.model_copy(update={"hooks": answer.context})
-        await _record(self, request)
+        await _record(self, await _with_hooks(self, request))
 
     async def steer(self, text: str, typed: str = "", media: tuple[Media, ...] = ()) -> bool:
         """Record a message for the agents that are at work, with the pictures and PDFs that `@`
         names in it. They read it with the next result. Return False where the request has ended
         meanwhile. Raises UsageError where a hook refuses it.
         """
-        workspace = self.environment.workspace
-        if (hooks := self.environment.hooks) is not None:
-            answer = await hooks.prompted(text, workspace)
-            if answer.decision == "deny":
-                hint = "nobody is given the message"
-                raise UsageError(f"a hook refused the message: {answer.reason}", hint=hint)
-            if answer.context:
-                typed = typed or text
-                text = f"{text}\n\n[Hooks say:]\n{answer.context}"
-        attached = await asyncio.to_thread(_mentioned_media, self.environment, text)
+        message = await _message(self, text, typed, media)
         if self.log.state.request.finished is not None:
             return False
-        self.log.append(Steered(text=text, typed=typed, media=(*media, *attached)))
+        self.log.append(message)
         return True
+
+    @property
+    def can_change_plan(self) -> bool:
+        """Whether what the user says next is about the open plan: in plan mode, where the agent
+        that made it may go on.
+        """
+        plan = self.log.state.open_plan
+        if plan is None or self.environment.rules.mode != "plan":
+            return False
+        is_at_hand = plan.agent in self.team.members and plan.agent not in self.excluded
+        return is_at_hand and self.pinned in (None, plan.agent)
+
+    async def change_plan(self, text: str, typed: str = "", media: tuple[Media, ...] = ()) -> None:
+        """Record what the user wants changed in the open plan; its agent goes on with its turn.
+        Raises UsageError where there is no plan, or a hook refuses the message.
+        """
+        message = await _message(self, text, typed, media)
+        if self.log.state.open_plan is None:
+            raise UsageError("there is no plan to change", hint=plans.NO_PLAN_HINT)
+        self.log.append(message)
+
+    async def accept_plan(self, mode: Mode) -> None:
+        """Record a request that carries out the open plan, in this mode from now on. Raises
+        UsageError where there is no plan, or a hook refuses the request.
+        """
+        request = await plans.accepted_request(self.log, self.environment.workspace, mode)
+        before = self.environment.rules.mode
+        self.set_mode(mode)
+        try:
+            await _record(self, await _with_hooks(self, request))
+        except BaseException:
+            self.set_mode(before)
+            raise
 
     def go_on(self) -> bool:
         """Return whether there is a request to finish. Reopens one that a limit or a failure
-        stopped.
+        stopped. A plan that was asked for is still made in plan mode.
         """
         end, opened = self.log.state.request.finished, self.log.state.opened
         if end is not None and end.reason in STOPPED and opened is not None:
             availability.wake(self.team, self.team.members)
             self.log.append(opened)
-        return self.log.state.request.asked is not None and self.log.state.request.finished is None
+        request = self.log.state.request
+        if request.asks_for_plan and request.finished is None:
+            self.set_mode("plan")
+        return request.asked is not None and request.finished is None
 
     def notes(self) -> tuple[str, ...]:
         """Return sentences about missing parts."""
@@ -359,6 +380,35 @@ class Session:
             )
 
 
+async def _with_hooks(session: Session, request: Asked) -> Asked:
+    """Return the request with what hooks add. Raises UsageError where one refuses it."""
+    hooks, workspace = session.environment.hooks, session.environment.workspace
+    if hooks is None:
+        return request
+    await hooks.began(_source(session.log), workspace)
+    answer = await hooks.prompted(request.whole, workspace)
+    if answer.decision == "deny":
+        hint = "nothing was recorded and nothing was run"
+        raise UsageError(f"a hook refused the request: {answer.reason}", hint=hint)
+    return request.model_copy(update={"hooks": answer.context})
+
+
+async def _message(session: Session, text: str, typed: str, media: tuple[Media, ...]) -> Steered:
+    """Return a message to the agents, with what hooks add and the pictures and PDFs that `@` names
+    in it. Raises UsageError where a hook refuses it.
+    """
+    if (hooks := session.environment.hooks) is not None:
+        answer = await hooks.prompted(text, session.environment.workspace)
+        if answer.decision == "deny":
+            hint = "nobody is given the message"
+            raise UsageError(f"a hook refused the message: {answer.reason}", hint=hint)
+        if answer.context:
+            typed = typed or text
+            text = f"{text}\n\n[Hooks say:]\n{answer.context}"
+    attached = await asyncio.to_thread(_mentioned_media, session.environment, text)
+    return Steered(text=text, typed=typed, media=(*media, *attached))
+
+
 def _mentioned_media(environment: Environment, text: str) -> tuple[Media, ...]:
     """Return the pictures and PDFs that `@` names and every agent may read without a question.
     Agents read other files themselves.
@@ -385,7 +435,8 @@ async def _record(session: Session, request: Asked) -> None:
     """Write a request down, with what the configuration says of it."""
     workspace, tests = session.environment.workspace, session.config.tests
     command = _test_command(session)
-    if tests.until_pass and command is None:
+    is_planning = session.environment.rules.mode == "plan" and not session.only_reads
+    if tests.until_pass and command is None and not is_planning:
         raise UsageError(
             "the tests are to pass, and no test command can be run here",
             hint="name one with --test-command, or allow run_tests",
@@ -399,12 +450,17 @@ async def _record(session: Session, request: Asked) -> None:
         has_copies=session.tier == "ultra",
         has_foreign_tools=session.servers is not None,
     )
+    snapshot = "" if workspace.in_git else None
+    if is_planning:
+        snapshot = (
+            await workspace.history.snapshot()
+        )  # files may change before the plan is accepted
     fields = {
         "rules": rules,
         "tree": await folder_tree(session.environment) if session.tier == "ultra" else "",
-        "snapshot": "" if workspace.in_git else None,
+        "snapshot": snapshot,
         "test_command": command,
-        "until": tuple(dict.fromkeys((*suite, *tests.until))),
+        "until": () if is_planning else tuple(dict.fromkeys((*suite, *tests.until))),
         "tier": session.tier,
         "effort": session.effort,
         "answer_schema": session.answer_schema,
@@ -454,7 +510,8 @@ async def _left_to_do(session: Session, end: Finished, tried: int) -> str:
     left = await session.environment.hooks.ended(
         ending, session.environment.workspace, again=tried > 0
     )
-    done = end.reason in {"accepted", "answered"} and tried < GOING_ON
+    has_plan = session.log.state.open_plan is not None  # the user says how it goes on
+    done = end.reason in {"accepted", "answered"} and tried < GOING_ON and not has_plan
     return f"A Stop hook asks to go on: {left}" if left and done else ""
 
 

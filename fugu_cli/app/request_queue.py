@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fugu_cli.engine.environment import AskPermission, Permission
     from fugu_cli.messages import Call, Effort, Media
     from fugu_cli.safety import policy
+    from fugu_cli.safety.policy import Mode
     from fugu_cli.session.events import Steered
     from fugu_cli.session.log import Log
 
@@ -62,7 +63,8 @@ class QueuedRequest:
     """A request before it is one. `pin`: this agent alone takes its turns; `tier`: in this tier, ""
     in that of the session; `effort`: with this one, None with the session's. `typed`: what the user
     wrote, where the text was made of it; `skill`: what a skill says that they named; `piped` and
-    `media`: what comes beside the request."""
+    `media`: what comes beside the request. `carries_out`: it carries out the open plan, in this
+    mode, and has no text."""
 
     text: str
     pin: str | None = None
@@ -72,6 +74,12 @@ class QueuedRequest:
     effort: Effort | None = None
     piped: str = ""
     media: tuple[Media, ...] = ()
+    carries_out: Mode | None = None
+
+    @property
+    def has_own_settings(self) -> bool:
+        """Whether it names its own agent, tier or effort."""
+        return self.pin is not None or bool(self.tier) or self.effort is not None
 
     @property
     def shown(self) -> str:
@@ -84,10 +92,17 @@ def is_unfinished(session: DrivenSession) -> bool:
     return bool(session.log.state.request.events) and session.log.state.request.finished is None
 
 
-async def _record(session: DrivenSession, typed: QueuedRequest, text: str) -> None:
-    """Record the request. An effort of its own is recorded with it, and is the session's no longer
-    than that.
+async def record_request(session: DrivenSession, typed: QueuedRequest, text: str) -> None:
+    """Record the request. In plan mode one that follows a plan is a message to the agent that made
+    it. An effort of its own is recorded with it, and is the session's no longer than that.
     """
+    if typed.carries_out is not None:
+        await session.accept_plan(typed.carries_out)
+        return
+    if session.can_change_plan and not typed.has_own_settings:
+        message = _as_message(typed, text)
+        await session.change_plan(message.text, message.typed, message.media)
+        return
     effort = session.effort
     if typed.effort is not None:
         session.effort = typed.effort
@@ -96,6 +111,13 @@ async def _record(session: DrivenSession, typed: QueuedRequest, text: str) -> No
     finally:
         if typed.effort is not None:
             session.effort = effort
+
+
+def _as_message(typed: QueuedRequest, text: str) -> QueuedRequest:
+    """Return the request as one text, with what comes beside it."""
+    whole = "\n\n".join(part for part in (text, typed.skill, typed.piped) if part)
+    words = typed.typed or typed.text
+    return QueuedRequest(text=whole, typed=words if whole != words else "", media=typed.media)
 
 
 async def _run_request(
@@ -116,7 +138,7 @@ async def _run_request(
         session.set_tier(chosen_tier)  # first: one that cannot be had refuses the request
     try:
         if typed is not None:
-            await _record(session, typed, expand(typed.text))
+            await record_request(session, typed, expand(typed.text))
             if typed.pin is not None:
                 session.pin(typed.pin)
         await session.run()
@@ -186,9 +208,15 @@ ENDING_POLL_SECONDS = 0.02
 class RequestQueue:
     """One session at a time and all that is under way in it."""
 
-    def __init__(self, listener: QueueListener, expand: Callable[[str], str] = str) -> None:
+    def __init__(
+        self,
+        listener: QueueListener,
+        expand: Callable[[str], str] = str,
+        ask: AskPermission | None = None,
+    ) -> None:
         """Create the queue. `expand` adds text to a request when it starts, since waiting requests
-        can be taken back.
+        can be taken back. `ask` asks the user whether a plan is carried out, without one
+        `approvals` do.
         """
         self.session: SessionProtocol | None = None
         self.queue: list[QueuedRequest] = []
@@ -200,6 +228,8 @@ class RequestQueue:
         self.following = LogFollower(listener)
         self._expand = expand
         self._run: asyncio.Task[object] | None = None
+        self._ask = ask or self.ask
+        self._plan_question: asyncio.Task[Permission] | None = None
         self._cut = False
         self._steer = False
         self._requests_looked_at = 0
@@ -272,7 +302,10 @@ class RequestQueue:
         await self.answer_followers(session.log)
 
     async def submit(self, typed: QueuedRequest) -> None:
-        """Run a request now, or after the running one. Returns when nothing is left to do."""
+        """Run a request now, or after the running one. Returns when nothing is left to do. While a
+        plan waits for its answer, the request is that answer.
+        """
+        self._withdraw_plan_question()
         if self.running or self.session is None:
             self.queue.append(typed)
             self.changed()
@@ -285,18 +318,14 @@ class RequestQueue:
         own agent, tier or effort. Raises UsageError where a hook refuses it.
         """
         session = self.session
-        is_request = message.pin is not None or bool(message.tier) or message.effort is not None
-        if session is None or not self.running or self._cut or is_request:
+        if session is None or not self.running or self._cut or message.has_own_settings:
             return message
         if not is_unfinished(session):
             return message
-        parts = (self._expand(message.text), message.skill, message.piped)
-        text = "\n\n".join(part for part in parts if part)
-        typed = message.typed or message.text
-        typed = typed if text != typed else ""
-        if await session.steer(text, typed, message.media):
+        steering = _as_message(message, self._expand(message.text))
+        if await session.steer(steering.text, steering.typed, steering.media):
             return None
-        return QueuedRequest(text=text, typed=typed, media=message.media)
+        return steering
 
     def _queue_unread(self, session: DrivenSession) -> None:
         """Queue what the user wrote to requests that have ended before anybody read it, once. A
@@ -304,7 +333,10 @@ class RequestQueue:
         """
         unread = []
         requests = session.log.state.requests
-        for number in range(self._requests_looked_at, len(requests)):
+        first = self._requests_looked_at
+        if requests and requests[-1].asks_for_plan:
+            first = min(first, len(requests) - 1)  # a change of its plan has reopened it
+        for number in range(first, len(requests)):
             if requests[number].finished is None:
                 continue
             self._requests_looked_at = number + 1
@@ -323,10 +355,18 @@ class RequestQueue:
             await self._drive(self.queue.pop(0))
 
     async def go_on(self) -> bool:
-        """Finish the request that was cut off or stopped by a limit. False when there is none."""
-        if self.session is None or self.running or not self.session.go_on():
+        """Finish the request that was cut off or stopped by a limit, or ask about the plan that it
+        ended with. False when there is neither.
+        """
+        session = self.session
+        if session is None or self.running:
             return False
-        await self._drive(None)
+        if session.go_on():
+            await self._drive(None)
+        elif session.log.state.open_plan is not None:
+            await self.answer_open_plan()
+        else:
+            return False
         return True
 
     async def _drive(self, typed: QueuedRequest | None) -> None:
@@ -361,6 +401,8 @@ class RequestQueue:
                 typed = self.queue.pop(0)
             elif self._cut and is_unfinished(session):
                 typed = None  # it goes on with what it had not read
+            elif (request := await self._ask_about_plan(session)) is not None:
+                typed = request
             else:
                 break
         self.changed()
@@ -443,6 +485,43 @@ class RequestQueue:
         """The requests that wait, as they were typed."""
         return [request.shown for request in self.queue]
 
+    async def answer_open_plan(self) -> None:
+        """Ask about the plan that an opened session ended with, and do what the user answers."""
+        if self.session is None or self.running or self._plan_question is not None:
+            return
+        if (request := await self._ask_about_plan(self.session)) is not None:
+            await self._drive(request)
+
+    async def _ask_about_plan(self, session: DrivenSession) -> QueuedRequest | None:
+        """Return the request that the user's answer to the open plan stands for; None where there
+        is no plan, or it stays as it is.
+        """
+        plan = session.log.state.open_plan
+        if plan is None:
+            return None
+        from fugu_cli.app import plans
+
+        question = plans.plan_question(plan, f"plan-{len(session.log.events)}")
+        self._plan_question = task = asyncio.ensure_future(self._ask(*question))
+        self._listener.changed()
+        try:
+            await asyncio.wait({task})
+        finally:
+            task.cancel()
+            if self._plan_question is task:
+                self._plan_question = None
+        answer = None if task.cancelled() else plans.plan_answer(task.result())
+        if answer is None or self.session is not session:
+            return None
+        if answer.mode is None:
+            session.set_mode("plan")
+        return QueuedRequest(text=answer.change, carries_out=answer.mode)
+
+    def _withdraw_plan_question(self) -> None:
+        if self._plan_question is not None:
+            self._plan_question.cancel()
+            self._plan_question = None
+
     def pin(self, name: str | None) -> None:
         """Let one agent take every turn from now on; None gives the decision back."""
         if self.session is not None:
@@ -454,6 +533,9 @@ class RequestQueue:
         """Cut what is running; `steering`: to go on at once with the queue, or with the messages
         that nobody has read. False when nothing runs, or there are none.
         """
+        if self._plan_question is not None and not steering:
+            self._withdraw_plan_question()
+            return True
         if self._run is None or (steering and not self.queue and not self.has_unread):
             return False
         self._cut, self._steer = True, self._steer or steering
@@ -486,6 +568,7 @@ class RequestQueue:
         """End what runs, stop following, close the session. What is sent meanwhile is not run."""
         session, self.session = self.session, None
         self.queue.clear()
+        self._withdraw_plan_question()
         async with self._closing:  # whoever closes it a second time waits for the first
             if self._run is not None:
                 run = self._run

@@ -52,6 +52,21 @@ class DrivenSession(Protocol):
         ended meanwhile. Raises UsageError where a hook refuses it.
         """
 
+    @property
+    def can_change_plan(self) -> bool:
+        """Whether what the user says next is about the open plan."""
+
+    async def change_plan(self, text: str, typed: str = "", media: tuple[Media, ...] = ()) -> None:
+        """Record what the user wants changed in the open plan. Raises UsageError."""
+
+    async def accept_plan(self, mode: policy.Mode) -> None:
+        """Record a request that carries out the open plan, in this mode from now on. Raises
+        UsageError where there is no plan.
+        """
+
+    def set_mode(self, mode: policy.Mode) -> None:
+        """Change the permission mode from the next call on."""
+
     def go_on(self) -> bool:
         """Return whether there is a request to finish. Reopens one that a limit stopped."""
 
@@ -94,9 +109,6 @@ class SessionProtocol(DrivenSession, Protocol):
 
     def notes(self) -> tuple[str, ...]:
         """Return sentences about missing parts."""
-
-    def set_mode(self, mode: policy.Mode) -> None:
-        """Change the permission mode from the next call on."""
 
     def exclude(self, names: frozenset[str]) -> None:
         """Exclude exactly these agents from now on."""

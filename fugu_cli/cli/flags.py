@@ -293,6 +293,9 @@ class RunFlags:
     go_on: ContinueFlag = False
     resume: ResumeFlag = None
     fork_session: ForkFlag = False
+    accept_plan: Annotated[
+        bool, option("--accept-plan", help="carry out the plan that plan mode ended with")
+    ] = False
     max_turns: MaxTurnsFlag = None
     max_budget_usd: MaxBudgetFlag = None
     time_limit: TimeLimitFlag = None

@@ -37,6 +37,8 @@ def read_request(flags: RunFlags, stdin: TextIO | None) -> RequestInput:
     used = [name for name, value in sources.items() if value is not None]
     if len(used) > 1:
         raise UsageError(f"there are {len(used)} prompts: {' and '.join(used)}", hint=REQUEST_HINT)
+    if flags.accept_plan:
+        return RequestInput(None)
     if not used and (flags.go_on or flags.resume):
         return RequestInput(_read_piped(stdin) or None)
     if not used and (stdin is None or stdin.isatty()):
@@ -220,6 +222,8 @@ def _check_flags(flags: RunFlags) -> None:
             "--agent and --coordinator exclude one another",
             hint="--agent NAME bypasses the coordinator",
         )
+    if flags.accept_plan:
+        _check_accept_plan(flags)
     if flags.yolo and flags.permission_mode:
         raise UsageError(
             "--yolo and --permission-mode exclude one another",
@@ -234,4 +238,19 @@ def _check_flags(flags: RunFlags) -> None:
         raise UsageError(
             "--script and --agent exclude one another",
             hint="the script is the only agent of such a run",
+        )
+
+
+def _check_accept_plan(flags: RunFlags) -> None:
+    """Raise UsageError for flags that contradict --accept-plan."""
+    if not (flags.go_on or flags.resume):
+        raise UsageError("--accept-plan needs a session", hint="add --continue or --resume ID")
+    if flags.text is not None or flags.prompt is not None or flags.prompt_file is not None:
+        raise UsageError(
+            "--accept-plan takes no prompt",
+            hint='change the plan first: fugu run --continue --permission-mode plan "..."',
+        )
+    if flags.permission_mode == "plan":
+        raise UsageError(
+            "plan mode carries nothing out", hint="--permission-mode edit, ask, auto or yolo"
         )

@@ -11,10 +11,12 @@ import sys
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fugu_cli import wiring
+from fugu_cli.app import plans
 from fugu_cli.app.open_session import Session
+from fugu_cli.app.request_queue import QueuedRequest, record_request
 from fugu_cli.cli.current_folder import check_embedded, current_config
 from fugu_cli.cli.flags import OutputFormat, RequestInput, RunFlags
 from fugu_cli.cli.output import RunEnd, RunOutput, init_of, session_name
@@ -26,7 +28,7 @@ from fugu_cli.extensions import skill_library
 from fugu_cli.extensions.skill_library import TypedRequest
 from fugu_cli.formatting import flatten
 from fugu_cli.session import log, store
-from fugu_cli.session.events import Asked
+from fugu_cli.session.events import Asked, Steered
 from fugu_cli.session.state import SessionState
 from fugu_cli.system import signals
 from fugu_cli.ui import headless, json_output
@@ -170,6 +172,8 @@ class RequestRun:
                 # a hook that failed meanwhile, a collector that did not answer
                 if note not in noted:
                     self._screen.show(f"fugu: {note}")
+            if session.log.state.open_plan is not None:
+                self._screen.show("to carry this plan out: fugu run --continue --accept-plan")
             run_end = self._run_end(session, end)
             self._leaving.close(run_end, patch)
         if lost := self._screen.out.failure:
@@ -190,8 +194,10 @@ class RequestRun:
         """Return whether the request was recorded, that is, not interrupted earlier or refused by a
         hook.
         """
-        return self._text is None or any(
-            isinstance(event, Asked) for event in session.log.events[self._since :]
+        if self._text is None and not self._flags.accept_plan:
+            return True
+        return any(
+            isinstance(event, Asked | Steered) for event in session.log.events[self._since :]
         )
 
     async def _open(self) -> Session:
@@ -240,7 +246,7 @@ class RequestRun:
                 "fugu: nobody read this before the request before ended, and it is not part of this "
                 f"one: {flatten(message.said, 200)}"
             )
-        if self._text is None:
+        if self._text is None and not self._flags.accept_plan:
             session.go_on()
         for note in session.notes():
             self._screen.show(f"fugu: {note}")
@@ -252,7 +258,11 @@ class RequestRun:
             return None
         data = loaded.config.data
         path = store.find_session(data, loaded.root, self._flags.resume or "latest")
-        moved = _check_resumed(path, loaded.root, new=self._text is not None)
+        if self._flags.accept_plan:
+            resuming: Resuming = "accepts plan"
+        else:
+            resuming = "goes on" if self._text is None else "asks"
+        moved = _check_resumed(path, loaded.root, resuming)
         if moved:
             self._screen.show(f"fugu: {moved}")
         return store.fork_session(data, loaded.root, path) if self._flags.fork_session else path
@@ -285,13 +295,20 @@ class RequestRun:
 
     async def _work(self, session: Session) -> None:
         session.warm()
-        if self._text is not None:
-            request = self._typed_request
-            await session.ask(
-                request.text, typed=request.typed, skill=request.skill, piped=self._piped
-            )
+        if (request := self._request(session)) is not None:
+            await record_request(session, request, request.text)
         await session.run()
         await session.finish_reading_kinds()
+
+    def _request(self, session: Session) -> QueuedRequest | None:
+        """Return the request to record, None where the session's own is finished."""
+        if self._flags.accept_plan:
+            mode = session.environment.rules.mode
+            return QueuedRequest("", carries_out="edit" if mode == "plan" else mode)
+        if self._text is None:
+            return None
+        typed = self._typed_request
+        return QueuedRequest(typed.text, typed=typed.typed, skill=typed.skill, piped=self._piped)
 
     def _reader(self, session: Session) -> Coroutine[Any, Any, None]:
         name = session_name(session.log)
@@ -324,21 +341,29 @@ class RequestRun:
             self._working.cancel()
 
 
-def _check_resumed(path: Path, root: Path, *, new: bool) -> str:
+Resuming = Literal["asks", "goes on", "accepts plan"]
+"""What a run does with the session that it resumes."""
+
+
+def _check_resumed(path: Path, root: Path, resuming: Resuming) -> str:
     """Check a session that is resumed, and return a note if it is another folder's. Raises
     UsageError.
 
-    Such a session needs a `new` request here; what it began there is finished there.
+    Such a session needs a new request here; what it began there is finished there.
     """
     events = [record.event for record in log.read(path)]
-    if not new and not store.unfinished(events):
-        raise UsageError(
-            "the session has no unfinished request", hint="give a prompt to ask for something new"
-        )
-    opened = SessionState(events).opened
+    state = SessionState(events)
+    if resuming == "accepts plan" and state.open_plan is None:
+        raise UsageError(plans.NO_PLAN, hint=plans.NO_PLAN_HINT)
+    if resuming == "goes on" and not store.unfinished(events):
+        hint = "give a prompt to ask for something new"
+        if state.open_plan is not None:
+            hint = f"carry its plan out with --accept-plan, or {hint}"
+        raise UsageError("the session has no unfinished request", hint=hint)
+    opened = state.opened
     if opened is None or opened.repo == store.recorded_root(root):
         return ""
-    if not new:
+    if resuming != "asks":
         raise UsageError(
             f"the session {path.stem} worked in {opened.repo}, not in {root}",
             hint=(

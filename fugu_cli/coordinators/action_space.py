@@ -169,6 +169,7 @@ def _newest_agent(events: Sequence[Event]) -> str | None:
 
 
 VERDICT_DUE = "the newest work has not been verified yet"
+ONE_PLAN = "in plan mode one agent makes the plan, and the user judges it"
 
 
 THINKER_DUE = "all of the strongest have worked in vain: another agent thinks first"
@@ -335,8 +336,10 @@ def _given_up(state: SessionState, why: str) -> Finished:
 def roles_out(state: SessionState) -> dict[Role, str]:
     """Return the roles that make no sense now, with the reason. Work that nothing speaks against is
     verified next; work without a last word has failed, unless a Thinker sees it otherwise; after a
-    REVISE somebody works first; a Thinker is followed by another role.
+    REVISE somebody works first; a Thinker is followed by another role. A plan is made by a Worker.
     """
+    if state.request.asks_for_plan and not state.request.is_work:
+        return {"verifier": ONE_PLAN, "thinker": ONE_PLAN}
     if not state.request.has_worker_answer:
         return {"verifier": "there is no Worker answer yet", **_after_thinker(state)}
     if why := state.request.acceptance_blocker:
@@ -459,7 +462,8 @@ def request_end(state: SessionState, *, turns: int, verify_answers: bool) -> Fin
         if verifies_own_work(state, agent):
             return accepted_end("author", agent)
         return accepted_end("verifier", agent)
-    if closed and not verify_answers and _answered(state, closed[-1]):
+    is_judged_by_user = state.request.asks_for_plan
+    if closed and (is_judged_by_user or not verify_answers) and _answered(state, closed[-1]):
         return ANSWERED
     if _failures_stay_unknown(state):
         run = state.request.tests_before
@@ -520,13 +524,15 @@ def _accepted(state: SessionState, turn: Turn) -> bool:
 
 def _answered(state: SessionState, turn: Turn) -> bool:
     """Return whether a Worker came to its last word without giving up, nothing was changed but what
-    the user may have saved while a command ran, and no check of the user's asks for more.
+    the user may have saved while a command ran, and no check of the user's asks for more. A plan
+    meets no check.
     """
     if turn.assigned.role != "worker" or turn.failed or turn.interrupted or state.request.is_work:
         return False
     if turn.unable is not None:
         return False
-    asks_for_more = any(check.by == "user" for check in state.request.unmet_checks)
+    checks = () if state.request.asks_for_plan else state.request.unmet_checks
+    asks_for_more = any(check.by == "user" for check in checks)
     return turn.concluded and bool(turn.text.strip()) and not asks_for_more
 
 

@@ -146,7 +146,7 @@ def _request_messages(
         if not (is_read or _is_own(turn, agent, served)):
             others.append(turn)
             if undone := undo_messages(request, turn.number):
-                messages += [*_notes(others), *undone]
+                messages += [*_notes(others, is_planning=request.asks_for_plan), *undone]
                 others = []
             continue
         opening = [
@@ -160,11 +160,11 @@ def _request_messages(
             media = [item for message in steering.opening_messages(turn) for item in message.media]
             messages.append(FromUser(text=text, media=tuple(media)))
         schema = structured_answer.wanted_schema(request, turn)
-        messages += turn_messages(turn, schema, is_open=is_read)
+        messages += turn_messages(turn, schema, is_open=is_read, is_planning=request.asks_for_plan)
         messages += undo_messages(request, turn.number)
         own.append(turn)
         others = []
-    messages += _notes(others)
+    messages += _notes(others, is_planning=request.asks_for_plan)
     if not newest and (unread := steering.unread_text(request)):
         messages.append(FromUser(text=unread))
     return tuple(messages)
@@ -187,10 +187,13 @@ def _is_own(turn: Turn, agent: str, served: bool) -> bool:
     return turn.assigned.agent == agent and turn.assigned.role != "verifier"
 
 
-def _notes(others: Sequence[Turn]) -> list[FromUser]:
-    """Return in short what others did in a request after the agent's own last turn."""
+def _notes(others: Sequence[Turn], *, is_planning: bool) -> list[FromUser]:
+    """Return in short what others did in a request after the agent's own last turn. A plan is shown
+    at length: the user's next words may be about it.
+    """
     workers = [turn for turn in others if turn.assigned.role == "worker"]
-    text = "\n\n".join(work_note(turn, EARLIER_WORDS) for turn in workers)
+    limit = WORDS if is_planning else EARLIER_WORDS
+    text = "\n\n".join(work_note(turn, limit) for turn in workers)
     return [FromUser(text=text)] if text else []
 
 
@@ -244,13 +247,14 @@ def work_note(turn: Turn, limit: int) -> str:
     agent = f"`{turn.assigned.agent}`"
     paths = ", ".join(sorted({change.path for change in turn.changes}))
     changed = f" and changed {paths}" if paths else ""
-    if turn.failed is not None:
-        return f"{agent} began this{changed}; then it failed: {turn.failed.message}"
-    if turn.interrupted:
-        return f"{agent} began this{changed}; then it was interrupted."
+    words = escape_frames(clip_middle(turn.text.strip(), limit))
+    if turn.failed is not None or turn.interrupted:
+        stopped = f"it failed: {turn.failed.message}" if turn.failed else "it was interrupted."
+        had_answered = bool(words and not turn.replies[-1].calls)
+        said = f"\nBefore that it had said:\n<work>\n{words}\n</work>" if had_answered else ""
+        return f"{agent} began this{changed}; then {stopped}{said}"
     if turn.unable is not None:
         return f"{agent} said that it cannot do this: {turn.unable}"
-    words = escape_frames(clip_middle(turn.text.strip(), limit))
     if not words:
         return f"{agent} worked on this{changed}. It came to no last word."
     cut = "" if turn.concluded else " before its turn ended"
@@ -297,9 +301,12 @@ def _role_text(turn: Turn, own: Sequence[Turn], others: Sequence[Turn], mode: st
     return "\n".join(parts)
 
 
-def turn_messages(turn: Turn, schema: str = "", *, is_open: bool = False) -> list[Message]:
+def turn_messages(
+    turn: Turn, schema: str = "", *, is_open: bool = False, is_planning: bool = False
+) -> list[Message]:
     """Return a turn's replies with the results of their calls. `schema`: the one that its last
-    words must follow. `is_open`: its agent is asked for another reply.
+    words must follow. `is_open`: its agent is asked for another reply. `is_planning`: its last
+    words are a plan, which the user's later messages are about.
     """
     results = {run.permitted.call.id: run for run in turn.runs if not run.evidence}
     opening = opening_ids(turn)
@@ -330,7 +337,8 @@ def turn_messages(turn: Turn, schema: str = "", *, is_open: bool = False) -> lis
             )
             evidence = [failing]
         messages += evidence
-        messages += steering.later_messages(turn.events[start:stop])
+        is_about_plan = is_planning and not reply.calls
+        messages += steering.later_messages(turn.events[start:stop], is_about_plan=is_about_plan)
     if turn.failed is not None:
         messages.append(FromUser(text=f"[{turn.assigned.agent} failed: {turn.failed.message}]"))
     if turn.interrupted:

@@ -83,9 +83,11 @@ def opening_text(turn: Turn) -> str:
     return prompts.fill(prompts.load("steering_before"), message=text)
 
 
-def later_messages(events: Sequence[Event]) -> list[FromUser]:
-    """Return the messages among the events that follow a reply, as the agent reads them."""
-    text = prompts.load("steering")
+def later_messages(events: Sequence[Event], *, is_about_plan: bool = False) -> list[FromUser]:
+    """Return the messages among the events that follow a reply, as the agent reads them.
+    `is_about_plan`: the reply is a plan.
+    """
+    text = prompts.load("steering_plan" if is_about_plan else "steering")
     return [
         FromUser(text=prompts.fill(text, message=event.message.whole), media=event.message.media)
         for event in events

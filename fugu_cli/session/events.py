@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from fugu_cli import prompts
 from fugu_cli.messages import Call, Effort, Media, PaidValue, Thinking, Usage, Value
 from fugu_cli.session.file_effects import NO_EFFECTS as NO_EFFECTS
 from fugu_cli.session.file_effects import FileAttribute as FileAttribute
@@ -315,9 +316,28 @@ class Opened(Value):
     served: bool = False
 
 
+class AcceptedPlan(Value):
+    """A plan that the user wants carried out. `agent` made it; `changed` names files that changed
+    since it was begun.
+    """
+
+    agent: str
+    text: str
+    changed: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> str:
+        """The plan as agents read it."""
+        plan = prompts.fill(prompts.load("plan_accepted"), agent=self.agent, plan=self.text)
+        if not self.changed:
+            return plan
+        files = prompts.fill(prompts.load("plan_changed"), files=", ".join(self.changed))
+        return f"{plan}\n{files}"
+
+
 class Asked(Value):
     """A request. `snapshot`: "" in a git repository, where one is taken before the first call that
-    may change something (`Permitted.snapshot`); None outside of one.
+    may change something (`Permitted.snapshot`), or before a plan is made; None outside of one.
 
     `typed`: what the user wrote, where `text` was made of it (a custom command, a named skill); ""
     where it is `text`. `skill`: what a skill says that the user named; `hooks`: what hooks add;
@@ -332,7 +352,7 @@ class Asked(Value):
     moment the request came (engine/session_rules.py). `mode`: the permission mode then, "" in older
     logs. `tree`: folders and files of the repository, in lines, for a planner. `only_reads`: a
     command of fugu's asks (`fugu review`): the text is all that the agent is to do, and it has the
-    tools that read files.
+    tools that read files. `plan`: the plan that it carries out.
     """
 
     type: Literal["asked"] = "asked"
@@ -353,6 +373,7 @@ class Asked(Value):
     mode: Literal["plan", "ask", "edit", "auto", "yolo", ""] = ""
     tree: str = ""
     only_reads: bool = False
+    plan: AcceptedPlan | None = None
 
     @property
     def said(self) -> str:
@@ -370,7 +391,8 @@ class Asked(Value):
                 f"[The answer must be JSON alone, and follow this schema:]\n{self.answer_schema}"
             )
         media = "\n".join(f"[{item.described}]" for item in self.media)
-        parts = (self.text, self.skill, hooks, piped, media, schema)
+        plan = self.plan.whole if self.plan is not None else ""
+        parts = (self.text, self.skill, hooks, piped, media, plan, schema)
         return "\n\n".join(part for part in parts if part)
 
 

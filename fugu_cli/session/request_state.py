@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -65,6 +65,14 @@ Arguments = TypeVarTuple("Arguments")
 
 
 ADDED_LATER = "[The user added while this was being worked on:]"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan and the agent that made it."""
+
+    agent: str
+    text: str
 
 
 class RequestState:
@@ -188,15 +196,34 @@ class RequestState:
 
     @cached_property
     def finished(self) -> Finished | None:
-        """The end of the request; None while it runs, or if it was stopped and the session was
-        opened again.
+        """The end of the request; None while it runs, if it was stopped and the session was opened
+        again, or if the user wants another plan than the one it ended with.
         """
         opened_again = False
         for event in reversed(self.events):
             if isinstance(event, Finished):
                 return None if opened_again and event.reason in STOPPED else event
+            if isinstance(event, Steered):
+                return None
             opened_again = opened_again or isinstance(event, Opened)
         return None
+
+    @cached_property
+    def plan(self) -> Plan | None:
+        """The plan that the request ended with; None where it asked for none, has not ended, or
+        changed files.
+        """
+        end, turn = self.finished, self.answered_by
+        if end is None or end.reason != "answered" or turn is None:
+            return None
+        if not self.asks_for_plan or self.is_work:
+            return None
+        return Plan(turn.assigned.agent, self.answer)
+
+    @cached_property
+    def asks_for_plan(self) -> bool:
+        """True if it was asked in plan mode: one turn that changes nothing answers it."""
+        return self.asked is not None and self.asked.mode == "plan" and not self.asked.only_reads
 
     @cached_property
     def start_snapshot(self) -> str:

@@ -45,7 +45,7 @@ from fugu_cli.session.open_work import (
     items_of,
     todo_lines,
 )
-from fugu_cli.session.request_state import RequestState
+from fugu_cli.session.request_state import Plan, RequestState
 
 _OF_A_TURN = (Assigned, Replied, Permitted, ToolRan, Failed, Interrupted)
 
@@ -289,6 +289,13 @@ class SessionState:
         """Return the background jobs that were started at this line or later."""
         return self._now.work_in(range(line, len(self.events))).jobs
 
+    @property
+    def open_plan(self) -> Plan | None:
+        """The plan that the newest request ended with, which nobody has accepted; None where there
+        is none.
+        """
+        return None if self.served else self.request.plan
+
     @cached_property
     def found_tools(self) -> frozenset[str]:
         """The tools of MCP servers that find_tools named or that were called. Agents may call them
@@ -465,6 +472,8 @@ def _rest_of_request(request: RequestState, count: int) -> RequestState | None:
     """
     before, after = RequestState(request.events[:count]), request.events[count:]
     open_turns = {event.turn for event in after if isinstance(event, _OF_A_TURN)}
+    if before.plan is not None and request.finished is None:
+        open_turns.add(request.turns[-1].number)  # its agent changes its plan
     if before.asked is None or (before.finished is not None and not open_turns):
         return None
     begun = [

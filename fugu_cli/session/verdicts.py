@@ -118,6 +118,8 @@ def _done(
     if end.reason == "accepted":
         by, agent = acceptance(request, end)
         return acceptance_words(by, agent), "good"
+    if end.reason == "answered" and request.asks_for_plan and not request.changes:
+        return "the plan is ready, nothing was changed", "good"
     if end.reason == "answered":
         return ("done, not verified", "warn") if request.changes else ("done", "good")
     return STOPPED_BY[end.reason], "bad"

@@ -49,9 +49,14 @@ def approval_lines(
     """Draw the question: the tool, what it would touch (`approval_target_lines`), and policy's
     reason.
     """
-    head: list[StyledPart] = [
-        (f"Allow {flatten(escape_for_approval(call.tool), 40)}?", f"bold {palette.warn}")
-    ]
+    from fugu_cli.app.approval_options import ACCEPT_PLAN, question_heading
+
+    head: list[StyledPart] = [(question_heading(call), f"bold {palette.warn}")]
+    if call.tool == ACCEPT_PLAN:
+        return [
+            styled_line([*head, (hint, palette.dim)], width),
+            *wrap_lines(judgement.reason, width, palette.dim),
+        ]
     whose = (
         f" for the subtask {flatten(escape_for_approval(judgement.subtask), 80)}"
         if judgement.subtask

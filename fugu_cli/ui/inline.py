@@ -35,7 +35,7 @@ from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.styles import Style
 
-from fugu_cli.app.approval_options import CHOICES, ApprovalScope, approval_options
+from fugu_cli.app.approval_options import ApprovalScope, approval_options
 from fugu_cli.app.preferences import InputHistory, PreferencesFile
 from fugu_cli.app.session_protocol import InterfaceOptions, SessionOpener
 from fugu_cli.errors import UsageError
@@ -68,6 +68,7 @@ class KeyActions:
     below: Callable[[], str]
     is_asking: Callable[[], bool]
     answer: Callable[[ApprovalScope], None]
+    answer_key: Callable[[str], None]
     stop: Callable[[], None]
     leave: Callable[[], bool]
     mode: Callable[[], None]
@@ -270,17 +271,8 @@ class PromptTerminal:
         self.session.app.exit(exception=EOFError)
 
 
-ANSWER_KEYS: dict[str, ApprovalScope] = {
-    "y": "once",
-    "s": "session",
-    "a": "always",
-    "n": "no",
-    "t": "feedback",
-    "Y": "all",
-    "N": "none",
-    **{str(number): scope for number, scope in enumerate(CHOICES, start=1)},
-}
-"""The keys of approval_options.py; an answer that is not offered is none."""
+ANSWER_KEYS = "ysantYN1234567"
+"""The keys of approval_options.py; one of an answer that is not offered does nothing."""
 
 
 def _keys(acts: KeyActions) -> KeyBindings:
@@ -288,8 +280,8 @@ def _keys(acts: KeyActions) -> KeyBindings:
     asking = Condition(acts.is_asking)
     _bind_text_keys(keys, asking, acts)
     _bind_action_keys(keys, asking, acts)
-    for key, scope in ANSWER_KEYS.items():
-        _bind_answer_key(keys, asking, key, partial(acts.answer, scope))
+    for key in ANSWER_KEYS:
+        _bind_answer_key(keys, asking, key, partial(acts.answer_key, key))
     _bind_answer_key(keys, asking, "enter", partial(acts.answer, "once"))
     _bind_answer_key(keys, asking, "escape", partial(acts.answer, "no"))
     return keys
@@ -467,6 +459,7 @@ class InlineApp:
             below=lines.below,
             is_asking=lines.is_asking,
             answer=self.controller.answer,
+            answer_key=self.controller.answer_key,
             stop=self._stop,
             leave=self._twice,
             mode=self._mode,

@@ -223,6 +223,7 @@ def _fugu_fields(state: SessionState, end: RunEnding) -> dict[str, object]:
         "message": end.message,
         "end": end_line(state.request).text,
         "verified_by": verified_by(state.request),
+        "plan_by": state.open_plan.agent if state.open_plan is not None else None,
         "tests": test_summary(state.request),
         "changed": sorted(state.request.changes),
         "failed_agents": {name: str(why) for name, why in state.request.failed_agents.items()},

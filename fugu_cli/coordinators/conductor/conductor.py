@@ -308,7 +308,11 @@ class Conductor:
         self._fallback = turn_by_turn
 
     async def decide(self, state: SessionState) -> Decision:
-        """Return the next step of the newest request."""
+        """Return the next step of the newest request. In plan mode the planner makes a plan in
+        words, and no workflow.
+        """
+        if state.request.asks_for_plan and not state.request.plans:
+            return await self._plan_in_words(state)
         if any(turn.assigned.plan == 0 for turn in state.request.turns):
             return await self._turn_by_turn(state, "")
         end = action_space.end_without_agents(state)
@@ -456,6 +460,26 @@ class Conductor:
             return decision
         why = "its own workflow came to nothing"
         return scheduling.single_step(state, flow, step, team, why)
+
+    async def _plan_in_words(self, state: SessionState) -> Decision:
+        """Return the turn in which the planner makes the user's plan, or the end of the request."""
+        settings = self._settings
+        end = action_space.request_end(
+            state, turns=settings.turns, verify_answers=settings.verify_answers
+        )
+        if end is not None:
+            return end
+        excluded = action_space.agents_out_of_turn(state, settings, self._members)
+        planner = planning_agent(self._bounds, self._members, excluded)
+        if isinstance(planner, str):
+            return await self._turn_by_turn(state, planner)
+        return Assigned(
+            turn=action_space.next_turn_number(state),
+            agent=planner.name,
+            role="worker",
+            by="conductor",
+            reason="plan mode: the planner makes the plan",
+        )
 
     async def _over(self, state: SessionState, flow: Workflow) -> Decision:
         """Return what follows a workflow that came to its end or cannot go on."""

@@ -23,6 +23,7 @@ from fugu_cli.app.approval_options import (
     ApprovalScope,
     Pending,
     approval_options,
+    scope_of_key,
 )
 from fugu_cli.formatting import plural
 from fugu_cli.ui import diff_drawing, diff_lines
@@ -114,12 +115,15 @@ class Approval(Widget, can_focus=True):
 
     def action_answer(self, key: str) -> None:
         """Give the answer with this key or number. Enter gives the marked one, Escape refuses."""
-        every = self.options
-        keys = {option.key: option.scope for option in every} | {
-            str(at): option.scope for at, option in enumerate(every, start=1)
-        }
-        keys |= {"escape": "no", "enter": every[self._marked(every)].scope} if every else {}
-        scope = keys.get(key)
+        options = self.options
+        if not options:
+            return
+        if key == "escape":
+            scope: ApprovalScope | None = "no"
+        elif key == "enter":
+            scope = options[self._marked(options)].scope
+        else:
+            scope = scope_of_key(options, key)
         if scope is not None and (scope in ("no", "none", "feedback") or not self._pressed_on()):
             self.answer(scope)
 

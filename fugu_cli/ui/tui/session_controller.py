@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fugu_cli.app import patches
-from fugu_cli.app.approval_options import ApprovalScope
+from fugu_cli.app.approval_options import ApprovalScope, scope_of_key
 from fugu_cli.app.approval_questions import ApprovalQuestion, ApprovalQueue
 from fugu_cli.app.modes import MODE_CYCLE, MODE_HELP
 from fugu_cli.app.preferences import InputHistory
@@ -307,6 +307,7 @@ class SessionController:
         self.notes.warn(self.session.library.notes)
         if is_unfinished(self.session):
             self.say("this request was not finished: /continue goes on", "warn")
+        self._plan = asyncio.get_running_loop().create_task(self.work.answer_open_plan())
         return True
 
     async def send(
@@ -345,6 +346,15 @@ class SessionController:
     def interrupt(self) -> bool:
         """Stop what is under way. False when nothing is."""
         return self.shell.stop() or self.download.stop() or self.work.interrupt()
+
+    def answer_key(self, key: str) -> None:
+        """Give the answer that a key stands for in the shown question."""
+        question = self.asking.question
+        if question is None:
+            return
+        scope = scope_of_key(self.work.approvals.options(question), key)
+        if scope is not None:
+            self.answer(scope)
 
     def answer(self, scope: ApprovalScope) -> None:
         """Give the user's answer to the shown question."""

@@ -34,7 +34,7 @@ class Log:
 class Session:
     """Its requests do what `work` adds to the log; one that says "refused" is refused."""
 
-    tier, effort = "fugu", ""
+    tier, effort, can_change_plan = "fugu", "", False
 
     def __init__(self, events: Sequence[Event], work: Sequence[Event] = ()) -> None:
         self.log = Log(events)

@@ -102,6 +102,7 @@ def test_the_final_object_of_an_accepted_request() -> None:
         "message": "",
         "end": "verified by strong · 3 tests pass (1 failed before)",
         "verified_by": "strong",
+        "plan_by": None,
         "tests": {
             "before": {"ok": False, "failed": 1},
             "after": {"ok": True, "passed": 3, "failed": 0, "skipped": 0},

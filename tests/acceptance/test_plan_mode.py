@@ -1,0 +1,112 @@
+"""Plan mode: one turn that changes nothing makes a plan, and the user accepts or changes it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fugu_cli.session.events import Asked as Request
+from fugu_cli.session.events import Assigned, Finished
+from tests.acceptance.driving import Agent, Place
+from tests.acceptance.loopback import Asked, Loopback, Says, Use
+
+READ = Says(calls=(Use("read", {"path": "calc.txt"}),))
+PLAN = Says("1. calc.txt: write `fixed`.\n2. Run sh check.sh.")
+WRITE = Says(calls=(Use("write", {"path": "calc.txt", "content": "fixed\n"}),))
+ACCEPT = Says("It is right.\nVERDICT: ACCEPT")
+
+
+def offered(request: Asked) -> set[str]:
+    return {tool["function"]["name"] for tool in request.body["tools"]}
+
+
+def test_a_plan_is_one_turn_and_another_agent_carries_it_out(
+    place: Place, server: Loopback
+) -> None:
+    place.configure(Agent("plans"), Agent("works", "strong"))
+    server.play("plans", READ, PLAN)
+    planned = place.fugu(
+        "run", "--permission-mode", "plan", "--verify-answers", "--until-tests-pass", "fix it"
+    )
+    assert planned.code == 0, planned.err
+    assert planned.out == f"{PLAN.text}\n"
+    assert "fugu run --continue --accept-plan" in planned.err
+    assert not offered(server.asked("plans")[0]) & {"write", "edit", "apply_patch", "run_tests"}
+    assert [event.role for event in place.events() if isinstance(event, Assigned)] == ["worker"]
+
+    refused = place.fugu("run", "--continue")
+    assert refused.code == 1
+    assert "--accept-plan" in refused.err
+
+    place.files({"since.txt": "new\n"})
+    server.play("works", WRITE, Says("Fixed."), ACCEPT)
+    done = place.fugu("run", "--continue", "--accept-plan", "--agent", "works")
+    assert done.code == 0, done.err
+    assert (place.repo / "calc.txt").read_text() == "fixed\n"
+    told = str(server.asked("works")[0].body["messages"])
+    assert "fix it" in told
+    assert "`plans` made this plan, and the user wants it carried out" in told
+    assert "1. calc.txt: write `fixed`." in told
+    assert "have changed since the plan was begun" in told
+    assert "since.txt" in told
+    assert "calc.txt]" not in told
+    (_, accepted) = (event for event in place.events() if isinstance(event, Request))
+    assert (accepted.mode, accepted.said) == ("edit", "Carry out the plan of plans, in edit mode.")
+
+    again = place.fugu("run", "--continue", "--accept-plan")
+    assert (again.code, again.out) == (1, "")
+    assert "there is no plan to accept" in again.err
+
+
+def test_what_is_said_after_a_plan_changes_it_in_the_same_turn(
+    place: Place, server: Loopback
+) -> None:
+    place.configure(Agent("plans"))
+    server.play("plans", PLAN)
+    place.fugu("run", "--permission-mode", "plan", "fix it")
+    server.play("plans", Says("1. calc.txt and notes.txt: write `fixed`."))
+    changed = place.fugu(
+        "run", "--continue", "--permission-mode", "plan", "--output-format", "json", "notes.txt too"
+    )
+    assert changed.code == 0, changed.err
+    result = json.loads(changed.out)
+    assert result["result"] == "1. calc.txt and notes.txt: write `fixed`."
+    assert result["fugu"]["plan_by"] == "plans"
+    events = place.events()
+    assert len([event for event in events if isinstance(event, Request | Assigned)]) == 2
+    assert len([event for event in events if isinstance(event, Finished)]) == 2
+    (request,) = server.asked("plans")
+    *_, plan, message = request.body["messages"]
+    assert plan["content"] == PLAN.text
+    assert message["content"].endswith("notes.txt too")
+
+    server.play("plans", WRITE, Says("Fixed."), ACCEPT)
+    done = place.fugu("run", "--continue", "--accept-plan")
+    assert done.code == 0, done.err
+    assert "1. calc.txt and notes.txt: write `fixed`." in str(server.asked("plans")[0].body)
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (("--accept-plan",), "--accept-plan needs a session"),
+        (("-c", "--accept-plan", "do it"), "--accept-plan takes no prompt"),
+        (("-c", "--accept-plan", "--permission-mode", "plan"), "plan mode carries nothing out"),
+    ],
+)
+def test_flags_that_contradict_an_accepted_plan_are_refused(
+    place: Place, flags: tuple[str, ...], why: str
+) -> None:
+    done = place.fugu("run", *flags)
+    assert done.code == 1
+    assert why in done.err
+
+
+def test_in_ultra_the_planner_makes_the_plan_in_words(place: Place, server: Loopback) -> None:
+    place.configure(Agent("cheap"), Agent("plans", "strong"))
+    server.play("plans", PLAN)
+    done = place.fugu("run", "--tier", "ultra", "--permission-mode", "plan", "fix it")
+    assert (done.code, done.out) == (0, f"{PLAN.text}\n"), done.err
+    (turn,) = (event for event in place.events() if isinstance(event, Assigned))
+    assert (turn.agent, turn.plan) == ("plans", 0)
