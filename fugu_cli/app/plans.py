@@ -60,7 +60,7 @@ def plan_answer(permission: Permission) -> PlanAnswer | None:
         case "no" | "headless":
             return None
         case _:
-            return PlanAnswer(change=permission.feedback)
+            return PlanAnswer(change=permission.feedback) if permission.feedback else None
 
 
 async def accepted_request(log: Log, workspace: Workspace, mode: Mode) -> Asked:
