@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -345,7 +345,13 @@ def build_session(
             config.never(by_name),
         ),
         environment=_with_extensions(
-            replace(environment, denials=denials, somebody_to_ask=somebody_to_ask),
+            replace(
+                environment,
+                denials=denials,
+                somebody_to_ask=somebody_to_ask,
+                advisor=config.advisor if len(members) > 1 else "off",
+                never_advise=_never_advise(config, by_name),
+            ),
             loaded,
             servers,
             extras,
@@ -365,6 +371,13 @@ def build_session(
         kinds=kinds,
         ignored=tuple(path.relative_to(loaded.root).as_posix() for path in loaded.ignored),
     )
+
+
+def _never_advise(config: Config, names: Iterable[str]) -> frozenset[str]:
+    """Return the agents that advise nobody. One that is named as the advisor may be beside a pinned
+    agent.
+    """
+    return frozenset(config.opt_out) if config.advisor != "auto" else config.never(names)
 
 
 def _call_both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
@@ -410,7 +423,14 @@ def _with_extensions(
 
     rules, library = environment.rules, loaded.library
     user_rules = (*rules.allow, *rules.ask)
-    toolbox = build_toolbox(servers, library.skills, user_rules, library.agents, extras.search)
+    toolbox = build_toolbox(
+        servers,
+        library.skills,
+        user_rules,
+        library.agents,
+        extras.search,
+        advised=environment.advisor != "off",
+    )
     toolbox = extras.checkers.around_all(toolbox) if extras.checkers is not None else toolbox
     return replace(
         environment,
@@ -572,10 +592,12 @@ def build_toolbox(
     rules: Sequence[str] = (),
     subagents: Sequence[Subagent] | None = None,
     search: SearchEngine | None = None,
+    *,
+    advised: bool = False,
 ) -> Toolbox:
     """Every tool, the most used first, those of MCP `servers` last; `web_fetch` and `web_search`
-    where one of the `rules` names them, and `task` where there are `subagents`, be it only the
-    general one: ()."""
+    where one of the `rules` names them, `task` where there are `subagents`, be it only the general
+    one: (), and `advise` where agents may be `advised`."""
     tools = [load_tool(facts) for facts in TOOLS.values() if facts.implementation]
     if skills:
         from fugu_cli.extensions.skill_tool import skill_tool
@@ -585,6 +607,10 @@ def build_toolbox(
         from fugu_cli.engine.subtasks import TASK_TOOL
 
         tools.append(TASK_TOOL)
+    if advised:
+        from fugu_cli.engine.advice import ADVISE_TOOL
+
+        tools.append(ADVISE_TOOL)
     if rule_matching.any_names(rules, WEB_FETCH.name):
         from fugu_cli.tools.web_fetch import web_fetch
 

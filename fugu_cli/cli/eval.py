@@ -161,6 +161,8 @@ class RolloutSessionFactory:
 
         Raises ConfigError if money is limited and an agent has no price.
         """
+        from fugu_cli.coordinators.action_space import by_strength
+
         add_python_to_path()
         environ = dict(self.environ)
         entries = {entry.name: entry for entry in usable_pool(self.config, environ)}
@@ -170,6 +172,9 @@ class RolloutSessionFactory:
         ]
         if spending.limits.usd is not None and unpriced:
             raise ConfigError(f"{', '.join(unpriced)}: {UNPRICED}", hint=PRICE_HINT)
+
+        able = [entry.member() for name, entry in entries.items() if name not in opted_out]
+        strongest = by_strength(able)[-1].name
 
         async def opened(context: RolloutContext) -> RolloutSession:
             name, own = (
@@ -184,7 +189,7 @@ class RolloutSessionFactory:
                 entry = entries[agent.name]
                 return PaidAgent(agent, entry.member(), reply_settings(entry), account)
 
-            config = rollout_config(self.config, context)
+            config = rollout_config(self.config, context, strongest)
             loaded = LoadedConfig(
                 config=config, files=(), notes=(), root=context.repository, trusted=False
             )
@@ -216,16 +221,21 @@ def pool_keys(config: Config, environ: Mapping[str, str]) -> tuple[tuple[str, st
     return tuple(sorted((name, value) for name, value in environ.items() if name in named))
 
 
-def rollout_config(config: Config, context: RolloutContext) -> Config:
-    """Return the user's configuration for a rollout.
+def rollout_config(config: Config, context: RolloutContext, strongest: str) -> Config:
+    """Return the user's configuration for a rollout. `strongest`: the agent that advises.
 
     The tests that a task shows must pass in the end. Random choices differ between tasks and seeds.
     Commands run unasked, because the repository is a copy.
     """
     conductor, shown = context.arm == CONDUCTOR, bool(context.task.test_files)
+    rule, _, worker = context.arm.partition(":")
+    coordinator, advisor = config.coordinator if conductor else context.arm, config.advisor
+    if rule == runner.ADVISED:
+        coordinator, advisor = f"single:{worker}", strongest
     return config.model_copy(
         update={
-            "coordinator": config.coordinator if conductor else context.arm,
+            "coordinator": coordinator,
+            "advisor": advisor,
             "tier": "ultra" if conductor else "fugu",
             "data_dir": context.data,
             "permission_mode": "auto",

@@ -185,6 +185,8 @@ class Config(ConfigTable):
     """let a Verifier look at answers that changed nothing, too"""
     sandbox: SandboxEntry = SandboxEntry()
     """how commands are confined: auto, bubblewrap, landlock or off (`fugu help sandbox`)"""
+    advisor: Text = "auto"
+    """whom agents may ask for advice (tool advise): auto, one that is more often right; a name; off"""
     opt_out: Names = ()
     """agents of the pool that are never chosen"""
     deny_agents: dict[Text, Names] = Field(default={})

@@ -276,6 +276,12 @@ def usable_pool(config: Config, environ: Mapping[str, str]) -> tuple[AgentEntry,
         )
     names = [entry.name for entry in entries]
     _check_names(config, names, missing)
+    advisor = next((entry for entry in usable if entry.name == config.advisor), None)
+    if advisor is not None and advisor.protocol != "native":
+        raise ConfigError(
+            f"advisor: {advisor.name} cannot advise: models that call no tools answer nothing else",
+            hint="name another agent of the pool, or auto",
+        )
     if len({entry.name for entry in usable} - set(config.opt_out)) == 0:
         raise ConfigError(
             "every usable agent of the pool is opted out", hint="shorten opt_out or --opt-out"
@@ -515,9 +521,11 @@ def _check_names(config: Config, names: Sequence[str], missing: Mapping[str, str
         else None
     )
     planner = config.conductor.agent or None
+    advisor = config.advisor if config.advisor not in ("auto", "off") else None
     for name, key in [
         (pinned, "coordinator"),
         (planner, "conductor.agent"),
+        (advisor, "advisor"),
         *((name, "opt_out") for name in config.opt_out),
         *((name, "deny_agents") for kept in config.deny_agents.values() for name in kept),
     ]:
@@ -531,6 +539,10 @@ def _check_names(config: Config, names: Sequence[str], missing: Mapping[str, str
     if pinned is not None and pinned in missing:
         raise ConfigError(
             f"{pinned!r} cannot be used: {missing[pinned]}", hint="`fugu pool` says what it needs"
+        )
+    if advisor is not None and advisor in config.opt_out:
+        raise ConfigError(
+            f"{advisor!r} is both the advisor and opted out", hint="drop one of the two"
         )
     if pinned is not None and pinned in config.opt_out:
         raise ConfigError(f"{pinned!r} is both pinned and opted out", hint="drop one of the two")

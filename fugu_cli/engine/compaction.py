@@ -238,7 +238,6 @@ async def _written(log: Log, scribe: Summarizer, upto: int) -> Compacted | None:
 def memory_prompt(conversation: Prompt, member: Member, room: int) -> Prompt:
     """Return the conversation as it stands, so that it is read from a cache, with one more message
     that asks for its memory. `room`: tokens of the reply, as far as the agent's window has them.
-    Where it does not fit, the largest results are cut first.
     """
     asks = FromUser(text=prompts.load("compact"))
     changes = {
@@ -248,7 +247,13 @@ def memory_prompt(conversation: Prompt, member: Member, room: int) -> Prompt:
         "temperature": None,
         "seed": None,
     }
-    prompt = conversation.model_copy(update=changes)
+    return fit_window(conversation.model_copy(update=changes), member)
+
+
+def fit_window(prompt: Prompt, member: Member) -> Prompt:
+    """Return the prompt as far as the agent can read it: its largest results are cut first, then its
+    oldest messages are left out. The last message stays whole.
+    """
     room_for_messages = member.context - prompt.max_tokens - _tokens_beside_messages(prompt)
     messages = list(prompt.messages)
     sizes = [_message_tokens(message) for message in messages]

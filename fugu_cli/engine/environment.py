@@ -277,6 +277,10 @@ class Environment:
     """When fugu runs the test suite."""
     subagents: tuple[Subagent, ...] = ()
     """The subagents described in files. A general one always exists."""
+    advisor: str = "off"
+    """Who advises agents (engine/advisors.py): auto, off or the name of an agent."""
+    never_advise: frozenset[str] = frozenset()
+    """Agents that advise nobody."""
     skip: TestRunCanceller = field(default_factory=TestRunCanceller)
     """With which the user ends a test run of fugu's."""
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from fugu_cli import prompts
 from fugu_cli.coordinators.conductor.step_context import tests_since, visible_part
 from fugu_cli.engine import message_history, steering
+from fugu_cli.engine.advisors import advisors_of
 from fugu_cli.engine.environment import (
     Environment,
     GatherEvidence,
@@ -29,7 +30,7 @@ from fugu_cli.session.checks import ACCEPTANCE_CHECK, RUN_CHECK
 from fugu_cli.session.events import FIND_TOOLS, Member, Permitted, Replied, Subtask
 from fugu_cli.session.outcome import RUN_TESTS
 from fugu_cli.session.state import SessionState
-from fugu_cli.session.tool_facts import facts_of
+from fugu_cli.session.tool_facts import ADVISE, facts_of
 from fugu_cli.session.turns import TASK, Turn, open_calls
 from fugu_cli.session.workflows import is_asked_to_choose_again
 from fugu_cli.tools.toolbox import AnyTool
@@ -99,14 +100,20 @@ def offered_tools(state: SessionState, environment: Environment) -> tuple[ToolSp
     have the tools that they may use. No acceptance check is offered where files are kept from
     some agents. A subtask has the tools that its subagent's file names."""
     turn, found = state.request.turns[-1], state.found_tools
+    advised = bool(advisors_of(turn.assigned.agent, state, environment))
 
     def is_at_hand(tool: AnyTool) -> bool:
+        if tool.name == ADVISE.name:
+            return advised
         return not _is_deferred(tool) or tool.name in found
 
     if (task := turn.assigned.subtask) is not None:
         named = task.tools is not None  # by its file: nothing has to be found
         return environment.toolbox.specs(
-            lambda tool: not subtask_refusal(task, tool.name) and (named or is_at_hand(tool))
+            lambda tool: (
+                not subtask_refusal(task, tool.name)
+                and (is_at_hand(tool) or (named and _is_deferred(tool)))
+            )
         )
     asked = state.request.asked
     if asked is not None and asked.only_reads:

@@ -31,6 +31,7 @@ from fugu_cli.session.events import Assigned, FileChange, Interrupted, Merged, S
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log, locked_if_closed, read
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.tool_facts import ADVISE
 from fugu_cli.session.turns import TASK, Turn, interrupted_calls
 from fugu_cli.session.workflows import step_name
 from fugu_cli.tools.workspace import Workspace, recall_reads
@@ -180,20 +181,23 @@ class TurnRunner:
             over.set()
 
     async def _do(self, place: TurnContext, number: int, step: NextStep) -> None:
-        now = place.log.state.request.turn(number)
-        here = (
-            now is not None
-            and now.assigned.agent in place.team.agents
-            and now.assigned.subtask is None
-        )
+        turn = place.log.state.request.turn(number)
         if (
-            here
-            and isinstance(step, RunCall)
-            and step.call.tool == TASK in place.environment.toolbox
+            turn is None
+            or turn.assigned.agent not in place.team.agents
+            or not isinstance(step, RunCall)
         ):
+            await do_step(place, number, step)
+            return
+        call, toolbox = step.call, place.environment.toolbox
+        if call.tool == TASK in toolbox and turn.assigned.subtask is None:
             from fugu_cli.engine import subtasks
 
-            await subtasks.run_tasks(place, number, step.call, TurnRunner(place).drive)
+            await subtasks.run_tasks(place, number, call, TurnRunner(place).drive)
+        elif call.tool == ADVISE.name in toolbox:
+            from fugu_cli.engine import advice
+
+            await advice.run_advice(place, number, call)
         else:
             await do_step(place, number, step)
 

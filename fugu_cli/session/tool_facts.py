@@ -244,6 +244,13 @@ TODO = ToolFacts(
     claude_code_arguments={"items": "todos"},
     editor_kind="think",
 )
+ADVISE = ToolFacts(
+    name="advise",
+    effect="reads",
+    about_session=True,
+    aliases=("advisor", "ask_oracle", "oracle"),
+    editor_kind="think",
+)
 DIFF = ToolFacts(
     name="diff",
     effect="reads",
@@ -352,6 +359,7 @@ TOOLS = {
         TESTS_BEFORE,
         SKILL,
         TASK,
+        ADVISE,
         WEB_FETCH,
         WEB_SEARCH,
         FIND_TOOLS,

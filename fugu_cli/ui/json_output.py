@@ -422,7 +422,10 @@ def _assistant(event: Replied, identity: str) -> Object:
 
 
 def _result_object(event: ToolRan) -> Object:
-    return {**_tool_result(event.call, event.output, ok=event.ok), "turn": event.turn}
+    shown: Object = {**_tool_result(event.call, event.output, ok=event.ok), "turn": event.turn}
+    if event.paid is not None:
+        shown["paid"] = {"agent": event.agent, "usage": usage_object(event.usage)}
+    return shown
 
 
 def _tool_result(call: Call, text: str, *, ok: bool) -> Object:

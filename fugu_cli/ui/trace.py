@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from fugu_cli.app import event_text
@@ -28,9 +28,18 @@ from fugu_cli.formatting import (
     shorten,
 )
 from fugu_cli.session import costs
+from fugu_cli.session.call_arguments import arguments_of
 from fugu_cli.session.costs import orchestration_usage
 from fugu_cli.session.decision_scores import decision_scores
-from fugu_cli.session.events import Assigned, Event, Opened, Planned, Recorded, ToolRan
+from fugu_cli.session.events import (
+    Assigned,
+    Event,
+    Member,
+    Opened,
+    Planned,
+    Recorded,
+    ToolRan,
+)
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.turns import Turn
 from fugu_cli.session.workflows import is_done
@@ -41,6 +50,7 @@ from fugu_cli.ui.trace_rows import (
     DecisionRow,
     ScoreCell,
     TracedRequest,
+    advice_text,
     traced_requests,
     turn_result,
 )
@@ -430,7 +440,7 @@ def _notes(row: DecisionRow) -> list[str]:
         begins = is_counted and row.turn.number == 1
         by = f"{assigned.agent} first, by {assigned.by}" if begins else f"by {assigned.by}"
         notes.append(f"{by}: {first_line(row.reason, 400)}" if row.reason else by)
-    return [*notes, *_estimate_notes(assigned)]
+    return [*notes, *_estimate_notes(assigned), *map(advice_text, row.advice)]
 
 
 def _estimate_notes(assigned: Assigned) -> list[str]:
@@ -547,9 +557,24 @@ def _decision(row: DecisionRow) -> dict[str, object]:
         "model_seconds": round(row.model_seconds, 3),
         "usage": row.usage.model_dump(),
         "cost_usd": row.cost,
+        "advice": [_advice(event, row.pool) for event in row.advice],
         "verdict": row.verdict,
         "tests_ok": row.tests.ok if row.tests else None,
         "changed": list(row.changed),
         "draws_rolled_back": len(row.turn.rolled_back),
         "failed": row.turn.failed.message if row.turn.failed else None,
+    }
+
+
+def _advice(event: ToolRan, pool: Mapping[str, Member]) -> dict[str, object]:
+    arguments = arguments_of(event.call)
+    question = arguments.get("question", "") if isinstance(arguments, dict) else ""
+    return {
+        "agent": event.agent,
+        "question": question,
+        "answer": event.output,
+        "ok": event.ok,
+        "usage": event.usage.model_dump(),
+        "cost_usd": costs.price(event, pool.get(event.agent)),
+        "seconds": event.seconds,
     }

@@ -174,6 +174,9 @@ def _turn(item: TurnRow, width: int, palette: Palette) -> list[StyledLine]:
         if len(wrapped) > WHY_LINES:
             wrapped = wrap_lines(flatten(why, WHY_LINES * room * 4 // 5), room, palette.dim)
         lines += indent_lines(wrapped[:WHY_LINES], (" " * margin, ""))
+    for advice in item.advice:
+        text = flatten(advice, max(width - 5, 8))
+        lines += indent_lines(wrap_lines(text, max(width - 5, 8), palette.dim), (" " * 5, ""))
     return lines
 
 

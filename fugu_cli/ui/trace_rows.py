@@ -4,12 +4,12 @@ for a running session, and the session's totals. Pure; no text and no widths.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fugu_cli.app import event_text
-from fugu_cli.app.event_text import decision_reason
+from fugu_cli.app.event_text import call_target, decision_reason
 from fugu_cli.errors import UsageError
 from fugu_cli.formatting import first_line, known_cost, sanitize
 from fugu_cli.messages import Usage
@@ -37,6 +37,7 @@ from fugu_cli.session.live_events import Live, TextStreamed
 from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE, TestOutcome, TestRun
 from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.tool_facts import ADVISE
 from fugu_cli.session.turns import Turn, Verdict
 from fugu_cli.session.verdicts import EndLine, end_line, suggested_role
 
@@ -82,11 +83,18 @@ class DecisionRow:
     roles: tuple[ScoreCell, ...]
     effort: str = ""
     """The reasoning effort of the agent, "" for its default."""
+    pool: Mapping[str, Member] = field(default_factory=dict)
 
     @property
     def paid(self) -> str:
         """The cost in words, `unknown` without a price."""
         return known_cost(self.cost, unpriced=self.unpriced, estimated=self.estimated)
+
+    @property
+    def advice(self) -> tuple[ToolRan, ...]:
+        """The results of its calls of `advise`."""
+        results = [run.result for run in self.turn.runs if run.permitted.call.tool == ADVISE.name]
+        return tuple(result for result in results if result is not None)
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -213,7 +221,15 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Dec
         rows=_agent_cells(turn.assigned, state),
         roles=_role_cells(turn.assigned),
         effort=_effort(turn.assigned.agent, state),
+        pool=pool,
     )
+
+
+def advice_text(event: ToolRan) -> str:
+    """Return a line about an `advise` call: who was asked what, and whether there was an answer."""
+    asked = f"asked {sanitize(event.agent)}" if event.agent else "asked for advice"
+    came_to_nothing = "" if event.ok else "; no advice"
+    return f"{asked}: {first_line(call_target(event.call), 200)}{came_to_nothing}"
 
 
 def _effort(agent: str, state: SessionState) -> str:
@@ -357,6 +373,8 @@ class TurnRow:
     state: TurnState = "open"
     plan: PlanRow | None = None
     index: int = 0
+    advice: list[str] = field(default_factory=list)
+    """A line for each time that its agent asked for advice."""
     said_all: bool = False
     """Its newest reply made no calls: what comes now is the tests, if anything."""
 
@@ -483,7 +501,7 @@ class TraceRows:
         if turn is None or turn.state != "open":
             return
         turn.last, turn.ended = record.seq, record.at
-        if isinstance(event, Replied | Failed | Interrupted):
+        if isinstance(event, PaidEvent) and event.agent:
             turn.tokens += event.usage.input + event.usage.output
             self._add_cost(turn, event)
         match event:
@@ -493,6 +511,8 @@ class TraceRows:
                 turn.waited += event.waited
             case ToolRan():
                 turn.changed_files = turn.changed_files or bool(event.changes)
+                if event.call.tool == ADVISE.name:
+                    turn.advice.append(advice_text(event))
                 if event.call.tool == RUN_TESTS:
                     turn.ran_tests = event
                 if turn.ran_tests is not None and event.call.tool in (

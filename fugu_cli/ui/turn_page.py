@@ -633,9 +633,13 @@ def _calls(mine: Sequence[Recorded], records: Sequence[Recorded]) -> list[str]:
         SessionState([record.event for record in records[: mine[-1].seq + 1]]).pool if mine else {}
     )
     lines = []
-    for number, event in enumerate(
-        (r.event for r in mine if isinstance(r.event, Replied)), start=1
-    ):
+    paid = [
+        record.event
+        for record in mine
+        if isinstance(record.event, Replied)
+        or (isinstance(record.event, ToolRan) and record.event.agent)
+    ]
+    for number, event in enumerate(paid, start=1):
         used = event.usage
         warm = f" ({tokens(used.cached)} cached)" if used.cached else ""
         member = pool.get(event.agent)
@@ -648,6 +652,9 @@ def _calls(mine: Sequence[Recorded], records: Sequence[Recorded]) -> list[str]:
             f"{tokens(used.input)} in{warm}, {tokens(used.output)} out, "
             f"{duration(event.seconds)}, {cost}"
         )
+        if isinstance(event, ToolRan):
+            lines.append(f"{number}. {flatten(event.agent)}, asked by {event.call.tool}: {numbers}")
+            continue
         lines.append(
             f"{number}. {flatten(event.model) or flatten(event.agent)}: {numbers}, stop: "
             f"{event.stop}"

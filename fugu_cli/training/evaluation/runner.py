@@ -35,10 +35,13 @@ COORDINATOR_ARMS = (
     "mixture-of-agents",
     "panel-judge-merge",
 )
-PER_AGENT_ARMS = ("one-pass", "single", "retry-same")
+ADVISED = "advised"
+"""The arm of one agent in every role that may ask the strongest one for advice."""
+PER_AGENT_ARMS = ("one-pass", "single", "retry-same", ADVISED)
 ALL_ARMS = (
     *COORDINATOR_ARMS[:2],
     *PER_AGENT_ARMS[:2],
+    ADVISED,
     "random",
     "self-reflection",
     *COORDINATOR_ARMS[4:],
@@ -59,6 +62,7 @@ def expand_arms(
     """
     arms: list[str] = []
     names = [member.name for member in members]
+    strongest = action_space.by_strength(members)[-1].name
     named = [arm for word in words for arm in (ALL_ARMS if word == "all" else (word,))]
     for word in named:
         rule, _, name = word.partition(":")
@@ -74,12 +78,18 @@ def expand_arms(
             raise UsageError(
                 f"{word!r} names no agent of the pool", hint=f"the pool has {', '.join(names)}"
             )
+        if rule == ADVISED and name == strongest:
+            raise UsageError(
+                f"{word!r}: nobody is stronger than {name}", hint="name another agent of the pool"
+            )
         if name or rule in COORDINATOR_ARMS:
             arms.append(word)
+        elif rule == ADVISED:
+            arms += [f"{rule}:{agent}" for agent in names if agent != strongest]
         elif rule in PER_AGENT_ARMS:
             arms += [f"{rule}:{agent}" for agent in names]
         else:
-            arms.append(f"{rule}:{action_space.by_strength(members)[-1].name}")
+            arms.append(f"{rule}:{strongest}")
     return tuple(dict.fromkeys(arms))
 
 

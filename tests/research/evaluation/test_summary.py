@@ -217,6 +217,7 @@ def test_words_for_arms_mean_every_agent_or_the_strongest() -> None:
             "one-pass:small",
             "single:large",
             "single:small",
+            "advised:small",
             "random",
         ),
         *(
@@ -230,7 +231,7 @@ def test_words_for_arms_mean_every_agent_or_the_strongest() -> None:
     )
 
 
-@pytest.mark.parametrize("word", ["magic", "single:nobody", "cascade:small", ""])
+@pytest.mark.parametrize("word", ["magic", "single:nobody", "advised:large", "cascade:small", ""])
 def test_an_arm_that_is_none_is_refused(word: str) -> None:
     with pytest.raises(UsageError):
         runner.expand_arms([word], MEMBERS)

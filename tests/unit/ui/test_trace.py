@@ -160,6 +160,7 @@ def test_json_holds_probabilities_logits_masks_and_what_came_of_it() -> None:
         "model_seconds": 16.0,
         "usage": {"input": 4800, "cached": 800, "output": 1200, "reasoning": 0},
         "cost_usd": pytest.approx(0.0108, abs=1e-4),
+        "advice": [],
         "verdict": None,
         "tests_ok": True,
         "changed": ["a.py"],
