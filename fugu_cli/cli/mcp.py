@@ -65,7 +65,7 @@ def add_server(flags: McpAddFlags) -> int:
 
 
 def remove_server(name: str, scope: Scope | None) -> int:
-    """Take an entry out of the scope's file, of both files without a scope, and forget its login.
+    """Take an entry out of the scope's file, of both files without a scope, and end its login.
     Raises UsageError where there is none, StorageError."""
     servers = {server.name: server.way for server in current_config().servers.servers}
     scopes: tuple[Scope, ...] = (scope,) if scope else ("user", "project")
@@ -77,8 +77,8 @@ def remove_server(name: str, scope: Scope | None) -> int:
             f"there is no MCP server {name!r} in {files}", hint="`fugu mcp list` shows them"
         )
     remote = servers.get(name)
-    if isinstance(remote, RemoteServer) and StoredLogins().remove(remote.url):
-        print_clean(f"the login at {name} is forgotten")
+    if isinstance(remote, RemoteServer) and StoredLogins().read(remote.url):
+        _end_login(name, remote)
     for entry_scope in removed:
         print_clean(f"the MCP server {name} is removed from {paths[entry_scope]}")
         _say_trust(entry_scope)
@@ -86,7 +86,7 @@ def remove_server(name: str, scope: Scope | None) -> int:
 
 
 def login(name: str, remove: bool, timeout: float) -> int:
-    """Log in at a server in the browser, or forget the login. Raises UsageError for a server that
+    """Log in at a server in the browser, or end the login. Raises UsageError for a server that
     is not there or needs none, InfrastructureError where it fails, StorageError."""
     loaded = current_config()
     server = next(
@@ -101,11 +101,27 @@ def login(name: str, remove: bool, timeout: float) -> int:
             f"{name} is a program and wants no login", hint="--env of `fugu mcp add` gives it a key"
         )
     if remove:
-        gone = StoredLogins().remove(server.way.url)
-        print_clean(f"the login at {name} is forgotten" if gone else f"no login at {name} was kept")
+        if StoredLogins().read(server.way.url):
+            _end_login(name, server.way)
+        else:
+            print_clean(f"no login at {name} was kept")
         return 0
     print_clean(asyncio.run(_log_in(loaded, server, server.way, timeout)))
     return 0
+
+
+def _end_login(name: str, remote: RemoteServer) -> None:
+    """Forget a login, and have its server revoke it."""
+    from fugu_cli.extensions import mcp_login
+
+    logins = StoredLogins()
+    stored = logins.read(remote.url)
+    logins.remove(remote.url)
+    failure = asyncio.run(mcp_login.revoke(remote, stored))
+    if failure:
+        print_clean(f"the login at {name} is forgotten, not revoked ({failure})")
+    else:
+        print_clean(f"the login at {name} is forgotten and revoked")
 
 
 async def _log_in(

@@ -32,6 +32,8 @@ PAGE = (
     b"<!doctype html><title>fugu</title><p>fugu has the answer. You can close this page.</p>"
 )
 TOKENS = ("access_token", "refresh_token")
+REVOCATION_SECONDS = 10.0
+"""How long a server may take to revoke a token."""
 CALLBACK = "/callback"
 LONGEST = 16_384
 """The most bytes read of the browser's request."""
@@ -135,6 +137,43 @@ def login_secrets(servers: Iterable[McpServer], store: LoginStore) -> dict[str, 
 
 def _token_variables(server: str, tokens: Mapping[str, str]) -> dict[str, str]:
     return {f"{server}_{key}".upper(): tokens[key] for key in TOKENS if tokens.get(key)}
+
+
+async def revoke(settings: RemoteServer, stored: str) -> str:
+    """Ask a server to revoke the tokens of a stored login (RFC 7009). Return why they may go on
+    working, "" where they do not.
+    """
+    import httpx
+
+    try:
+        login = parse_json(stored)
+        tokens = login.get("tokens") or {}
+        endpoint = (login.get("server") or {}).get("revocation_endpoint")
+        client = login.get("client") or {}
+        name = settings.oauth.client_id or client.get("client_id") or ""
+        secret = settings.oauth.client_secret or client.get("client_secret") or ""
+    except (ValueError, AttributeError):
+        return "the stored login cannot be read"
+    if not endpoint:
+        return "its server has no address for that"
+    form = {"client_id": name}
+    auth = None
+    if secret and client.get("token_endpoint_auth_method") == "client_secret_basic":
+        auth = httpx.BasicAuth(name, secret)
+    elif secret:
+        form["client_secret"] = secret
+    try:
+        async with httpx.AsyncClient(timeout=REVOCATION_SECONDS) as connection:
+            for kind in reversed(TOKENS):
+                if token := tokens.get(kind):
+                    fields = {**form, "token": token, "token_type_hint": kind}
+                    response = await connection.post(endpoint, data=fields, auth=auth)
+                    response.raise_for_status()
+    except httpx.HTTPStatusError as error:
+        return f"its server answered HTTP {error.response.status_code}"
+    except (httpx.HTTPError, httpx.InvalidURL, TypeError) as error:
+        return f"its server could not be asked: {plain_text(str(error))[:200] or 'no answer'}"
+    return ""
 
 
 def session_auth(server: McpServer, store: LoginStore | None) -> OAuthClientProvider | None:

@@ -4,8 +4,8 @@ tokens in memory.
     python oauth_server.py FILE [KIND]
 
 Writes its address into FILE. KIND: `mute` shows a page that never leads back, `refuses` says no,
-`short` gives tokens that have run out at once, `given` knows the client `mine` and registers
-nobody, `open` wants no login.
+`short` gives tokens that have run out at once and revokes none, `given` knows the client `mine` and
+registers nobody, `open` wants no login.
 """
 
 import secrets
@@ -23,7 +23,11 @@ from mcp.server.auth.provider import (
     RefreshToken,
     construct_redirect_uri,
 )
-from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
+from mcp.server.auth.settings import (
+    AuthSettings,
+    ClientRegistrationOptions,
+    RevocationOptions,
+)
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
@@ -101,7 +105,8 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
         return self.tokens.get(token)
 
     async def revoke_token(self, token: Any) -> None:
-        raise NotImplementedError
+        print("revoked", type(token).__name__, flush=True)
+        self.tokens.clear()
 
     def _token(self, client: OAuthClientInformationFull) -> OAuthToken:
         name, renewing = secrets.token_hex(), secrets.token_hex()
@@ -130,6 +135,7 @@ def main() -> None:
             "resource_server_url": f"{address}/mcp",
             "validate_token_resource": False,
             "client_registration_options": ClientRegistrationOptions(enabled=KIND != "given"),
+            "revocation_options": RevocationOptions(enabled=KIND != "short"),
         }
     )
     locked: dict[str, Any] = (

@@ -85,7 +85,9 @@ def test_a_login_is_kept_used_and_forgotten(tmp_path: Path) -> None:
         assert keys_file().stat().st_mode & 0o777 == 0o600
         assert checked()[1].startswith("tools: hello")
         assert ", logged in)" in fugu("mcp", "list")[1]
-        assert fugu("mcp", "login", "locked", "--remove")[1] == "the login at locked is forgotten\n"
+        removed = fugu("mcp", "login", "locked", "--remove")[1]
+        assert removed == "the login at locked is forgotten and revoked\n"
+        assert "revoked RefreshToken" in (tmp_path / "log").read_text()
         assert not checked()[0]
         fugu("mcp", "login", "locked")
     with running(tmp_path) as other:  # it does not know the token
@@ -109,6 +111,8 @@ def test_a_token_that_has_run_out_is_renewed(tmp_path: Path) -> None:
         assert hidden[-1] == {
             f"MCP_{name}".upper(): tokens[name] for name in ("access_token", "refresh_token")
         }
+        forgotten = fugu("mcp", "remove", "locked")[1]
+        assert "forgotten, not revoked (its server has no address for that)" in forgotten
 
 
 def test_a_client_that_the_entry_names_is_used(tmp_path: Path) -> None:
@@ -118,6 +122,8 @@ def test_a_client_that_the_entry_names_is_used(tmp_path: Path) -> None:
         code, _, err = fugu("mcp", "login", "locked")
         assert (code, err) == (0, "")
         assert checked()[1].startswith("tools: hello")
+        removed = fugu("mcp", "login", "locked", "--remove")[1]
+        assert removed == "the login at locked is forgotten and revoked\n"
 
 
 class _Staying(urllib.request.HTTPRedirectHandler):
