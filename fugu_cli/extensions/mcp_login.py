@@ -163,11 +163,11 @@ async def revoke(settings: RemoteServer, stored: str) -> str:
     elif secret:
         form["client_secret"] = secret
     try:
-        async with httpx.AsyncClient(timeout=REVOCATION_SECONDS) as connection:
+        async with httpx.AsyncClient(auth=auth, timeout=REVOCATION_SECONDS) as connection:
             for kind in reversed(TOKENS):
                 if token := tokens.get(kind):
                     fields = {**form, "token": token, "token_type_hint": kind}
-                    response = await connection.post(endpoint, data=fields, auth=auth)
+                    response = await connection.post(endpoint, data=fields)
                     response.raise_for_status()
     except httpx.HTTPStatusError as error:
         return f"its server answered HTTP {error.response.status_code}"
