@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,7 +36,8 @@ LARGEST_TEXT = 4 << 20
 """Bytes of a file whose lines are looked at."""
 FATAL = 128
 """The exit code of a git that could not do its work."""
-FETCH_SECONDS = 20.0
+FETCH_SECONDS = 5.0
+"""Time in which a remote must send what a partial clone lacks."""
 _CONFLICT = re.compile(rb"^(?:<{7,}|\|{7,}|>{7,})(?: |\r?$)", re.MULTILINE)
 """The marks of a conflict but for `=======`, which may underline a title."""
 
@@ -99,7 +101,7 @@ class UserGit:
         except TimeoutError as error:
             raise UsageError(
                 f"the remote did not send what this partial clone lacks within {seconds:g} s",
-                hint="check the network, then run the same command again",
+                hint="check the network; `git diff` over the same change fetches it, however long it takes",
             ) from error
 
     def _is_partial_clone(self) -> bool:
@@ -182,11 +184,21 @@ def conflict_marked_paths(git: UserGit, before: str, after: str) -> list[str]:
         if change.after not in contents:  # too large to be read
             adds_marks = change.path in flagged
         else:
-            marks_before = _CONFLICT.findall(contents.get(change.before, b""))
-            adds_marks = len(_CONFLICT.findall(contents[change.after])) > len(marks_before)
+            marks_before = _conflict_marks(contents.get(change.before, b""))
+            adds_marks = bool(_conflict_marks(contents[change.after]) - marks_before)
         if adds_marks:
             marked.append(change.path)
     return marked
+
+
+def _conflict_marks(text: bytes) -> Counter[bytes]:
+    """Count the marks of a conflict, each with the lines between it and the next one, so that a
+    new conflict does not pass for one that was there.
+    """
+    starts = [match.start() for match in _CONFLICT.finditer(text)]
+    ends = [*starts[1:], len(text)]
+    parts = [text[start:end] for start, end in zip(starts, ends, strict=False)]
+    return Counter(part.splitlines()[0] if part.startswith(b">") else part for part in parts)
 
 
 def _tree_of_index(git: UserGit, *change: str, fresh: bool = False) -> str:

@@ -272,6 +272,14 @@ def test_conflict_marks_are_not_committed_and_the_files_are_named(
     place.files({"calc.txt": "both\n=======\n"})
     assert committed(place, server, "--yes", "-a").code == 0
     assert git(place, "log", "-1", "--format=%p").count(" ") == 1
+    meant = "<<<<<<< ours\na\n=======\nb\n>>>>>>> theirs\n"
+    place.files({"calc.txt": f"{meant}text\n"})
+    git(place, "commit", "-qam", "an example")
+    place.files({"calc.txt": f"text\n{meant}"})
+    assert committed(place, server, "--yes", "-a").code == 0, "the marks were moved"
+    place.files({"calc.txt": f"text\n{meant.replace('a', 'c')}"})
+    done = committed(place, server, "--yes", "-a")
+    assert (done.code, "conflict marks (<<<<<<<) in calc.txt" in done.err) == (1, True), done.err
 
 
 @pytest.mark.parametrize("by", ["core.autocrlf", ".gitattributes"])
