@@ -391,15 +391,17 @@ class AttachedQueue(RequestQueue):
                 )
             )
         id = session.path.stem
-        hint = f"`fugu --resume {id}` goes on with it"
+        resuming = f"`fugu --resume {id}` goes on with it"
         if log.is_open(session.path):
             message = f"the connection to the session {id} is lost; it goes on"
             hint = f"`fugu attach {id}` connects again"
+            self._listener.failed(InfrastructureError(message, hint=hint))
         elif log.socket_name(session.path):
             message = f"the process of the session {id} was killed"
+            self._listener.failed(InfrastructureError(message, hint=resuming))
         else:
-            message = f"the session {id} was closed in the terminal that ran it"
-        self._listener.failed(InfrastructureError(message, hint=hint))
+            message = f"the session {id} has been closed; {resuming}"
+            session.log.tell(Waiting(why=message, notice=True))
 
     def _apply(self, status: messages.Status) -> None:
         """Show the state of work, queue and questions."""

@@ -296,10 +296,17 @@ class RequestQueue:
             await self._host.close()
             self._host = None
 
-    async def adopt(self, session: SessionProtocol, run: asyncio.Task[object]) -> None:
-        """Act on a session with one request that the caller runs, and answer its followers."""
-        self.session, self._run, self.takes_requests = session, run, False
+    async def adopt(self, session: SessionProtocol) -> None:
+        """Act on a session with one request that the caller runs (`run_elsewhere`), and answer its
+        followers until `stop_answering`.
+        """
+        self.session, self.takes_requests = session, False
         await self.answer_followers(session.log)
+
+    def run_elsewhere(self, run: asyncio.Task[object]) -> None:
+        """Act on a request that the caller runs."""
+        self._run = run
+        self.changed()
 
     async def submit(self, typed: QueuedRequest) -> None:
         """Run a request now, or after the running one. Returns when nothing is left to do. While a

@@ -213,7 +213,7 @@ class InterfaceOptions:
 
     `state` is the folder for history, panel width and theme. `keys` are the user's keys by action.
     `vi`: the prompt uses vi's keys. `status_command` prints a line below it. `added` are folders
-    besides the repository.
+    besides the repository. `attached`: another process runs the session.
     """
 
     state: Path
@@ -228,3 +228,4 @@ class InterfaceOptions:
     vi: bool = False
     status_command: str = ""
     added: tuple[Path, ...] = ()
+    attached: bool = False

@@ -303,6 +303,26 @@ def sessions(flags: SessionsFlags) -> int:
 
 
 @app.command()
+def attach(
+    session: Annotated[
+        str | None,
+        typer.Argument(metavar="ID", help="a running session; lists them when left out"),
+    ] = None,
+    inline: Annotated[
+        bool, typer.Option("--inline", help="in the scrollback instead of a full screen")
+    ] = False,
+) -> int:
+    """Open a running session in this terminal, too.
+
+    Both terminals show the same, and either may answer, send messages and interrupt. Leaving does
+    not end it.
+    """
+    from fugu_cli.cli import attach as command
+
+    return command.attach(session, inline=inline)
+
+
+@app.command()
 def undo(
     yes: YesFlag = False,
     session: SessionFlag = None,

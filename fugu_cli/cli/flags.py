@@ -290,6 +290,10 @@ class RunFlags:
         OutputFormat, option("--output-format", help="text, json or stream-json")
     ] = OutputFormat.text
     output_dir: OutputDirFlag = None
+    background: Annotated[
+        bool,
+        option("--background", help="go on without this terminal, and print the session's id"),
+    ] = False
     go_on: ContinueFlag = False
     resume: ResumeFlag = None
     fork_session: ForkFlag = False

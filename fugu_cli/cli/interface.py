@@ -9,12 +9,18 @@ import gc
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from typing import TYPE_CHECKING
 
 from fugu_cli.cli.flags import InterfaceFlags, check_session, settings_of
 from fugu_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from fugu_cli.app.session_protocol import InterfaceOptions, SessionOpener
+    from fugu_cli.config import Config
 
 FIRST_SESSION = """\
   fugu login openai                   keep a provider's key (`fugu login` lists them), or `fugu models pull`
@@ -128,19 +134,16 @@ def start_interface(flags: InterfaceFlags) -> int:
         from fugu_cli.cli.worktree import asks_to_bring_back, work_in_worktree
 
         return work_in_worktree(flags, start_interface, asks_to_bring_back)
-    if not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
+    if not has_terminal():
         if wants_session(flags):
             raise UsageError(
                 "the interface needs a terminal", hint='use `fugu run "..."` in scripts and pipes'
             )
         print(HOW_TO, end="")
         return 0
-    from fugu_cli.app.session_protocol import InterfaceOptions
     from fugu_cli.cli.current_folder import current_config
     from fugu_cli.cli.session_opening import FolderSessions
     from fugu_cli.session import store
-    from fugu_cli.ui.tui import run_app
-    from fugu_cli.ui.tui.terminal_app import read_keymap
 
     load = partial(
         current_config,
@@ -154,19 +157,43 @@ def start_interface(flags: InterfaceFlags) -> int:
     opener = FolderSessions(loaded, os.environ, load)
     data = loaded.config.data
     session = flags.resume or ("latest" if flags.go_on else None)
-    options = InterfaceOptions(
-        state=data / "interface",
+    options = replace(
+        interface_options(loaded.config),
         resume=store.find_session(data, loaded.root, session).stem if session else None,
         fork=flags.fork_session,
-        tier=loaded.config.tier,
-        keys=read_keymap(loaded.config.keys),
-        vi=loaded.config.tui.vi,
-        status_command=loaded.config.tui.status_line,
-        added=loaded.config.add_dirs,
     )
+    return open_interface(opener, options, inline=flags.inline)
+
+
+def interface_options(config: Config) -> InterfaceOptions:
+    """Return the options that the configuration says."""
+    from fugu_cli.app.session_protocol import InterfaceOptions
+    from fugu_cli.ui.tui.terminal_app import read_keymap
+
+    return InterfaceOptions(
+        state=config.data / "interface",
+        tier=config.tier,
+        keys=read_keymap(config.keys),
+        vi=config.tui.vi,
+        status_command=config.tui.status_line,
+        added=config.add_dirs,
+    )
+
+
+def has_terminal() -> bool:
+    """Return whether the interface can be shown and typed into."""
+    return bool(sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty())
+
+
+def open_interface(opener: SessionOpener, options: InterfaceOptions, *, inline: bool) -> int:
+    """Open the interface until the user leaves, in the scrollback where it is wished or nothing else
+    would be visible. Return the exit code.
+    """
+    from fugu_cli.ui.tui import run_app
+
     gc.freeze()
     gc.enable()
-    if flags.inline or not (supports_fullscreen(os.environ) and is_screen_visible()):
+    if inline or not (supports_fullscreen(os.environ) and is_screen_visible()):
         from fugu_cli.ui.inline import run_inline
 
         return run_inline(opener, options)

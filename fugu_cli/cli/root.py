@@ -19,7 +19,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 HELP_GROUPS = {
     "Start here": ("run", "login", "pool", "trace", "undo", "commit", "doctor"),
     "Work": ("review", "pr", "skills", "mcp"),
-    "Look": ("sessions", "cost", "blame", "export", "help"),
+    "Look": ("sessions", "attach", "cost", "blame", "export", "help"),
     "Back": ("rewind",),
     "Set up": ("trust", "models", "update"),
     "Connect": ("serve", "acp", "sdk"),

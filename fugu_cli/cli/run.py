@@ -11,6 +11,7 @@ import signal
 import stat
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
@@ -154,16 +155,35 @@ def run(flags: RunFlags) -> int:
     """Run a request. Return 0 accepted, 1 usage, 2 infrastructure, 3 a limit or not accepted, 4
     aborted.
     """
-    if flags.worktree is None:
+    if not flags.background:
         return _run(flags)
+    if flags.output_format != OutputFormat.text:
+        error = UsageError(
+            f"--background and --output-format {flags.output_format} exclude one another",
+            hint="nobody reads the output; --output-dir keeps it",
+        )
+        _report_refusal(flags, error)
+        raise error
+    from fugu_cli.cli.background import run_in_background
+
+    return run_in_background(lambda detach: _run(flags, detach))
+
+
+def _run(flags: RunFlags, detach: Callable[[str], None] | None = None) -> int:
+    """Run it, in a worktree of its own where one is wished. `detach`: see RunParts."""
+    if flags.worktree is None:
+        return _run_in_folder(flags, detach)
     from fugu_cli.cli.worktree import work_in_worktree
 
     return work_in_worktree(
-        flags, _run, lambda code: code == 0, lambda error: _report_refusal(flags, error)
+        flags,
+        lambda flags: _run_in_folder(flags, detach),
+        lambda code: code == 0,
+        lambda error: _report_refusal(flags, error),
     )
 
 
-def _run(flags: RunFlags) -> int:
+def _run_in_folder(flags: RunFlags, detach: Callable[[str], None] | None) -> int:
     try:
         signals.raise_on_signals(signal.SIGINT)
         _check_flags(flags)
@@ -176,7 +196,7 @@ def _run(flags: RunFlags) -> int:
 
         from fugu_cli.cli.run_session import RequestRun, RunParts
 
-        work = RequestRun(flags, request, os.environ, RunParts(folder, schema))
+        work = RequestRun(flags, request, os.environ, RunParts(folder, schema, detach))
         signals.hold_signals()
     except UsageError as error:
         _report_refusal(flags, error)

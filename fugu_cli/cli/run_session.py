@@ -8,15 +8,17 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fugu_cli import wiring
 from fugu_cli.app import plans
+from fugu_cli.app.approval_questions import ApprovalQuestion
 from fugu_cli.app.open_session import Session
-from fugu_cli.app.request_queue import QueuedRequest, record_request
+from fugu_cli.app.request_queue import QueuedRequest, RequestQueue, record_request
 from fugu_cli.cli.current_folder import check_embedded, current_config
 from fugu_cli.cli.flags import OutputFormat, RequestInput, RunFlags
 from fugu_cli.cli.output import RunEnd, RunOutput, init_of, session_name
@@ -28,7 +30,7 @@ from fugu_cli.extensions import skill_library
 from fugu_cli.extensions.skill_library import TypedRequest
 from fugu_cli.formatting import flatten
 from fugu_cli.session import log, store
-from fugu_cli.session.events import Asked, Steered
+from fugu_cli.session.events import Asked, Finished, Recorded, Steered
 from fugu_cli.session.state import SessionState
 from fugu_cli.system import signals
 from fugu_cli.ui import headless, json_output
@@ -36,6 +38,11 @@ from fugu_cli.ui.json_output import RunEnding, exit_code, run_ending
 from fugu_cli.ui.terminal_output import TerminalOutput
 
 if TYPE_CHECKING:
+    from fugu_cli.config.schema import TimeLimit
+    from fugu_cli.engine.environment import Permission
+    from fugu_cli.messages import Call
+    from fugu_cli.safety.policy import Judgement
+    from fugu_cli.session.live_events import Live
     from fugu_cli.snapshots.plain_folder import PlainFolder
 
 
@@ -64,6 +71,10 @@ def resolve_request(
 
 INTERRUPTED = RunEnding("interrupted", "the turn was cut; `fugu run --continue` goes on with it")
 NOT_RECORDED = RunEnding("interrupted", "nothing was recorded yet; give the request again")
+UNANSWERED = Finished(
+    reason="time_limit",
+    message="nobody answered in time; `fugu --resume` with the session's id goes on from here.",
+)
 CRASHED = RunEnding(
     "failed", "fugu itself failed; `fugu run --continue` goes on with what was recorded"
 )
@@ -72,12 +83,60 @@ CRASHED = RunEnding(
 ABORTED = 4
 
 
+UNANSWERED_SECONDS = 24 * 3600.0
+"""Seconds that a background session without a time limit waits for an answer."""
+
+
 @dataclass(frozen=True)
 class RunParts:
-    """The parsed values of --output-dir and --json-schema."""
+    """The parsed values of --output-dir and --json-schema. `detach` is called with the id of a
+    session that goes on in the background; None for others.
+    """
 
     folder: Path | None = None
     schema: str = ""
+    detach: Callable[[str], None] | None = None
+
+
+class TerminalQuestions:
+    """Asks the questions of a session on this terminal until somebody has answered them. Fulfils
+    app/request_queue.QueueListener.
+    """
+
+    def __init__(self, screen: TerminalOutput) -> None:
+        self.work = RequestQueue(self)
+        self.ask_user: headless.AskApproval | None = None
+        """Asks on the terminal; None where nobody reads there."""
+        self._screen = screen
+        self._asking: dict[int, asyncio.Task[None]] = {}
+
+    def replayed(self, records: Sequence[Recorded]) -> None:
+        """Do nothing: the run has a reader of its own."""
+
+    def handle_item(self, item: Recorded | Live) -> None:
+        """Do nothing: the run has a reader of its own."""
+
+    def failed(self, error: FuguError) -> None:
+        """Do nothing: requests are run elsewhere."""
+
+    def changed(self) -> None:
+        """Ask the questions that were not asked yet."""
+        for question in self.work.approvals.questions:
+            if self.ask_user is not None and question.number not in self._asking:
+                task = asyncio.create_task(self._ask(question, self.ask_user))
+                self._asking[question.number] = task
+                question.answer.add_done_callback(lambda _, task=task: task.cancel())  # type: ignore[misc]
+
+    async def _ask(self, question: ApprovalQuestion, ask_user: headless.AskApproval) -> None:
+        try:
+            permission = await ask_user(*question.asked)
+        except asyncio.CancelledError:
+            if question.answer.done() and not question.answer.cancelled():
+                headless.forget_typed_line()
+                self._screen.show("fugu: answered in another terminal")
+            raise
+        if not question.answer.done():
+            question.answer.set_result(permission)
 
 
 class RequestRun:
@@ -97,6 +156,9 @@ class RequestRun:
         self._session: Session | None = None
         self._since = 0
         self._signals = 0
+        self._questions = TerminalQuestions(self._screen)
+        self._detach = parts.detach
+        self._is_unanswered = False
         self._working: asyncio.Task[Any] | None = None
         self._is_closing = False
 
@@ -231,13 +293,18 @@ class RequestRun:
         if before is not None and self._text is None and self._flags.tier is None:
             loaded = _with_request_tier(loaded, before)
         typed = headless.read_typed_line
-        asks = (
-            headless.ask_on_terminal(self._screen, typed, loaded.root)
-            if self._is_watched
-            else headless.deny_headless
-        )
+        asks = headless.deny_headless
+        if self._is_watched:
+            self._questions.ask_user = headless.ask_on_terminal(self._screen, typed, loaded.root)
+            asks = self._questions.work.ask
+        elif self._detach is not None:
+            asks = partial(self._ask_followers, loaded.config.time)
         session = wiring.build_session(
-            loaded, self._environ, asks, before, somebody_to_ask=self._is_watched
+            loaded,
+            self._environ,
+            asks,
+            before,
+            somebody_to_ask=self._is_watched or self._detach is not None,
         )
         if self._is_watched and session.servers is not None:
             session.servers.ask_line = headless.ask_line_on_terminal(self._screen, typed)
@@ -271,21 +338,49 @@ class RequestRun:
     def _is_watched(self) -> bool:
         """True if somebody reads along and can type."""
         watched = self._flags.output_format == OutputFormat.text and self._screen.err.terminal
+        watched = watched and self._detach is None
         return watched and sys.stdin is not None and sys.stdin.isatty()
+
+    async def _ask_followers(
+        self, limits: TimeLimit, call: Call, judgement: Judgement
+    ) -> Permission:
+        """Wait until a follower answers. Without a limit of time for the request, one for the answer
+        ends the run.
+        """
+        seconds = None
+        if limits.request is None:
+            seconds = limits.answer or UNANSWERED_SECONDS
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._questions.work.ask(call, judgement)
+        except TimeoutError:
+            self._is_unanswered = True
+            if self._working is not None:
+                self._working.cancel()
+            return "headless"
 
     async def _ask_and_follow(self, session: Session) -> RunEnding | None:
         """Ask, follow and run. None: the log says how it ended."""
+        queue = self._questions.work
+        await queue.adopt(session)
+        if self._detach is not None:
+            self._detach(session_name(session.log))
         reader = asyncio.create_task(self._reader(session))
         work = self._working = asyncio.create_task(self._work(session))
+        queue.run_elsewhere(work)
         if self._signals:  # the first signal came before there was work to interrupt
             work.cancel()
         try:
             await work
         except asyncio.CancelledError:
-            if not self._signals:
+            if self._is_unanswered:
+                session.log.append(UNANSWERED)
+                return None
+            if not (self._signals or queue.stopping):
                 raise
             return INTERRUPTED
         finally:
+            await queue.stop_answering()
             try:
                 await session.environment.workspace.jobs.close()
             finally:
@@ -312,7 +407,7 @@ class RequestRun:
 
     def _reader(self, session: Session) -> Coroutine[Any, Any, None]:
         name = session_name(session.log)
-        if self._flags.output_format == OutputFormat.json:
+        if self._flags.output_format == OutputFormat.json or self._detach is not None:
             return headless.follow_quietly(session.log)
         if self._flags.output_format == OutputFormat.stream:
             self._screen.data(json_output.json_line(init_of(session)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from fugu_cli.app.session_standing import session_standings
 from fugu_cli.cli.command_flags import SessionsFlags
 from fugu_cli.cli.current_folder import current_config, print_clean, read_records, say
 from fugu_cli.errors import StorageError, UsageError
@@ -65,18 +66,47 @@ def _show(flags: SessionsFlags) -> int:
             )
         print_clean('this folder has no session yet; start one with `fugu run "..."`')
         return 0
-    for summary in listed:
-        print_clean(str(summary.path) if flags.paths else _session_line(summary, flags.everywhere))
+    if flags.paths:
+        lines = [str(summary.path) for summary in listed]
+    elif flags.everywhere:
+        lines = standing_lines(listed)
+    else:
+        lines = [_session_line(summary) for summary in listed]
+    for line in lines:
+        print_clean(line)
     if any(summary.state == kept.DAMAGED for summary in listed) and not flags.paths:
         say("`fugu sessions repair ID` copies a damaged session up to its fault")
     return 0
 
 
-def _session_line(summary: SessionSummary, everywhere: bool) -> str:
+def _session_line(summary: SessionSummary) -> str:
+    columns = (_id_and_time(summary), f"{summary.ended:<13}", f"{_request_count(summary):<11}")
+    return "  ".join((*columns, first_line(summary.title, 60))).rstrip()
+
+
+def standing_lines(summaries: Sequence[SessionSummary]) -> list[str]:
+    """Return a line for each session of any folder: how it stands, its cost, what it waits for."""
+    lines = []
+    for summary, standing in zip(summaries, session_standings(summaries), strict=True):
+        cost = known_cost(
+            summary.cost, unpriced=summary.is_unpriced, estimated=summary.is_estimated
+        )
+        columns = [_id_and_time(summary), f"{standing.state:<13}", f"{cost:>9}"]
+        columns += [f"{_request_count(summary):<11}", shorten(summary.repo, 40)]
+        columns.append(first_line(summary.title, 60))
+        if standing.waits_for:
+            columns.append(f"({standing.waits_for})")
+        lines.append("  ".join(columns).rstrip())
+    return lines
+
+
+def _id_and_time(summary: SessionSummary) -> str:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.newest))
-    count = f"{summary.requests} request{'' if summary.requests == 1 else 's'}"
-    folder = f"  {shorten(summary.repo, 40)}" if everywhere else ""
-    return f"{summary.id}  {when}  {summary.ended:<13}  {count:<11}{folder}  {first_line(summary.title, 60)}".rstrip()
+    return f"{summary.id}  {when}"
+
+
+def _request_count(summary: SessionSummary) -> str:
+    return f"{summary.requests} request{'' if summary.requests == 1 else 's'}"
 
 
 def _repair(word: str, key: str) -> int:

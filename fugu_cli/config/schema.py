@@ -66,6 +66,10 @@ class TimeLimit(ConfigTable):
     """that a request waits when no agent is available; 180, where a server says how long, when left
     out
     """
+    answer: float | None = Field(default=None, gt=0)
+    """that a background session without a limit for the request waits for an answer; a day when left
+    out
+    """
 
 
 class TimeoutPhases(ConfigTable):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.session import log, log_format
+from fugu_cli.session import costs, log, log_format
 from fugu_cli.session.events import Asked, Event, Interrupted, Recorded, Replied
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.turns import STOPPED, open_calls
@@ -58,7 +58,7 @@ _RIGHTS = "check free space and permissions with `df -h` and `ls -l`"
 @dataclass(frozen=True)
 class SessionSummary:
     """A session as a list shows it. Times are seconds since the epoch; `state` is how its newest
-    request ended.
+    request ended. `cost` is in USD; where `is_unpriced`, some of it is unknown.
     """
 
     id: str
@@ -69,6 +69,9 @@ class SessionSummary:
     title: str
     requests: int
     state: str
+    cost: float = 0.0
+    is_unpriced: bool = False
+    is_estimated: bool = False
 
     @property
     def ended(self) -> str:
@@ -232,6 +235,9 @@ def session_summary(path: Path) -> SessionSummary | None:
         title=title,
         requests=len(requests),
         state=state,
+        cost=session.cost,
+        is_unpriced=bool(session.unpriced),
+        is_estimated=costs.is_estimated(session.events, session.pool),
     )
 
 

@@ -8,6 +8,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
@@ -199,6 +200,15 @@ async def read_typed_line(stream: TextIO | None = None) -> str:
     finally:
         loop.remove_reader(file)
     return source.readline()
+
+
+def forget_typed_line(stream: TextIO | None = None) -> None:
+    """Drop what was typed without Enter: it was for a question that has been answered elsewhere."""
+    import termios
+
+    source = sys.stdin if stream is None else stream
+    with suppress(OSError, ValueError, termios.error):
+        termios.tcflush(source.fileno(), termios.TCIFLUSH)
 
 
 REPLY_LINES = 6

@@ -459,14 +459,35 @@ COMMANDS: tuple[SlashCommand, ...] = (
 WITHOUT_SESSION = frozenset({"new", "sessions", "resume", "help", "quit", "doctor", "login"})
 
 
+WHEN_ATTACHED = frozenset(
+    {
+        "help",
+        "continue",
+        "diff",
+        "blame",
+        "cost",
+        "trace",
+        "mode",
+        "copy",
+        "open",
+        "theme",
+        "notify",
+    }
+    | {"quit"}
+)
+"""The commands in a session of another process: those that read, and those that its socket takes."""
+
+
 def all_commands(controller: SessionController) -> Sequence[SlashCommand]:
     """Return all commands of the session."""
-    session = controller.work.session
+    session, commands = controller.work.session, COMMANDS
+    if controller.options.attached:
+        commands = tuple(command for command in COMMANDS if command.name in WHEN_ATTACHED)
     if session is None:
-        return COMMANDS
+        return commands
     prompts = session.servers.prompts if session.servers is not None else ()
     return (
-        *COMMANDS,
+        *commands,
         *(
             _request_command(command.name, command.about, command.hint)
             for command in session.library.commands
@@ -532,6 +553,11 @@ async def _run_command(controller: SessionController, text: str) -> None:
     if command is None:
         if controller.work.session is not None:
             refuse_left_out("command", text.split()[0][1:], controller.session.library)
+        if controller.options.attached and find_command(COMMANDS, text)[0] is not None:
+            raise UsageError(
+                f"{text.split()[0]} is for the terminal in which the session runs",
+                hint="/help lists what can be done here",
+            )
         near = nearest_command(all_commands(controller), text)
         raise UsageError(
             f"there is no command {text.split()[0]}",

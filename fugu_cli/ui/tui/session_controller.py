@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fugu_cli.app import patches
 from fugu_cli.app.approval_options import ApprovalScope, scope_of_key
 from fugu_cli.app.approval_questions import ApprovalQuestion, ApprovalQueue
+from fugu_cli.app.attached_session import AttachedQueue
 from fugu_cli.app.modes import MODE_CYCLE, MODE_HELP
 from fugu_cli.app.preferences import InputHistory
 from fugu_cli.app.request_queue import RequestQueue, is_unfinished, request_from_text
@@ -233,7 +234,8 @@ class SessionController:
         """Held while another session is being opened, and while a request is made ready."""
         self.shell = UserShell(opener.root, view.feed)
         self.download = ModelDownload(opener.setup, view.feed, self.show)
-        self.work = RequestQueue(self, self.shell.with_outputs)
+        queue = AttachedQueue if options.attached else RequestQueue
+        self.work = queue(self, self.shell.with_outputs)
         self.status = StatusCommand(
             options.status_command,
             opener.root,
@@ -305,7 +307,7 @@ class SessionController:
             self.session.servers.ask_line = self.view.dialogs.enter_text
         self.session.warm()
         self.notes.warn(self.session.library.notes)
-        if is_unfinished(self.session):
+        if is_unfinished(self.session) and not self.work.running:
             self.say("this request was not finished: /continue goes on", "warn")
         self._plan = asyncio.get_running_loop().create_task(self.work.answer_open_plan())
         return True

@@ -122,6 +122,8 @@ def parting_words(controller: StatusSources) -> str:
     if session is None or session.log.path is None or session.log.state.request.asked is None:
         return ""
     id = session.log.path.stem
+    if controller.options.attached:
+        return f"session {id} goes on without you: `fugu attach {id}` comes back to it"
     return (
         f"session {id}: `fugu trace {id}` shows who did what, `/resume` in `fugu` goes on with it"
     )
