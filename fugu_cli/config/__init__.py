@@ -142,7 +142,7 @@ class Config(ConfigTable):
     time_limit: (
         Annotated[Positive | Annotated[TimeLimit, Tag("table")], Discriminator(value_form)] | None
     ) = None
-    """seconds one request may take, no limit when left out; or { request, wait }: `fugu help
+    """seconds one request may take, no limit if left out; or { request, wait, answer }: `fugu help
     providers`
     """
     steps_per_turn: int = Field(default=30, ge=1, le=1000)
