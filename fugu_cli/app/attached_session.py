@@ -300,7 +300,7 @@ class AttachedQueue(RequestQueue):
 
     def interrupt(self, *, steering: bool = False) -> bool:
         """Ask for what is running to be cut. False when nothing runs."""
-        if not self.running or self.stopping:
+        if self.stopping or not (self.running or self.approvals.questions):
             return False
         self._attached.connection.send(messages.Interrupt(steering=steering))
         return True
