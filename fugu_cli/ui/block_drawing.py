@@ -52,6 +52,14 @@ from fugu_cli.ui.blocks import (
     ToolBlock,
     WelcomeBlock,
 )
+from fugu_cli.ui.call_groups import (
+    checks_text,
+    explored_text,
+    group_kind,
+    group_start,
+    grouped_calls,
+    is_empty,
+)
 from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import (
     BLANK,
@@ -377,16 +385,18 @@ def _below(
         inside = block.inside if result.ok else ""
         _, _, cost = result.output.rpartition("\n\n")  # its last words stand in what it said
         return _set_off(f"{inside}\n\n{cost}" if inside else result.output, width, palette)
-    return _folded_result(block.call, result, width, palette)
+    return _folded_result(block.call, result, width, palette, has_keys=terminal > 0)
 
 
-def _folded_result(call: Call, result: ToolRan, width: int, palette: Palette) -> list[StyledLine]:
+def _folded_result(
+    call: Call, result: ToolRan, width: int, palette: Palette, *, has_keys: bool
+) -> list[StyledLine]:
     if result.tests is not None and result.tests.failing:
-        return _set_off(_failing_tests(result, palette), width, palette)
+        return _set_off(_failing_tests(result, has_keys=has_keys), width, palette)
     if call.tool in (RUN_TESTS, RUN_CHECK, TESTS_BEFORE) or result.job:
         return []
     if facts_of(call.tool).command:
-        last_lines = _last_lines(result.output, palette)
+        last_lines = _last_lines(result.output, has_keys=has_keys)
         return _set_off(last_lines, width, palette) if last_lines else []
     if not result.ok:
         return _set_off(flatten(result.output, 300), width, palette)[:2]
@@ -397,16 +407,18 @@ LAST_LINES, NAMED_FAILURES = 3, 3
 """Lines of a command's output, and failing tests, that are shown folded."""
 
 
-def _last_lines(output: str, palette: Palette) -> str:
+def _last_lines(output: str, *, has_keys: bool) -> str:
     """Return the end of a command's output, and how many lines stand above it."""
     lines = [_shortened(line) for line in sanitize_for_screen(output).split("\n") if line.strip()]
+    if lines and lines[-1] == "[exit code 0]":
+        lines.pop()
     hidden = len(lines) - LAST_LINES
     if hidden > 0:
-        return "\n".join([*lines[-LAST_LINES:], f"+{_folded(hidden, 'line', palette)}"])
+        return "\n".join([*lines[-LAST_LINES:], f"+{_folded(hidden, 'line', has_keys=has_keys)}"])
     return "\n".join(lines)
 
 
-def _failing_tests(result: ToolRan, palette: Palette) -> str:
+def _failing_tests(result: ToolRan, *, has_keys: bool) -> str:
     """Return the failing tests by name, each with what its runner says of it."""
     assert result.tests is not None
     failing = result.tests.failing
@@ -417,15 +429,14 @@ def _failing_tests(result: ToolRan, palette: Palette) -> str:
         assertion = said.partition(f"{test} - ")[2].strip()
         lines.append(_shortened(f"✗ {test}: {assertion}" if assertion else f"✗ {test}"))
     if len(failing) > NAMED_FAILURES:
-        more = _folded(len(failing) - NAMED_FAILURES, "failing test", palette)
+        more = _folded(len(failing) - NAMED_FAILURES, "failing test", has_keys=has_keys)
         lines.append(f"+{more}")
     return "\n".join(lines)
 
 
-def _folded(count: int, thing: str, palette: Palette) -> str:
+def _folded(count: int, thing: str, *, has_keys: bool) -> str:
     """Return how much is folded away, with the key that shows it where there are keys."""
-    key = "" if palette is TERMINAL else " (ctrl+o)"
-    return f"{plural(count, thing)}{key}"
+    return f"{plural(count, thing)}{' (ctrl+o)' if has_keys else ''}"
 
 
 def _shortened(line: str) -> str:
@@ -572,17 +583,10 @@ GAP = Fragment(lambda width, palette: [BLANK], exact=1)
 def has_gap_before(blocks: Sequence[Block], index: int) -> bool:
     """Return whether a blank line precedes this block. Text after a row of tool calls is set apart."""
     block = blocks[index]
-    if isinstance(block, ToolBlock | RequestBlock) or _empty(block):
+    if isinstance(block, ToolBlock | RequestBlock) or is_empty(block):
         return False
-    before = next((blocks[at] for at in range(index - 1, -1, -1) if not _empty(blocks[at])), None)
+    before = next((blocks[at] for at in range(index - 1, -1, -1) if not is_empty(blocks[at])), None)
     return isinstance(before, ToolBlock)
-
-
-def _empty(block: Block) -> bool:
-    """Return whether the block shows nothing, like a reply that was only calls."""
-    if isinstance(block, ThinkingBlock):
-        return not block.text
-    return isinstance(block, ReplyBlock) and not block.chunker.done and block.chunker.tail is None
 
 
 Columns = Callable[[], int]
@@ -593,7 +597,59 @@ def block_fragments(block: Block, *, unfolded: bool, terminal: Columns = int) ->
     """Return a block's pieces. A reply that grows keeps those that are complete."""
     if isinstance(block, ReplyBlock):
         return ReplyFragments(block).pieces()
-    return [] if _empty(block) else [_single(block, unfolded, terminal)]
+    return [] if is_empty(block) else [_single(block, unfolded, terminal)]
+
+
+def fragments_at(
+    blocks: Sequence[Block], index: int, *, unfolded: bool, terminal: Columns = int
+) -> list[Fragment]:
+    """Return the pieces of a block among others, with the gap before it. Calls that share a line
+    are drawn by the first of them, unless they are unfolded.
+    """
+    block = blocks[index]
+    gap = [GAP] if has_gap_before(blocks, index) else []
+    if not unfolded and group_kind(block):
+        start = group_start(blocks, index)
+        calls = grouped_calls(blocks, start)
+        if calls:
+            return [_group_fragment(calls, terminal)] if start == index else []
+    return [*gap, *block_fragments(block, unfolded=unfolded, terminal=terminal)]
+
+
+def _group_fragment(calls: Sequence[ToolBlock], terminal: Columns) -> Fragment:
+    return Fragment(
+        lambda width, palette: group_lines(calls, width, palette, has_keys=terminal() > 0), exact=1
+    )
+
+
+def group_lines(
+    calls: Sequence[ToolBlock], width: int, palette: Palette, *, has_keys: bool
+) -> list[StyledLine]:
+    """Return the line of calls that share one, and below it the tests that fail."""
+    is_checks = calls[0].evidence
+    signs = [_sign(call, palette) for call in calls if call.call.tool != TESTS_BEFORE]
+    sign, tone = max(
+        signs, key=lambda sign: SIGN_ORDER.index(sign[0]), default=("…", palette.accent)
+    )
+    left: list[StyledPart] = [(f"  {sign} ", tone)]
+    if is_checks:
+        left += [("checks: ", f"bold {palette.text}"), (checks_text(calls), tone)]
+    else:
+        left += [("Explored ", f"bold {palette.text}"), (explored_text(calls), palette.text)]
+    results = [call.result for call in calls if call.result is not None]
+    seconds = sum(result.seconds for result in results)
+    took = short_duration(seconds) if seconds >= 1 else ""
+    lines = [justified_line(left, [(took, palette.dim)], width)]
+    for result in results if is_checks else ():
+        if result.call.tool == RUN_TESTS and result.tests is not None and result.tests.failing:
+            lines += _set_off(_failing_tests(result, has_keys=has_keys), width, palette)
+        for note in file_notes(result):
+            lines += indent_lines(wrap_lines(note, width - 4, palette.warn), ("    ", ""))
+    return lines
+
+
+SIGN_ORDER = "·✓■⊘✗…"
+"""Signs of calls, from the one that matters least."""
 
 
 def _single(block: _FinishedBlock, unfolded: bool, terminal: Columns) -> Fragment:
@@ -670,9 +726,8 @@ class ReplyFragments:
 def transcript_fragments(every: Sequence[Block], *, unfolded: bool) -> list[Fragment]:
     """Return the fragments of finished blocks."""
     pieces: list[Fragment] = []
-    for index, block in enumerate(every):
-        pieces += [GAP] if has_gap_before(every, index) else []
-        pieces += block_fragments(block, unfolded=unfolded)
+    for index in range(len(every)):
+        pieces += fragments_at(every, index, unfolded=unfolded)
     return pieces
 
 
@@ -680,4 +735,4 @@ def foldable(block: Block) -> bool:
     """Return whether unfolding the block shows more."""
     if isinstance(block, RequestBlock):
         return len(block.text) > LONG_REQUEST or block.text.count("\n") >= REQUEST_LINES
-    return isinstance(block, ToolBlock | ThinkingBlock) and not _empty(block)
+    return isinstance(block, ToolBlock | ThinkingBlock) and not is_empty(block)

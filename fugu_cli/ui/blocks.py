@@ -90,6 +90,10 @@ class ToolBlock:
     inside: str = ""
     tests: TestOutcome | None = None
     """The outcome, if it ran tests."""
+    failed_before: int = 0
+    """How many tests are known to have failed before the request."""
+    group: int = field(default=0, compare=False)
+    """Neighbours with the same number may share a line (call_groups.py)."""
 
     @property
     def evidence(self) -> bool:

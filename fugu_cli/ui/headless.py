@@ -252,7 +252,7 @@ async def follow_text(log: Log, screen: TerminalOutput, since: int = 0) -> None:
                 printed = (
                     _print_blocks(folded, printed, screen)
                     if fresh
-                    else len(folded.transcript.blocks)
+                    else folded.transcript.placed.settled
                 )
                 if (
                     fresh
@@ -277,6 +277,7 @@ async def follow_text(log: Log, screen: TerminalOutput, since: int = 0) -> None:
             if text := event_text.pause_text(item):
                 screen.show(Text(f"  {text}", "yellow"))
     folded.transcript.placed.retractable = None
+    folded.transcript.placed.holds_group = False
     _print_blocks(folded, printed, screen)
 
 
@@ -291,8 +292,7 @@ def _print_blocks(folded: FoldedSession, at: int, screen: TerminalOutput) -> int
         unfolded = isinstance(block, NoteBlock) or (
             isinstance(block, ToolBlock) and bool(block.inside)
         )
-        pieces = [block_drawing.GAP] if block_drawing.has_gap_before(blocks, at) else []
-        pieces += block_drawing.block_fragments(block, unfolded=unfolded)
+        pieces = block_drawing.fragments_at(blocks, at, unfolded=unfolded)
         lines = [line for piece in pieces for line in piece.painted(screen.width, TERMINAL)]
         if isinstance(block, WelcomeBlock):
             # who is in the pool; the version was said, and there are no keys to explain

@@ -20,7 +20,13 @@ from fugu_cli.formatting import flatten
 from fugu_cli.session.events import Finished, Recorded, ToolRan
 from fugu_cli.session.live_events import Live, Retried
 from fugu_cli.ui import block_drawing, diff_drawing, diff_lines, drawing, trace_drawing
-from fugu_cli.ui.block_drawing import GAP, block_fragments, chunk_fragment, has_gap_before
+from fugu_cli.ui.block_drawing import (
+    GAP,
+    block_fragments,
+    chunk_fragment,
+    fragments_at,
+    has_gap_before,
+)
 from fugu_cli.ui.blocks import Block, NoteBlock, ReplyBlock, ThinkingBlock, ToolBlock
 from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, plain_text, styled_line
@@ -229,14 +235,14 @@ class Scrollback:
         """Print a block; False where it is not final."""
         if isinstance(block, ToolBlock) and (not block.over or block.result in self._unknown):
             return False
-        if has_gap_before(self._blocks, self._next):
-            self.printer.pieces([GAP])
         if isinstance(block, NoteBlock):
+            if has_gap_before(self._blocks, self._next):
+                self.printer.pieces([GAP])
             self._note(self._next, block)
         elif isinstance(block, ThinkingBlock) and not block.text:
             self._thought = self._next
         else:
-            self.printer.pieces(block_fragments(block, unfolded=False))
+            self.printer.pieces(fragments_at(self._blocks, self._next, unfolded=False))
         return True
 
     def _speech(self, speech: ReplyBlock) -> bool:
@@ -267,11 +273,7 @@ class Scrollback:
 
 def _tells_of_call(block: Block) -> bool:
     """Return whether the block shows a running call, whose output may have to be erased."""
-    return (
-        block.live
-        if isinstance(block, ReplyBlock)
-        else isinstance(block, ThinkingBlock) and not block.text
-    )
+    return block.live if isinstance(block, ReplyBlock) else isinstance(block, ThinkingBlock)
 
 
 PATCH_LINES = 60

@@ -55,6 +55,7 @@ from fugu_cli.ui.blocks import (
     ToolBlock,
     WelcomeBlock,
 )
+from fugu_cli.ui.call_groups import MOST_CALLS, group_kind, group_start, is_empty
 from fugu_cli.ui.end_block import end_block
 from fugu_cli.ui.markdown_chunks import MarkdownChunker
 
@@ -81,6 +82,9 @@ class PlacedBlocks:
         """By the turn of a subtask the block of the call that began it."""
         self.turn = 0
         """The newest turn that has a heading."""
+        self.holds_group = True
+        """More calls may still share the last call's line."""
+        self._group = 0
         self.retractable: int | None = None
         """The first heading of turns in which nothing has come yet, or that failed because no
         connection could be made: it may be taken back."""
@@ -89,7 +93,48 @@ class PlacedBlocks:
     def settled(self) -> int:
         """Return the number of leading blocks that will not change any more."""
         ends = [*self.ends.values(), len(self.blocks)]
-        return min(ends if self.retractable is None else [*ends, self.retractable])
+        if self.retractable is not None:
+            ends.append(self.retractable)
+        if self.holds_group and self.blocks:
+            ends.append(self.open_group)
+        return min(ends)
+
+    @property
+    def open_group(self) -> int:
+        """The index where the line begins that the next call may share."""
+        last = len(self.blocks) - 1
+        while last >= 0 and is_empty(self.blocks[last]):
+            last -= 1
+        if last < 0 or not group_kind(self.blocks[last]):
+            return len(self.blocks)
+        return group_start(self.blocks, last)
+
+    def put_call(self, permitted: Permitted) -> None:
+        """Add a call, on the line of the calls before it where it may share theirs."""
+        block = ToolBlock(permitted.call, permitted)
+        at = self.ends.get(permitted.turn, len(self.blocks))
+        before = at - 1
+        while before >= 0 and is_empty(self.blocks[before]):
+            before -= 1
+        neighbour = self.blocks[before] if before >= 0 else None
+        shares_line = False
+        if isinstance(neighbour, ToolBlock) and group_kind(neighbour) == group_kind(block):
+            start = group_start(self.blocks, before)
+            shares_line = before - start < MOST_CALLS - 1
+        if isinstance(neighbour, ToolBlock) and shares_line:
+            block = replace(block, group=neighbour.group)
+        else:
+            self._group += 1
+            block = replace(block, group=self._group)
+        self.calls[permitted.call.id] = self.put(permitted.turn, block)
+
+    def put_verifier(self, heading: DecisionBlock) -> None:
+        """Add a Verifier's heading above fugu's newest checks, which it is shown."""
+        last = len(self.blocks) - 1
+        if last < 0 or group_kind(self.blocks[last]) != "checks":
+            self.blocks.append(heading)
+            return
+        self._insert(self.open_group, (heading,))
 
     def index(self, block: Block) -> int:
         """Return the index of a recent block."""
@@ -100,6 +145,10 @@ class PlacedBlocks:
         the first index.
         """
         at = self.ends.get(turn, len(self.blocks))
+        self._insert(at, blocks)
+        return at
+
+    def _insert(self, at: int, blocks: Sequence[Block]) -> None:
         if at < len(self.blocks):
             self.inserted += range(at, at + len(blocks))
             self.calls = {
@@ -111,7 +160,6 @@ class PlacedBlocks:
                 )
         self.ends = {turn: _shift(index, at, len(blocks)) for turn, index in self.ends.items()}
         self.blocks[at:at] = blocks
-        return at
 
     def change_call(self, call: str, **changes: object) -> int | None:
         """Change the state of a call. Return the index of its block, None if there is none."""
@@ -139,6 +187,13 @@ class Replies:
         """Turns of a Verifier."""
         self._placed = placed
         self._growing: dict[int, ReplyBlock] = {}
+        self._thoughts: dict[int, list[str]] = {}
+        """By turn what was thought before its reply began."""
+
+    def think(self, item: ThoughtStreamed) -> None:
+        """Keep what is thought until the reply begins."""
+        if item.turn not in self._growing:
+            self._thoughts.setdefault(item.turn, []).append(item.text)
 
     def grow(self, item: TextStreamed) -> int:
         """Add text to a reply. Return the first block that changed."""
@@ -149,8 +204,9 @@ class Replies:
             reply = self._growing[item.turn] = ReplyBlock(
                 item.agent, verifies=item.turn in self.verifying
             )
-            # what was thought is known at the end: its place is kept
-            self._placed.put(item.turn, ThinkingBlock(""), reply)
+            # where thoughts come later, or with the whole reply, their place is kept
+            thought = "".join(self._thoughts.pop(item.turn, ())).strip()
+            self._placed.put(item.turn, ThinkingBlock(thought), reply)
         reply.add(item.text)
         return min(first, self._placed.index(reply), *self._placed.inserted)
 
@@ -167,12 +223,19 @@ class Replies:
         return min(index, withdrawn if withdrawn is not None else index, *self._placed.inserted)
 
     def _withdraw_reply(self, turn: int) -> int | None:
-        """Withdraw the unfinished reply of a turn. Return its index, None if there is none."""
+        """Withdraw the unfinished reply of a turn with its thoughts. Return the first index that
+        shows less now, None if there is no reply.
+        """
+        self._thoughts.pop(turn, None)
         reply = self._growing.pop(turn, None)
         if reply is None:
             return None
         index = self._placed.index(reply)
         self._placed.blocks[index] = ThinkingBlock("")
+        thought = self._placed.blocks[index - 1]
+        if isinstance(thought, ThinkingBlock) and thought.text:
+            index -= 1
+            self._placed.blocks[index] = ThinkingBlock("")
         return index
 
     def settle(self, event: Event) -> int | None:
@@ -191,10 +254,12 @@ class Replies:
         for reply in self._growing.values():
             reply.live = False
         self._growing.clear()
+        self._thoughts.clear()
 
     def end(self, event: Replied) -> int | None:
         """Add the whole reply. It replaces the streamed text if that was another (a schema)."""
         reply = self._growing.pop(event.turn, None)
+        self._thoughts.pop(event.turn, None)
         changed = None
         thought = "\n".join(part.text for part in event.thinking if part.text.strip())
         if reply is not None:
@@ -285,8 +350,11 @@ class Transcript:
 
     def _live(self, item: Live) -> int | None:
         inside = getattr(item, "turn", 0) in self.placed.inside and not isinstance(item, Retried)
-        if inside or isinstance(item, ThoughtStreamed):
+        if inside:
             return None  # shown when it is whole
+        if isinstance(item, ThoughtStreamed):
+            self._replies.think(item)
+            return None
         if not _leaves_turn_empty(item):
             self.placed.retractable = None
         match item:
@@ -346,9 +414,7 @@ class Transcript:
                 return self._replied(event)
             case Permitted():
                 self.placed.name_turn(event.turn, self._agents.get(event.turn, ""))
-                self.placed.calls[event.call.id] = self.placed.put(
-                    event.turn, ToolBlock(event.call, event)
-                )
+                self.placed.put_call(event)
             case ToolRan():
                 return self._tool_ran(event)
             case Failed() if event.unreachable and self._is_retractable(event.turn):
@@ -378,8 +444,12 @@ class Transcript:
         if event.call.tool == RUN_TESTS:
             self._tests_ran = event
         if event.call.tool in (RUN_TESTS, TESTS_BEFORE) and self._tests_ran is not None:
-            outcome = self._request.test_outcome(self._tests_ran)
-            changed = self.placed.change_call(self._tests_ran.call.id, tests=outcome)
+            before = self._request.tests_before
+            changed = self.placed.change_call(
+                self._tests_ran.call.id,
+                tests=self._request.test_outcome(self._tests_ran),
+                failed_before=len(before.failed) or before.count or 0,
+            )
             return min((index for index in (first, changed) if index is not None), default=None)
         return first
 
@@ -403,7 +473,11 @@ class Transcript:
         )
         if self.placed.retractable is None and not event.plan:
             self.placed.retractable = len(self.blocks)
-        self.blocks.append(DecisionBlock(event, event.reason, unavailable))
+        heading = DecisionBlock(event, event.reason, unavailable)
+        if event.role == "verifier" and not event.plan:
+            self.placed.put_verifier(heading)
+        else:
+            self.blocks.append(heading)
         if event.plan:
             self.placed.ends[event.turn] = len(self.blocks)
 

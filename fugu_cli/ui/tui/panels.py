@@ -127,7 +127,7 @@ class Conversation(EntryPager):
         from fugu_cli.ui.block_drawing import foldable
 
         assert self._transcript is not None
-        is_folded = self._unfolded == (entry in self._turned)
+        is_folded = self._unfolded == (self._line_start(entry) in self._turned)
         if not is_folded or not foldable(self._transcript.blocks[entry]):
             return
         lines = sum(needle in line for line in self.entry_text(entry).lower().split("\n"))
@@ -148,10 +148,11 @@ class Conversation(EntryPager):
         self.action_end()
 
     def changed(self, first: int) -> None:
-        """Redraw the blocks from `first` on."""
-        for index in range(
-            first, len(self._transcript.blocks) if self._transcript is not None else 0
-        ):
+        """Redraw the blocks from `first` on, and the calls whose line it shares."""
+        blocks = self._transcript.blocks if self._transcript is not None else []
+        if first < len(blocks):
+            first = self._line_start(first)
+        for index in range(first, len(blocks)):
             self.column.put(index, self._pieces(index))
         self.grew()
 
@@ -162,33 +163,49 @@ class Conversation(EntryPager):
             self.chosen += 1
 
     def _pieces(self, index: int) -> list[Fragment]:
-        from fugu_cli.ui.block_drawing import GAP, ReplyFragments, block_fragments, has_gap_before
+        from fugu_cli.ui.block_drawing import GAP, ReplyFragments, fragments_at, has_gap_before
         from fugu_cli.ui.blocks import ReplyBlock
 
         assert self._transcript is not None
         blocks = self._transcript.blocks
         block = blocks[index]
-        gap = [GAP] if has_gap_before(blocks, index) else []
         if not isinstance(block, ReplyBlock):
-            unfolded = self._unfolded != (index in self._turned)
-            return [
-                *gap,
-                *block_fragments(block, unfolded=unfolded, terminal=lambda: self.app.size.width),
-            ]
+            unfolded = self._unfolded != (self._line_start(index) in self._turned)
+            return fragments_at(
+                blocks, index, unfolded=unfolded, terminal=lambda: self.app.size.width
+            )
+        gap = [GAP] if has_gap_before(blocks, index) else []
         if block.chunker not in self._growing:
             self._growing[block.chunker] = ReplyFragments(block)
         return [*gap, *self._growing[block.chunker].pieces()]
+
+    def _line_start(self, index: int) -> int:
+        """Return the first of the calls that share the block's line."""
+        from fugu_cli.ui.call_groups import group_kind, group_start
+
+        assert self._transcript is not None
+        blocks = self._transcript.blocks
+        return group_start(blocks, index) if group_kind(blocks[index]) else index
+
+    def _line(self, block: int) -> list[int]:
+        """Return the block, and the calls that share its line."""
+        from fugu_cli.ui.call_groups import grouped_calls
+
+        assert self._transcript is not None
+        blocks, start = self._transcript.blocks, self._line_start(block)
+        calls = grouped_calls(blocks, start)
+        if not calls:
+            return [block]
+        last = self._transcript.placed.index(calls[-1])
+        return list(range(start, last + 1))
 
     def fold(self, block: int | None = None) -> None:
         """Unfold a block, or fold it again; without one, all of them."""
         from fugu_cli.ui.block_drawing import foldable
 
         blocks = self._transcript.blocks if self._transcript is not None else []
-        indexes = [
-            index
-            for index, candidate in enumerate(blocks)
-            if block in (None, index) and foldable(candidate)
-        ]
+        candidates = range(len(blocks)) if block is None else self._line(block)
+        indexes = [index for index in candidates if foldable(blocks[index])]
         if block is None:
             self._unfolded = not self._unfolded
             self._turned.clear()
@@ -229,6 +246,8 @@ class Conversation(EntryPager):
         if self._transcript is not None and card is not None:
             outcome = self._transcript.blocks[card]
         block = self.next_block(self.chosen, by, lambda block: foldable(block) or block is outcome)
+        while block is not None and not self.column.block_lines(block):
+            block = self.next_block(block, by, lambda block: foldable(block) or block is outcome)
         if block is None:
             self._mark(None if by > 0 else self.chosen)
             self.action_scroll(by)

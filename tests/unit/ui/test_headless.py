@@ -56,7 +56,7 @@ def test_a_session_that_goes_on_prints_only_what_is_new() -> None:
     asyncio.run(
         told(log, example.last_turns(), headless.follow_text(log, screen, len(log.records)))
     )
-    assert timeless(err.getvalue()) == timeless(TEXT[TEXT.index("\n● verifier small") :])
+    assert timeless(err.getvalue()) == timeless(TEXT[TEXT.index("● verifier small") :])
 
 
 def test_the_waiting_line_says_what_is_waited_for() -> None:

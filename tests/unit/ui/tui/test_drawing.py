@@ -6,6 +6,7 @@ from rich.color import ColorSystem
 from fugu_cli.app import patches
 from fugu_cli.messages import Call, Usage
 from fugu_cli.session.events import (
+    EVIDENCE,
     Asked,
     Assigned,
     Event,
@@ -680,3 +681,44 @@ def test_every_theme_that_is_offered_can_be_worn() -> None:
     palettes = [themes.find_palette(name) for name in themes.theme_names() if name != themes.AUTO]
     assert None not in palettes
     assert {"dark", "light", "contrast", "nord"} <= set(themes.theme_names())
+
+
+def run_of(
+    turn: int, id: str, tool: str, output: str, by: str = "policy", **arguments: object
+) -> list[Event]:
+    call = Call.make(id, tool, **arguments)
+    return [
+        Permitted(turn=turn, call=call, allowed=True, by=by),
+        ToolRan(turn=turn, call=call, output=output, ok=True),
+    ]
+
+
+def test_reads_share_a_line_and_so_do_fugus_checks_below_the_verifier_they_are_for() -> None:
+    blocks = blocks_of(
+        Asked(text="go", test_command="pytest"),
+        *run_of(0, "e0", "run_tests", "2 failed, 3 passed in 0.1s", EVIDENCE),
+        Assigned(turn=1, agent="small", role="worker", by="cascade"),
+        *run_of(1, "a", "read", "1", path="rates.py"),
+        *run_of(1, "b", "read", "2", path="test_rates.py"),
+        *run_of(1, "c", "grep", "3", pattern="express", path="."),
+        *run_of(1, "d", "bash", "one\ntwo\n[exit code 0]", command="ls"),
+        *run_of(1, "e", "read", "4", path="alone.py"),
+        *run_of(1, "e1", "run_tests", "5 passed in 0.1s", EVIDENCE),
+        Assigned(turn=2, agent="large", role="verifier", by="cascade"),
+        *run_of(2, "e2", "diff", "--- a\n+++ b\n+one\n+two\n-three", EVIDENCE),
+        Replied(turn=2, agent="large", text="ACCEPT"),
+    )
+
+    def drawn(*, unfolded: bool) -> list[str]:
+        pieces = block_drawing.transcript_fragments(blocks, unfolded=unfolded)
+        return [line.strip() for piece in pieces for line in text(piece.painted(60, DARK)) if line]
+
+    shown = drawn(unfolded=False)
+    at = shown.index("✓ Explored rates.py, test_rates.py, grep express")
+    assert shown[at + 1 : at + 5] == ["✓ bash ls", "one", "two", "✓ read alone.py"]
+    heading = next(index for index, line in enumerate(shown) if line.startswith("● verifier"))
+    assert heading > at
+    assert shown[heading + 1] == "✓ checks: 5 pass, diff +2 -1"
+    assert [line for line in drawn(unfolded=True) if line.startswith("✓ read")] == [
+        "✓ read rates.py", "✓ read test_rates.py", "✓ read alone.py"
+    ]  # fmt: skip

@@ -20,7 +20,13 @@ from fugu_cli.session.events import (
     ToolRan,
     Undone,
 )
-from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed
+from fugu_cli.session.live_events import (
+    Live,
+    OutputStreamed,
+    Retried,
+    TextStreamed,
+    ThoughtStreamed,
+)
 from fugu_cli.session.log import Log
 from fugu_cli.ui.blocks import (
     EndBlock,
@@ -253,6 +259,16 @@ def test_the_end_says_what_the_dearest_agent_alone_costs_once_its_turns_tell(
     take(transcript, Finished(reason="answered"))
     end = transcript.blocks[-1]
     assert isinstance(end, EndBlock) and end.alone == alone
+
+
+def test_what_was_thought_stands_before_the_reply_as_soon_as_that_begins() -> None:
+    transcript = Transcript()
+    take(transcript, ASKED, ASSIGNED)
+    transcript.add_item(ThoughtStreamed(turn=1, agent="small", text="let me "))
+    transcript.add_item(ThoughtStreamed(turn=1, agent="small", text="see"))
+    take(transcript, TextStreamed(turn=1, agent="small", text="It is done."))
+    thought, reply = transcript.blocks[-2:]
+    assert thought == ThinkingBlock("let me see") and isinstance(reply, ReplyBlock)
 
 
 def test_undone_inside_a_turn_and_between_requests_are_told_apart() -> None:
