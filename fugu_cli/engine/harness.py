@@ -30,7 +30,7 @@ from fugu_cli.session.checks import ACCEPTANCE_CHECK, RUN_CHECK
 from fugu_cli.session.events import FIND_TOOLS, Member, Permitted, Replied, Subtask
 from fugu_cli.session.outcome import RUN_TESTS
 from fugu_cli.session.state import SessionState
-from fugu_cli.session.tool_facts import ADVISE, facts_of
+from fugu_cli.session.tool_facts import ADVISE, BASH, facts_of
 from fugu_cli.session.turns import TASK, Turn, open_calls
 from fugu_cli.session.workflows import is_asked_to_choose_again
 from fugu_cli.tools.toolbox import AnyTool
@@ -123,7 +123,7 @@ def offered_tools(state: SessionState, environment: Environment) -> tuple[ToolSp
     if environment.rules.mode == "plan":
         return environment.toolbox.specs(
             lambda tool: (
-                (tool.effect == "reads" or tool.name == BASH)
+                (tool.effect == "reads" or tool.name == BASH.name)
                 and not tool.internal
                 and is_at_hand(tool)
             )
@@ -148,13 +148,27 @@ def role_refusal(call: Call, state: SessionState, environment: Environment) -> s
         return ""
     if _is_for_every_role(environment.toolbox[call.tool]):
         return ""
-    judgement = policy.judge(call, environment.rules, environment.workspace.root)
-    if judgement.reads:
+    if call.tool == BASH.name and _starts_job(call, environment):
+        return f"a {role.capitalize()} starts no jobs. Run the command without `background`"
+    if call.tool == BASH.name and _is_left_to_policy(call, environment):
         return ""
     return ROLE_REFUSAL.format(role=role.capitalize())
 
 
-BASH = "bash"
+def _starts_job(call: Call, environment: Environment) -> bool:
+    _, arguments = environment.toolbox.parse(call)
+    return getattr(arguments, "background", False) is True
+
+
+def _is_left_to_policy(call: Call, environment: Environment) -> bool:
+    """Return whether a turn that changes nothing may leave its command line to policy: the line
+    only reads, or a sandbox holds, in which the turn cannot write, and nobody is asked.
+    """
+    holds = environment.workspace.sandbox_holds
+    judgement = policy.judge(
+        call, environment.rules, environment.workspace.root, sandbox_holds=holds
+    )
+    return judgement.reads or (holds and judgement.verdict != "ask")
 
 
 def allowed_tools(
@@ -167,12 +181,12 @@ def allowed_tools(
         return ()
     toolbox = environment.toolbox
     names = [tool.name for tool in tools if tool.name in toolbox]
-    return tuple(name for name in names if name == BASH or _is_for_every_role(toolbox[name]))
+    return tuple(name for name in names if name == BASH.name or _is_for_every_role(toolbox[name]))
 
 
 ROLE_REFUSAL = (
-    "a {role} changes nothing: it reads, runs the tests (run_tests) and commands that only read. "
-    "Say in your last message what is to be done"
+    "a {role} changes nothing: it reads, runs the tests (run_tests), and runs commands that only "
+    "read or, in the sandbox, that need no yes. Say in your last message what is to be done"
 )
 
 

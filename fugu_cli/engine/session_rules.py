@@ -111,10 +111,8 @@ def _session_rules(
     rules.append(("Machine", f"{platform.system()} {platform.machine()}; {date}"))
     command = workspace.test_command
     rules.append(("Tests", f"`{command}`" if command else "no test command was found"))
-    box = workspace.box
-    holds = box is not None and box.holds
-    rules.append(("Mode", _mode(environment, holds, has_foreign_tools)))
-    rules.append(("Commands", _confinement(box)))
+    rules.append(("Mode", _mode(environment, workspace.sandbox_holds, has_foreign_tools)))
+    rules.append(("Commands", _confinement(workspace.box)))
     if own := _user_rules(environment.rules):
         rules.append(("User's rules", own))
     return tuple(rules)

@@ -38,6 +38,7 @@ from fugu_cli.session.live_events import OutputStreamed
 from fugu_cli.session.log import Log, heartbeat
 from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.tool_facts import BASH
 from fugu_cli.system import temp_dirs
 from fugu_cli.tools import worktrees
 from fugu_cli.tools.acceptance_check import AcceptanceCheckArguments
@@ -92,9 +93,14 @@ async def run_call(
     number: int,
     recorded: Call,
     barred: Callable[[Call], str] = lambda _: "",
+    *,
+    only_reads: bool = False,
 ) -> None:
-    """The agent's recorded call, as it made it: judged, perhaps asked about, permitted in the log,
-    then run. `barred`: why its turn must not make it."""
+    """Judge the agent's recorded call, perhaps ask about it, record the permission, then run it.
+
+    `barred`: why its turn must not make it. `only_reads`: its turn changes nothing, so that its
+    commands cannot write the repository.
+    """
     try:
         call = secret_restoration.restore_secrets(
             log,
@@ -143,9 +149,10 @@ async def run_call(
     permit = await _permission(
         log, environment, made, (hooked, _with_subtask(log, number, judgement))
     )
+    reads = judgement.reads or (only_reads and made.call.tool == BASH.name)
     snapshot = None
     if permit.allowed:
-        snapshot = await _before(environment, made.call, reads=judgement.reads)
+        snapshot = await _before(environment, made.call, reads=reads)
     if (
         permit.allowed
         and permit.by != "policy"
@@ -155,7 +162,7 @@ async def run_call(
     log.append(permit.model_copy(update={"turn": number, "snapshot": snapshot}))
     if permit.allowed:
         told = _told(call, made.call, hooked.context)
-        await _finish_tool(log, environment, made.call, told, reads=judgement.reads)
+        await _finish_tool(log, environment, made.call, told, reads=reads)
     if environment.hooks is not None and (stop := environment.hooks.runner.stopped()) is not None:
         log.append(Finished(reason="denied", message=f"a hook ended the work: {stop}"))
 
@@ -231,16 +238,8 @@ def _judged(environment: Environment, call: Call) -> policy.Judgement:
         call,
         environment.rules,
         environment.workspace.root,
-        sandbox_holds=sandbox_holds(environment.workspace),
+        sandbox_holds=environment.workspace.sandbox_holds,
     )
-
-
-def sandbox_holds(workspace: Workspace) -> bool:
-    """Return whether commands have no network and write only in the repository, and there neither
-    git's folder nor files that others run.
-    """
-    box = workspace.box
-    return box is not None and box.holds
 
 
 async def _hooked(environment: Environment, call: Call) -> HookVerdict:
@@ -471,7 +470,7 @@ async def _finish_tool(
     log: Log, environment: Environment, call: Call, told: str, *, reads: bool = False
 ) -> None:
     """Run the call that the newest event has permitted, and record what came back, below what its
-    agent is `told`. `reads`: policy judged that its command line only reads; it cannot write the
+    agent is `told`. `reads`: its command line only reads, or its turn does; it cannot write the
     repository then, and no change is its own.
     """
     permitted = log.events[-1]

@@ -137,6 +137,7 @@ async def do_step(place: TurnContext, number: int, step: NextStep) -> None:
                 number,
                 call,
                 lambda made: call_refusal(place, state, made),
+                only_reads=now.assigned.role != "worker",
             )
 
 

@@ -101,6 +101,11 @@ class CallClock:
                     limit.reschedule(deadline)
 
 
+def _only_reads(tool: Listed) -> bool:
+    """Return whether the server says of its tool that it only reads."""
+    return tool.annotations is not None and tool.annotations.read_only_hint is True
+
+
 class McpConnection:
     """A server of a session. Its tools stay during a restart and go when restarts are given up."""
 
@@ -206,6 +211,7 @@ class McpConnection:
                 name=name,
                 effect="runs",
                 leaves_machine=True,
+                roles="all" if _only_reads(tools_by_name[server_name]) else "worker",
                 arguments=RawArguments,
                 run=partial(self._call_tool, server_name),
                 foreign=ForeignSpec(
@@ -227,6 +233,7 @@ class McpConnection:
             name=resource_tool(self.server.name),
             effect="runs",
             leaves_machine=True,
+            roles="all",
             arguments=RawArguments,
             run=self._read_resource,
             foreign=ForeignSpec(

@@ -86,6 +86,9 @@ def _read_keys(tool: Mapping[str, object]) -> dict[str, object]:
     output_schema = tool.get("outputSchema")
     if not _schema_fault(output_schema):
         keys["outputSchema"] = output_schema
+    annotations = tool.get("annotations")
+    if isinstance(annotations, dict) and annotations.get("readOnlyHint") is True:
+        keys["annotations"] = {"readOnlyHint": True}
     return keys
 
 

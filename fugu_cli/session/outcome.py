@@ -124,13 +124,22 @@ def is_whole_run(call: Call) -> bool:
     )
 
 
-def _ids(call: Call) -> tuple[str, ...]:
+def _lookup_arguments(call: Call) -> dict[str, object]:
     try:
         arguments = parse_json(call.arguments or "{}")
     except ValueError:
-        return ()
-    ids = arguments.get("ids") if isinstance(arguments, dict) else None
+        return {}
+    return arguments if isinstance(arguments, dict) else {}
+
+
+def _ids(call: Call) -> tuple[str, ...]:
+    ids = _lookup_arguments(call).get("ids")
     return tuple(map(str, ids)) if isinstance(ids, list) else ()
+
+
+def _ran_tests(lookup: ToolRan) -> bool:
+    """Return whether a lookup ran tests. After a run that passes it only finds removed ones."""
+    return _lookup_arguments(lookup.call).get("failing") is not False
 
 
 class WorkFold:
@@ -150,7 +159,8 @@ class WorkFold:
         self.failed_before_change = False
         """A run of some or all tests failed before anything was changed."""
         self.lookups: list[ToolRan] = []
-        """fugu's runs of failing tests on the files as they were before the request."""
+        """fugu's runs of failing tests, and searches for removed ones, on the files as they were
+        before the request."""
         self.test_edited_since_lookup = False
         """A test file that was there before the request was changed after the newest lookup."""
         self.changes: list[FileChange] = []
@@ -227,6 +237,11 @@ class WorkFold:
             return None
         return run_of_event(self._newest, stale=self._stale or bool(self._open_calls))
 
+    @property
+    def failing_were_looked_up(self) -> bool:
+        """Return whether tests ran on the files as they were before the request."""
+        return any(_ran_tests(lookup) for lookup in self.lookups)
+
     def first_tests(self) -> TestRun | None:
         """Return the first run of all tests, if nothing was changed before it."""
         return run_of_event(self.first) if self.first is not None else None
@@ -261,6 +276,8 @@ def _with_lookup(before: TestsBefore, event: ToolRan) -> TestsBefore:
     report = event.tests
     ids = frozenset(_ids(event.call))
     removed = before.removed if report is None else report.removed
+    if report is not None and not _ran_tests(event):
+        return replace(before, removed=removed)
     if not event.ok or report is None:
         return replace(
             before,

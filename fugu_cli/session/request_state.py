@@ -637,7 +637,8 @@ class RequestState:
         run = self.tests
         if run is None or run.stale or not self.changes:
             return None
-        before, was_looked_up = self.tests_before, bool(self._work.lookups)
+        before = self.tests_before
+        was_looked_up = self._work.failing_were_looked_up
         if run.unable:
             if before.ok is None and not was_looked_up:
                 return ()

@@ -374,6 +374,13 @@ class Workspace:
             return most
         return min(most, max(self.window * CHARACTERS_PER_TOKEN // 8, SHORTEST_OUTPUT))
 
+    @property
+    def sandbox_holds(self) -> bool:
+        """Return whether commands have no network and write only in the repository, and there
+        neither git's folder nor files that others run.
+        """
+        return self.box is not None and self.box.holds
+
     def read_only(self) -> Workspace:
         """Return the workspace for a command that only reads: it cannot write the repository."""
         copied = copy.copy(self)

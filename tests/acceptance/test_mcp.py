@@ -47,10 +47,12 @@ def test_a_model_calls_a_server_and_works_with_its_answer(place: Place, server: 
     server.play(
         "worker", once_there(place.folder / "listed"), Says("I ask.", calls), READ, WRITE, DONE
     )
-    server.play("judge", ACCEPT)
+    server.play("judge", Says("", calls[:2]), ACCEPT)
     done = place.fugu("run", "--trust", "fix the tests")
     assert done.code == 0, done.err
     assert (place.repo / "calc.txt").read_text() == "fixed\n"
+    read, refused = server.asked("judge")[1].results[-2:]
+    assert (read, "a Verifier changes nothing" in refused) == ("you said grüße", True)
     assert {"read", "bash", "mcp__small__echo", "mcp__small__write"} <= set(
         offered(server, "worker")
     )
@@ -61,7 +63,7 @@ def test_a_model_calls_a_server_and_works_with_its_answer(place: Place, server: 
     ran = [
         event
         for event in place.events()
-        if isinstance(event, ToolRan) and event.call.tool.startswith("mcp")
+        if isinstance(event, ToolRan) and event.turn == 1 and event.call.tool.startswith("mcp")
     ]
     assert [[change.path for change in event.changes] for event in ran] == [
         [],

@@ -4,7 +4,7 @@ request unaccepted.
 
 import pytest
 
-from fugu_cli.session.events import Assigned
+from fugu_cli.session.events import Assigned, ToolRan
 from tests.acceptance.driving import Agent, Place
 from tests.acceptance.loopback import Loopback, Says, Use
 
@@ -84,6 +84,26 @@ def test_work_that_no_verifier_accepts_is_not_accepted(team: Place, server: Loop
     assert "verified by" not in done.err
 
 
+def test_a_verifier_runs_a_reproduction_and_cannot_write_the_repository(
+    team: Place, server: Loopback
+) -> None:
+    script = "cp calc.txt $TMPDIR/copy && python3 -c 'print(open(\"calc.txt\").read() * 2)'"
+    commands = (script, "echo spoilt > calc.txt; touch new.txt; ls", "curl -s https://example.com")
+    server.play(
+        "judge",
+        Says("", tuple(Use("bash", {"command": command}) for command in commands)),
+        Says("It says so twice.\nVERDICT: ACCEPT"),
+    )
+    done = team.fugu("run", "mend calc.txt")
+    assert (done.code, (team.repo / "calc.txt").read_text()) == (0, "fixed\n"), done.err
+    assert not (team.repo / "new.txt").exists()
+    ran = [event for event in team.events() if isinstance(event, ToolRan) and event.turn == 2]
+    reproduced, spoilt = (event for event in ran if event.call.tool == "bash")
+    assert "fixed\nfixed" in reproduced.output
+    assert "calc.txt: " in spoilt.output
+    assert "in the sandbox, that need no yes" in server.asked("judge")[1].text
+
+
 def test_an_accept_against_failing_tests_does_not_count(team: Place, server: Loopback) -> None:
     wrong = Says("", (Use("write", {"path": "calc.txt", "content": "still broken\n"}),))
     server.play("worker", READ, wrong, DONE)
@@ -96,11 +116,7 @@ def test_an_accept_against_failing_tests_does_not_count(team: Place, server: Loo
 REQUESTS = (
     "mend calc.txt",
     "Please make check.sh pass.",
-    "calc.txt is broken, can you look into it? Thanks!",
-    "Bitte repariere calc.txt.",
     "修复 calc.txt",
-    "Add an OAuth2 server.",
-    "fix the typo",
     "Refactor everything, then write down why.",
 )
 

@@ -276,7 +276,7 @@ class Sandbox:
 
     def launch(self, command: str, *, read_only: bool = False) -> Launch:
         """Return what holds for one command line, with the disk as it is now. `read_only`: it
-        cannot write the repository either. Raises what `mechanism` raises.
+        can write its private folder alone. Raises what `mechanism` raises.
         """
         from fugu_cli.safety.sandbox.access_rules import AccessOptions, file_access, opened_paths
         from fugu_cli.safety.sandbox.git_access import git_folder_written_by, nested_git_folders
@@ -309,9 +309,10 @@ class Sandbox:
         caches = (self.cache, self._store / "cargo-target")
         for folder in caches:
             folder.mkdir(parents=True, exist_ok=True)  # a place that is to be written must be there
+        users = tuple(path for path in self.settings.writable if path_exists(path))
         options = AccessOptions(
-            writable=tuple(path for path in self.settings.writable if path_exists(path)),
-            readable=(*self.settings.readable, self._store / "objects"),
+            writable=() if read_only else users,
+            readable=(*self.settings.readable, *users, self._store / "objects"),
             own=self._own,
             cache=caches,
             network=self.settings.network,

@@ -61,9 +61,14 @@ def suite(
 
 
 def looked_up(
-    turn: int, ids: tuple[str, ...], *, failed: tuple[str, ...] = (), ok: bool = True
+    turn: int,
+    ids: tuple[str, ...],
+    *,
+    failed: tuple[str, ...] = (),
+    ok: bool = True,
+    failing: bool = True,
 ) -> list[Event]:
-    call = Call.make(f"l{turn}", TESTS_BEFORE, tree="tree0", ids=list(ids), changed=[])
+    call = Call.make(f"l{turn}", TESTS_BEFORE, tree="tree0", ids=list(ids), failing=failing)
     passed = tuple(id for id in ids if id not in failed)
     report = (
         TestReport(failing=failed, passing=passed, failed=len(failed), by_id=True) if ok else None
@@ -223,10 +228,9 @@ def test_removed_tests_are_looked_for_where_a_test_file_was_changed(
     step = harness.next_step(SessionState(events), STRONG, environment)
     assert isinstance(step, GatherEvidence)
     assert (step.call.tool, "tests/test_a.py" in step.call.arguments) == ("tests_before", True)
-    assert (
-        harness.next_step(SessionState([*events, *looked_up(1, ())]), STRONG, environment)
-        == TurnClosed()
-    )
+    searched = SessionState([*events, *looked_up(1, (), failing=False)])
+    assert harness.next_step(searched, STRONG, environment) == TurnClosed()
+    assert searched.request.tests_before.ok is None, "no test ran on the files as they were"
 
 
 def test_a_worker_is_shown_once_in_its_turn_what_fails_after_its_last_word(

@@ -134,7 +134,13 @@ def answer(request: Object) -> None:
         )
     elif method == "tools/list":
         tools = [
-            {"name": name, "description": f"Does {name}.", "inputSchema": SCHEMA} for name in TOOLS
+            {
+                "name": name,
+                "description": f"Does {name}.",
+                "inputSchema": SCHEMA,
+                "annotations": {"readOnlyHint": name == "echo"},
+            }
+            for name in TOOLS
         ]
         tools += FAULTY if FAULT == "schemas" else []
         tools += MANY if FAULT == "many" else []
