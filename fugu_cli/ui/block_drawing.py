@@ -601,15 +601,20 @@ def block_fragments(block: Block, *, unfolded: bool, terminal: Columns = int) ->
 
 
 def fragments_at(
-    blocks: Sequence[Block], index: int, *, unfolded: bool, terminal: Columns = int
+    blocks: Sequence[Block],
+    index: int,
+    *,
+    unfolded: bool,
+    terminal: Columns = int,
+    since: int = 0,
 ) -> list[Fragment]:
     """Return the pieces of a block among others, with the gap before it. Calls that share a line
-    are drawn by the first of them, unless they are unfolded.
+    are drawn by the first of them from `since` on, unless they are unfolded.
     """
     block = blocks[index]
     gap = [GAP] if has_gap_before(blocks, index) else []
     if not unfolded and group_kind(block):
-        start = group_start(blocks, index)
+        start = max(group_start(blocks, index), since)
         calls = grouped_calls(blocks, start)
         if calls:
             return [_group_fragment(calls, terminal)] if start == index else []

@@ -287,12 +287,13 @@ def _print_blocks(folded: FoldedSession, at: int, screen: TerminalOutput) -> int
     from fugu_cli.ui import block_drawing
     from fugu_cli.ui.blocks import NoteBlock, ReplyBlock, ToolBlock, WelcomeBlock
 
+    first = at
     blocks, settled = folded.transcript.blocks, folded.transcript.placed.settled
     while at < settled and not (isinstance(block := blocks[at], ToolBlock) and not block.over):
         unfolded = isinstance(block, NoteBlock) or (
             isinstance(block, ToolBlock) and bool(block.inside)
         )
-        pieces = block_drawing.fragments_at(blocks, at, unfolded=unfolded)
+        pieces = block_drawing.fragments_at(blocks, at, unfolded=unfolded, since=first)
         lines = [line for piece in pieces for line in piece.painted(screen.width, TERMINAL)]
         if isinstance(block, WelcomeBlock):
             # who is in the pool; the version was said, and there are no keys to explain

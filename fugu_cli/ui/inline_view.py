@@ -217,13 +217,16 @@ class Scrollback:
     def _print(self) -> None:
         """Print everything that has become final, in order. Lines of a running call are counted."""
         placed = self.folded.transcript.placed
+        first = self._next
         while self._next < min(len(self._blocks), placed.settled):
             block = self._blocks[self._next]
             live = _tells_of_call(block) or self._next in placed.retries.values()
             if live and (self._retractable is None or self._printed_before != self.printer.printed):
                 self._call, self._retractable = self._next, 0
             taken, before = self._retractable or 0, self.printer.printed
-            finished = self._speech(block) if isinstance(block, ReplyBlock) else self._block(block)
+            finished = (
+                self._speech(block) if isinstance(block, ReplyBlock) else self._block(block, first)
+            )
             self._retractable = taken + self.printer.printed - before if live else None
             self._printed_before = self.printer.printed
             if not finished:
@@ -231,8 +234,8 @@ class Scrollback:
             self._next += 1
             self._chunks, self._chunker = 0, None
 
-    def _block(self, block: Block) -> bool:
-        """Print a block; False where it is not final."""
+    def _block(self, block: Block, first: int) -> bool:
+        """Print a block; False where it is not final. Blocks before `first` were printed earlier."""
         if isinstance(block, ToolBlock) and (not block.over or block.result in self._unknown):
             return False
         if isinstance(block, NoteBlock):
@@ -242,7 +245,7 @@ class Scrollback:
         elif isinstance(block, ThinkingBlock) and not block.text:
             self._thought = self._next
         else:
-            self.printer.pieces(fragments_at(self._blocks, self._next, unfolded=False))
+            self.printer.pieces(fragments_at(self._blocks, self._next, unfolded=False, since=first))
         return True
 
     def _speech(self, speech: ReplyBlock) -> bool:

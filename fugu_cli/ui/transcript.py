@@ -42,6 +42,7 @@ from fugu_cli.session.live_events import (
 )
 from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE
 from fugu_cli.session.request_state import RequestState
+from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.ui import workflow_text
 from fugu_cli.ui.blocks import (
     Block,
@@ -83,7 +84,9 @@ class PlacedBlocks:
         self.turn = 0
         """The newest turn that has a heading."""
         self.holds_group = True
-        """More calls may still share the last call's line."""
+        """fugu's newest checks wait for the next block: a Verifier's heading comes above them."""
+        self.pending_reads: set[str] = set()
+        """Reads of replies that have no result yet: they share a line."""
         self._group = 0
         self.retractable: int | None = None
         """The first heading of turns in which nothing has come yet, or that failed because no
@@ -95,8 +98,11 @@ class PlacedBlocks:
         ends = [*self.ends.values(), len(self.blocks)]
         if self.retractable is not None:
             ends.append(self.retractable)
-        if self.holds_group and self.blocks:
-            ends.append(self.open_group)
+        open_group = self.open_group
+        if open_group < len(self.blocks):
+            is_checks = group_kind(self.blocks[open_group]) == "checks"
+            if self.holds_group if is_checks else self.pending_reads:
+                ends.append(open_group)
         return min(ends)
 
     @property
@@ -403,6 +409,7 @@ class Transcript:
         )
         if alone or isinstance(event, Failed | Interrupted):
             self._replies.hush()
+            self.placed.pending_reads.clear()
         if alone or isinstance(event, Planned | Merged):
             self.placed.ends.clear()
         match event:
@@ -413,6 +420,8 @@ class Transcript:
             case Replied():
                 return self._replied(event)
             case Permitted():
+                if not event.allowed:
+                    self.placed.pending_reads.discard(event.call.id)
                 self.placed.name_turn(event.turn, self._agents.get(event.turn, ""))
                 self.placed.put_call(event)
             case ToolRan():
@@ -440,6 +449,7 @@ class Transcript:
         return None
 
     def _tool_ran(self, event: ToolRan) -> int | None:
+        self.placed.pending_reads.discard(event.call.id)
         first = self.placed.change_call(event.call.id, result=event, live="")
         if event.call.tool == RUN_TESTS:
             self._tests_ran = event
@@ -534,6 +544,8 @@ class Transcript:
 
     def _replied(self, event: Replied) -> int | None:
         """Add the whole reply. It replaces the streamed text if that was another (a schema)."""
+        reads = [call.id for call in event.calls if facts_of(call.tool).reads_files]
+        self.placed.pending_reads.update(reads)
         changed = self._replies.end(event)
         if event.stop in event_text.STOPS:
             self.placed.put(event.turn, NoteBlock(event_text.STOPS[event.stop], "warn"))
