@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fugu_cli.app.request_queue import request_from_text
+from fugu_cli.app import plans
+from fugu_cli.app.request_queue import QueuedRequest, request_from_text
 from fugu_cli.cli.current_folder import check_embedded, current_config
 from fugu_cli.cli.output import init_of
 from fugu_cli.cli.run import read_schema
@@ -43,7 +44,10 @@ class RunOptions:
 
     `folder` is the place of the work, by default the current folder. `resume` is an id or `latest`.
     `json_schema` is the schema of the answer. `answer` answers what policy asks; without it that is
-    denied. `messages` are given to the agents with their next result, as they come.
+    denied. After a plan (mode `plan`) it is asked about the tool `accept_plan`, with the plan as an
+    argument: True carries it out in the mode `ask`, words change it. `accept_plan` carries out the
+    plan of the session that is resumed, in place of a prompt. `messages` are given to the agents
+    with their next result, as they come.
     """
 
     folder: Path | str | None = None
@@ -64,6 +68,7 @@ class RunOptions:
     trust: bool = False
     answer: AnswerCall | None = None
     messages: AsyncIterator[str] | None = None
+    accept_plan: bool = False
 
 
 BEGIN_POLL_SECONDS = 0.02
@@ -87,16 +92,16 @@ async def run(prompt: str, options: RunOptions = DEFAULTS) -> AsyncIterator[dict
     where no session can be opened. Leaving the loop early interrupts the request;
     `contextlib.aclosing` does that at once.
     """
-    if not prompt.strip():
-        raise UsageError("the prompt is empty", hint="say what is to be done")
+    _check_prompt(prompt, options)
     events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     stream = SessionStream(events.put_nowait, lambda *question: _answer(options.answer, *question))
     loaded = await asyncio.to_thread(_configuration, options)
     await stream.open(loaded, os.environ, options.resume, fork=options.fork_session)
     steering: asyncio.Task[None] | None = None
     try:
+        request = _request(prompt, options, stream)
         yield init_of(stream.session)
-        work = asyncio.create_task(stream.request(request_from_text(stream.session, prompt)))
+        work = asyncio.create_task(stream.request(request))
         work.add_done_callback(lambda _: events.put_nowait({}))
         steering = asyncio.create_task(_steer(stream, options.messages, events))
         while event := await events.get():
@@ -106,6 +111,26 @@ async def run(prompt: str, options: RunOptions = DEFAULTS) -> AsyncIterator[dict
         if steering is not None:
             steering.cancel()
         await stream.close()
+
+
+def _check_prompt(prompt: str, options: RunOptions) -> None:
+    """Raise UsageError without a prompt, or with one beside `accept_plan`."""
+    if not options.accept_plan:
+        if not prompt.strip():
+            raise UsageError("the prompt is empty", hint="say what is to be done")
+    elif prompt.strip():
+        raise UsageError("accept_plan takes no prompt", hint='the prompt is "" then')
+    elif options.resume is None:
+        raise UsageError("accept_plan needs a session", hint='resume="latest" or its id')
+
+
+def _request(prompt: str, options: RunOptions, stream: SessionStream) -> QueuedRequest:
+    """Return the request of the run. Raises UsageError where there is no plan to accept."""
+    if not options.accept_plan:
+        return request_from_text(stream.session, prompt)
+    if stream.session.log.state.open_plan is None:
+        raise UsageError(plans.NO_PLAN, hint=plans.NO_PLAN_HINT)
+    return QueuedRequest("", carries_out=plans.carrying_mode(stream.session.environment))
 
 
 async def _steer(

@@ -24,8 +24,6 @@ from acp.schema import (
     AvailableCommandsUpdate,
     ClientCapabilities,
     CloseSessionResponse,
-    ConfigOptionUpdate,
-    CurrentModeUpdate,
     Implementation,
     InitializeResponse,
     ListSessionsResponse,
@@ -320,15 +318,8 @@ async def _set_option(
             "the tier is changed between requests", hint="wait for this one's end, or cancel it"
         )
     session_settings.set_option(client.work, name, value)
-    mode = client.session.environment.rules.mode
-    options = session_settings.config_options(client.session, client.work.pinned)
-    await client.outbox.tell(
-        CurrentModeUpdate(session_update="current_mode_update", current_mode_id=mode)
-    )
-    await client.outbox.tell(
-        ConfigOptionUpdate(session_update="config_option_update", config_options=list(options))
-    )
-    return options
+    await client.tell_settings()
+    return session_settings.config_options(client.session, client.work.pinned)
 
 
 async def _send_greeting(client: ClientSession, notes: Sequence[str]) -> None:

@@ -14,7 +14,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from acp.schema import PromptResponse, StopReason, Usage
+from acp.schema import (
+    ConfigOptionUpdate,
+    CurrentModeUpdate,
+    PromptResponse,
+    StopReason,
+    Usage,
+)
 
 from fugu_cli import messages
 from fugu_cli.acp import session_settings
@@ -22,12 +28,14 @@ from fugu_cli.acp.permissions import EditorForm, ask_permission_in_editor, elici
 from fugu_cli.acp.prompts import PromptBlock, read_prompt
 from fugu_cli.acp.updates import LogUpdates, Update, merged, message, meta, thought
 from fugu_cli.app import event_text
+from fugu_cli.app.approval_options import ACCEPT_PLAN
 from fugu_cli.app.approval_questions import ApprovalQuestion
 from fugu_cli.app.request_queue import RequestQueue, request_from_text
 from fugu_cli.engine import undo
 from fugu_cli.errors import FuguError, InfrastructureError, UsageError
 from fugu_cli.extensions.skill_library import parse_headless_request
 from fugu_cli.session import costs
+from fugu_cli.session.events import Asked, Recorded
 from fugu_cli.session.state import SessionState
 from fugu_cli.ui.json_output import result_object, run_ending
 
@@ -37,7 +45,6 @@ if TYPE_CHECKING:
 
     from fugu_cli.app.session_protocol import SessionOpener, SessionProtocol
     from fugu_cli.engine.environment import AskPermission
-    from fugu_cli.session.events import Recorded
     from fugu_cli.session.live_events import Live
 
 
@@ -131,6 +138,7 @@ class ClientSession:
         """The answer to the prompt that is being carried out."""
         self._failure: FuguError | None = None
         self._updates: LogUpdates | None = None
+        self._telling: asyncio.Task[None] | None = None
         self._asking: list[tuple[ApprovalQuestion, asyncio.Task[None]]] = []
 
     @property
@@ -240,6 +248,19 @@ class ClientSession:
     def handle_item(self, item: Recorded | Live) -> None:
         """Send an item of the log."""
         self.outbox.put(item)
+        if isinstance(item, Recorded) and isinstance(item.event, Asked) and item.event.plan:
+            self._telling = asyncio.create_task(self.tell_settings())  # it changed the mode
+
+    async def tell_settings(self) -> None:
+        """Send the editor the mode and the options as they are."""
+        options = session_settings.config_options(self.session, self.work.pinned)
+        mode = self.session.environment.rules.mode
+        await self.outbox.tell(
+            CurrentModeUpdate(session_update="current_mode_update", current_mode_id=mode)
+        )
+        await self.outbox.tell(
+            ConfigOptionUpdate(session_update="config_option_update", config_options=list(options))
+        )
 
     def failed(self, error: FuguError) -> None:
         """Keep the error, which becomes the answer to the prompt."""
@@ -260,6 +281,8 @@ class ClientSession:
         assert self._updates is not None
         shown = self._updates.calls.asked_about(question.call)
         scope = await ask_permission_in_editor(self._client, self.session, shown.id, question)
+        if question.call.tool == ACCEPT_PLAN:  # no event ends this call
+            await self.outbox.tell(self._updates.calls.ended(shown))
         if question.answer.done():
             return
         if scope is None:

@@ -26,7 +26,13 @@ from pydantic import ValidationError
 
 from fugu_cli.acp.tool_content import kind_of, locations_of, proposed_change, text_content
 from fugu_cli.app import event_text
-from fugu_cli.app.approval_options import CHOICES, ApprovalScope, approval_options
+from fugu_cli.app.approval_options import (
+    ACCEPT_PLAN,
+    CHOICES,
+    ApprovalScope,
+    approval_options,
+    question_heading,
+)
 from fugu_cli.formatting import escape_for_approval
 from fugu_cli.ui.json_output import arguments_object
 
@@ -36,6 +42,8 @@ if TYPE_CHECKING:
 
     from fugu_cli.app.approval_questions import ApprovalQuestion
     from fugu_cli.app.session_protocol import SessionProtocol
+    from fugu_cli.messages import Call
+    from fugu_cli.safety.policy import Judgement
 
 OPTION_KINDS: dict[ApprovalScope, PermissionOptionKind] = {
     **dict.fromkeys(CHOICES, "allow_once"),
@@ -44,6 +52,12 @@ OPTION_KINDS: dict[ApprovalScope, PermissionOptionKind] = {
     "always": "allow_always",
     "no": "reject_once",
 }
+PLAN_KINDS: dict[ApprovalScope, PermissionOptionKind] = {
+    "session": "allow_always",
+    "once": "allow_once",
+    "feedback": "reject_once",
+}
+"""The answers to a plan. Whoever wants it changed says how in the next prompt."""
 
 
 async def ask_permission_in_editor(
@@ -53,26 +67,16 @@ async def ask_permission_in_editor(
     editor cannot ask.
     """
     call, judgement = question.asked
-    root = session.environment.workspace.root
-    target = escape_for_approval(event_text.approval_target(call, judgement.target)).strip()
-    change = await asyncio.to_thread(proposed_change, call, root)
-    asker = f" by the subtask {escape_for_approval(judgement.subtask)}" if judgement.subtask else ""
-    reason = text_content(f"asked{asker} because {escape_for_approval(judgement.reason)}")
     labels = {option.scope: option.words for option in approval_options(call, judgement)}
-    scopes = [scope for scope in OPTION_KINDS if scope in labels]
-    options: list[PermissionOption] = []
-    for scope in scopes:
-        option = PermissionOption(option_id=scope, name=labels[scope], kind=OPTION_KINDS[scope])
-        options.append(option)
-    tool_call = ToolCallUpdate(
-        tool_call_id=call_id,
-        title=target or escape_for_approval(call.tool),
-        kind=kind_of(call),
-        status="pending",
-        content=[reason, *change],
-        locations=locations_of(call, root) or None,
-        raw_input=arguments_object(call),
-    )
+    kinds = PLAN_KINDS if call.tool == ACCEPT_PLAN else OPTION_KINDS
+    scopes = [scope for scope in kinds if scope in labels]
+    options = [
+        PermissionOption(option_id=scope, name=labels[scope], kind=kinds[scope]) for scope in scopes
+    ]
+    if call.tool == ACCEPT_PLAN:
+        tool_call = _plan_call(call, call_id)
+    else:
+        tool_call = await asyncio.to_thread(_asked_call, call, judgement, call_id, session)
     assert session.log.path is not None
     try:
         reply = await client.request_permission(
@@ -85,6 +89,38 @@ async def ask_permission_in_editor(
             if scope == reply.outcome.option_id:
                 return scope
     return "no"
+
+
+def _asked_call(
+    call: Call, judgement: Judgement, call_id: str, session: SessionProtocol
+) -> ToolCallUpdate:
+    """Return the call with the reason of the question and its change. Reads files."""
+    root = session.environment.workspace.root
+    target = escape_for_approval(event_text.approval_target(call, judgement.target)).strip()
+    asker = f" by the subtask {escape_for_approval(judgement.subtask)}" if judgement.subtask else ""
+    reason = text_content(f"asked{asker} because {escape_for_approval(judgement.reason)}")
+    return ToolCallUpdate(
+        tool_call_id=call_id,
+        title=target or escape_for_approval(call.tool),
+        kind=kind_of(call),
+        status="pending",
+        content=[reason, *proposed_change(call, root)],
+        locations=locations_of(call, root) or None,
+        raw_input=arguments_object(call),
+    )
+
+
+def _plan_call(call: Call, call_id: str) -> ToolCallUpdate:
+    """Return the question about a plan in the form of a call: carrying it out switches the mode."""
+    arguments = arguments_object(call)
+    return ToolCallUpdate(
+        tool_call_id=call_id,
+        title=question_heading(call),
+        kind="switch_mode",
+        status="pending",
+        content=[text_content(str(arguments["plan"]))],
+        raw_input=arguments,
+    )
 
 
 @dataclass(frozen=True)

@@ -161,6 +161,11 @@ class ShownCalls:
         """Remove a call that has its result."""
         self._calls.remove(shown)
 
+    def ended(self, shown: ShownCall) -> Update:
+        """Remove a call that has no event, and return the update that ends it."""
+        self._calls.remove(shown)
+        return _progress_update(shown, status="completed")
+
     def end_all(self) -> list[ShownCall]:
         """Remove and return all calls: no more results will come."""
         calls, self._calls = self._calls, []

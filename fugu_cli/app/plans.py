@@ -18,7 +18,7 @@ from fugu_cli.session.events import AcceptedPlan, Asked
 from fugu_cli.snapshots.repository_files import walk_files
 
 if TYPE_CHECKING:
-    from fugu_cli.engine.environment import Permission
+    from fugu_cli.engine.environment import Environment, Permission
     from fugu_cli.safety.policy import Mode
     from fugu_cli.session.log import Log
     from fugu_cli.session.request_state import Plan
@@ -61,6 +61,14 @@ def plan_answer(permission: Permission) -> PlanAnswer | None:
             return None
         case _:
             return PlanAnswer(change=permission.feedback) if permission.feedback else None
+
+
+def carrying_mode(environment: Environment) -> Mode:
+    """Return the mode in which a plan is carried out where nobody chooses it: the present one, or
+    else edit.
+    """
+    mode = environment.rules.mode
+    return "edit" if mode == "plan" else mode
 
 
 async def accepted_request(log: Log, workspace: Workspace, mode: Mode) -> Asked:

@@ -398,8 +398,7 @@ class RequestRun:
     def _request(self, session: Session) -> QueuedRequest | None:
         """Return the request to record, None where the session's own is finished."""
         if self._flags.accept_plan:
-            mode = session.environment.rules.mode
-            return QueuedRequest("", carries_out="edit" if mode == "plan" else mode)
+            return QueuedRequest("", carries_out=plans.carrying_mode(session.environment))
         if self._text is None:
             return None
         typed = self._typed_request

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from fugu_cli import __version__
-from fugu_cli.app.approval_options import question_choices
+from fugu_cli.app.approval_options import ACCEPT_PLAN, question_choices
 from fugu_cli.app.request_queue import request_from_text
 from fugu_cli.cli.current_folder import check_embedded, current_config, say
 from fugu_cli.cli.flags import SdkFlags, check_empty, check_session, settings_of
@@ -68,6 +68,8 @@ MODES: dict[str, Mode] = {
 asked.
 """
 ABORTED = 4
+ACCEPT_EDITS = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
+"""The permission update of the SDK by which edits are accepted without a question."""
 CHANGED = "the client changed the arguments of the call; fugu runs a call as it is, or not"
 SERVERS = "an entry is a program, an address, or a server of the SDK itself"
 AGENTS = "fugu takes no subagents of an SDK: write them into .agents/agents (`fugu help agents`)"
@@ -206,6 +208,8 @@ class ClientQuestions:
 
         if call.tool == ASK_USER.name:
             return await self._ask_question(call)
+        if call.tool == ACCEPT_PLAN:
+            return await self._ask_about_plan(call)
         workspace = stream.session.environment.workspace
         for part in describe_call(call, workspace.root, workspace.test_command):
             if self.silent or self._gone:
@@ -257,6 +261,37 @@ class ClientQuestions:
         words = ", ".join(map(str, answers.values())) if isinstance(answers, dict) else ""
         words = words or str(answer.get("message") or "")
         return Refusal(feedback=words) if words.strip() else "no"
+
+    async def _ask_about_plan(self, call: Call) -> Permission:
+        """Ask whether a plan is carried out as Claude Code's ExitPlanMode, and return the answer. A
+        yes that sets the mode acceptEdits accepts edits too.
+        """
+        from fugu_cli.engine.environment import Refusal
+
+        arguments = arguments_of(call)
+        plan = arguments.get("plan", "") if isinstance(arguments, dict) else ""
+        if self.silent or self._gone:
+            return "headless"
+        try:
+            answer = await self.ask(
+                "can_use_tool",
+                tool_name="ExitPlanMode",
+                input={"plan": plan},
+                tool_use_id=call.id,
+                decision_reason="the plan is ready",
+                permission_suggestions=[ACCEPT_EDITS],
+            )
+        except ClientError:
+            return "headless"
+        if answer.get("behavior") == "allow":
+            updates = answer.get("updatedPermissions")
+            accepts_edits = isinstance(updates, list) and any(
+                isinstance(update, dict) and update.get("mode") == ACCEPT_EDITS["mode"]
+                for update in updates
+            )
+            return "session" if accepts_edits else "once"
+        words = answer.get("message")
+        return Refusal(feedback=words) if isinstance(words, str) and words.strip() else "no"
 
     async def relay(self, server: str, message: Object) -> object:
         """Send an MCP message to a server inside the client (mcp_client.Relay)."""

@@ -15,7 +15,7 @@ from fugu_cli.app.request_queue import QueuedRequest, RequestQueue
 from fugu_cli.cli.output import session_name
 from fugu_cli.cli.session_opening import FolderSessions
 from fugu_cli.errors import FuguError
-from fugu_cli.session.events import Asked, Recorded
+from fugu_cli.session.events import Asked, Recorded, Steered
 from fugu_cli.session.live_events import TextStreamed, ThoughtStreamed
 from fugu_cli.session.state import SessionState
 from fugu_cli.ui import headless, json_output
@@ -49,7 +49,7 @@ class SessionStream:
         `send` gets every object. `answer` answers permission questions. `partial`: pieces of text
         are sent, too. `relay` reaches MCP servers inside the client.
         """
-        self.work = RequestQueue(self)
+        self.work = RequestQueue(self, ask=self._ask)
         self._send = send
         self._answer = answer
         self._partial = partial
@@ -112,7 +112,7 @@ class SessionStream:
         milliseconds = int((time.monotonic() - started) * 1000)
         records = self.session.log.records
         was_recorded = request is None or any(
-            isinstance(record.event, Asked) for record in records[since:]
+            isinstance(record.event, Asked | Steered) for record in records[since:]
         )
         if self._failure is not None or not was_recorded:
             failure = self._failure or FuguError("interrupted before the request was recorded")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -9,7 +10,10 @@ import pytest
 from fugu_cli.session.events import Asked as Request
 from fugu_cli.session.events import Assigned, Finished
 from tests.acceptance.driving import Agent, Place
+from tests.acceptance.editor import Editor, editing, words
 from tests.acceptance.loopback import Asked, Loopback, Says, Use
+from tests.acceptance.test_python_api import events
+from tests.acceptance.test_sdk import Client
 
 READ = Says(calls=(Use("read", {"path": "calc.txt"}),))
 PLAN = Says("1. calc.txt: write `fixed`.\n2. Run sh check.sh.")
@@ -110,3 +114,68 @@ def test_in_ultra_the_planner_makes_the_plan_in_words(place: Place, server: Loop
     assert (done.code, done.out) == (0, f"{PLAN.text}\n"), done.err
     (turn,) = (event for event in place.events() if isinstance(event, Assigned))
     assert (turn.agent, turn.plan) == ("plans", 0)
+
+
+def test_an_editor_is_asked_and_a_no_waits_for_words_that_change_the_plan(
+    place: Place, server: Loopback
+) -> None:
+    place.configure(Agent("plans"))
+    server.play("plans", READ, PLAN, Says("Another plan."), WRITE, Says("Fixed."), ACCEPT)
+    editor = Editor()
+    answers = iter(["feedback", "session"])
+    editor.answer = lambda asked: next(answers)
+
+    async def plan() -> None:
+        async with editing(place, editor, "--permission-mode", "plan") as agent:
+            id = (await agent.new_session(cwd=str(place.repo))).session_id
+            answer = await agent.prompt(session_id=id, prompt=words("fix it"))
+            assert answer.stop_reason == "end_turn"
+            assert answer.field_meta["fugu"]["fugu"]["plan_by"] == "plans"
+            answer = await agent.prompt(session_id=id, prompt=words("another one"))
+            assert answer.stop_reason == "end_turn"
+            modes = [update["currentModeId"] for update in editor.of(id, "current_mode_update")]
+            assert modes == ["edit"]
+            ended = [update["toolCallId"] for update in editor.of(id, "tool_call_update")]
+            assert {asked["toolCallId"] for asked in editor.asked} <= set(ended)
+
+    asyncio.run(plan())
+    assert (place.repo / "calc.txt").read_text() == "fixed\n"
+    first, second = editor.asked
+    assert (first["kind"], first["title"]) == ("switch_mode", "Carry out the plan of plans?")
+    assert first["content"][0]["content"]["text"] == PLAN.text
+    assert second["content"][0]["content"]["text"] == "Another plan."
+    assert first["options"] == {
+        "session": "allow_always",
+        "once": "allow_once",
+        "feedback": "reject_once",
+    }
+
+
+def test_an_sdk_is_asked_as_about_exit_plan_mode(place: Place, server: Loopback) -> None:
+    place.configure(Agent("plans"))
+    server.play("plans", READ, PLAN, Says("Another plan."), WRITE, Says("Fixed."), ACCEPT)
+    client = Client(place, "--permission-prompt-tool", "stdio", "--permission-mode", "plan")
+    client.control(subtype="initialize", hooks=None)
+    client.say("fix it")
+    question = client.until("control_request")
+    assert question["request"]["tool_name"] == "ExitPlanMode"
+    assert question["request"]["input"] == {"plan": PLAN.text}
+    client.answer(question, behavior="deny", message="another one")
+    question = client.until("control_request")
+    assert question["request"]["input"] == {"plan": "Another plan."}
+    update = question["request"]["permission_suggestions"]
+    client.answer(question, behavior="allow", updatedPermissions=update)
+    assert client.until("result")["result"] == "Fixed."
+    assert client.leave() == (0, "")
+    assert (place.repo / "calc.txt").read_text() == "fixed\n"
+
+
+def test_a_program_is_asked_and_accepts_a_plan_later(place: Place, server: Loopback) -> None:
+    place.configure(Agent("plans"))
+    server.play("plans", PLAN)
+    *_, asked, result = events(place, "permission_mode='plan', answer=answer", answer="False")
+    assert (asked["type"], asked["tool"]) == ("asked", "accept_plan")
+    assert (result["result"], result["fugu"]["plan_by"]) == (PLAN.text, "plans")
+    server.play("plans", WRITE, Says("Fixed."), ACCEPT)
+    *_, result = events(place, "resume='latest', accept_plan=True", prompt="")
+    assert (result["result"], result["fugu"]["plan_by"]) == ("Fixed.", None)
