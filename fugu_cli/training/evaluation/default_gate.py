@@ -185,9 +185,9 @@ def play_pool(
                         [work.solved - PRICE_OF_COST * work.spent / unit for work in works]
                     )
                 rewards[ORACLE][cell, index] = _oracle_reward(draws_of_task, limits, unit)
-            drawn_tasks.append(_DrawnTask(index, fold, draws_of_task, costs))
-    for cell, index, reward in _tuned_rewards(pool, drawn_tasks):
-        rewards[TUNED][cell, index] = reward
+            drawn_tasks.append(DrawnTask(index, fold, draws_of_task, costs))
+    for cell, index, solved, runs in play_tuned_lists(pool, drawn_tasks):
+        rewards[TUNED][cell, index] = solved - PRICE_OF_COST * runs
     return PoolRewards(tuple(pool), rewards)
 
 
@@ -223,7 +223,7 @@ def _oracle_reward(draws: Sequence[TaskDraw], limits: OutcomeLimits, unit: float
 
 
 @dataclass(frozen=True)
-class _DrawnTask:
+class DrawnTask:
     """A task of the data set by its index there, with its draws and the costs of its agents."""
 
     index: int
@@ -232,11 +232,11 @@ class _DrawnTask:
     costs: Mapping[str, float]
 
 
-def _tuned_rewards(
-    pool: Sequence[str], tasks: Sequence[_DrawnTask]
-) -> Iterator[tuple[int, int, float]]:
-    """Yield cell, index of the task, and the reward of the tuned list: of all lists of up to four
-    runs the one that is best on the tasks of the other folds.
+def play_tuned_lists(
+    pool: Sequence[str], tasks: Sequence[DrawnTask]
+) -> Iterator[tuple[int, int, float, float]]:
+    """Yield cell, index of the task, and what the tuned list solves and spends there, in runs of the
+    dearest model. Of all lists of up to four runs it is the best on the tasks of the other folds.
     """
     draws = [draw for task in tasks for draw in task.draws]
     repeats = len(tasks[0].draws)
@@ -250,22 +250,24 @@ def _tuned_rewards(
     unit = np.max([*costs.values()], axis=0)
     folds = np.array([task.fold for task in tasks])
     for cell, ((right, wrong), budget) in enumerate(CELLS):
-        rewards = []
+        solved, spent = [], []
         played = _Played(ok, paid, checks, costs, budget * unit, right, wrong)
         lists = [(_Lists.start(played), 0)]
         while lists:
             state, length = lists.pop()
             for name in pool:
                 longer = state.attempt(name)
-                reward = longer.solved - PRICE_OF_COST * longer.spent / unit
-                rewards.append(reward.reshape(-1, repeats).mean(axis=1))
+                solved.append(longer.solved.reshape(-1, repeats).mean(axis=1))
+                spent.append((longer.spent / unit).reshape(-1, repeats).mean(axis=1))
                 if length + 1 < TURNS:
                     lists.append((longer, length + 1))
-        by_list = np.array(rewards)
+        solved_by_list, spent_by_list = np.array(solved), np.array(spent)
+        rewards = solved_by_list - PRICE_OF_COST * spent_by_list
         for fold in range(FOLDS):
-            best = int(np.argmax(by_list[:, folds != fold].sum(axis=1)))
+            best = int(np.argmax(rewards[:, folds != fold].sum(axis=1)))
             for row in np.flatnonzero(folds == fold):
-                yield cell, tasks[int(row)].index, float(by_list[best, row])
+                solved_here, spent_here = solved_by_list[best, row], spent_by_list[best, row]
+                yield cell, tasks[int(row)].index, float(solved_here), float(spent_here)
 
 
 @dataclass(frozen=True)
@@ -367,7 +369,7 @@ def judge(
 ) -> GateResult:
     """Judge a candidate by the pools that were played on each data set."""
     level = LEVELS[min(look, len(LEVELS)) - 1]
-    resampled = _Resampled(plays, level, seed)
+    resampled = Resampled(plays, level, seed)
     main = list(MAIN_CELLS)
     every = list(range(len(CELLS)))
     ahead = resampled.interval(candidate, CASCADE, main)
@@ -416,7 +418,7 @@ def judge(
     )
 
 
-class _Resampled:
+class Resampled:
     """The bootstrap: tasks and pools of each data set are drawn again, both at once."""
 
     def __init__(self, plays: Mapping[str, Sequence[PoolRewards]], level: float, seed: int) -> None:
