@@ -66,11 +66,14 @@ def build_servers(
 ) -> McpServers | None:
     """The user's MCP servers, none of them started; None where there are none. `tell` takes
     sentences for people, and `mask` the tokens that come."""
-    if loaded.servers == DeclaredServers():
+    declared = loaded.servers
+    if loaded.managed is not None:
+        declared = loaded.managed.allowed_servers(declared)
+    if declared == DeclaredServers():
         return None
     from fugu_cli.extensions.mcp_servers import McpServers
 
-    return McpServers(loaded.servers, loaded.root, tell, kept_keys.StoredLogins(mask.add))
+    return McpServers(declared, loaded.root, tell, kept_keys.StoredLogins(mask.add))
 
 
 def server_secrets(declared: DeclaredServers) -> dict[str, str]:

@@ -52,7 +52,14 @@ from fugu_cli.session.events import Compacted, Event, Interrupted, Member, Opene
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Budgets, Ledger, OtherSpending, SessionAccount
-from fugu_cli.session.tool_facts import TOOLS, WEB_FETCH, WEB_SEARCH
+from fugu_cli.session.tool_facts import (
+    ACCEPTANCE_CHECK,
+    BASH,
+    RUN_TESTS,
+    TOOLS,
+    WEB_FETCH,
+    WEB_SEARCH,
+)
 from fugu_cli.snapshots.git_repositories import find_repository, user_git
 from fugu_cli.tools import mentions
 from fugu_cli.tools.toolbox import Toolbox, describe_from_prompts, load_tool
@@ -324,6 +331,8 @@ def build_session(
     )
     of_folder = {"from_folder": loaded.from_folder, "trusted": loaded.trusted}
     environment = replace(environment, rules=environment.rules.model_copy(update=of_folder))
+    if loaded.managed is not None:
+        environment = replace(environment, rules=_managed_rules(environment, loaded))
     extras = build_extras(loaded, environ, entries, journal, workspace.box)
     extras = replace(extras, recovered=recovered)
     workspace.jobs.attach(journal.state, journal.append)
@@ -370,6 +379,25 @@ def build_session(
         outcomes=outcomes,
         kinds=kinds,
         ignored=tuple(path.relative_to(loaded.root).as_posix() for path in loaded.ignored),
+    )
+
+
+def _managed_rules(environment: Environment, loaded: LoadedConfig) -> Rules:
+    """The rules as the administrator allows them. Without a network commands need a sandbox."""
+    managed, rules, box = loaded.managed, environment.rules, environment.workspace.box
+    assert managed is not None
+    allow, deny = rules.allow, rules.deny
+    if managed.only_these_allow:
+        allow = loaded.config.allow
+    if not managed.network and (box is None or not box.holds):
+        deny = (*deny, *RUNS_COMMANDS)
+    return rules.model_copy(
+        update={
+            "allow": allow,
+            "deny": deny,
+            "loosest_mode": managed.loosest_mode,
+            "only_managed_allow": managed.only_these_allow,
+        }
     )
 
 
@@ -479,6 +507,7 @@ def _journal(
     return journal
 
 
+RUNS_COMMANDS = (BASH.name, RUN_TESTS.name, ACCEPTANCE_CHECK.name)
 LOST_CALL = "fugu was killed while this call was under way; what it cost is an estimate"
 
 
@@ -566,7 +595,10 @@ def _opened_files(loaded: LoadedConfig) -> tuple[str, ...]:
     """
     config, root = loaded.config, loaded.root
     patterns = []
-    for rule in (*config.allow, *saved_permissions.load_rules(config.data, root)):
+    saved = saved_permissions.load_rules(config.data, root)
+    if loaded.managed is not None and loaded.managed.only_these_allow:
+        saved = ()
+    for rule in (*config.allow, *saved):
         tool, pattern = rule_matching.split_pattern(rule)
         if rule in loaded.from_folder or tool not in {"write", "edit"}:
             continue

@@ -30,6 +30,12 @@ def all_modes() -> tuple[Mode, ...]:
     return ("plan", "ask", "edit", "auto", "yolo")
 
 
+def modes_up_to(loosest: Mode) -> tuple[Mode, ...]:
+    """Return the modes that allow no more than `loosest`."""
+    modes = all_modes()
+    return modes[: modes.index(loosest) + 1]
+
+
 def effort_named(word: str) -> Effort:
     """Return the effort that a word means. Raises UsageError."""
     if word == AUTO:

@@ -186,9 +186,15 @@ class Session:
         self.log.append(message)
 
     async def accept_plan(self, mode: Mode) -> None:
-        """Record a request that carries out the open plan, in this mode from now on. Raises
-        UsageError where there is no plan, or a hook refuses the request.
+        """Record a request that carries out the open plan, from now on in this mode or in the
+        loosest that the administrator allows. Raises UsageError where there is no plan, or a hook
+        refuses the request.
         """
+        from fugu_cli.app.modes import modes_up_to
+
+        loosest = self.environment.rules.loosest_mode
+        if mode not in modes_up_to(loosest) and loosest != "plan":
+            mode = loosest
         request = await plans.accepted_request(self.log, self.environment.workspace, mode)
         before = self.environment.rules.mode
         self.set_mode(mode)
@@ -269,7 +275,17 @@ class Session:
         await asyncio.gather(task, return_exceptions=True)
 
     def set_mode(self, mode: Mode) -> None:
-        """Change the permission mode from the next call on."""
+        """Change the permission mode from the next call on. Raises UsageError for one that the
+        administrator does not allow.
+        """
+        from fugu_cli.app.modes import modes_up_to
+
+        loosest = self.environment.rules.loosest_mode
+        if mode not in modes_up_to(loosest):
+            raise UsageError(
+                f"the mode {mode} is not allowed on this machine",
+                hint=f"your administrator allows {', '.join(modes_up_to(loosest))}",
+            )
         if self.environment.hooks is not None:
             self.environment.hooks.runner.mode = mode
         self.environment = replace(
@@ -306,6 +322,12 @@ class Session:
         The rule is the one that was offered, else the narrowest. Raises UsageError for a call that
         no rule can allow: the yes is one for this session then.
         """
+        if self.environment.rules.only_managed_allow:
+            raise UsageError(
+                "on this machine only the administrator's rules allow a call for good; it is "
+                "allowed in this session",
+                hint="ask your administrator for the rule",
+            )
         rule = judgement.rule or saved_permissions.rule_for(call, judgement)
         rules = self.environment.rules.model_copy(
             update={"allow": (*self.environment.rules.allow, rule)}

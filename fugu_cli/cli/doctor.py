@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fugu_cli import __version__
 from fugu_cli.cli.current_folder import current_path, local_servers, needed_models
-from fugu_cli.config import Config
+from fugu_cli.config import MANAGED_FILE, Config
 from fugu_cli.config.agent_pool import (
     detected_keys,
     unready_services,
@@ -159,6 +159,9 @@ def _configuration(loaded: LoadedConfig) -> Iterator[Finding]:
     yield Finding(
         "ok", "configuration", files + ("" if not loaded.trusted else "; this folder is trusted")
     )
+    if loaded.managed is not None:
+        settings = "; ".join(loaded.managed.described()) or "it limits nothing"
+        yield Finding("ok", "managed", f"{MANAGED_FILE}: {settings}")
     for note in loaded.notes:
         yield Finding("note", "configuration", note)
     names = detected_keys(os.environ)

@@ -22,7 +22,7 @@ from pydantic import JsonValue
 from fugu_cli import __version__, prompts, wiring
 from fugu_cli.cli.current_folder import check_embedded, current_config
 from fugu_cli.cli.training_flags import EvalFlags, RolloutFlags
-from fugu_cli.config import Config
+from fugu_cli.config import MANAGED_FILE, Config
 from fugu_cli.config.agent_pool import SERVICES, usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
@@ -69,7 +69,7 @@ DECIDING_KEYS = frozenset(
 
 def refuse_ignored_keys(loaded: LoadedConfig) -> None:
     """Raise UsageError where the folder's own file says who is measured and does not count: hours
-    would go into measuring something else.
+    would go into measuring something else. Also where the administrator forbids unasked work.
     """
     ignored = [key for key in loaded.ignored_keys if key in DECIDING_KEYS]
     if ignored:
@@ -77,6 +77,15 @@ def refuse_ignored_keys(loaded: LoadedConfig) -> None:
             f"{', '.join(ignored)} of {loaded.root / '.fugurc'} would be ignored, and something "
             f"else would be measured: this folder is not trusted",
             hint="run `fugu trust` here, or take the lines out",
+        )
+    managed = loaded.managed
+    if managed is not None and (
+        managed.only_these_allow or managed.loosest_mode not in ("auto", "yolo")
+    ):
+        raise UsageError(
+            f"agents work unasked here, on copies of repositories, which {MANAGED_FILE} does not "
+            f"allow",
+            hint="your administrator can allow the mode auto, and rules of others",
         )
 
 

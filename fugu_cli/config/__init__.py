@@ -291,6 +291,10 @@ class Config(ConfigTable):
         return self.cache_dir or user_cache_path("fugu")
 
 
+MANAGED_FILE = Path("/etc/fugu/managed.toml")
+"""The administrator's settings (config/managed.py). No variable moves them: a user could name an empty
+file.
+"""
 PATHS = ("checkpoint", "data_dir", "cache_dir")
 LISTS = ("allow", "ask", "deny", "opt_out", "add_dirs")
 ADDING = (*LISTS, "deny_agents", "max_budget_usd", "time_limit", "tests")

@@ -452,8 +452,7 @@ def former_settings(config: Config) -> tuple[str, ...]:
 
 
 def _filled(entry: AgentEntry, config: Config, environ: Mapping[str, str]) -> AgentEntry:
-    gateway = gateway_address(VARIABLES.get(entry.provider, ""), environ)
-    base_url = entry.base_url or gateway or ADDRESSES.get(entry.provider)
+    base_url = address_of(entry, environ)
     return entry.model_copy(
         update={
             "base_url": base_url,
@@ -470,6 +469,12 @@ def _filled(entry: AgentEntry, config: Config, environ: Mapping[str, str]) -> Ag
             else config.temperature,
         }
     )
+
+
+def address_of(entry: AgentEntry, environ: Mapping[str, str]) -> str | None:
+    """Return the address that an entry's agent is called at."""
+    gateway = gateway_address(VARIABLES.get(entry.provider, ""), environ)
+    return entry.base_url or gateway or ADDRESSES.get(entry.provider)
 
 
 def _api(entry: AgentEntry, base_url: str | None) -> Api | None:

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -16,6 +17,7 @@ from pydantic_core import ErrorDetails
 from fugu_cli.config import (
     ADDING,
     LISTS,
+    MANAGED_FILE,
     MODES,
     PATHS,
     ConductorEntry,
@@ -35,6 +37,9 @@ from fugu_cli.extensions.mcp_settings import DeclaredServers
 from fugu_cli.extensions.skill_library import SkillLibrary
 from fugu_cli.safety.paths import is_folder, path_exists
 from fugu_cli.session.events import Price
+
+if TYPE_CHECKING:
+    from fugu_cli.config.managed import ManagedSettings
 
 HARMLESS = frozenset(
     {"ask", "deny", "opt_out", "deny_agents", "verify_answers", "seed", "test_timeout"}
@@ -195,6 +200,8 @@ class LoadedConfig:
     """
     ignored_keys: tuple[str, ...] = ()
     """Keys of the folder's own configuration that do not count before the user trusts it."""
+    managed: ManagedSettings | None = None
+    """The administrator's limits, by which `config` is narrowed already."""
     appended: str = ""
     """Standing instructions that were given with the command line: they stand behind those of
     files.
@@ -207,11 +214,13 @@ def load_config(
     flags: Mapping[str, Setting] | None = None,
     *,
     trust: bool = False,
+    managed_file: Path = MANAGED_FILE,
 ) -> LoadedConfig:
     """Load the configuration for a run in `folder`. `trust` trusts the folder for this run.
 
-    Raises ConfigError for unreadable or invalid settings.
+    Raises ConfigError for unreadable or invalid settings. Tests name another `managed_file`.
     """
+    managed = _managed_settings(managed_file)
     root, home = repository(folder), _home()
     user = _file_layer(home / NAME)
     environment = from_environment(environ, folder)
@@ -234,6 +243,11 @@ def load_config(
     notes += agent_pool.former_settings(config)
     files = tuple(Path(layer.source) for layer in (user, own) if layer)
     from_folder = own.config.allow if own is not None else ()
+    if managed is not None:
+        from fugu_cli.config.managed import narrowed
+
+        config, taken_away = narrowed(config, managed, environ)
+        notes += taken_away
     if missing := [str(path) for path in config.add_dirs if not is_folder(path)]:
         raise ConfigError(
             f"add_dirs: {', '.join(missing)}: there is no such folder",
@@ -250,6 +264,7 @@ def load_config(
             ignored=tuple(ignored_files),
             from_folder=from_folder,
             ignored_keys=ignored,
+            managed=managed,
         )
     own_servers = None if root == home.resolve() else root / mcp_settings.MCP_FILE
     servers = mcp_settings.read_servers(
@@ -307,7 +322,20 @@ def load_config(
         trust_notes,
         from_folder=from_folder,
         ignored_keys=ignored,
+        managed=managed,
     )
+
+
+def _managed_settings(path: Path) -> ManagedSettings | None:
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return None
+    except OSError:  # it may be there: reading it says why it cannot be read
+        pass
+    from fugu_cli.config.managed import read_managed
+
+    return read_managed(path)
 
 
 def _home() -> Path:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from fugu_cli import prompts
 from fugu_cli.coordinators.conductor.step_context import tests_since, visible_part
 from fugu_cli.engine import message_history, steering
-from fugu_cli.engine.advisors import advisors_of
 from fugu_cli.engine.environment import (
     Environment,
     GatherEvidence,
@@ -100,11 +99,10 @@ def offered_tools(state: SessionState, environment: Environment) -> tuple[ToolSp
     have the tools that they may use. No acceptance check is offered where files are kept from
     some agents. A subtask has the tools that its subagent's file names."""
     turn, found = state.request.turns[-1], state.found_tools
-    advised = bool(advisors_of(turn.assigned.agent, state, environment))
 
     def is_at_hand(tool: AnyTool) -> bool:
         if tool.name == ADVISE.name:
-            return advised
+            return _is_advised(state, environment)
         return not _is_deferred(tool) or tool.name in found
 
     if (task := turn.assigned.subtask) is not None:
@@ -136,6 +134,14 @@ def offered_tools(state: SessionState, environment: Environment) -> tuple[ToolSp
     return environment.toolbox.specs(
         lambda tool: not tool.internal and tool.name not in excluded and is_at_hand(tool)
     )
+
+
+def _is_advised(state: SessionState, environment: Environment) -> bool:
+    """Return whether somebody may advise the agent of the newest turn."""
+    from fugu_cli.engine.advisors import advisors_of
+
+    agent = state.request.turns[-1].assigned.agent
+    return bool(advisors_of(agent, state, environment))
 
 
 def role_refusal(call: Call, state: SessionState, environment: Environment) -> str:

@@ -277,8 +277,13 @@ async def _permission(
         )
     if judgement.verdict == "allow":
         return say(True, "policy")
-    yielding = not judgement.every_time and not hook_protocol.matches_any_rule(
-        call, environment.rules.ask, environment.workspace.root
+    yields_to_hooks = not environment.rules.only_managed_allow
+    yielding = (
+        yields_to_hooks
+        and not judgement.every_time
+        and not hook_protocol.matches_any_rule(
+            call, environment.rules.ask, environment.workspace.root
+        )
     )
     if hooked.decision == "allow" and yielding:
         return say(True, HOOK, "a hook allows it")

@@ -92,6 +92,10 @@ class Rules(Value):
     """
     trusted: bool = False
     """The user trusted the folder: its tests run where nobody can be asked."""
+    loosest_mode: Mode = "yolo"
+    """The loosest mode that the administrator allows."""
+    only_managed_allow: bool = False
+    """`allow` holds the administrator's rules alone: nothing else allows a call for good."""
 
     @field_validator("allow", "ask", "deny")
     @classmethod

@@ -13,7 +13,7 @@ from fugu_cli.app import patches
 from fugu_cli.app.approval_options import ApprovalScope, scope_of_key
 from fugu_cli.app.approval_questions import ApprovalQuestion, ApprovalQueue
 from fugu_cli.app.attached_session import AttachedQueue
-from fugu_cli.app.modes import MODE_CYCLE, MODE_HELP
+from fugu_cli.app.modes import MODE_CYCLE, MODE_HELP, modes_up_to
 from fugu_cli.app.preferences import InputHistory
 from fugu_cli.app.request_queue import RequestQueue, is_unfinished, request_from_text
 from fugu_cli.errors import FuguError, ModelFileError, StorageError, UsageError
@@ -461,8 +461,10 @@ def choose_mode(controller: SessionController, mode: Mode | None = None) -> str:
     if controller.work.session is None:
         return ""
     current = session_status.permission_mode(controller.work)
-    at = next((index for index, candidate in enumerate(MODE_CYCLE) if candidate == current), -1)
-    chosen = mode or MODE_CYCLE[(at + 1) % len(MODE_CYCLE)]
+    allowed = modes_up_to(controller.session.environment.rules.loosest_mode)
+    cycle = [name for name in MODE_CYCLE if name in allowed]
+    at = next((index for index, candidate in enumerate(cycle) if candidate == current), -1)
+    chosen = mode or cycle[(at + 1) % len(cycle)]
     controller.session.set_mode(chosen)
     controller.show()
     return f"{chosen}: {MODE_HELP[chosen]}"
