@@ -287,13 +287,13 @@ class LogUpdates:
             case Planned():
                 return [thought(_block_text(event), plan=workflow_text.workflow_object(event))]
             case SteeringGiven():
-                given = [
-                    each for each in self._state.request.events if isinstance(each, SteeringGiven)
-                ]
-                if any(each.number == event.number for each in given[:-1]):
+                request = self._state.request
+                given = [other for other in request.events if isinstance(other, SteeringGiven)]
+                if any(other.number == event.number for other in given[:-1]):
                     return []
-                words = f"given to {event.agent} with the next result: {event.message.said}"
-                return [thought(f"↳ {words}")]
+                with_result = event_text.is_given_with_result(event, request)
+                how = " with the next result" if with_result else ""
+                return [thought(f"↳ given to {event.agent}{how}: {event.message.said}")]
             case Opened():
                 return []
             case _:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,13 @@ from pydantic import ValidationError
 from fugu_cli.app import session_messages as messages
 from fugu_cli.app.approval_options import PendingCall
 from fugu_cli.app.approval_questions import ApprovalQuestion
-from fugu_cli.app.request_queue import QueuedRequest, QueueListener, RequestQueue, is_unfinished
+from fugu_cli.app.request_queue import (
+    Expand,
+    QueuedRequest,
+    QueueListener,
+    RequestQueue,
+    is_unfinished,
+)
 from fugu_cli.app.session_socket import PROTOCOL
 from fugu_cli.errors import FuguError, InfrastructureError, UsageError
 from fugu_cli.session import log
@@ -226,7 +233,7 @@ class AttachedSession:
 class AttachedQueue(RequestQueue):
     """What is under way in a session of another process."""
 
-    def __init__(self, listener: QueueListener, expand: Callable[[str], str] = str) -> None:
+    def __init__(self, listener: QueueListener, expand: Expand = nullcontext) -> None:
         super().__init__(listener, expand)
         self._pump: asyncio.Task[None] | None = None
         self._status: messages.Status | None = None
@@ -276,13 +283,14 @@ class AttachedQueue(RequestQueue):
         self._send_request(request, "at_once")
 
     def _send_request(self, request: QueuedRequest, how: messages.SendHow) -> None:
-        text = self._expand(request.shown)
-        if len(text) > messages.LONGEST_TEXT:
-            raise UsageError(
-                f"the text has more than {messages.LONGEST_TEXT:,} characters",
-                hint="name a file in it",
-            )
-        self._attached.connection.send(messages.Send(text=text, how=how, pin=request.pin or ""))
+        with self._expand(request.shown) as text:
+            if len(text) > messages.LONGEST_TEXT:
+                raise UsageError(
+                    f"the text has more than {messages.LONGEST_TEXT:,} characters",
+                    hint="name a file in it",
+                )
+            message = messages.Send(text=text, how=how, pin=request.pin or "")
+            self._attached.connection.send(message)
 
     async def send_queued(self) -> None:
         """Ask for the queued requests to be run."""

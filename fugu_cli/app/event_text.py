@@ -30,6 +30,7 @@ from fugu_cli.session.events import (
     Opened,
     Permitted,
     Replied,
+    SteeringGiven,
     ToolRan,
     Undone,
 )
@@ -42,6 +43,12 @@ from fugu_cli.session.tool_facts import MCP, SKILL, facts_of
 from fugu_cli.session.turns import TASK, Verdict
 from fugu_cli.session.verdicts import end_line
 from fugu_cli.system.bounded_json import parse_json
+
+
+def is_given_with_result(event: SteeringGiven, request: RequestState) -> bool:
+    """Return whether an agent is given the user's message together with the result of a call."""
+    turn = request.turn(event.turn)
+    return turn is not None and bool(turn.replies) and bool(turn.replies[-1].calls)
 
 
 def subtask_line(event: Event) -> str:

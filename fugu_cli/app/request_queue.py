@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -40,6 +40,10 @@ def garbage_collection_paused() -> Iterator[None]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+Expand = Callable[[str], AbstractContextManager[str]]
+"""Yields a request's text with more added to it; an error inside means that it was refused."""
 
 
 class QueueListener(Protocol):
@@ -123,7 +127,7 @@ def _as_message(typed: QueuedRequest, text: str) -> QueuedRequest:
 async def _run_request(
     session: DrivenSession,
     typed: QueuedRequest | None,
-    expand: Callable[[str], str],
+    expand: Expand,
     pinned: Callable[[], str | None],
 ) -> None:
     """Run one request with its own tier and agent, then restore the pinned agent."""
@@ -138,7 +142,8 @@ async def _run_request(
         session.set_tier(chosen_tier)  # first: one that cannot be had refuses the request
     try:
         if typed is not None:
-            await record_request(session, typed, expand(typed.text))
+            with expand(typed.text) as text:
+                await record_request(session, typed, text)
             if typed.pin is not None:
                 session.pin(typed.pin)
         await session.run()
@@ -211,7 +216,7 @@ class RequestQueue:
     def __init__(
         self,
         listener: QueueListener,
-        expand: Callable[[str], str] = str,
+        expand: Expand = nullcontext,
         ask: AskPermission | None = None,
     ) -> None:
         """Create the queue. `expand` adds text to a request when it starts, since waiting requests
@@ -329,10 +334,10 @@ class RequestQueue:
             return message
         if not is_unfinished(session):
             return message
-        steering = _as_message(message, self._expand(message.text))
-        if await session.steer(steering.text, steering.typed, steering.media):
-            return None
-        return steering
+        with self._expand(message.text) as text:
+            steering = _as_message(message, text)
+            is_given = await session.steer(steering.text, steering.typed, steering.media)
+        return None if is_given else steering
 
     def _queue_unread(self, session: DrivenSession) -> None:
         """Queue what the user wrote to requests that have ended before anybody read it, once. A

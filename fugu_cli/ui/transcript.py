@@ -629,7 +629,7 @@ def _steering_block(event: SteeringGiven, request: RequestState) -> Block | None
     turn = request.turn(event.turn)
     if not earlier:
         media = tuple(item.line for item in event.message.media)
-        with_result = turn is not None and bool(turn.replies) and bool(turn.replies[-1].calls)
+        with_result = event_text.is_given_with_result(event, request)
         return RequestBlock(event.message.said, media, given_to=agent, with_result=with_result)
     if event.turn and (turn is None or not turn.assigned.plan):
         return None

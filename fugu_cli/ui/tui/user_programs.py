@@ -14,8 +14,8 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -157,10 +157,17 @@ class UserShell:
                 os.killpg(self._process.pid, signal.SIGKILL)
         return True
 
-    def with_outputs(self, text: str) -> str:
-        """Add the output that waits to be reported to a request."""
-        untold, self._unreported = self._unreported, []
-        return "\n\n".join([text, *untold])
+    @contextmanager
+    def with_outputs(self, text: str) -> Iterator[str]:
+        """Yield a request with the outputs that wait to be reported. Where it is refused, they go
+        on waiting.
+        """
+        outputs, self._unreported = self._unreported, []
+        try:
+            yield "\n\n".join([text, *outputs])
+        except BaseException:
+            self._unreported[:0] = outputs
+            raise
 
 
 STATUS_PAUSE, STATUS_SECONDS = 0.3, 5.0

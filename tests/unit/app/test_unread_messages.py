@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
-from fugu_cli.app.request_queue import QueuedRequest, RequestQueue
+import pytest
+
+from fugu_cli.app.request_queue import Expand, QueuedRequest, RequestQueue
 from fugu_cli.errors import UsageError
 from fugu_cli.session.events import Asked, Event, Finished, Steered
 from fugu_cli.session.state import SessionState
+from fugu_cli.ui.tui.user_programs import UserShell
 
 END = Finished(reason="answered", message="")
 
@@ -39,6 +44,7 @@ class Session:
     def __init__(self, events: Sequence[Event], work: Sequence[Event] = ()) -> None:
         self.log = Log(events)
         self.asked: list[str] = []
+        self.meanwhile: Callable[[], Awaitable[object]] | None = None
         self._work = [*work]
 
     def add(self, *events: Event) -> None:
@@ -50,7 +56,13 @@ class Session:
         self.asked.append(text)
         self.add(Asked(text=text))
 
+    async def steer(self, text: str, *beside: object) -> bool:
+        await self.ask(text)
+        return True
+
     async def run(self) -> None:
+        if self.meanwhile is not None:
+            await self.meanwhile()
         self.add(*self._work, END)
         self._work = []
 
@@ -63,8 +75,15 @@ class Listener:
         return lambda *arguments: None
 
 
-async def opened(session: Session) -> RequestQueue:
-    work = RequestQueue(Listener())
+class Feed(Listener):
+    """Shows nothing of a command's output."""
+
+    def say(self, block: object) -> Any:
+        return lambda block: None
+
+
+async def opened(session: Session, expand: Expand = nullcontext) -> RequestQueue:
+    work = RequestQueue(Listener(), expand)
 
     async def opening(_: object) -> Any:
         return session
@@ -96,6 +115,37 @@ def test_a_message_left_before_a_hooks_follow_up_is_the_next_request() -> None:
         work = await opened(session)
         await work.submit(QueuedRequest("go"))
         assert (session.asked, texts(work)) == (["go", "late"], [])
+        await work.close()
+
+    asyncio.run(play())
+
+
+def test_what_a_users_command_printed_waits_for_a_request_that_is_not_refused(
+    tmp_path: Path,
+) -> None:
+    async def play() -> None:
+        shell = UserShell(tmp_path, Feed())
+        session = Session([])
+        work = await opened(session, shell.with_outputs)
+
+        async def steer() -> None:
+            await shell.run("echo first", tell=True)
+            with pytest.raises(UsageError):
+                await work.steer(QueuedRequest("refused"))
+            await work.steer(QueuedRequest("a message"))
+            await shell.run("echo second", tell=True)
+
+        session.meanwhile = steer
+        await work.submit(QueuedRequest("go"))
+        session.meanwhile = None
+        await work.submit(QueuedRequest("refused"))
+        await work.submit(QueuedRequest("go on"))
+        go, message, go_on = session.asked
+        assert [("first" in text, "second" in text) for text in (go, message, go_on)] == [
+            (False, False),
+            (True, False),
+            (False, True),
+        ]
         await work.close()
 
     asyncio.run(play())

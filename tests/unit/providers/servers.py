@@ -2,14 +2,20 @@
 transports.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 import httpx
+import pytest
 
+from fugu_cli.errors import AgentError
+from fugu_cli.messages import FromUser, Prompt
 from fugu_cli.providers import Pause
 from fugu_cli.providers.endpoint import ModelEndpoint
+from fugu_cli.providers.wire_agent import WireAgent
 
+PROMPT = Prompt(system="s", messages=(FromUser(text="u"),))
 RECORDED = Path(__file__).parents[2] / "recorded"
 ACCESS = ModelEndpoint(
     name="strong",
@@ -66,6 +72,20 @@ class Server(httpx.AsyncBaseTransport):
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+
+def failure_of(agent: WireAgent) -> AgentError:
+    """Ask an agent for a reply, which fails; return how."""
+
+    async def ask() -> None:
+        try:
+            await agent.reply(PROMPT, quiet, unhurried)
+        finally:
+            await agent.close()
+
+    with pytest.raises(AgentError) as raised:
+        asyncio.run(ask())
+    return raised.value
 
 
 def quiet(text: str) -> None:

@@ -3,30 +3,30 @@ from pathlib import Path
 
 import httpx
 import pytest
-from servers import ACCESS, RECORDED, Portions, Server, quiet, recorded, stream, unhurried
+from servers import (
+    ACCESS,
+    PROMPT,
+    RECORDED,
+    Portions,
+    Server,
+    failure_of,
+    quiet,
+    recorded,
+    stream,
+    unhurried,
+)
 
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import FromUser, Prompt
 from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
 from fugu_cli.wires.chat_completions import OpenAI
 from fugu_cli.wires.messages import Anthropic
 
-PROMPT = Prompt(system="s", messages=(FromUser(text="u"),))
 STREAM = (RECORDED / "openai/text.sse").read_bytes()
 HTML = "<!doctype html><title>Sign in</title>"
 
 
 def failure(server: httpx.AsyncBaseTransport, access: ModelEndpoint = ACCESS) -> AgentError:
-    async def ask() -> None:
-        agent = OpenAI(access, server)
-        try:
-            await agent.reply(PROMPT, quiet, unhurried)
-        finally:
-            await agent.close()
-
-    with pytest.raises(AgentError) as raised:
-        asyncio.run(ask())
-    return raised.value
+    return failure_of(OpenAI(access, server))
 
 
 def said(error: AgentError) -> tuple[str, bool, str]:

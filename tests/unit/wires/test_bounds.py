@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
-from servers import Portions, Server, quiet, unhurried
+from servers import PROMPT, Portions, Server, failure_of, quiet, unhurried
 
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import FromUser, Prompt
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.wires.chat_completions import OpenAI
 from fugu_cli.wires.messages import Anthropic
@@ -19,7 +18,6 @@ from fugu_cli.wires.responses import Responses
 ACCESS = ModelEndpoint(
     name="endless", model="m", base_url="https://api.example.org/v1", key="sk-secret"
 )
-PROMPT = Prompt(system="s", messages=(FromUser(text="u"),))
 LONG = "word " * 20_000
 Piece = Callable[[int], object]
 
@@ -93,17 +91,7 @@ def failure(kind: type[OpenAI | Anthropic | Responses], portions: Iterator[bytes
     answer = httpx.Response(
         200, headers={"content-type": "text/event-stream"}, stream=Portions(portions)
     )
-
-    async def ask() -> None:
-        agent = kind(ACCESS, Server(answer))
-        try:
-            await agent.reply(PROMPT, quiet, unhurried)
-        finally:
-            await agent.close()
-
-    with pytest.raises(AgentError) as raised:
-        asyncio.run(ask())
-    return raised.value
+    return failure_of(kind(ACCESS, Server(answer)))
 
 
 @pytest.mark.parametrize("what", ENDLESS)

@@ -1,8 +1,12 @@
+import asyncio
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.color import ColorSystem
 
+from fugu_cli.acp.updates import LogUpdates
 from fugu_cli.app import patches
 from fugu_cli.messages import Call, Usage
 from fugu_cli.session.events import (
@@ -24,6 +28,7 @@ from fugu_cli.session.events import (
     ToolRan,
     Undone,
 )
+from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui import block_drawing, diff_drawing, trace_drawing
 from fugu_cli.ui.block_drawing import markdown_lines, transcript_fragments
 from fugu_cli.ui.blocks import Block, EndBlock, NoteBlock, ReplyBlock, RequestBlock, ToolBlock
@@ -78,16 +83,23 @@ def test_a_message_to_an_agent_at_work_says_with_what_it_was_given(
     calls: tuple[Call, ...], words: str
 ) -> None:
     message = Steered(text="round it")
-    *_, block = blocks_of(
+    *earlier, given = (
         Asked(text="mend it"),
         Assigned(turn=1, agent="gpt", role="worker", by="cascade", reason=""),
         Replied(turn=1, agent="gpt", text="I look.", calls=calls, usage=Usage()),
         message,
         SteeringGiven(turn=1, agent="gpt", number=1, message=message),
     )
+    *_, block = blocks_of(*earlier, given)
     assert isinstance(block, RequestBlock)
     drawn = [line.strip() for line in text(block_drawing.request_lines(block, 60, DARK))]
     assert [line for line in drawn if line] == ["↳ round it", f"↳ {words}"]
+    session: Any = SimpleNamespace(
+        environment=SimpleNamespace(workspace=Workspace(Path("/r"), Path("/s")))
+    )
+    updates = LogUpdates(session, earlier)
+    (update,) = asyncio.run(updates.of(Recorded(seq=4, at=0.0, event=given)))
+    assert f"↳ {words}: round it" in str(update), "an editor is told the same"
 
 
 def test_markdown_is_drawn_without_boxes() -> None:
