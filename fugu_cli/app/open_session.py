@@ -288,6 +288,7 @@ class Session:
             )
         if self.environment.hooks is not None:
             self.environment.hooks.runner.mode = mode
+        self.environment.mode_switch.mode = mode
         self.environment = replace(
             self.environment, rules=self.environment.rules.model_copy(update={"mode": mode})
         )

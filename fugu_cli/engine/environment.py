@@ -247,6 +247,13 @@ class ClientChannel(Protocol):
         """
 
 
+@dataclass
+class ModeSwitch:
+    """The permission mode that the user changed to; None where it is still the rules' own."""
+
+    mode: policy.Mode | None = None
+
+
 @dataclass(frozen=True)
 class Environment:
     """The place and the rules of the work."""
@@ -283,6 +290,14 @@ class Environment:
     """Agents that advise nobody."""
     skip: TestRunCanceller = field(default_factory=TestRunCanceller)
     """With which the user ends a test run of fugu's."""
+    mode_switch: ModeSwitch = field(default_factory=ModeSwitch)
+    """Shared by all copies of this value: another mode holds for the request under way, too."""
+
+    @property
+    def current_rules(self) -> policy.Rules:
+        """The rules in the mode that the user changed to last."""
+        mode = self.mode_switch.mode
+        return self.rules if mode is None else self.rules.model_copy(update={"mode": mode})
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def offered_tools(state: SessionState, environment: Environment) -> tuple[ToolSp
         return environment.toolbox.specs(
             lambda tool: tool.effect == "reads" and bool(tool.paths) and not tool.internal
         )
-    if environment.rules.mode == "plan":
+    if environment.current_rules.mode == "plan":
         return environment.toolbox.specs(
             lambda tool: (
                 (tool.effect == "reads" or tool.name == BASH.name)
@@ -172,7 +172,7 @@ def _is_left_to_policy(call: Call, environment: Environment) -> bool:
     """
     holds = environment.workspace.sandbox_holds
     judgement = policy.judge(
-        call, environment.rules, environment.workspace.root, sandbox_holds=holds
+        call, environment.current_rules, environment.workspace.root, sandbox_holds=holds
     )
     return judgement.reads or (holds and judgement.verdict != "ask")
 
@@ -240,7 +240,7 @@ def no_such_tool(
     if absent and asked is not None and asked.only_reads:
         names = ", ".join(spec.name for spec in offered)
         return f"this question is answered by reading files ({names}) and the data that it holds"
-    if absent and environment.rules.mode == "plan":
+    if absent and environment.current_rules.mode == "plan":
         return f"plan mode only reads and has no tool {call.tool}. {policy.PLAN_WAY_OUT}"
     if absent and role == "Worker" and _is_deferred(environment.toolbox[call.tool]):
         return (

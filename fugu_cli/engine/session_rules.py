@@ -181,7 +181,7 @@ def _files(root: Path) -> str:
 
 def _mode(environment: Environment, holds: bool, has_foreign_tools: bool) -> str:
     """Return what the mode runs, asks about and refuses, from the one table of decisions."""
-    mode = environment.rules.mode
+    mode = environment.current_rules.mode
     if mode == "yolo":
         return "yolo: everything runs unasked, but for what a rule denies"
     groups: dict[Decision, list[str]] = {decision: [] for decision in Decision}

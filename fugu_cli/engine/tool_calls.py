@@ -236,7 +236,7 @@ def _judged(environment: Environment, call: Call) -> policy.Judgement:
         )
     return policy.judge(
         call,
-        environment.rules,
+        environment.current_rules,
         environment.workspace.root,
         sandbox_holds=environment.workspace.sandbox_holds,
     )
@@ -312,7 +312,7 @@ async def _asked(
     """The user's answer; hooks are told while somebody has to wait for it."""
     from fugu_cli.safety.offered_rules import offered_rule
 
-    rule = offered_rule(made.call, judgement, environment.rules, environment.workspace.root)
+    rule = offered_rule(made.call, judgement, environment.current_rules, environment.workspace.root)
     judgement, began = judgement.model_copy(update={"rule": rule}), time.monotonic()
     asking = asyncio.ensure_future(
         environment.ask(
@@ -358,7 +358,8 @@ def _granted(log: Log, environment: Environment, call: Call, judgement: policy.J
     yes = [event for event in permitted if event.by in holds_on]
     rules = dict.fromkeys(fact.rule for fact in yes if fact.rule)
     if any(
-        is_allowed_by(call, rule, environment.rules, environment.workspace.root) for rule in rules
+        is_allowed_by(call, rule, environment.current_rules, environment.workspace.root)
+        for rule in rules
     ):
         return True
     return any(_target(log, environment, fact.call) == target for fact in yes)
@@ -372,7 +373,7 @@ def _target(log: Log, environment: Environment, recorded: Call) -> str:
         )
     except secret_restoration.UnrestorableMark:
         return ""
-    return policy.judge(call, environment.rules, environment.workspace.root).target
+    return policy.judge(call, environment.current_rules, environment.workspace.root).target
 
 
 def may_read(environment: Environment, path: str) -> bool:
@@ -381,7 +382,7 @@ def may_read(environment: Environment, path: str) -> bool:
     """
     return (
         policy.judge(
-            Call.make("", "read", path=path), environment.rules, environment.workspace.root
+            Call.make("", "read", path=path), environment.current_rules, environment.workspace.root
         ).verdict
         == "allow"
     )

@@ -413,17 +413,25 @@ def test_ctrl_s_sends_what_was_left_in_the_queue_when_the_request_was_stopped(
     play(what, SLOW + ANSWER)
 
 
-def test_shift_tab_goes_round_the_modes(play: Callable[..., FuguApp]) -> None:
+def test_shift_tab_goes_round_the_modes_and_holds_for_the_request_under_way(
+    play: Callable[..., FuguApp], opener: DemoSessionOpener
+) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         controller = app.main.controller
         assert controller is not None
         seen = [controller.session.environment.rules.mode]
-        for _ in range(4):
+        await pilot.press("shift+tab", *"go", "enter")
+        await until(lambda: controller.work.running)
+        seen.append(controller.session.environment.rules.mode)
+        for _ in range(3):
             await pilot.press("shift+tab")
             seen.append(controller.session.environment.rules.mode)
+            if seen[-1] == "plan":
+                await until(lambda: not controller.work.running)
         assert seen == ["ask", "edit", "auto", "plan", "ask"]
 
-    play(what)
+    play(what, ASKS.replace("[[step]]", "[[step]]\ndelay = 1", 1))
+    assert not (opener.root / "new.txt").exists()
 
 
 def test_ctrl_t_shows_the_trace_and_its_width_is_remembered(
