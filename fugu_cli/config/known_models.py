@@ -81,6 +81,9 @@ SELLERS = {"anthropic": "anthropic", "openai": "openai", "google": "google", "xa
 """Vendors that keep their models to themselves, and their ids in the list."""
 OPEN_WEIGHTS = re.compile(r"gpt-oss|gemma", re.IGNORECASE)
 
+AMAZON_PREFIX = re.compile(r"^(?:[a-z]+\.){1,2}(?=[a-z])")
+"""The region and the vendor before a model's name at Amazon Bedrock: "global.anthropic."."""
+
 PROBE = 1000
 """Tokens a price is asked for: below every threshold from which a provider charges more."""
 
@@ -188,7 +191,7 @@ def _calculation(usage: Usage, provider: str, model: str, base_url: str) -> Pric
         return listed
     seller = _seller(model)
     if seller:
-        return _sold_by(seller, usage, model.rpartition("/")[2])
+        return _sold_by(seller, usage, AMAZON_PREFIX.sub("", model.rpartition("/")[2]))
     return _only_price(usage, model)
 
 

@@ -94,6 +94,16 @@ class ModelEndpoint:
         )
 
     @property
+    def bedrock(self) -> bool:
+        """True if the server is Amazon Bedrock's for Claude."""
+        return self.host.endswith(".api.aws")
+
+    @property
+    def vertex(self) -> bool:
+        """True if the server is Google's Vertex AI, which has the model in the address."""
+        return self.host.endswith(("aiplatform.googleapis.com", ".rep.googleapis.com"))
+
+    @property
     def credentials(self) -> dict[str, str]:
         """The header with the key, as OpenAI's servers expect it; empty without a key."""
         if not self.key:

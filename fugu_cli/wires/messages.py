@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Literal
+from urllib.parse import quote
 
 import httpx
 from pydantic import Field, JsonValue, model_validator
@@ -288,6 +289,8 @@ class MessagesDecoder(ReplyDecoder):
 
 
 VERSION = "2023-06-01"
+VERTEX_VERSION = "vertex-2023-10-16"
+"""The version that Google's Vertex AI takes in the body."""
 
 CACHE_POINT: Json = {"type": "ephemeral"}
 """Marks the block up to which the provider may cache the prompt."""
@@ -918,16 +921,22 @@ class Anthropic(WireAgent):
         self, endpoint: ModelEndpoint, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
         headers = {"anthropic-version": VERSION}
-        if endpoint.key:
+        if endpoint.bedrock or endpoint.vertex:
+            headers |= endpoint.credentials
+        elif endpoint.key:
             headers["x-api-key"] = endpoint.key
         super().__init__(endpoint, transport, headers)
 
     async def _once(self, prompt: Prompt, say: Say, quirks: ServerQuirks) -> Reply:
         blank_stops = [stop for stop in prompt.stop if not stop.strip()]  # the API refuses them
         stops = StopSequences(blank_stops)
+        payload = encode_request(prompt, self._endpoint, quirks)
         # `base_url` is configured with or without its version; both mean the same.
         has_version = self._endpoint.base_url.rstrip("/").endswith("/v1")
         path = "/messages" if has_version else "/v1/messages"
-        payload = encode_request(prompt, self._endpoint, quirks)
+        if self._endpoint.vertex:
+            model = quote(str(payload.pop("model")), safe="@")
+            path = f"/publishers/anthropic/models/{model}:streamRawPredict"
+            payload["anthropic_version"] = VERTEX_VERSION
         decoder = MessagesDecoder(self._endpoint)
         return await self._exchange(path, payload, decoder, stops, say, prompt)

@@ -30,6 +30,12 @@ from fugu_cli.session.events import Price
             "https://gateway.example/v1",
             Price(input=3.0, cached=0.3, output=15.0),
         ),
+        (
+            "anthropic",
+            "global.anthropic.claude-sonnet-4-5",
+            "https://bedrock-mantle.us-east-1.api.aws/anthropic",
+            Price(input=3.0, cached=0.3, output=15.0),
+        ),
         ("openai", "gpt-oss-20b", "http://127.0.0.1:8000/v1", None),
         ("openai", "deepseek-v4-pro", "https://gateway.example/v1", None),
         ("openai", "no-such-model", "", None),

@@ -44,6 +44,8 @@ NAMED = (
     "DeepSeek",
     "Mistral",
     "Azure",
+    "Bedrock",
+    "Vertex",
     "Ollama",
     "vLLM",
     "llama.cpp",
@@ -115,6 +117,14 @@ RECORDED = {
     "Mistral": ("mistral/thinking.sse", "https://api.mistral.ai/v1/chat/completions", "Line 7.", 0),
     "Azure": (
         "azure/text.sse", "https://my-resource.openai.azure.com/openai/v1/chat/completions", "The test is right.", 1408,
+    ),
+    "Bedrock": (
+        "bedrock/text.sse", "https://bedrock-mantle.us-east-1.api.aws/anthropic/v1/messages", "The bug", 2000,
+    ),
+    "Vertex": (
+        "vertex/text.sse",
+        "https://us-east5-aiplatform.googleapis.com/v1/projects/my-project/locations/us-east5"
+        "/publishers/anthropic/models/claude-opus-4-8:streamRawPredict", "The bug", 2000,
     ),
     "Ollama": ("ollama/reasoning.sse", "http://127.0.0.1:11434/v1/chat/completions", "Line 7.", 0),
     "vLLM": ("vllm/reasoning_tools.sse", "http://127.0.0.1:8000/v1/chat/completions", "", 880),
@@ -222,7 +232,11 @@ def test_the_entry_of_the_page_reads_its_providers_stream(provider: str) -> None
     assert server.urls == [url]
     assert reply.text.startswith(begins)
     assert reply.usage.cached == cached
-    assert body["model"] == entry(provider).model
+    if provider == "Vertex":
+        assert "model" not in body
+        assert body["anthropic_version"] == "vertex-2023-10-16"
+    else:
+        assert body["model"] == entry(provider).model
     assert body["stream"] is True
 
 
@@ -239,6 +253,7 @@ def test_the_key_goes_where_the_provider_looks_for_it() -> None:
     assert headers("OpenAI") == {"authorization": f"Bearer {KEY}"}
     assert headers("Anthropic") == {"x-api-key": KEY}
     assert headers("Azure") == {"api-key": KEY}
+    assert headers("Bedrock") == headers("Vertex") == {"authorization": f"Bearer {KEY}"}
     assert headers("Ollama") == {}
 
 

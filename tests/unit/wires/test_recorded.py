@@ -157,6 +157,14 @@ REPLIES = {
         usage=Usage(input=2312, cached=2000, written=300, output=15),
         model=CLAUDE,
     ),
+    **{
+        f"{cloud}/text.sse": Reply(
+            text="The bug is in `süm` ✓",
+            usage=Usage(input=2312, cached=2000, written=300, output=15),
+            model="claude-opus-4-8",
+        )
+        for cloud in ("bedrock", "vertex")
+    },
     "anthropic/tools.sse": Reply(
         text="I'll read both.",
         calls=(call("toolu_01A", "read", '{"path": "a.py"}'), call("toolu_01B", "run_tests", "{}")),
@@ -232,7 +240,7 @@ def decode(name: str, portions: list[bytes], access: ModelEndpoint = ACCESS) -> 
     """The text said on the way, and the reply."""
     decoding = (
         messages.MessagesDecoder(access)
-        if name.startswith("anthropic/")
+        if name.startswith(("anthropic/", "bedrock/", "vertex/"))
         else chat_completions.ChatCompletionsDecoder(access, lambda number: f"new-{number}")
     )
     decoder = SseDecoder()
