@@ -211,6 +211,8 @@ def say(text: str) -> None:
 def _usage(error: Exception) -> None:
     """Print what click found wrong in its own words, with the way to the help."""
     context = getattr(error, "ctx", None)
+    if hasattr(error, "possibilities"):
+        error.possibilities = None  # click's own guess; ours is the hint
     words = getattr(error, "format_message", lambda: str(error))()
     words = words.replace(
         ": Value error, ", ": ", 1
@@ -219,7 +221,10 @@ def _usage(error: Exception) -> None:
     if words.startswith("Usage: "):  # a group of commands, called alone
         say(f"{words}\n")
     else:
-        complain(words, f"`{path} --help` shows what it takes")
+        from fugu_cli.cli.near_words import meant
+
+        help_hint = f"`{path} --help` shows what it takes"
+        complain(words, " ".join(filter(None, [meant(error), help_hint])))
 
 
 def _crashed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -53,6 +53,7 @@ app.command()(root.run)
 def group(help: str, default: Callable[[], int] | None = None) -> typer.Typer:
     """Return a group of commands. The word alone calls `default`, or shows the help without one."""
     commands = typer.Typer(
+        cls=root.CommandGroup,
         help=help,
         invoke_without_command=default is not None,
         no_args_is_help=default is None,
@@ -219,7 +220,9 @@ def list_mcp_servers() -> int:
 
 
 POOL_HELP = "Show the agents, prices and success rates; `check` calls each."
-pool = typer.Typer(help=POOL_HELP, rich_markup_mode=None, context_settings=CONTEXT)
+pool = typer.Typer(
+    cls=root.CommandGroup, help=POOL_HELP, rich_markup_mode=None, context_settings=CONTEXT
+)
 
 
 @pool.callback(help=POOL_HELP, invoke_without_command=True)

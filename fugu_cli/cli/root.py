@@ -4,7 +4,7 @@ the commands of `app.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 from typer.core import TyperGroup
@@ -12,8 +12,10 @@ from typer.core import TyperGroup
 from fugu_cli.cli.flags import InterfaceFlags, RunFlags, flags_as_parameters
 
 if TYPE_CHECKING:
-    from typer._click import Context, HelpFormatter
+    from typer._click import Command, Context, HelpFormatter
 
+WRONG_WORDS = cast(type[Exception], typer.BadParameter.__mro__[1])
+"""The base of typer's errors about the words of a command line."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 HELP_GROUPS = {
@@ -28,7 +30,23 @@ HELP_GROUPS = {
 """The sections of `fugu --help`, and the commands of each."""
 
 
-class GroupedCommands(TyperGroup):
+class CommandGroup(TyperGroup):
+    """A group of commands that keeps, for the message, which word it did not know."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **{**settings, "suggest_commands": False})
+
+    def resolve_command(
+        self, ctx: Context, args: list[str]
+    ) -> tuple[str | None, Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except WRONG_WORDS as error:
+            error.__dict__["unknown_command"] = args[0]
+            raise
+
+
+class GroupedCommands(CommandGroup):
     """The root command, whose help lists the commands in groups and before the flags."""
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:

@@ -49,7 +49,12 @@ def kept(root: Path | None = None, text: str = "fix the failing tests") -> Path:
         (("--continue",), "the interface needs a terminal", "`fugu run"),
         (("--inline",), "the interface needs a terminal", "`fugu run"),
         (("--permission-mode", "plan"), "the interface needs a terminal", "`fugu run"),
-        (("run", "x", "--max-truns", "3"), "No such option: --max-truns", "`fugu run --help`"),
+        (("run", "x", "--max-truns", "3"), "No such option: --max-truns", "mean `--max-turns`"),
+        (("run", "x", "--bugdet", "3"), "No such option: --bugdet", "mean `--max-budget-usd`"),
+        (("comit",), "No such command 'comit'.", "did you mean `fugu commit`? `fugu --help`"),
+        (("pool", "chekc"), "No such command 'chekc'.", "did you mean `fugu pool check`?"),
+        (("version",), "No such command 'version'.", "did you mean `fugu --version`?"),
+        (("config",), "No such command 'config'.", "did you mean `fugu help config`?"),
         (
             ("run", "x", "--max-turns", "many"),
             "Invalid value for '--max-turns'",
