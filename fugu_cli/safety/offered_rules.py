@@ -35,6 +35,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]*", re.ASCII)
 _TAKES_A_NAME = frozenset({"run", "run-script", "compose"})
 """Subcommands of which the next word says what is run."""
+_FETCHES = frozenset({"install", "i", "add", "get", "create", "init", "exec", "dlx", "x"})
+"""Subcommands of package managers that fetch or run whatever they are given."""
 _OPEN = INTERPRETERS | WRITERS | WRAPPERS
 _OPEN |= names_of(
     "curl wget find awk gawk mawk nawk sed docker podman psql mysql mariadb sqlite3 mongosh "
@@ -42,6 +44,13 @@ _OPEN |= names_of(
 )
 """Programs whose arguments say what is run, or where it goes: any arguments would be anything."""
 _NEEDS_SUBCOMMAND = frozenset({"make", "git", *RUNNERS})
+_CHECKERS = names_of(
+    "pytest unittest tox nox jest vitest mocha ava phpunit rspec mypy pyright ruff black isort flake8 "
+    "pylint eslint prettier tsc rubocop"
+)
+"""Programs that test and check what the repository holds. Behind a runner a rule names them alone:
+any other name there may be anything that the runner finds or fetches.
+"""
 
 
 def offered_rule(call: Call, judgement: policy.Judgement, rules: policy.Rules, root: Path) -> str:
@@ -80,11 +89,25 @@ def _command_rule(text: str, root: Path) -> str:
         return ""
     command = line.commands[0]
     alone = not (command.assignments or command.redirects)
-    runs_another = bool(commands_within(command))
-    if not alone or runs_another or not command.words or any(w.expands for w in command.words):
+    if not alone or not command.words or any(word.expands for word in command.words):
         return ""
-    words = _leading(command, root)
+    inner = commands_within(command)
+    words = _leading_behind_runner(command, inner) if inner else _leading(command, root)
     return f"bash({' '.join(words)} *)" if words else ""
+
+
+def _leading_behind_runner(command: Command, inner: Sequence[Command]) -> list[str]:
+    """Return a runner with the checker that it runs, as in `python -m pytest`; nothing for others,
+    and where options stand between.
+    """
+    name, words = command.name, [word.text for word in command.words]
+    verbs = RUNNERS.get(name, "").split()
+    is_plain = all(word.plain for word in command.words[:3]) and words[0] == name
+    if len(inner) != 1 or len(words) < 3 or not is_plain:
+        return []
+    if words[1] not in verbs or words[2] not in _CHECKERS or inner[0].words[0].text != words[2]:
+        return []
+    return words[:3]
 
 
 def _leading(command: Command, root: Path) -> list[str]:
@@ -101,6 +124,8 @@ def _leading(command: Command, root: Path) -> list[str]:
             break
         taken.append(word.text)
     if len(taken) > 1 and taken[-1] in _TAKES_A_NAME:  # what it runs is not said in plain words
+        return []
+    if name != "git" and not _FETCHES.isdisjoint(taken[1:]):
         return []
     return taken if len(taken) > 1 or name not in _NEEDS_SUBCOMMAND else []
 

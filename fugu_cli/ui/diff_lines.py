@@ -46,8 +46,8 @@ def approval_lines(
     palette: Palette,
     hint: str = "",
 ) -> list[StyledLine]:
-    """Draw the question: the tool, what it would touch (`approval_target_lines`), and policy's
-    reason.
+    """Draw the question: the tool, policy's reason, and what it would touch
+    (`approval_target_lines`).
     """
     from fugu_cli.app.approval_options import ACCEPT_PLAN, question_heading
 
@@ -65,7 +65,7 @@ def approval_lines(
     why = wrap_lines(
         f"needs approval{whose}: {escape_for_approval(judgement.reason)}", width, palette.dim
     )
-    return [styled_line([*head, (hint, palette.dim)], width), *target, *why]
+    return [styled_line([*head, (hint, palette.dim)], width), *why, *target]
 
 
 def pending_lines(pending: Pending, width: int, palette: Palette, most: int) -> list[StyledLine]:

@@ -59,7 +59,7 @@ def test_auto_mode_refuses_commands_and_tests_and_says_why_and_how_they_could_ru
     found = judged(place, means, "cat calc.txt", LOSES, "mkdir made")
     assert [one.allowed for one in found] == [True, False, False, False]
     assert found[2].reason == (
-        f"`mkdir made`: `mkdir` is not known to be read-only, and {NO_SANDBOX}, and auto mode asks "
+        f"`mkdir` is not known to be read-only, and {NO_SANDBOX}, and auto mode asks "
         "nobody. The user can allow it with --allow 'bash(mkdir made)'"
     )
     assert (place.repo / ".git" / "refs").is_dir() and not (place.repo / "made").exists()

@@ -17,7 +17,6 @@ from typing import Literal
 
 from pydantic import field_validator
 
-from fugu_cli.formatting import shorten
 from fugu_cli.messages import Call, Value
 from fugu_cli.safety.paths import (
     PathFault,
@@ -265,9 +264,9 @@ def _paths_case(
         if file is not None and file.run_by is RunBy.OTHERS:
             reason = "" if _is_opened(path, tool.name, rules, root) else reason or file.reason
         elif file is not None:
-            build_reason = build_reason or f"{shown}: {file.reason}"
+            build_reason = build_reason or f"{file.reason}: {shown}"
         if reason:
-            reasons.append(f"{shown}: {reason}")
+            reasons.append(f"{reason}: {shown}")
     if reasons:
         call_class, reason = CallClass.OUTSIDE, reasons[0]
     elif reads:
@@ -378,7 +377,7 @@ def _class_of_line(
     if not_a_read.outside:
         return CallClass.OUTSIDE, str(not_a_read), True
     unreadable = line.unreadable and not sandbox_holds
-    return CallClass.COMMAND, f"`{shorten(text, 80)}`: {not_a_read}", unreadable
+    return CallClass.COMMAND, str(not_a_read), unreadable
 
 
 def _command_way_out(text: str, call_class: CallClass, rules: Rules) -> str:

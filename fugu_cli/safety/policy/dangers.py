@@ -186,7 +186,9 @@ class _Surroundings:
 def dangers_of_line(
     line: ShellLine, root: Path, added: tuple[Path, ...], *, private_tmp: bool
 ) -> Danger | None:
-    """Return the worst that stands in a line. `private_tmp`: /tmp is the command's own."""
+    """Return the worst that stands in a line. Its reason names the command only where the line has
+    several. `private_tmp`: /tmp is the command's own.
+    """
     surroundings = _Surroundings(possible_folders(line, root), root, added, private_tmp)
     worst: Danger | None = None
     try:
@@ -194,10 +196,11 @@ def dangers_of_line(
     except TooManyCommands as fault:
         commands, worst = list(line.commands), Danger(str(fault))
     for command in commands:
+        is_whole_line = line.commands == (command,)
+        where = "" if is_whole_line else f", in `{shorten(command.text, 80)}`"
         for danger in _dangers_of(command, surroundings):
             if worst is None or (danger.lost, danger.every_time) > (worst.lost, worst.every_time):
-                shown = shorten(command.text, 80)
-                worst = replace(danger, reason=f"`{shown}`: {danger.reason}")
+                worst = replace(danger, reason=f"{danger.reason}{where}")
     return worst
 
 
@@ -358,8 +361,11 @@ def _dangers_by_paths(command: Command, surroundings: _Surroundings) -> Iterator
                 yield Danger(f"`{text}` is a device", lost=True)
             for reason in _path_reasons(text, is_written, surroundings):
                 lost = deletes and reason in {paths.OUTSIDE, paths.OF_GIT, _IN_ADDED_FOLDER}
-                because = f"{reason}; {LOST}" if lost else reason
-                yield Danger(f"`{text}`: {because}", lost=lost)
+                if reason == paths.OUTSIDE:
+                    action = "deletes" if deletes else "writes" if is_written else "reaches"
+                    reason = f"it {action} outside the repository"
+                end = f"; {LOST}" if lost else ""
+                yield Danger(f"{reason}: `{text}`{end}", lost=lost)
 
 
 def _deletes_everything(word: Word, surroundings: _Surroundings) -> bool:

@@ -20,6 +20,7 @@ from pathlib import Path
 from fugu_cli.safety.git_configuration import UnreadableConfiguration, begins_repository
 from fugu_cli.safety.paths import (
     MAY_HOLD_SECRETS,
+    OUTSIDE,
     inside,
     is_folder,
     is_secret,
@@ -444,7 +445,7 @@ def _check_path(text: str, folder: Path, context: ReadContext) -> None:
     if reason == MAY_HOLD_SECRETS and not os.path.lexists(folder / text):
         return
     if reason:
-        raise NotARead(f"`{text}`: {reason}", outside=True)
+        raise NotARead(f"{reason}: `{text}`", outside=True)
 
 
 def _check_test(command: Command, context: ReadContext) -> None:
@@ -456,7 +457,7 @@ def _check_test(command: Command, context: ReadContext) -> None:
                 raise NotARead(f"`{word.text}` in a test")
             for folder in context.folders:
                 if not inside(real_path(folder / word.text), context.root):
-                    raise NotARead(f"`{word.text}`: it is outside the repository", outside=True)
+                    raise NotARead(f"{OUTSIDE}: `{word.text}`", outside=True)
 
 
 def _check_find(command: Command, context: ReadContext) -> None:

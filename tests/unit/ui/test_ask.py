@@ -49,7 +49,7 @@ def test_the_answer_is_what_was_typed_and_no_otherwise(line: str, answer: str) -
 def test_the_question_shows_the_resolved_target_and_the_reason_and_leaves_nothing_out() -> None:
     _, shown = answered("n\n")
     assert shown == (
-        "Allow bash?\nmake \\x1b[2Jall\nneeds approval: it runs a command\n"
+        "Allow bash?\nneeds approval: it runs a command\nmake \\x1b[2Jall\n"
         "  y      yes, once\n  s      yes, and exactly this for this session\n  n      no\n"
         "  n TEXT no, and tell it what to do instead\ny, s or n (Enter: no): "
     )

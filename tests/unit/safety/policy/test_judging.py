@@ -155,7 +155,7 @@ def test_what_destroys_more_than_undo_can_restore_is_denied_unless_a_rule_names_
     ] == []
     assert bash("git stash drop", root, allow=("bash(git stash drop)",)).verdict == "allow"
     assert bash("git stash drop", root).reason == (
-        "`git stash drop`: it destroys what undo cannot restore (only a rule that allows this very command permits it)"
+        "it destroys what undo cannot restore (only a rule that allows this very command permits it)"
     )
 
 
@@ -609,13 +609,13 @@ def test_what_a_terminal_would_obey_is_not_shown_as_it_is() -> None:
 def test_a_judgement_says_why_and_what(root: Path) -> None:
     assert bash("ls && sudo reboot", root) == Judgement(
         verdict="ask",
-        reason="`sudo reboot`: it takes other rights",
+        reason="it takes other rights, in `sudo reboot`",
         target="bash(ls && sudo reboot)",
         every_time=True,
         way_out="The user can allow it with --allow 'bash(ls && sudo reboot)'",
     )
     assert bash("rm -rf /", root, "yolo").reason.startswith(
-        "yolo: everything is allowed, although `rm -rf /`"
+        "yolo: everything is allowed, although it deletes"
     )
     assert judge(Call.make("1", "read", path="src/app.py"), Rules(), root) == Judgement(
         verdict="allow", reason="it reads inside the repository", target=f"read({root}/src/app.py)"

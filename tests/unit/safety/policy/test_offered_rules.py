@@ -32,6 +32,9 @@ def offered(root: Path, call: Call, mode: policy.Mode = "ask") -> str:
         ("npm run build", "bash(npm run build *)"),
         ("make test", "bash(make test *)"),
         ("ruff check .", "bash(ruff check *)"),
+        ("python -m pytest -q tests/a.py", "bash(python -m pytest *)"),
+        ("uv run pytest", "bash(uv run pytest *)"),
+        ("pnpm exec eslint src", "bash(pnpm exec eslint *)"),
     ],
 )
 def test_a_plain_command_may_be_allowed_with_other_arguments(
@@ -55,11 +58,25 @@ def test_a_plain_command_may_be_allowed_with_other_arguments(
         "sudo pytest",
         "xargs pytest",
         "sh -c pytest",
-        "uv run pytest",
-        "python -m pytest",
+        "uv run --with x pytest",
+        "uv run deploy",
+        "python -m http.server",
+        "python -m timeit x",
+        "python -m pytest && python x.py",
+        "python -m $X pytest",
+        "python -mpytest",
+        "python -c pytest",
+        "./python -m pytest",
+        "sudo python -m pytest",
+        "env python -m pytest",
+        "xargs python -m pytest",
+        "uv run python -m pytest",
         "python x.py",
         "npx foo",
         "npm run",
+        "npm install x",
+        "pip install x",
+        "go get x",
         "./run.sh",
         "rm x",
         "curl https://a.example",
@@ -108,12 +125,18 @@ def test_a_patch_may_be_allowed_with_the_folder_that_holds_all_its_files(root: P
 
 
 def test_the_rule_covers_what_it_says_and_nothing_else(root: Path) -> None:
-    rules = policy.Rules(mode="ask", allow=("bash(pytest *)", "edit(src/**)"))
+    allow = ("bash(pytest *)", "bash(python -m pytest *)", "edit(src/**)")
+    rules = policy.Rules(mode="ask", allow=allow)
 
     def verdict(tool: str, **given: str) -> str:
         return policy.judge(Call.make("1", tool, **given), rules, root).verdict
 
     assert verdict("bash", command="pytest -q") == "allow"
+    assert verdict("bash", command="python -m pytest -q -k a") == "allow"
+    assert verdict("bash", command="python -m pytest; python -c x") == "ask"
+    assert verdict("bash", command="python -m pytest $(touch x)") == "ask"
+    assert verdict("bash", command="python -c x") == "ask"
+    assert verdict("bash", command="python -m pytest_other") == "ask"
     assert verdict("bash", command="pytest -q && make") == "ask"
     assert verdict("bash", command="pytest -q; git push") == "ask"
     assert verdict("edit", path="src/deep/a.py", old="a", new="b") == "allow"

@@ -101,7 +101,7 @@ def test_a_rule_covers_what_it_says_and_nothing_beside_it(
     [
         ("bahs(touch *)", "did you mean bash?"),
         ("WebFetch(docs.python.org)", "did you mean web_fetch?"),
-        ("shell", "there are acceptance_check, apply_patch, "),
+        ("shell", "there are acceptance_check, "),
         ("bsh*", "did you mean bash?"),
         ("sh*", "there are "),
         ("mcp_docs__find", "there are "),

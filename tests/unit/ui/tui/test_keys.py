@@ -913,10 +913,7 @@ def test_all_of_a_long_command_can_be_seen_before_the_answer(
         assert controller is not None
         await pilot.press(*"go", "enter")
         await until(lambda: "d shows all of it" in shown(app), lambda: shown(app))
-        assert (
-            "… 2 more lines" in shown(app)
-            and "evil" not in shown(app).partition("needs approval: ")[0]
-        )
+        assert "… 2 more lines" in shown(app) and "evil" not in shown(app)
         await until(lambda: app.focused is not None and app.focused.id == "approval")
         await pilot.press("d")
         await until(
