@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fugu_cli.app import patches
 from fugu_cli.app.approval_options import (
     ACCEPT_PLAN,
     ALONE,
@@ -201,8 +200,10 @@ class ApprovalQueue:
 
     async def _prepare_patch(self) -> None:
         """Prepare the patch of the oldest question. Another one may be the oldest afterwards."""
+        from fugu_cli.app.patches import approval_patch  # not in runs that ask nobody
+
         question = self._questions[0]
-        self._patch = await asyncio.to_thread(patches.approval_patch, question.call, self._root)
+        self._patch = await asyncio.to_thread(approval_patch, question.call, self._root)
         self._shown, self._looking = question, None
         self.ask(self._questions, self._pending)
 

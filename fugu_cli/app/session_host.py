@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,6 +17,7 @@ from fugu_cli import __version__
 from fugu_cli.app import session_socket
 from fugu_cli.errors import FuguError, InfrastructureError, UsageError
 from fugu_cli.session.events import Recorded
+from fugu_cli.session.live_events import OutputStreamed, TextStreamed, ThoughtStreamed
 from fugu_cli.system.bounded_json import parse_json
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 MOST_FOLLOWERS = 64
 MOST_UNREAD_BYTES = 1 << 20
 """Bytes that wait for a follower before it is dropped."""
+MOST_UNRECORDED = 5000
+"""Pieces of text and output of open turns that a new follower is shown."""
 LEAVE_SECONDS = 5.0
 """Seconds that a dropped follower has to read why."""
 
@@ -108,6 +112,9 @@ class SessionHost:
         self._server: asyncio.Server | None = None
         self._followers: set[Follower] = set()
         self._status: Status | None = None
+        self._unrecorded: deque[TextStreamed | ThoughtStreamed | OutputStreamed] = deque(
+            maxlen=MOST_UNRECORDED
+        )
 
     async def open(self) -> None:
         """Listen, and name the socket in the session's lock. A session that cannot listen says why
@@ -127,6 +134,7 @@ class SessionHost:
             self._log.name_socket(f"no socket: {error.strerror}")
         else:
             self._path = path
+            self._log.listen(self._handle_item)
             self._log.name_socket(str(path))
 
     def changed(self) -> None:
@@ -144,6 +152,7 @@ class SessionHost:
             return
         self._server.close()
         self._server = None
+        self._log.stop_listening(self._handle_item)
         with suppress(OSError):
             self._path.unlink()
         for follower in tuple(self._followers):
@@ -185,6 +194,9 @@ class SessionHost:
 
     def _handle_item(self, item: Recorded | Live | None) -> None:
         """Pass on what the log tells. A line of the log is read from its file."""
+        self._keep_unrecorded(item)
+        if not self._followers:
+            return
         from fugu_cli.app.session_messages import Grown, Told
 
         if isinstance(item, Recorded):
@@ -193,9 +205,19 @@ class SessionHost:
         elif item is not None:
             self._send(Told(item=item))
 
+    def _keep_unrecorded(self, item: Recorded | Live | None) -> None:
+        """Keep what has been streamed of a turn until the log has more of that turn."""
+        match item:
+            case TextStreamed() | ThoughtStreamed() | OutputStreamed():
+                self._unrecorded.append(item)
+            case Recorded(event=event) if self._unrecorded:
+                turn = getattr(event, "turn", None)
+                rest = [piece for piece in self._unrecorded if piece.turn != turn]
+                self._unrecorded = deque(rest, maxlen=MOST_UNRECORDED)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one follower until it leaves."""
-        from fugu_cli.app.session_messages import Grown, Hello, encode_message
+        from fugu_cli.app.session_messages import Grown, Hello, Told, encode_message
 
         follower = Follower(writer)
         if not session_socket.is_same_user(writer.get_extra_info("socket")):
@@ -204,8 +226,6 @@ class SessionHost:
         if len(self._followers) >= MOST_FOLLOWERS:
             follower.drop(f"{MOST_FOLLOWERS} others follow this session already")
             return
-        if not self._followers:
-            self._log.listen(self._handle_item)
         self._followers.add(follower)
         self._status = self._present_status()
         hello = Hello(
@@ -214,7 +234,8 @@ class SessionHost:
             version=__version__,
             protocol=session_socket.PROTOCOL,
         )
-        for message in (hello, Grown(lines=len(self._log.records)), self._status):
+        streamed = [Told(item=item) for item in self._unrecorded]
+        for message in (hello, Grown(lines=len(self._log.records)), self._status, *streamed):
             follower.send(encode_message(message))
         try:
             while line := await reader.readline():
@@ -225,8 +246,6 @@ class SessionHost:
             pass
         finally:
             self._followers.discard(follower)
-            if not self._followers:
-                self._log.stop_listening(self._handle_item)
             writer.close()
 
     async def _handle_line(self, follower: Follower, line: bytes) -> None:

@@ -12,6 +12,7 @@ import socket
 import stat
 import struct
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from fugu_cli.errors import InfrastructureError
@@ -20,6 +21,8 @@ LONGEST_PATH = 107
 """Bytes of a socket's path on Linux, without the zero at its end. macOS has 103."""
 PROTOCOL = 1
 """Raised when messages change so that an earlier fugu cannot read them."""
+MOST_LEFTOVERS = 64
+"""Files in the folder before those that nobody listens on are removed."""
 LONGEST_LINE = 4 << 20
 """Bytes of one message from a follower."""
 
@@ -45,6 +48,7 @@ def socket_path(log_path: Path) -> Path:
             reason = f"cannot make {folder}: {error.strerror}"
             continue
         if _is_private(status):
+            _remove_leftovers(folder)
             return path
         reason = f"{folder} is not a folder that only you can open"
     raise InfrastructureError(reason, hint="set XDG_RUNTIME_DIR to a folder of your own")
@@ -66,6 +70,20 @@ def _is_private(status: os.stat_result) -> bool:
         and status.st_uid == os.geteuid()
         and not stat.S_IMODE(status.st_mode) & 0o077
     )
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove the sockets that killed processes left, once there are many."""
+    with suppress(OSError):
+        paths = list(folder.iterdir())
+        for path in paths if len(paths) > MOST_LEFTOVERS else ():
+            with socket.socket(socket.AF_UNIX) as probe:
+                try:
+                    probe.connect(str(path))
+                except ConnectionRefusedError:
+                    path.unlink(missing_ok=True)
+                except OSError:
+                    continue
 
 
 def is_same_user(connection: socket.socket) -> bool:

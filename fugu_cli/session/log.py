@@ -33,7 +33,6 @@ from fugu_cli.session.live_events import Live
 from fugu_cli.session.log_format import LineReader, UnreadableFormat
 from fugu_cli.session.state import SessionState
 from fugu_cli.system import atomic_files, processes
-from fugu_cli.system.file_locks import try_lock
 
 Told = TypeVar("Told", bound=BaseModel)
 HEARTBEAT_SECONDS = 0.5
@@ -340,6 +339,8 @@ def socket_name(path: Path) -> str:
 
 def is_open(path: Path) -> bool:
     """Return whether a process has the session open for writing."""
+    from fugu_cli.system.file_locks import try_lock  # a run does not ask
+
     try:
         descriptor = os.open(lock_path(path), os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except OSError:

@@ -159,6 +159,8 @@ def test_a_follower_that_does_not_read_is_dropped_and_holds_nobody_up(
                 text = f"{number} " + "x" * 10_000
                 work.session.log.tell(OutputStreamed(turn=1, call="c", text=text))
                 assert (await quick.next("told"))["item"]["text"] == text
+            async with followers(path) as (late,):
+                assert (await late.next("told"))["item"]["turn"] == 1
             slow.writer.transport.resume_reading()  # type: ignore[attr-defined]
             dropped = await slow.next("dropped")
             assert (dropped["why"], dropped["again"]) == ("it did not read in time", True)
