@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fugu_cli.app import plans
 from fugu_cli.config import Config, Mode
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.engine import (
@@ -182,7 +181,9 @@ class Session:
         """
         message = await _message(self, text, typed, media)
         if self.log.state.open_plan is None:
-            raise UsageError("there is no plan to change", hint=plans.NO_PLAN_HINT)
+            from fugu_cli.app.plans import NO_PLAN_HINT
+
+            raise UsageError("there is no plan to change", hint=NO_PLAN_HINT)
         self.log.append(message)
 
     async def accept_plan(self, mode: Mode) -> None:
@@ -191,11 +192,12 @@ class Session:
         refuses the request.
         """
         from fugu_cli.app.modes import modes_up_to
+        from fugu_cli.app.plans import accepted_request  # few runs carry a plan out
 
         loosest = self.environment.rules.loosest_mode
         if mode not in modes_up_to(loosest) and loosest != "plan":
             mode = loosest
-        request = await plans.accepted_request(self.log, self.environment.workspace, mode)
+        request = await accepted_request(self.log, self.environment.workspace, mode)
         before = self.environment.rules.mode
         self.set_mode(mode)
         try:
@@ -279,6 +281,7 @@ class Session:
         administrator does not allow.
         """
         from fugu_cli.app.modes import modes_up_to
+        from fugu_cli.app.plans import accepted_request  # few runs carry a plan out
 
         loosest = self.environment.rules.loosest_mode
         if mode not in modes_up_to(loosest):

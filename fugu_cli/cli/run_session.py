@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fugu_cli import wiring
-from fugu_cli.app import plans
 from fugu_cli.app.approval_questions import ApprovalQuestion
 from fugu_cli.app.open_session import Session
 from fugu_cli.app.request_queue import QueuedRequest, RequestQueue, record_request
@@ -398,7 +397,9 @@ class RequestRun:
     def _request(self, session: Session) -> QueuedRequest | None:
         """Return the request to record, None where the session's own is finished."""
         if self._flags.accept_plan:
-            return QueuedRequest("", carries_out=plans.carrying_mode(session.environment))
+            from fugu_cli.app.plans import carrying_mode
+
+            return QueuedRequest("", carries_out=carrying_mode(session.environment))
         if self._text is None:
             return None
         typed = self._typed_request
@@ -448,7 +449,9 @@ def _check_resumed(path: Path, root: Path, resuming: Resuming) -> str:
     events = [record.event for record in log.read(path)]
     state = SessionState(events)
     if resuming == "accepts plan" and state.open_plan is None:
-        raise UsageError(plans.NO_PLAN, hint=plans.NO_PLAN_HINT)
+        from fugu_cli.app.plans import NO_PLAN, NO_PLAN_HINT
+
+        raise UsageError(NO_PLAN, hint=NO_PLAN_HINT)
     if resuming == "goes on" and not store.unfinished(events):
         hint = "give a prompt to ask for something new"
         if state.open_plan is not None:
