@@ -281,7 +281,6 @@ class Session:
         administrator does not allow.
         """
         from fugu_cli.app.modes import modes_up_to
-        from fugu_cli.app.plans import accepted_request  # few runs carry a plan out
 
         loosest = self.environment.rules.loosest_mode
         if mode not in modes_up_to(loosest):
