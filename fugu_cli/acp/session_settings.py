@@ -21,7 +21,7 @@ from acp.schema import (
     UnstructuredCommandInput,
 )
 
-from fugu_cli.app.modes import AUTO, MODE_HELP, all_modes, effort_named
+from fugu_cli.app.modes import AUTO, MODE_HELP, all_modes, effort_named, modes_up_to
 from fugu_cli.errors import UsageError
 from fugu_cli.extensions.mcp_settings import McpServer, RemoteServer, StdioServer
 from fugu_cli.extensions.skill_library import SKILL_COMMAND, SkillLibrary
@@ -43,22 +43,26 @@ COMMANDS = {
 
 
 def mode_state(session: SessionProtocol) -> SessionModeState:
-    """Return the permission modes, and the current one."""
+    """Return the permission modes that the administrator allows, and the current one."""
+    rules = session.environment.rules
     modes = [
-        SessionMode(id=name, name=name, description=about) for name, about in MODE_HELP.items()
+        SessionMode(id=mode, name=mode, description=MODE_HELP[mode])
+        for mode in modes_up_to(rules.loosest_mode)
     ]
-    return SessionModeState(current_mode_id=session.environment.rules.mode, available_modes=modes)
+    return SessionModeState(current_mode_id=rules.mode, available_modes=modes)
 
 
 def config_options(session: SessionProtocol, pinned: str | None) -> list[SessionConfigOptionSelect]:
     """Return the options of a session with their current values: mode, agent, tier, effort."""
+    rules = session.environment.rules
+    modes: dict[str, str] = {mode: MODE_HELP[mode] for mode in modes_up_to(rules.loosest_mode)}
     agents = {AUTO: "the coordinator decides"}
     agents |= {
         name: member.description or member.model for name, member in session.team.members.items()
     }
     efforts = {AUTO: "what each agent's entry says"} | dict.fromkeys(EFFORTS, "")
     return [
-        _select("mode", "Permission mode", MODE_HELP, session.environment.rules.mode),
+        _select("mode", "Permission mode", modes, rules.mode),
         _select("agent", "Agent", agents, pinned or AUTO),
         _select("tier", "Tier", TIERS, session.tier),
         _select("effort", "Effort", efforts, session.effort or AUTO),

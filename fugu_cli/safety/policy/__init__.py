@@ -351,7 +351,7 @@ def _command_case(text: str, rules: Rules, root: Path, sandbox_holds: bool) -> P
         asking_rule=asking.rule if asking is not None else "",
         allowing_rule=exact or allowed,
         exact=bool(exact),
-        way_out=_command_way_out(text, call_class, rules),
+        way_out=_command_way_out(text, line, call_class),
     )
 
 
@@ -380,11 +380,21 @@ def _class_of_line(
     return CallClass.COMMAND, str(not_a_read), unreadable
 
 
-def _command_way_out(text: str, call_class: CallClass, rules: Rules) -> str:
-    rule = _way_out(f"bash({escape_argument('bash', text)})") if "\n" not in text else ""
-    if call_class is CallClass.COMMAND and TEST_PROGRAMS.search(text):
-        return f"Use run_tests with target=FILE_OR_ID for tests. {rule}".strip()
-    return rule
+def _command_way_out(text: str, line: ShellLine, call_class: CallClass) -> str:
+    """Return the tools that do the same, if there are any, and the rule that allows the line."""
+    sentences = []
+    if call_class is CallClass.COMMAND:
+        programs = {command.name for command in line.commands}
+        redirects = [redirect for command in line.commands for redirect in command.redirects]
+        if TEST_PROGRAMS.search(text):
+            sentences.append("Use run_tests with target=FILE_OR_ID for tests.")
+        elif "sed" in programs or any(redirect.writes for redirect in redirects):
+            sentences.append("Use edit or write to change files.")
+        elif programs & {"find", "xargs"}:
+            sentences.append("Use glob and grep to search files.")
+    if "\n" not in text:
+        sentences.append(_way_out(f"bash({escape_argument('bash', text)})"))
+    return " ".join(filter(None, sentences))
 
 
 def _program_case(

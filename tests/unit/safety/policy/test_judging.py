@@ -201,15 +201,24 @@ def test_git_puts_single_files_back_as_an_edit_would(command: str, root: Path) -
         assert bash(other, root, "edit", holds=True).verdict == "ask", other
 
 
-def test_where_nobody_can_be_asked_what_would_be_asked_is_refused(root: Path) -> None:
-    call = Call.make("1", "bash", command="pytest -q")
+@pytest.mark.parametrize(
+    ("command", "way_out"),
+    [
+        ("pytest -q", "Use run_tests with target=FILE_OR_ID for tests. "),
+        ("sed -i s/a/b/ src/app.py", "Use edit or write to change files. "),
+        ("echo x >> src/app.py", "Use edit or write to change files. "),
+        ("find . -name x | xargs ls", "Use glob and grep to search files. "),
+        ("make", ""),
+    ],
+)
+def test_where_nobody_can_be_asked_a_refusal_names_the_way_out(
+    command: str, way_out: str, root: Path
+) -> None:
+    call = Call.make("1", "bash", command=command)
     judged = judge(call, Rules(), root, somebody_to_ask=False)
     assert judged.verdict == "deny"
     assert "nobody can be asked" in judged.reason
-    assert judged.way_out == (
-        "Use run_tests with target=FILE_OR_ID for tests. "
-        "The user can allow it with --allow 'bash(pytest -q)'"
-    )
+    assert judged.way_out == f"{way_out}The user can allow it with --allow 'bash({command})'"
 
 
 @pytest.mark.parametrize("path", [".github/workflows/ci.yml", ".husky/pre-commit", ".envrc"])
