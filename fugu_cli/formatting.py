@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -57,6 +58,13 @@ def with_tilde(text: str) -> str:
     with suppress(RuntimeError):
         return text.replace(f"{Path.home()}/", "~/")
     return text
+
+
+def clock_time(at: float) -> str:
+    """Return a time (seconds since the epoch) as people read it: `15:00`, `Tuesday 15:00`."""
+    moment = time.localtime(at)
+    is_today = moment[:3] == time.localtime()[:3]
+    return time.strftime("%H:%M" if is_today else "%A %H:%M", moment)
 
 
 def first_line(text: str, width: int = 100) -> str:

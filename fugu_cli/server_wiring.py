@@ -99,7 +99,7 @@ def build_server(
     members = tuple(
         entry.member(assumed_price=has_assumed_price(entry, config)) for entry in unlimited
     )
-    breaker = wiring.build_circuit_breaker(unlimited, environ)
+    breaker = wiring.build_circuit_breaker(unlimited, environ, data=config.data)
     agents = wiring.build_agents(
         unlimited, environ, wiring.AgentResources(config.cache, config.local_idle, breaker)
     )

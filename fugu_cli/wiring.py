@@ -179,9 +179,13 @@ def build_circuit_breaker(
     entries: Sequence[AgentEntry],
     environ: Mapping[str, str],
     refused_keys: RefusedKeys = REFUSED_KEYS,
+    data: Path | None = None,
 ) -> CircuitBreaker:
-    """For these entries. Two of one model and one key are one account to the server."""
+    """For these entries. Two of one model and one key are one account to the server. `data`: the
+    folder where accounts that are used up are kept for other processes.
+    """
     from fugu_cli.providers.circuit_breaker import CircuitBreaker
+    from fugu_cli.providers.quota_windows import QuotaFile
 
     accounts = {
         entry.name: f"{entry.base_url} {entry.api_key_env} {entry.model}" for entry in entries
@@ -192,7 +196,10 @@ def build_circuit_breaker(
         for entry in entries
         if entry.base_url
     }
-    return CircuitBreaker(accounts, hosts=hosts, keys=keys, refused_keys=refused_keys)
+    quotas = QuotaFile(data) if data is not None else None
+    return CircuitBreaker(
+        accounts, hosts=hosts, keys=keys, refused_keys=refused_keys, quotas=quotas
+    )
 
 
 def build_search_gate(engine: SearchEngine) -> KeyGate:
@@ -298,7 +305,9 @@ def build_session(
         entry.provider == "scripted" for entry in entries
     )  # only scripts go on where they were
     before = [record.event for record in log.read(resume)] if resume and scripted else []
-    breaker = build_circuit_breaker(entries, environ, REFUSED_KEYS if learns else {})
+    breaker = build_circuit_breaker(
+        entries, environ, REFUSED_KEYS if learns else {}, config.data if learns else None
+    )
     agents = build_agents(
         entries, environ, AgentResources(config.cache, config.local_idle, breaker), before
     )

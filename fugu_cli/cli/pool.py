@@ -352,8 +352,13 @@ def show_pool() -> int:
         _print_lines(f"not in the pool: {unready.name}: {unready.reason}")
     for name in loaded.config.opt_out:
         print_clean(f"opted out: {name}")
+    breaker = wiring.build_circuit_breaker(entries, os.environ, {}, loaded.config.data)
+    for name, reason in breaker.unavailable().items():
+        print_clean(
+            f"unavailable: {name} ({reason}); `/retry {name}` in a session tries it at once"
+        )
     print_clean(
-        "unavailable after a failure: each session knows that of its own calls, see /pool there"
+        "unavailable after other failures: each session knows that of its own calls, see /pool there"
     )
     print_clean(f"decided by: {loaded.config.coordinator}; from {_origin(loaded)}")
     if loaded.config.coordinator == "trinity":

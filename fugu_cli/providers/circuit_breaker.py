@@ -20,8 +20,15 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from fugu_cli.errors import AgentError
+from fugu_cli.formatting import clock_time
 from fugu_cli.messages import Prompt, Reply
 from fugu_cli.providers import Agent, AgentWrapper, Say, Wait
+from fugu_cli.providers.quota_windows import (
+    LONGEST_WINDOW,
+    QuotaFile,
+    QuotaWindow,
+    account_digest,
+)
 from fugu_cli.session.events import Exclusion
 
 REFUSED = "refused"
@@ -45,10 +52,16 @@ KEY_ACCEPTED = frozenset({"limited", "credit"})
 """Kinds of failure that show that the key was accepted."""
 
 LONGEST_COOLDOWN = 900.0
+LONGEST_LEARNED_QUOTA = 3600.0
+"""The same where an account has no credit and its server does not say until when."""
+LEAST_KEPT = 60.0
+"""Seconds from which the cooldown of an account that is used up is kept for other processes."""
 SHORT_WAIT = 3.0
 """Seconds that a call waits in total while another agent could act: two pauses of `retry.Backoff`,
 never three.
 """
+CLOCK_TIME_FROM = 1800.0
+"""Seconds from which the end of a cooldown is told as a time of the day."""
 TRYING_SECONDS = 1.0
 """Seconds until an agent whose key is being tried is asked for again."""
 
@@ -153,7 +166,8 @@ class CircuitBreaker:
     """The states of agents by name, and the rate `limits` of their `accounts`.
 
     `hosts` and `keys` map agents to hosts and keys; any other agent has its own. The other breakers
-    of the process share `refused_keys`.
+    of the process share `refused_keys`. Accounts that are used up are kept in `quotas`, for all
+    processes.
     """
 
     def __init__(
@@ -163,6 +177,7 @@ class CircuitBreaker:
         hosts: Mapping[str, str] | None = None,
         keys: Mapping[str, AgentKey] | None = None,
         refused_keys: RefusedKeys | None = None,
+        quotas: QuotaFile | None = None,
     ) -> None:
         self._hosts = dict(hosts or {})
         self.limits = RateLimits(accounts or {}, now)
@@ -170,6 +185,10 @@ class CircuitBreaker:
         self._failing = FailingAgents(keys or {}, refused_keys if refused_keys is not None else {})
         self._called: dict[str, float] = {}
         """When each agent was called last."""
+        self._quotas = quotas
+        self._accounts = {name: account_digest(*key) for name, key in (keys or {}).items()}
+        self._windows: dict[str, QuotaWindow] = {}
+        """The windows of the file by agent, as they were seen last."""
 
     def state(self, name: str) -> State:
         """Return the agent's state at this moment."""
@@ -219,7 +238,8 @@ class CircuitBreaker:
         if kind not in COOLDOWN_SECONDS or (kind != REFUSED and self._key_refused(name)):
             self.cut(name, began)
             return
-        requested = after if after is not None and after > SHORT_WAIT else None
+        least = COOLDOWN_SECONDS[kind] if kind == "credit" else SHORT_WAIT
+        requested = min(after, LONGEST_WINDOW) if after is not None and after > least else None
         shared = requested is not None and kind == "limited"
         for agent in self.limits.sharing(name) if shared else {name}:
             self._cool_down(agent, kind, requested)
@@ -246,7 +266,8 @@ class CircuitBreaker:
             is_new = earlier.until <= time
             failures = earlier.failures + 1 if is_new else earlier.failures
         if requested is None:
-            length = min(COOLDOWN_SECONDS[kind] * 2.0 ** (failures - 1), LONGEST_COOLDOWN)
+            longest = LONGEST_LEARNED_QUOTA if kind == "credit" else LONGEST_COOLDOWN
+            length = min(COOLDOWN_SECONDS[kind] * 2.0 ** (failures - 1), longest)
         else:
             length = requested
         until, server_named = time + length, requested is not None
@@ -254,6 +275,51 @@ class CircuitBreaker:
             until, server_named = earlier.until, earlier.server_named
             kind = REFUSED if REFUSED in (kind, earlier.kind) else earlier.kind
         self._failing[name] = FailingAgent("cooling", kind, time, until, failures, server_named)
+        if kind in KEY_ACCEPTED and until - time >= LEAST_KEPT:
+            self._keep_window(name, self._failing[name])
+
+    def _keep_window(self, name: str, failing: FailingAgent) -> None:
+        """Write down that the account of `name` is used up."""
+        account = self._accounts.get(name)
+        if self._quotas is None or account is None:
+            return
+        clock = self._quotas.clock()
+        window = QuotaWindow(
+            agent=name,
+            kind=failing.kind,
+            since=clock,
+            until=clock + failing.until - failing.since,
+            failures=failing.failures,
+            server_named=failing.server_named,
+        )
+        self._quotas.record(account, window)
+        self._windows[name] = window
+
+    def _read_windows(self) -> None:
+        """Take over what other processes have learned since: accounts that are used up, and those
+        that have answered.
+        """
+        if self._quotas is None:
+            return
+        windows, clock, time = self._quotas.windows(), self._quotas.clock(), self._now()
+        for name, account in self._accounts.items():
+            window, earlier = windows.get(account), self._windows.get(name)
+            if window == earlier or self._key_refused(name):
+                continue
+            if window is None:
+                del self._windows[name]
+                self._failing.pop(name, None)
+                self.limits.lift(name)
+                continue
+            self._windows[name] = window
+            self._failing[name] = FailingAgent(
+                "cooling",
+                window.kind,
+                time - (clock - window.since),
+                time + (window.until - clock),
+                window.failures,
+                window.server_named,
+            )
 
     def succeeded(self, name: str, began: float = math.inf) -> None:
         """Note that a call of `name` was answered. A call that began before the newest failure is
@@ -262,6 +328,8 @@ class CircuitBreaker:
         failing = self._failing.get(name)
         if failing is not None and began >= failing.since:
             del self._failing[name]
+            if self._quotas is not None and self._windows.pop(name, None) is not None:
+                self._quotas.remove(self._accounts[name])
 
     def cut(self, name: str, began: float = math.inf) -> None:
         """Note that a call of `name`, which began at `began`, ended without showing whether the
@@ -286,10 +354,11 @@ class CircuitBreaker:
 
     def unavailable(self) -> dict[str, Exclusion]:
         """Return the agents that are unavailable now, each with the reason."""
+        self._read_windows()
         return {
             name: Exclusion(
                 kind=failing.kind,
-                message=f"retrying in {seconds:.0f} s",
+                message=_retry_time(seconds),
                 unreachable=failing.unreachable,
             )
             for name, failing in self._failing.items()
@@ -349,6 +418,13 @@ class CircuitBreaker:
             return None
         seconds, name = min(waiting)
         return name, seconds
+
+
+def _retry_time(seconds: float) -> str:
+    """Return when an agent is tried again, a later time as people read a clock."""
+    if seconds < CLOCK_TIME_FROM:
+        return f"retrying in {seconds:.0f} s"
+    return f"used up until {clock_time(time.time() + seconds)}"
 
 
 class BreakerAgent(AgentWrapper):

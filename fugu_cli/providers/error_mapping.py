@@ -108,6 +108,10 @@ _DURATION = (
 DURATION = re.compile(_DURATION)
 """As Go writes it: `6m0s`, `1.5s`, `120ms`."""
 RETRY_IN_WORDS = re.compile(rf"(?:again in|retry in|retry after) {_DURATION}", re.IGNORECASE)
+RESETS_IN_BODY = re.compile(
+    r"""resets?_?(?:at|in_seconds)\\?["']?\s*:\s*\\?["']?([\w:.+-]+)|limit reached\|(\d{10,13})\b""",
+    re.IGNORECASE,
+)
 RESET = re.compile(r".*rate-?limit.*-reset.*")
 EPOCH = 1e9
 """The least number of seconds that is a time since 1970 and not a duration; 1000 times as many are
@@ -187,17 +191,32 @@ def limit_reset(headers: Mapping[str, str], time: datetime) -> float | None:
     OpenAI, Azure, Groq (`x-ratelimit-reset-tokens: 6m0s`), Anthropic
     (`anthropic-ratelimit-tokens-reset`, a date), OpenRouter (`x-ratelimit-reset`, milliseconds
     since 1970) and the IETF draft (`ratelimit-reset`, seconds) write the time differently. All have
-    a header with `remaining` in place of `reset`.
+    a header with `remaining` in place of `reset`; the windows of Claude's plans
+    (`anthropic-ratelimit-unified-reset`) one with `status`.
     """
     resets: list[float] = []
     for name, value in headers.items():
         if not RESET.fullmatch(name.lower()):
             continue
         remaining = headers.get(name.lower().replace("reset", "remaining"), "").strip()
+        status = headers.get(name.lower().replace("reset", "status"), "").strip()
         seconds = _seconds_until(value.strip(), time)
-        if _number(remaining) == 0 and seconds is not None:
+        if (_number(remaining) == 0 or status == "rejected") and seconds is not None:
             resets.append(seconds)
     return max(resets, default=None)
+
+
+def reset_in_body(body: str, time: datetime) -> float | None:
+    """Return the seconds until the time that a server's error names for the end of a plan's window,
+    or None.
+
+    ChatGPT's plans say `"resets_at": 1767225600` and `"resets_in_seconds": 3600`, Claude's
+    `usage limit reached|1767225600`.
+    """
+    seconds = [
+        _seconds_until(match[1] or match[2], time) for match in RESETS_IN_BODY.finditer(body)
+    ]
+    return max((value for value in seconds if value is not None), default=None)
 
 
 def _number(text: str) -> float | None:
@@ -318,6 +337,7 @@ def _map_status(
         return AgentError(
             f"{endpoint.name}: the account at {endpoint.host} has no credit left{details}",
             kind="credit",
+            after=after,
             hint=(
                 f"Add credit or raise a limit there, or leave the agent out with `--opt-out "
                 f"{endpoint.name}`."

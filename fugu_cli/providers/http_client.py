@@ -400,6 +400,9 @@ async def _status_error(endpoint: ModelEndpoint, response: httpx.Response) -> Ag
         after = error_mapping.retry_delay(text)
     if after is None and response.status_code == 429:
         after = error_mapping.limit_reset(response.headers, time)
+    if response.status_code in (402, 403, 429):
+        window = error_mapping.reset_in_body(text, time)
+        after = max(after or 0.0, window) if window is not None else after
     if error_type:
         message = f"{message} ({error_type})"
     return error_mapping.error_of_status(endpoint, response.status_code, message, after)

@@ -58,6 +58,20 @@ def test_an_agent_that_is_asked_to_wait_gives_way_at_once(
     assert [event.kind for event in place.events() if isinstance(event, Failed)] == ["limited"]
 
 
+def test_a_plan_that_is_used_up_is_known_to_the_next_session(
+    place: Place, server: Loopback
+) -> None:
+    place.configure(*agents("chat"))
+    server.play("first", limited(7200.0))
+    server.react("second", lambda _: ANSWER)
+    for _ in range(2):
+        done = place.fugu(*ASKS)
+        assert (done.code, done.out.strip()) == (0, ANSWER.text), done.err
+    assert (len(server.asked("first")), len(server.asked("second"))) == (1, 2)
+    shown = place.fugu("pool").out
+    assert "unavailable: first (limited: used up until " in shown and "`/retry first`" in shown
+
+
 @pytest.mark.parametrize("status", [500, 503, 529])
 def test_an_overloaded_server_that_asks_to_wait_gives_way_too(
     place: Place, server: Loopback, status: int

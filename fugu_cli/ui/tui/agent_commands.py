@@ -98,10 +98,14 @@ async def retry_request(controller: SessionController, argument: str) -> None:
     """Take the newest request's changes back and ask it again, of one agent where it is named."""
     await require_idle(controller)
     request = controller.session.log.state.request.asked
-    if request is None:
-        raise UsageError("nothing was asked yet")
     if argument:
         _require_agent(controller, argument)
+    if request is None:
+        if not argument:
+            raise UsageError("nothing was asked yet")
+        availability.retry_agent(controller.session.team, argument)
+        controller.say(f"{argument} is tried again from the next request on")
+        return
     if controller.session.log.state.request.changes:
         question = "Take back what was done, and ask again?"
         if not await confirm_and_undo(controller, question):

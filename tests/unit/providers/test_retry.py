@@ -10,7 +10,12 @@ from servers import ACCESS, Server, quiet, recorded, stream, unhurried
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromUser, Prompt, Usage
 from fugu_cli.providers import Pause
-from fugu_cli.providers.error_mapping import limit_reset, retry_after, retry_delay
+from fugu_cli.providers.error_mapping import (
+    limit_reset,
+    reset_in_body,
+    retry_after,
+    retry_delay,
+)
 from fugu_cli.providers.retry import Backoff, RetryClock, Retrying
 from fugu_cli.wires.chat_completions import OpenAI
 from fugu_cli.wires.messages import Anthropic
@@ -241,6 +246,15 @@ def resets(prefix: str, value: str, left: str = "0", *, before: bool = True) -> 
         (resets("x-ratelimit-", "9s", left="3"), None),
         (resets("x-ratelimit-", "soon"), None),
         ({"x-ratelimit-reset-tokens": "9s"}, None),
+        (
+            {
+                "anthropic-ratelimit-unified-5h-status": "rejected",
+                "anthropic-ratelimit-unified-5h-reset": "1793541600",
+                "anthropic-ratelimit-unified-7d-status": "allowed",
+                "anthropic-ratelimit-unified-7d-reset": "1793934400",
+            },
+            7200.0,
+        ),
         ({}, None),
     ],
 )
@@ -265,3 +279,20 @@ def test_no_reset_breaks_the_reader(value: str) -> None:
 def test_no_wish_breaks_the_reader(value: str) -> None:
     seconds = retry_after({"retry-after": value}, NOW)
     assert seconds is None or seconds >= 0
+
+
+@pytest.mark.parametrize(
+    ("body", "seconds"),
+    [
+        ('{"error": {"type": "usage_limit_reached", "resets_at": 1793541600}}', 7200.0),
+        ('{"error": {"resets_in_seconds": 90, "resets_at": null}}', 90.0),
+        ('{"message": "{\\"resetsAt\\": \\"2026-11-01T14:00:00Z\\"}"}', 7200.0),
+        ("Claude AI usage limit reached|1793541600", 7200.0),
+        ('{"resets_at": 1}', 1.0),
+        ('{"resets_at": "soon"}', None),
+        ("the limit resets at: noon", None),
+        ("", None),
+    ],
+)
+def test_the_end_of_a_plans_window_is_read_from_the_error(body: str, seconds: float | None) -> None:
+    assert reset_in_body(body, NOW) == seconds

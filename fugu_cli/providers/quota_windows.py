@@ -1,0 +1,106 @@
+"""The plans and credits that are used up for a while, in one small file for all sessions.
+
+A server that says "again at 15:00" means every process. The file names each account by a digest of
+its address, key and model. A time in it is believed for a day at most, and not at all where the
+clock was set back since.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from fugu_cli.errors import StorageError
+from fugu_cli.system.atomic_files import write_atomically
+
+NAME = "quotas.json"
+LONGEST_WINDOW = 24 * 3600.0
+"""Seconds that an agent is left out at most, whatever its server says."""
+CLOCK_SKEW = 60.0
+"""Seconds by which two processes may disagree about the time."""
+LOCK_SECONDS = 2.0
+
+
+class QuotaWindow(BaseModel):
+    """An account that is used up from `since` to `until`, in seconds since the epoch. `failures`
+    counts the windows in a row; `server_named`: the server said until when.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    agent: str
+    kind: str
+    since: float
+    until: float
+    failures: int = 1
+    server_named: bool = False
+
+    def is_believed(self, clock: float) -> bool:
+        """Return whether it still says something: it is not from the future, nor long over."""
+        return self.since <= clock + CLOCK_SKEW and clock < self.until + LONGEST_WINDOW
+
+
+_WINDOWS = TypeAdapter(dict[str, QuotaWindow])
+
+
+def account_digest(address: str, key: str, model: str) -> str:
+    """Return the name of an account in the file, which gives nothing of the key away."""
+    return hashlib.sha256("\0".join((address, key, model)).encode()).hexdigest()[:32]
+
+
+class QuotaFile:
+    """The windows of the data folder `data` by account. A file that cannot be read or written
+    costs nothing but what was learned.
+    """
+
+    def __init__(self, data: Path, clock: Callable[[], float] = time.time) -> None:
+        self._path = data / NAME
+        self._lock = FileLock(f"{self._path}.lock", mode=0o600, timeout=LOCK_SECONDS)
+        self.clock = clock
+        self._cached: tuple[tuple[int, int, int], dict[str, QuotaWindow]] | None = None
+
+    def windows(self) -> dict[str, QuotaWindow]:
+        """Return the windows that still say something. None is longer than a day."""
+        clock = self.clock()
+        return {
+            account: window.model_copy(
+                update={"until": min(window.until, window.since + LONGEST_WINDOW)}
+            )
+            for account, window in self._read().items()
+            if window.is_believed(clock)
+        }
+
+    def record(self, account: str, window: QuotaWindow) -> None:
+        """Keep a window for all processes."""
+        self._change(lambda windows: windows.update({account: window}))
+
+    def remove(self, account: str) -> None:
+        """Forget a window: the account has answered."""
+        self._change(lambda windows: windows.pop(account, None))
+
+    def _change(self, change: Callable[[dict[str, QuotaWindow]], object]) -> None:
+        with suppress(OSError, StorageError, Timeout):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._lock:
+                self._cached = None
+                windows = self.windows()
+                change(windows)
+                write_atomically(self._path, _WINDOWS.dump_json(windows), 0o600)
+
+    def _read(self) -> dict[str, QuotaWindow]:
+        try:
+            state = self._path.stat()
+            version = (state.st_mtime_ns, state.st_ino, state.st_size)
+            if self._cached is not None and self._cached[0] == version:
+                return self._cached[1]
+            windows = _WINDOWS.validate_json(self._path.read_bytes())
+        except (OSError, ValidationError):
+            return {}
+        self._cached = (version, windows)
+        return windows
