@@ -187,7 +187,8 @@ async def change_mode(controller: SessionController, argument: str) -> None:
     )
     if chosen is None:
         raise UsageError(f"there is no mode {argument!r}", hint="there are " + ", ".join(MODE_HELP))
-    controller.say(choose_mode(controller, chosen))
+    if message := choose_mode(controller, chosen):
+        controller.say(message)
 
 
 async def show_permissions(controller: SessionController, argument: str) -> None:

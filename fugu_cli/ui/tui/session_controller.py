@@ -456,7 +456,7 @@ def steer(controller: SessionController, text: str) -> None:
 
 def choose_mode(controller: SessionController, mode: Mode | None = None) -> str:
     """Change the permission mode from the next call on, by default to the next one. Return its
-    meaning, "" without a session.
+    meaning, "" where it was not changed.
     """
     if controller.work.session is None:
         return ""
@@ -465,6 +465,10 @@ def choose_mode(controller: SessionController, mode: Mode | None = None) -> str:
     cycle = [name for name in MODE_CYCLE if name in allowed]
     at = next((index for index, candidate in enumerate(cycle) if candidate == current), -1)
     chosen = mode or cycle[(at + 1) % len(cycle)]
-    controller.session.set_mode(chosen)
+    try:
+        controller.session.set_mode(chosen)
+    except FuguError as error:
+        controller.failed(error)
+        return ""
     controller.show()
     return f"{chosen}: {MODE_HELP[chosen]}"
