@@ -1,5 +1,5 @@
-"""Which files are kept from which agents (`deny_agents`), whether a command could disclose one in
-other words, and what an agent may know of the log.
+"""Keeps files from some agents (`deny_agents`): which those are, whether a command could disclose
+one in other words, and what an agent may know of the log.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -57,7 +57,7 @@ SKIPPED = frozenset({".git", "node_modules", ".venv", "__pycache__"})
 
 @dataclass(frozen=True)
 class ContentFingerprint:
-    """What gives a denied file's content away: its lines, and its words that look like values."""
+    """The lines of denied files, and their words that look like values: each gives content away."""
 
     lines: frozenset[str] = frozenset()
     words: frozenset[str] = frozenset()
@@ -105,8 +105,8 @@ class Denials:
         self.root = Path(os.path.realpath(root))
         self._read: dict[Path, tuple[int, int, ContentFingerprint]] = {}
         self._common = self._shared() if self._rules else ContentFingerprint()
-        """What files say that nobody is kept from, at the session's beginning: it gives nothing
-        away.
+        """The content of files that nobody is kept from, at the session's beginning: it gives
+        nothing away.
         """
 
     def of(self, agent: str) -> tuple[str, ...]:
@@ -128,11 +128,12 @@ class Denials:
         repository.
         """
         tops = [self.root] if copy is None else [self.root, Path(os.path.realpath(copy))]
-        ways = [
-            (top, way(top / path)) for top in tops for way in (os.path.normpath, os.path.realpath)
-        ]
-        forms = {_relative(Path(found), top) for top, found in ways}
-        return any(form is not None and self._matches(agent, form) for form in forms)
+        for top in tops:
+            for absolute in (os.path.normpath(top / path), os.path.realpath(top / path)):
+                relative = _relative(Path(absolute), top)
+                if relative is not None and self._matches(agent, relative):
+                    return True
+        return False
 
     def files(self, agent: str) -> list[str]:
         """Return the files that are kept from the agent now, relative to the root."""
@@ -149,11 +150,11 @@ class Denials:
         return any(re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text) for name in names)
 
     def traces(self, agent: str) -> ContentFingerprint:
-        """Return what would give away the content of those files."""
-        found = ContentFingerprint()
+        """Return the lines and words that give away the content of those files."""
+        fingerprint = ContentFingerprint()
         for path in self.files(agent):
-            found |= self._traces(self.root / path)
-        return found - self._common
+            fingerprint |= self._fingerprint_of_file(self.root / path)
+        return fingerprint - self._common
 
     def _shared(self) -> ContentFingerprint:
         lines: set[str] = set()
@@ -164,12 +165,12 @@ class Denials:
         for path in self._all():
             if self._identity(path) in same:  # also under another name: a link
                 continue
-            now = self._traces(self.root / path)
-            left -= sum(map(len, now.lines))
+            fingerprint = self._fingerprint_of_file(self.root / path)
+            left -= sum(map(len, fingerprint.lines))
             if left < 0:
                 break
-            lines |= now.lines
-            words |= now.words
+            lines |= fingerprint.lines
+            words |= fingerprint.words
         return ContentFingerprint(frozenset(lines), frozenset(words))
 
     def _matches(self, agent: str, path: str) -> bool:
@@ -185,26 +186,28 @@ class Denials:
     def _all(self) -> Iterator[str]:
         for folder, folders, names in os.walk(self.root):
             folders[:] = [name for name in folders if name not in SKIPPED]
-            place = PurePosixPath(Path(folder).relative_to(self.root).as_posix())
-            yield from ((place / name).as_posix() for name in names)
+            relative = PurePosixPath(Path(folder).relative_to(self.root).as_posix())
+            for name in names:
+                yield (relative / name).as_posix()
 
-    def _traces(self, path: Path) -> ContentFingerprint:
-        """Return the pieces of one file. It is read again when it changes; its earlier pieces stay
-        known.
+    def _fingerprint_of_file(self, path: Path) -> ContentFingerprint:
+        """Return the fingerprint of all contents that the file has had. It is read again when it
+        changes.
         """
         try:
             state = path.stat()
             if state.st_size > LARGEST:
                 return ContentFingerprint()
-            known = self._read.get(path)
-            if known is not None and known[:2] == (state.st_mtime_ns, state.st_size):
-                return known[2]
-            now = fingerprint_of(path.read_text(encoding="utf-8", errors="replace"))
+            earlier = self._read.get(path)
+            if earlier is not None and earlier[:2] == (state.st_mtime_ns, state.st_size):
+                return earlier[2]
+            fingerprint = fingerprint_of(path.read_text(encoding="utf-8", errors="replace"))
         except OSError:
             return ContentFingerprint()
-        both = now | known[2] if known is not None else now
-        self._read[path] = (state.st_mtime_ns, state.st_size, both)
-        return both
+        if earlier is not None:
+            fingerprint |= earlier[2]
+        self._read[path] = (state.st_mtime_ns, state.st_size, fingerprint)
+        return fingerprint
 
 
 def _fits(glob: str, path: str) -> bool:
@@ -302,7 +305,7 @@ def visible_events(events: Sequence[Event], agent: str, denials: Denials | None)
 
 
 def visible_state(state: SessionState, agent: str, denials: Denials | None) -> SessionState:
-    """Return the session as the agent may know it."""
+    """Return the state that follows from the events as the agent may see them."""
     if denials is None or not denials.of(agent):
         return state
     return SessionState(visible_events(state.events, agent, denials))
@@ -320,38 +323,36 @@ def disclosure_check(
     """Return a function that says whether a line gives away a denied file, or words of somebody who
     could have known it.
     """
-    known = denials.traces(agent)
-    told = frozenset(
-        line
-        for text in withheld_texts(events, agent, denials)
-        for part in text.splitlines()
-        if (line := part.strip())
+    traces = denials.traces(agent)
+    withheld = _lines_of(withheld_texts(events, agent, denials))
+    visible = _lines_of(
+        text for event in visible_events(events, agent, denials) for text in _texts(event)
     )
-    open_to_all = frozenset(
-        line
-        for event in visible_events(events, agent, denials)
-        for text in _texts(event)
-        for part in text.splitlines()
-        if (line := part.strip())
-    )
-    kept = frozenset(line for line in told - open_to_all if len(line) >= SHORTEST_LINE)
-    begins, ends = sorted(kept), sorted(line[::-1] for line in kept)
+    kept = frozenset(line for line in withheld - visible if len(line) >= SHORTEST_LINE)
+    beginnings, ends = sorted(kept), sorted(line[::-1] for line in kept)
 
     def gives_away(line: str) -> bool:
-        said = line.strip().replace("&lt;", "<")  # as it is framed for a planner
-        cut = len(said) >= 2 * SHORTEST_LINE and said not in open_to_all
-        part = cut and (_first_of(begins, said) or _first_of(ends, said[::-1]))
-        return said in kept or part or known.within(line)
+        text = line.strip().replace("&lt;", "<")  # as it is framed for a planner
+        if text in kept or traces.within(line):
+            return True
+        may_be_cut = len(text) >= 2 * SHORTEST_LINE and text not in visible
+        return may_be_cut and (_first_of(beginnings, text) or _first_of(ends, text[::-1]))
 
     return gives_away
+
+
+def _lines_of(texts: Iterable[str]) -> frozenset[str]:
+    """Return the lines of the texts that are not blank."""
+    lines = (line.strip() for text in texts for line in text.splitlines())
+    return frozenset(line for line in lines if line)
 
 
 def _first_of(lines: Sequence[str], piece: str) -> bool:
     """Return whether one of these sorted lines begins with the piece: cut text ends in the middle
     of a line.
     """
-    place = bisect_left(lines, piece)
-    return place < len(lines) and lines[place].startswith(piece)
+    index = bisect_left(lines, piece)
+    return index < len(lines) and lines[index].startswith(piece)
 
 
 def call_refusal(
@@ -359,11 +360,11 @@ def call_refusal(
     agent: str,
     call: Call,
     denials: Denials | None,
-    here: Path | None = None,
+    copy: Path | None = None,
 ) -> str:
     """Return why the agent must not make this call, "" if it may be judged like any other.
 
-    `here` is the copy of the repository that the agent works in, if there is one.
+    `copy` is the copy of the repository that the agent works in, if there is one.
     """
     if denials is None or not denials.of(agent):
         return ""
@@ -377,31 +378,30 @@ def call_refusal(
     reader = _Reader(agent, denials)
     for event in events:
         reader.take(event)
-    asked = (
-        (path, denials.denied(agent, path, here) or path in reader.written)
-        for path in paths_in_call(call)
-    )
-    named = next((path for path, kept in asked if kept), None)
-    return f"deny_agents keeps {named} from {agent}" if named is not None else ""
+    for path in paths_in_call(call):
+        if denials.denied(agent, path, copy) or path in reader.written:
+            return f"deny_agents keeps {path} from {agent}"
+    return ""
 
 
 def paths_in_call(call: Call) -> list[str]:
     """Return the paths in a call's arguments."""
     try:
-        given = parse_json(call.arguments or "{}")
+        arguments = parse_json(call.arguments or "{}")
     except ValueError:
         return []
-    if not isinstance(given, dict):
+    if not isinstance(arguments, dict):
         return []
     tool = facts_of(call.tool)
     keys = dict.fromkeys(("path", "file", "file_path", *tool.paths))
-    named = [name for key in keys if given.get(key) is not None for name in names_in(given[key])]
-    patch = given.get(tool.patch or "patch")
+    values = [arguments[key] for key in keys if arguments.get(key) is not None]
+    named = [name for value in values for name in names_in(value)]
+    patch = arguments.get(tool.patch or "patch")
     return [*named, *patched_paths(patch)] if isinstance(patch, str) else named
 
 
 class _Reader:
-    """Goes through the facts once, remembering who has seen what the agent must not."""
+    """Goes through the events once, remembering which agents may have seen denied content."""
 
     def __init__(self, agent: str, denials: Denials) -> None:
         self._agent = agent
@@ -413,7 +413,7 @@ class _Reader:
         self.written: set[str] = set()
         """Files written by agents that may have known such content."""
         self._agents: dict[int, str] = {}
-        """Whose turn it is, by its number."""
+        """The agent of each turn, by the turn's number."""
 
     def take(self, event: Event) -> Event:
         if isinstance(event, Assigned):
@@ -431,14 +431,14 @@ class _Reader:
     def _spoken(self, event: Event) -> Event:
         """Withhold another agent's words about what happened."""
         match event:
-            case Compacted() if self._told(event.agent):
+            case Compacted() if self._could_know(event.agent):
                 return event.model_copy(update={"summary": WITHHELD})
-            case Planned() if self._told(event.agent):
+            case Planned() if self._could_know(event.agent):
                 steps = tuple(step.model_copy(update={"instruction": ""}) for step in event.steps)
                 return event.model_copy(update={"text": WITHHELD, "steps": steps, "fault": ""})
             case Assigned() if self._shown and event.instruction:
-                told = WITHHELD if event.subtask is not None else ""
-                return event.model_copy(update={"instruction": told, "reason": ""})
+                instruction = WITHHELD if event.subtask is not None else ""
+                return event.model_copy(update={"instruction": instruction, "reason": ""})
             case Merged() if self._shown:
                 return event.model_copy(update={"diffs": (), "reason": ""})
             case Interrupted() if self._shown and event.partial:
@@ -446,12 +446,12 @@ class _Reader:
             case _:
                 return event
 
-    def _told(self, author: str) -> bool:
+    def _could_know(self, author: str) -> bool:
         """Return whether the author could have known such content at that time."""
         return self._shown and not self._denials.covers(author, self._agent)
 
     def _replied(self, event: Replied) -> Event:
-        if not self._told(event.agent):
+        if not self._could_know(event.agent):
             return event
         self._calls |= {call.id for call in event.calls}
         calls = tuple(_bare(call) for call in event.calls)
@@ -481,10 +481,10 @@ class _Reader:
         named = paths_in_call(event.call)
         if any(self._denials.denied(self._agent, path) or path in self.written for path in named):
             return True
-        known = self._denials.traces(self._agent)
-        words = "\n".join((event.call.arguments, event.output, *(one.text for one in event.media)))
-        return self._denials.mentioned(self._agent, words) or any(
-            known.within(line) for line in words.splitlines()
+        traces = self._denials.traces(self._agent)
+        text = "\n".join(_texts(event))
+        return self._denials.mentioned(self._agent, text) or any(
+            traces.within(line) for line in text.splitlines()
         )
 
     def _disguised(self, event: ToolRan) -> bool:
@@ -494,10 +494,10 @@ class _Reader:
         may_read = self._denials.covers(self._agents.get(event.turn, ""), self._agent)
         if may_read or not facts_of(event.call.tool).shows_command_output:
             return False
-        given = arguments_of(event.call)
-        command = given.get("command") if isinstance(given, dict) else None
-        told = isinstance(command, str) and not may_disguise(command, self._denials.root)
-        return not told and bool(self._denials.files(self._agent))
+        arguments = arguments_of(event.call)
+        command = arguments.get("command") if isinstance(arguments, dict) else None
+        shows_plainly = isinstance(command, str) and not may_disguise(command, self._denials.root)
+        return not shows_plainly and bool(self._denials.files(self._agent))
 
 
 def _bare(call: Call) -> Call:
@@ -514,7 +514,7 @@ def _texts(event: Event) -> list[str]:
                 *(block.text for block in event.thinking),
             ]
         case ToolRan():
-            return [event.output, event.call.arguments, *(one.text for one in event.media)]
+            return [event.output, event.call.arguments, *(media.text for media in event.media)]
         case Compacted():
             return [event.summary]
         case Planned():

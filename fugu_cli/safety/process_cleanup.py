@@ -33,15 +33,17 @@ GRACE = 2.0
 _PROC = Path("/proc")
 
 
-def processes_of_call(mark: str, leader: int) -> set[int]:
-    """Return the ids of living processes of the call `mark`, whose first process is or was
-    `leader`.
+def processes_of_call(call_id: str, leader: int) -> set[int]:
+    """Return the ids of the living processes of a call, whose first process is or was `leader`.
+
+    They carry the call's variable, or belong to the leader's group, or descend from such a process.
+    Without /proc the leader stands for all.
     """
     if not _PROC.is_dir():
-        return {leader} if _group(leader, 0) else set()
-    needle = f"{CALL_VARIABLE}={mark}".encode()
+        return {leader} if _signal_group(leader, 0) else set()
+    variable = f"{CALL_VARIABLE}={call_id}".encode()
     parents: dict[int, int] = {}
-    found: set[int] = set()
+    processes: set[int] = set()
     for entry in _PROC.iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -50,15 +52,14 @@ def processes_of_call(mark: str, leader: int) -> set[int]:
         if not fields or fields[0] in {b"Z", b"X"}:
             continue
         parents[pid] = int(fields[1])
-        marked = needle in _read(entry / "environ").split(b"\0")
-        if marked or pid == leader or int(fields[2]) == leader:
-            found.add(pid)
-    grown = True
-    while grown:
-        more = {pid for pid, parent in parents.items() if parent in found} - found
-        found |= more
-        grown = bool(more)
-    return found
+        is_marked = variable in _read(entry / "environ").split(b"\0")
+        if is_marked or pid == leader or int(fields[2]) == leader:
+            processes.add(pid)
+    children = processes
+    while children:
+        children = {pid for pid, parent in parents.items() if parent in processes} - processes
+        processes |= children
+    return processes
 
 
 def _read(path: Path) -> bytes:
@@ -69,18 +70,18 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def _signal(mark: str, leader: int, number: signal.Signals) -> int:
-    """Send a signal to all of them; how many there were."""
-    found = processes_of_call(mark, leader)
+def _signal(call_id: str, leader: int, number: signal.Signals) -> int:
+    """Send a signal to all processes of a call. Return how many there were."""
+    processes = processes_of_call(call_id, leader)
     if not _PROC.is_dir():
-        return int(_group(leader, number))
-    for pid in found:
+        return int(_signal_group(leader, number))
+    for pid in processes:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-    return len(found)
+    return len(processes)
 
 
-def _group(leader: int, number: int) -> bool:
+def _signal_group(leader: int, number: int) -> bool:
     """Signal a whole group. Return whether it exists."""
     try:
         os.killpg(leader, number)
@@ -89,26 +90,26 @@ def _group(leader: int, number: int) -> bool:
     return True
 
 
-def kill_call(mark: str, leader: int) -> None:
-    """End them at once, again until none is left: some may be starting others."""
+def kill_call(call_id: str, leader: int) -> None:
+    """End a call's processes at once, until none is left: some may be starting others."""
     for _ in range(20):
-        if not _signal(mark, leader, signal.SIGKILL):
+        if not _signal(call_id, leader, signal.SIGKILL):
             return
 
 
-async def end_call(mark: str, leader: int) -> int:
-    """Ask them to end, then end them; how many there were. Cancelled, it ends them at once."""
-    count = _signal(mark, leader, signal.SIGTERM)
+async def end_call(call_id: str, leader: int) -> int:
+    """Ask a call's processes to end, then end them; at once when cancelled. Return how many there were."""
+    count = _signal(call_id, leader, signal.SIGTERM)
     if not count:
         return 0
-    _signal(mark, leader, signal.SIGCONT)  # a stopped one would not hear it
+    _signal(call_id, leader, signal.SIGCONT)  # a stopped one would not hear it
     try:
         for _ in range(int(GRACE / 0.05)):
             await asyncio.sleep(0.05)
-            if not processes_of_call(mark, leader):
+            if not processes_of_call(call_id, leader):
                 return count
     finally:
-        kill_call(mark, leader)
+        kill_call(call_id, leader)
     return count
 
 
@@ -135,48 +136,47 @@ class LaunchedProcess:
     exceeded: str = ""
     """The limit for which it was ended, "" where there is none."""
 
-    async def end(self, mark: str) -> int:
-        """End all of the command's processes, those that asked for it politely first; how many were
-        left. Cancelled, it ends them at once, and takes the first one's exit code before it lets
-        the cancellation through."""
+    async def end(self, call_id: str) -> int:
+        """End all of the command's processes and return how many were left. They are asked first;
+        when this is cancelled, they are ended at once, and the first one's exit code is taken."""
         try:
-            return await self._end(mark)
+            return await self._end(call_id)
         except BaseException:  # a cancellation: the exit code is taken before it goes on
             await wait_for_exit(self.process)
             raise
 
-    async def _end(self, mark: str) -> int:
+    async def _end(self, call_id: str) -> int:
         if self.control is None:
-            return await end_call(mark, self.process.pid)
+            return await end_call(call_id, self.process.pid)
         try:
             if self.process.returncode is None:
-                self._order(b"T")
+                self._send_order(b"T")
                 await self.process.wait()
         except BaseException:  # a cancellation: no process may outlive it
-            self._order(b"K")
+            self._send_order(b"K")
             self.control.settimeout(KILL_SECONDS)
-            self._heard()
+            self._read_last_message()
             raise
         else:
-            return self._heard()
+            return self._read_last_message()
         finally:
             self.control.close()
-            kill_call(mark, self.process.pid)
+            kill_call(call_id, self.process.pid)
 
-    def _order(self, word: bytes) -> None:
+    def _send_order(self, word: bytes) -> None:
         try:
             self._control.send(word)
         except OSError:
             return  # it has just ended
 
-    def _heard(self) -> int:
+    def _read_last_message(self) -> int:
         """Read the launcher's last message: the number of processes left, 0 if it was killed."""
         try:
-            said = self._control.recv(64).split()
+            words = self._control.recv(64).split()
         except OSError:
             return 0
-        self.exceeded = said[2].decode() if len(said) == 3 else ""
-        return int(said[1]) if len(said) >= 2 else 0
+        self.exceeded = words[2].decode() if len(words) == 3 else ""
+        return int(words[1]) if len(words) >= 2 else 0
 
     @property
     def _control(self) -> socket.socket:

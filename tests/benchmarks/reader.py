@@ -1,10 +1,11 @@
 """The reader of command lines: lines as strong agents write them, and random lines under strace.
 
-python tests/benchmarks/reader.py [--lines 20000] [--seed 1]
+python tests/benchmarks/reader.py [--lines 20000] [--seeds 1 2 3]
 
 Prints how many of the lines in agent_lines.txt run, are asked about and are refused, in each mode,
 with and without a sandbox that holds; then how many of so many random lines the reader calls a
-read, and what those did that no read may do. `<<'E'` at the end of a line stands for a heredoc.
+read, and what those did that no read may do: with each seed, and with each hostile setting of the
+repository's own. `<<'E'` at the end of a line stands for a heredoc.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from fugu_cli.messages import Call
 from fugu_cli.safety.policy import Mode, Rules, judge
 from fugu_cli.safety.policy.readers import is_read
-from tests.unit.safety.policy.reader_fuzz import WatchedRepository, random_line
+from tests.unit.safety.policy.reader_fuzz import HOSTILE_SETTINGS, WatchedRepository, random_line
 
 LINES = Path(__file__).with_name("agent_lines.txt").read_text("utf-8").splitlines()
 
@@ -50,15 +51,18 @@ def _verdict(line: str, root: Path, mode: Mode, holds: bool) -> str:
     return judge(call, rules, root, sandbox_holds=holds).verdict
 
 
-def watch_random_lines(folder: Path, lines: int, seed: int) -> None:
-    """Print how many random lines are reads, and what those did that no read may do."""
-    repository, chance = WatchedRepository(folder), random.Random(seed)
+def watch_random_lines(folder: Path, lines: int, seed: int, setting: str = "") -> None:
+    """Print how many random lines are reads, and what those did that no read may do.
+
+    `setting` is one that the repository's own configuration of git has.
+    """
+    repository, chance = WatchedRepository(folder, setting), random.Random(seed)
     reads, findings = 0, []
     for _ in range(lines):
         line = random_line(chance)
         reads += is_read(line, repository.root)
         findings += repository.check(line)
-    print(f"\n{lines:,} random lines, {reads:,} of them reads, {len(findings)} findings.")
+    print(f"| {setting or '-'} | {seed} | {lines:,} | {reads:,} | {len(findings)} |", flush=True)
     for finding in findings:
         print(f"    {finding.line!r}: {finding.did}")
 
@@ -66,7 +70,7 @@ def watch_random_lines(folder: Path, lines: int, seed: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lines", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "plain").resolve()
@@ -74,7 +78,13 @@ def main() -> None:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text("x = 1\n")
         judge_lines(root)
-        watch_random_lines(Path(folder, "watched"), arguments.lines, arguments.seed)
+        print("\n| setting | seed | lines | reads that ran | findings |\n|---|---|---|---|---|")
+        for seed in arguments.seeds:
+            watch_random_lines(Path(folder, str(seed)), arguments.lines, seed)
+        for setting in HOSTILE_SETTINGS:
+            watch_random_lines(
+                Path(folder, setting), arguments.lines // 5, arguments.seeds[0], setting
+            )
 
 
 if __name__ == "__main__":
