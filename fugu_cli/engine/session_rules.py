@@ -106,7 +106,7 @@ def _session_rules(
     copies = "; some work in a copy of it, so use relative paths" if has_copies else ""
     rules = [("Folder", quoted_path(str(root)) + copies)]
     if environment.denials is None:  # names may be kept from some agents
-        rules += [("Git", _git_state(root)), ("Files", _files(root))]
+        rules += [("Git", git_state(root)), ("Files", _files(root))]
     date = time.strftime("%A, %Y-%m-%d")
     rules.append(("Machine", f"{platform.system()} {platform.machine()}; {date}"))
     command = workspace.test_command
@@ -118,7 +118,7 @@ def _session_rules(
     return tuple(rules)
 
 
-def _git_state(root: Path) -> str:
+def git_state(root: Path) -> str:
     """Return the branch and what differs from its last commit. Nothing that the repository names is
     run.
     """

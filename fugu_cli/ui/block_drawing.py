@@ -83,6 +83,8 @@ from fugu_cli.ui.workflow_text import edge_columns, plan_title, step_agent
 if TYPE_CHECKING:
     from rich.markdown import Markdown
 
+    from fugu_cli.ui.first_screen import FirstScreen
+
 
 @cache
 def _document(palette: Palette) -> type[Markdown]:
@@ -540,23 +542,26 @@ def plan_lines(block: PlanBlock, width: int, palette: Palette) -> list[StyledLin
     return [*lines, BLANK]
 
 
-TIPS = (
-    ("ask", "for a change or an answer: fix the failing tests, how does login work?"),
-    ("@  !  /", "attach a file, run a command of yours, see all commands"),
-    ("shift+tab", "choose what needs your yes; /trace shows who works, and why"),
-)
-
-
 def welcome_lines(block: WelcomeBlock, width: int, palette: Palette) -> list[StyledLine]:
-    """Return the pool and the coordinator; before the first request also three tips."""
+    """Return the pool and the coordinator; before the first request also what there is to do."""
     opened = block.opened
     first = styled_line([("fugu ", f"bold {palette.accent}"), (opened.version, palette.dim)], width)
     lines = [first, *wrap_lines(sanitize_for_screen(team_line(opened)), width, palette.dim), BLANK]
-    for keys, words in TIPS if block.tips else ():
-        head = styled_line([(f"  {keys:<14}", palette.accent)], width)
-        wrapped = wrap_lines(words, max(width - 16, 8), palette.dim)
-        lines += [[*head, *wrapped[0]], *indent_lines(wrapped[1:], (" " * 16, ""))]
-    return [*lines, BLANK] if block.tips else lines
+    if block.start is not None:
+        lines += start_lines(block.start, width, palette)
+    return lines
+
+
+def start_lines(start: FirstScreen, width: int, palette: Palette) -> list[StyledLine]:
+    """Return the folder's state, requests to begin with, and the recent sessions."""
+    lines = wrap_lines(sanitize_for_screen(start.git), width, palette.text)
+    lines += wrap_lines(f"{start.turn} {start.budget}", width, palette.dim)
+    headed = (("ask, for example", start.examples), ("recent sessions: /sessions", start.sessions))
+    for heading, texts in headed:
+        if texts:
+            lines += [BLANK, styled_line([(heading, palette.dim)], width)]
+            lines += [styled_line([(f"  {text}", palette.text)], width) for text in texts]
+    return [*lines, BLANK]
 
 
 _FinishedBlock = (

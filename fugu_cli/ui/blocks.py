@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fugu_cli.messages import Call
 from fugu_cli.session.events import (
@@ -18,6 +18,9 @@ from fugu_cli.session.events import (
 from fugu_cli.session.outcome import TestOutcome
 from fugu_cli.session.verdicts import EndLine
 from fugu_cli.ui.markdown_chunks import MarkdownChunker
+
+if TYPE_CHECKING:
+    from fugu_cli.ui.first_screen import FirstScreen
 
 Judged = Literal["", "first", "later"]
 """A piece of a reply in which no verdict is drawn; a Verifier's first piece, and its later ones."""
@@ -159,10 +162,13 @@ class EndBlock:
 
 @dataclass(frozen=True)
 class WelcomeBlock:
-    """A session's first line; with `tips` until something is asked."""
+    """A session's first line."""
 
     opened: Opened
-    tips: bool = False
+    is_new: bool = False
+    """Nothing is asked yet."""
+    start: FirstScreen | None = None
+    """What a new session shows, once it is known."""
 
 
 Block = (

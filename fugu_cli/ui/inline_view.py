@@ -40,6 +40,7 @@ from fugu_cli.ui.turn_page import PageAt, Section, section_title
 if TYPE_CHECKING:
     from fugu_cli.app.approval_options import Pending
     from fugu_cli.app.approval_questions import ApprovalQuestion
+    from fugu_cli.ui.first_screen import FirstScreen
     from fugu_cli.ui.hyperlinks import FilePlace, LinkFinder
     from fugu_cli.ui.tui.screen_protocol import ScreenProtocol
 
@@ -179,6 +180,12 @@ class Scrollback:
             self._unknown.remove(ran)
             self._print()
             self.printer.changed()
+
+    def show_start(self, start: FirstScreen) -> None:
+        """Print what there is to do, unless something was asked meanwhile."""
+        if self.folded.transcript.show_start(start) is not None:
+            width, palette = self.printer.width(), self.printer.palette
+            self.printer.print(block_drawing.start_lines(start, width, palette))
 
     def measured(self, size: tuple[int, int]) -> None:
         """Do nothing: the end is printed before its lines are counted."""

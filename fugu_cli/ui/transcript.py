@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from fugu_cli.app import event_text
 from fugu_cli.formatting import excerpt
@@ -59,6 +60,9 @@ from fugu_cli.ui.blocks import (
 from fugu_cli.ui.call_groups import MOST_CALLS, group_kind, group_start, is_empty
 from fugu_cli.ui.end_block import end_block
 from fugu_cli.ui.markdown_chunks import MarkdownChunker
+
+if TYPE_CHECKING:
+    from fugu_cli.ui.first_screen import FirstScreen
 
 LIVE_OUTPUT = 4000
 """Characters of a running tool's newest output that are kept for the screen."""
@@ -340,6 +344,14 @@ class Transcript:
                 return index
         return None
 
+    def show_start(self, start: FirstScreen) -> int | None:
+        """Set what an empty session shows. Return its block, None if something was asked already."""
+        first = self.blocks[0] if self.blocks else None
+        if not isinstance(first, WelcomeBlock) or not first.is_new:
+            return None
+        self.blocks[0] = replace(first, start=start)
+        return 0
+
     def measured(self, size: tuple[int, int]) -> int | None:
         """Set how many lines the newest request that ended added and removed. Return its block."""
         for index in range(len(self.blocks) - 1, -1, -1):
@@ -440,7 +452,7 @@ class Transcript:
                 return self._interrupted(event)
             case Opened():
                 if event != self._opened:
-                    self.blocks.append(WelcomeBlock(event, tips=not self.blocks))
+                    self.blocks.append(WelcomeBlock(event, is_new=not self.blocks))
                 self._opened = event
             case OutcomesKnown():
                 self._outcomes = event
@@ -537,9 +549,9 @@ class Transcript:
         media = tuple(item.line for item in event.media)
         self.blocks.append(RequestBlock(event.said, (*event.attachments, *media)))
         first = self.blocks[0]
-        if not isinstance(first, WelcomeBlock) or not first.tips:
+        if not isinstance(first, WelcomeBlock) or not first.is_new:
             return None
-        self.blocks[0] = replace(first, tips=False)
+        self.blocks[0] = replace(first, is_new=False, start=None)
         return 0
 
     def _replied(self, event: Replied) -> int | None:

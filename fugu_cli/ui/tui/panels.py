@@ -307,6 +307,8 @@ class Trace(EntryPager):
 
     def __init__(self, palette: Palette, id: str = "trace") -> None:
         super().__init__(palette, following=True, lead="│ ", id=id)
+        self.has_no_rows = True
+        """There is no row yet."""
         self._rows: TraceRows | None = None
         self._tally: SessionTotals | None = None
 
@@ -323,6 +325,7 @@ class Trace(EntryPager):
             return
         from fugu_cli.ui import trace_drawing  # brings the log with it: not before the first paint
 
+        self._note_rows(len(rows.rows))
         self.column.cut(first)
         for index in range(len(self.column), len(rows.rows)):
             self.column.put(index, [_row_fragment(rows.rows[index])])
@@ -339,6 +342,12 @@ class Trace(EntryPager):
 
         self.column.put(last, [Fragment(paint, exact=0)])
         self.grew()
+
+    def _note_rows(self, count: int) -> None:
+        """Let the panel have its width once there is something in it."""
+        was_empty, self.has_no_rows = self.has_no_rows, count == 0
+        if was_empty != self.has_no_rows:
+            self.post_message(self.Resized(0))
 
     def on_resize(self, event: events.Resize) -> None:
         """Redraw after a change of size."""
@@ -481,6 +490,8 @@ class Body(Horizontal):
         columns = self.screen.size.width
         width = self._preferences.left.panel_width or max(min(columns * 2 // 5, 56), least)
         width = min(max(width + by, least), min(greatest, max(columns - 30, least)))
+        if self.query_one(Trace).has_no_rows:
+            width = least
         if not self.screen.has_class("-narrow"):
             self.query_one(Trace).styles.width = width
         if by:

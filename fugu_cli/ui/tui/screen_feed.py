@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from fugu_cli.app.approval_options import Pending
     from fugu_cli.app.approval_questions import ApprovalQuestion
+    from fugu_cli.ui.first_screen import FirstScreen
 
 LONG_REQUEST_SECONDS = 10.0
 """Seconds after which a request's end is worth a word."""
@@ -129,6 +130,10 @@ class ScreenFeed:
         index = self.folded.transcript.patched(ran, patch)
         if index is not None:
             self._mark(index, None)
+
+    def show_start(self, start: FirstScreen) -> None:
+        """Show what there is to do in an empty session."""
+        self._mark(self.folded.transcript.show_start(start), None)
 
     def measured(self, size: tuple[int, int]) -> None:
         """Show the lines that the newest request added and removed."""

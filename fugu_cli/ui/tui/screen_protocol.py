@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fugu_cli.session.live_events import Live
     from fugu_cli.ui.blocks import NoteBlock
     from fugu_cli.ui.column import Fragment
+    from fugu_cli.ui.first_screen import FirstScreen
     from fugu_cli.ui.hyperlinks import FilePlace
     from fugu_cli.ui.session_totals import FoldedSession
     from fugu_cli.ui.turn_page import PageAt, Section
@@ -102,6 +103,9 @@ class FeedProtocol(Protocol):
 
     def patched(self, ran: ToolRan, patch: str) -> None:
         """Show the diff of a call's changes. Called for every call that comes."""
+
+    def show_start(self, start: FirstScreen) -> None:
+        """Show what there is to do in an empty session."""
 
     def measured(self, size: tuple[int, int]) -> None:
         """Show how many lines the request that ended last added and removed."""

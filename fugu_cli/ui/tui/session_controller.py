@@ -31,6 +31,7 @@ from fugu_cli.session.live_events import Live
 from fugu_cli.session.state import SessionState
 from fugu_cli.tools.diff import unified_diff
 from fugu_cli.ui.blocks import NoteBlock, Tone
+from fugu_cli.ui.first_screen import FirstScreen, read_first_screen
 from fugu_cli.ui.tui import folder_trust, project_folder, session_status
 from fugu_cli.ui.tui.model_download import ModelDownload
 from fugu_cli.ui.tui.user_programs import StatusCommand, UserShell
@@ -251,6 +252,8 @@ class SessionController:
             lambda question, text: self._answer(question, "feedback", text),
         )
         self.branch = project_folder.git_branch(opener.root)
+        self.start_reading: asyncio.Task[None] | None = None
+        """Reads what an empty session shows."""
         self._has_left = False
 
     @property
@@ -310,7 +313,28 @@ class SessionController:
         if is_unfinished(self.session) and not self.work.running:
             self.say("this request was not finished: /continue goes on", "warn")
         self._plan = asyncio.get_running_loop().create_task(self.work.answer_open_plan())
+        if self.session.log.state.request.asked is None and not self.options.attached:
+            self.start_reading = asyncio.create_task(self._show_start(self.session))
         return True
+
+    async def _show_start(self, session: SessionProtocol) -> None:
+        """Show what there is to do in this folder, until something is asked."""
+        environment, root = session.environment, self.opener.root
+
+        def read() -> FirstScreen:
+            own = session.log.path.stem if session.log.path is not None else ""
+            return read_first_screen(
+                root,
+                sorted(project_folder.list_files(root), key=lambda path: (path.count("/"), path)),
+                environment.workspace.test_command,
+                environment.limits.budget,
+                len(session.team.members),
+                [summary for summary in self.opener.listed() if summary.id != own],
+            )
+
+        start = await asyncio.to_thread(read)
+        if self.work.session is session and not self._has_left:
+            self.feed.show_start(start)
 
     async def send(
         self,

@@ -42,11 +42,12 @@ from fugu_cli.ui.drawing import (
     styled_line,
     wrap_lines,
 )
+from fugu_cli.ui.first_screen import read_first_screen
 from fugu_cli.ui.hyperlinks import LinkFinder
 from fugu_cli.ui.markdown_chunks import MarkdownChunk
 from fugu_cli.ui.session_totals import FoldedSession, SessionTotals
 from fugu_cli.ui.trace_rows import TraceRows, TurnRow, traced_requests
-from fugu_cli.ui.transcript import transcript_blocks
+from fugu_cli.ui.transcript import Transcript, transcript_blocks
 from fugu_cli.ui.tui import themes
 from fugu_cli.ui.turn_page import section_title, turn_sections
 
@@ -647,20 +648,29 @@ def test_below_the_trace_stand_the_todo_list_changed_files_jobs_and_the_context(
     assert (tally.jobs, tally.changed) == ({}, {})
 
 
-def test_three_tips_stand_there_until_something_is_asked(sample: list[Recorded]) -> None:
-    begun = transcript_fragments(transcript_blocks(sample[:1]), unfolded=False)
-    lines = [line for piece in begun for line in text(piece.painted(90, DARK))]
-    assert [line.split()[0] for line in lines if line] == [
-        "fugu",
-        "coordinator:",
-        "ask",
-        "@",
-        "shift+tab",
+def test_a_new_session_shows_what_there_is_to_do_until_something_is_asked(
+    sample: list[Recorded], tmp_path: Path
+) -> None:
+    (tmp_path / "prices.py").write_text("x = 1\n# TODO: weigh in grams\n")
+    (tmp_path / "README.md").write_text("# Prices\n")
+    transcript = Transcript()
+    transcript.add_item(sample[0])
+    start = read_first_screen(tmp_path, ["README.md", "prices.py"], "pytest", None, 3, [])
+    assert transcript.show_start(start) == 0
+    pieces = transcript_fragments(transcript.blocks, unfolded=False)
+    lines = [line.strip() for piece in pieces for line in text(piece.painted(100, DARK)) if line]
+    assert lines[2:] == [
+        "no git repository",
+        "In turns: an agent works, fugu runs the tests, another agent verifies. There is no budget.",
+        "ask, for example",
+        "run the tests and fix what fails",
+        "do the TODO in prices.py:2: weigh in grams",
+        "where does README.md no longer fit the code?",
     ]
-    asked = transcript_fragments(transcript_blocks(sample[:2]), unfolded=False)
-    assert "shift+tab" not in "".join(
-        line for piece in asked for line in text(piece.painted(90, DARK))
-    )
+    transcript.add_item(sample[1])
+    assert transcript.show_start(start) is None
+    shown = transcript_fragments(transcript.blocks, unfolded=False)
+    assert "TODO" not in "".join(line for piece in shown for line in text(piece.painted(90, DARK)))
 
 
 def test_with_256_colours_what_stands_behind_text_can_be_told_apart(
