@@ -41,7 +41,7 @@ def login(provider: str | None, remove: bool) -> int:
     else:
         key = _read_piped()
     _, where = keep_checked(service.name, key.removesuffix("\n").removesuffix("\r"))
-    print_clean(f"the key of {service.name} is kept in {where}; `fugu pool` shows its agents")
+    print_clean(f"{service.name} key saved in {where}; `fugu pool` shows its agents")
     if os.environ.get(service.variable):
         say(
             f"{service.variable} is set in the environment: that key is used, not the one that "

@@ -353,7 +353,7 @@ def _map_status(
         return error
     if status == 429:
         return AgentError(
-            f"{endpoint.name}: {endpoint.host} limits how often it is asked{details}",
+            f"{endpoint.name}: rate limited by {endpoint.host}{details}",
             kind="limited",
             retry=True,
             after=after,
@@ -419,7 +419,7 @@ def _key_refused(endpoint: ModelEndpoint, details: str) -> AgentError:
             f"{endpoint.model}."
         )
     else:
-        what = f"{endpoint.host} wants an API key, and there is none{details}"
+        what = f"API key missing for {endpoint.host}{details}"
         hint = (
             f"Set {endpoint.key_env}."
             if endpoint.key_env

@@ -431,10 +431,10 @@ def _transport_error(endpoint: ModelEndpoint, error: httpx.HTTPError, *, began: 
             f"{endpoint.name}: {endpoint.host} sent bytes that do not unpack: {reason}",
             kind="protocol",
         )
-    what = "cut the stream" if began else "closed the connection before it answered"
-    return AgentError(
-        f"{endpoint.name}: {endpoint.host} {what}: {reason}", kind="network", retry=True
-    )
+    what = f"{endpoint.host} closed the connection before it answered"
+    if began:
+        what = f"the connection to {endpoint.host} was lost"
+    return AgentError(f"{endpoint.name}: {what}: {reason}", kind="network", retry=True)
 
 
 def _connect_error(endpoint: ModelEndpoint, error: httpx.ConnectError, reason: str) -> AgentError:

@@ -97,7 +97,7 @@ class ReplyDecoder(ABC):
 
     def _cut_stream(self) -> AgentError:
         return AgentError(
-            f"{self._endpoint.name}: {self._endpoint.host} cut the stream",
+            f"{self._endpoint.name}: the connection to {self._endpoint.host} was lost",
             kind="network",
             retry=True,
         )

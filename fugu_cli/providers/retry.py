@@ -115,7 +115,7 @@ class Retrying(AgentWrapper):
         seconds = self._breaker.limits.seconds(self.name) if self._breaker else 0.0
         if seconds <= 0:
             return
-        message = f"{self.name}: its server limits how often it is asked, for {seconds:.0f} s more"
+        message = f"{self.name}: rate limited for {seconds:.0f} s more"
         error = AgentError(message, kind="limited", after=seconds)
         if seconds > self._backoff.total:
             raise error

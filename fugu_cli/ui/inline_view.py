@@ -289,7 +289,7 @@ def _tells_of_call(block: Block) -> bool:
 PATCH_LINES = 60
 """Of what is undone or redone; what a call asks to change is printed whole."""
 LONG_REQUEST_SECONDS = 10.0
-KEY_HINT = "/help · esc stops · ctrl+d leaves"
+KEY_HINT = "/help · esc to interrupt · ctrl+d leaves"
 
 
 class InlineTerminal(Protocol):

@@ -40,7 +40,7 @@ FAULTS = {
     "busy": (
         Refuses(429, "slow down", "rate_limit_error", {"retry-after": "3600"}),
         "limited",
-        "limits how often",
+        "rate limited",
     ),
     "page": (Breaks("html"), "protocol", "answered with an HTML page"),
     "noise": (Breaks("bad_sse"), "protocol", "sent a piece that is no part of"),
@@ -141,9 +141,9 @@ def test_what_may_pass_is_tried_again_and_said(place: Place, server: Loopback) -
     done = place.fugu("run", "--output-format", "stream-json", "fix the tests")
     assert done.code == 0, done.err
     for words in (
-        "limits how often",
+        "rate limited",
         "overloaded or broken",
-        "cut the stream",
+        "was lost",
         "the engine is overloaded",
     ):
         assert words in done.out

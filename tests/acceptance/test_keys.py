@@ -366,7 +366,7 @@ def test_a_keyring_that_works_keeps_the_key_and_the_file_does_not(
 ) -> None:
     ring = install_keyring(place, "5")
     use_kept_key(place)
-    assert "is kept in the system's keyring" in place.fugu("login", "xai", stdin=KEY.encode()).out
+    assert "saved in the system's keyring" in place.fugu("login", "xai", stdin=KEY.encode()).out
     assert json.loads(ring.read_text()) == {f"fugu/{VARIABLE}": KEY}
     assert json.loads(kept(place).read_text()) == {VARIABLE: None}
     server.play("worker", Says("ACCEPT Hello."))

@@ -82,16 +82,17 @@ async def pin_agent(controller: SessionController, argument: str) -> None:
 
 
 async def exclude_agent(controller: SessionController, argument: str) -> None:
-    """Leave an agent out, or let it in again."""
+    """Exclude an agent, or include it again."""
     _require_agent(controller, argument)
     excluded = controller.session.excluded ^ {argument}
     if not set(controller.session.team.members) - excluded:
-        raise UsageError("this would leave nobody to work", hint="let another agent in first")
+        raise UsageError("this would leave nobody to work", hint="include another agent first")
     controller.session.exclude(excluded)
     controller.changed()
-    controller.say(
-        f"{argument} is {'left out until /exclude ' + argument if argument in excluded else 'in again'}"
-    )
+    if argument in excluded:
+        controller.say(f"{argument} excluded (/exclude {argument} to include it again)")
+    else:
+        controller.say(f"{argument} included again")
 
 
 async def retry_request(controller: SessionController, argument: str) -> None:
@@ -347,10 +348,10 @@ async def _keep_key(controller: SessionController, provider: str) -> None:
     session = controller.work.session
     if session is None or (session.log.state.request.asked is None and not controller.work.running):
         await controller.open(controller.opener.begin)
-        controller.say(f"the key of {provider} is kept in {where}", "good")
+        controller.say(f"{provider} key saved in {where}", "good")
     else:
         controller.say(
-            f"the key of {provider} is kept in {where}; /new begins a session with its models",
+            f"{provider} key saved in {where}; /new begins a session with its models",
             "good",
         )
 

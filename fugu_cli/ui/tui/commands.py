@@ -5,7 +5,7 @@ about the screen. To add one, write the function in the file it fits and name it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -15,15 +15,12 @@ from fugu_cli.app.modes import MODE_HELP, all_modes
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.extensions.skill_library import MCP_PROMPT, refuse_left_out
 from fugu_cli.session.events import Replied, ToolRan
-from fugu_cli.ui.block_drawing import chunk_fragment
 from fugu_cli.ui.blocks import NoteBlock
-from fugu_cli.ui.markdown_chunks import split_markdown
 from fugu_cli.ui.tui import agent_commands, session_commands, themes
+from fugu_cli.ui.tui.help_page import help_sections
 from fugu_cli.ui.tui.screen_protocol import Choice
 from fugu_cli.ui.tui.session_commands import diff_of_request
 from fugu_cli.ui.tui.session_controller import choose_mode
-from fugu_cli.ui.tui.terminal_app import KEYS
-from fugu_cli.ui.turn_page import Section
 
 if TYPE_CHECKING:
     from fugu_cli.safety.policy import Mode
@@ -113,27 +110,6 @@ def _command_choice(command: SlashCommand) -> Choice:
     )
 
 
-UP_AND_DOWN = "| `up, down` | the history, at the first and last line |"
-OTHER_KEYS = """\
-In the conversation: up and down mark a tool call, enter unfolds it. In the trace: up and down mark a turn, enter opens
-it, p pins its agent, x excludes it, r asks again with it, [ and ] resize the panel.
-
-`@` completes a file and attaches it, `/` completes commands, `!` runs a command of yours, `!!` also tells its output
-with the next request."""
-
-
-def key_help(own: Mapping[str, str]) -> str:
-    """Return the keys as Markdown, with the user's own."""
-    rows = [
-        f"| `{own.get(name, keys).replace(',', ', ')}` | {words} |"
-        for name, (keys, words) in KEYS.items()
-    ]
-    changing = f"The table `keys` of .fugurc changes the keys of: {', '.join(KEYS)}."
-    return "\n\n".join(
-        ["# Keys", "\n".join(["| key | |", "|---|---|", *rows, UP_AND_DOWN]), OTHER_KEYS, changing]
-    )
-
-
 def mode_names(controller: SessionController) -> Sequence[str]:
     """Return the permission modes."""
     del controller
@@ -149,15 +125,11 @@ def theme_names(controller: SessionController) -> Sequence[str]:
 async def show_help(controller: SessionController, argument: str) -> None:
     """Show keys and commands."""
     del argument
-
-    lines = [
-        f"- `/{command.name} {command.usage}".rstrip() + f"`: {command.about}"
+    commands = [
+        (f"/{command.name} {command.usage}".rstrip(), command.about)
         for command in all_commands(controller)
     ]
-    text = key_help(controller.options.keys) + "\n\n# Commands\n\n" + "\n".join(lines)
-    controller.view.dialogs.read(
-        "Help", [Section("", tuple(chunk_fragment(chunk) for chunk in split_markdown(text)))]
-    )
+    controller.view.dialogs.read("Help", help_sections(controller.options.keys, commands))
 
 
 async def change_theme(controller: SessionController, argument: str) -> None:
@@ -356,7 +328,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     ),
     SlashCommand(
         "exclude",
-        "leave an agent out, or let it in again",
+        "exclude an agent, or include it again",
         agent_commands.exclude_agent,
         "AGENT",
         agent_commands.agent_names,

@@ -385,10 +385,11 @@ class Reader(AnsweredOnce[None]):
         *(Binding(str(number), f"section({number})", show=False) for number in range(1, 10)),
     ]
 
-    def __init__(self, palette: Palette, page: PageAt) -> None:
+    def __init__(self, palette: Palette, page: PageAt, *, has_neighbours: bool = True) -> None:
         super().__init__()
         self.palette = palette
         self._page = page
+        self._has_neighbours = has_neighbours
         self._starts: list[int] = []
 
     def compose(self) -> ComposeResult:
@@ -428,7 +429,7 @@ class Reader(AnsweredOnce[None]):
             if len(sections) > 1
             else "esc closes"
         )
-        turns_hint = " · ← → other turns" if self._page(0) is not None and len(sections) > 1 else ""
+        turns_hint = " · ← → other turns" if self._has_neighbours else ""
         self.query_one("#reader-keys", Static).update(f"{keys}{turns_hint} · ↑ ↓ page up/down")
         pager.action_go(0)
         pager.grew()
@@ -449,7 +450,11 @@ class Dialogs:
 
     def read(self, text: str, sections: Sequence[Section]) -> None:
         """Show a text over the whole screen."""
-        self.turn_pages(lambda by: (text, sections) if by == 0 else None)
+
+        def page(by: int) -> tuple[str, Sequence[Section]] | None:
+            return (text, sections) if by == 0 else None
+
+        self._app.push_screen(Reader(self._app.palette, page, has_neighbours=False))
 
     def turn_pages(self, page: PageAt) -> None:
         """Show pages over the whole screen."""

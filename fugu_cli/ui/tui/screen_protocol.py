@@ -65,7 +65,7 @@ class StatusLine:
     unpriced: bool = False
     estimated: bool = False
     doing: str = ""
-    key: str = "esc stops"
+    key: str = "esc to interrupt"
     since: float = 0.0
     until: float = 0.0
     written: int = 0

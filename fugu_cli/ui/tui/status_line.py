@@ -229,11 +229,11 @@ class StatusBar(Widget):
 def _key_about_work(focused: str, hint: str, is_asking: bool) -> str:
     """Return the key that acts on the current activity."""
     if is_asking:
-        return "esc denies" if focused == "approval" else "f6 answers · esc stops"
+        return "esc denies" if focused == "approval" else "f6 answers · esc to interrupt"
     return (
-        hint.replace("esc back", "esc stops")
+        hint.replace("esc back", "esc to interrupt")
         if focused in ("trace", "conversation")
-        else "esc stops"
+        else "esc to interrupt"
     )
 
 

@@ -109,7 +109,7 @@ REFUSALS = {
     ),
     "an error with status 200": (
         httpx.Response(200, json={"error": {"message": "slow down", "type": "rate_limit_error"}}),
-        ("limited", True, "strong: api.example.org limits how often it is asked (429): slow down (rate_limit_error)"),
+        ("limited", True, "strong: rate limited by api.example.org (429): slow down (rate_limit_error)"),
     ),
     "JSON that is no completion": (
         httpx.Response(200, json={"choices": "none"}),
@@ -121,10 +121,10 @@ REFUSALS = {
         ("protocol", False, "strong: api.example.org sent a piece that is no part of a completion (Expecting value: "
          "line 1 column 1 (char 0)): 'hello'"),
     ),
-    "an empty stream": (stream(b""), ("network", True, "strong: api.example.org cut the stream")),
+    "an empty stream": (stream(b""), ("network", True, "strong: the connection to api.example.org was lost")),
     "a connection reset in the middle": (
         stream(STREAM[:400], httpx.ReadError("Connection reset by peer")),
-        ("network", True, "strong: api.example.org cut the stream: Connection reset by peer"),
+        ("network", True, "strong: the connection to api.example.org was lost: Connection reset by peer"),
     ),
     "a connection reset before the answer": (
         httpx.RemoteProtocolError("Server disconnected"),
@@ -154,7 +154,7 @@ def test_a_key_that_was_not_given_is_asked_for() -> None:
     server = Server(httpx.Response(401))
     error = failure(server, access)
     assert (str(error), error.hint) == (
-        "strong: api.example.org wants an API key, and there is none (401)",
+        "strong: API key missing for api.example.org (401)",
         "Set EXAMPLE_KEY.",
     )
     assert "authorization" not in server.headers[0]

@@ -59,7 +59,7 @@ def limited(after: str | None = None) -> httpx.Response:
     return httpx.Response(429, headers={} if after is None else {"retry-after": after})
 
 
-LIMITED = "strong: api.example.org limits how often it is asked (429)"
+LIMITED = "strong: rate limited by api.example.org (429)"
 
 
 def test_a_server_that_says_when_is_asked_again_then() -> None:
@@ -134,7 +134,7 @@ def test_a_server_that_asks_for_too_long_is_left_to_another_agent() -> None:
 def test_a_stream_that_was_cut_begins_anew_and_says_so() -> None:
     assert run(stream(*CUT), recorded("openai/text.sse")) == (
         WHOLE,
-        [("strong: api.example.org cut the stream: Connection reset by peer", 1.0)],
+        [("strong: the connection to api.example.org was lost: Connection reset by peer", 1.0)],
         ["Der Feh", "Der Fehler", " ist in Zeile ", "7 – behoben ✓"],
     )
 

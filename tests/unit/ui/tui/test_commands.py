@@ -380,7 +380,7 @@ def test_pin_exclude_and_pool_choose_who_works(play: Callable[..., None]) -> Non
         await hand.done(1)
         await hand.type("/pin auto")
         await hand.type("/exclude small")
-        await hand.sees("small is left out until /exclude small")
+        await hand.sees("small excluded (/exclude small to")
         await hand.type("/exclude large")
         await hand.sees("this would leave nobody to work")
         await hand.type("/pool")

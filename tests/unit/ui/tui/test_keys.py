@@ -534,7 +534,7 @@ def test_f6_leads_to_a_question_that_waits_and_back(play: Callable[..., FuguApp]
             seen.append(app.focused.id if app.focused else None)
             said.append(app.main.query_one(StatusBar).standing.key)
         assert seen == ["prompt", "conversation", "trace", "approval"]
-        assert said == [*["f6 answers · esc stops"] * 3, "esc denies"]
+        assert said == [*["f6 answers · esc to interrupt"] * 3, "esc denies"]
         await pilot.press("n")
         await until(lambda: prompt(app).has_focus)
 

@@ -195,7 +195,7 @@ def test_without_models_or_keys_a_key_is_offered_and_the_request_waits_in_the_pr
             await pilot.press(*"openai", "enter")
             await sees("API key of openai (it is not shown)")
             await pilot.press(*"sk-loopback-1", "enter")
-            await sees("the key of openai is kept in")
+            await sees("openai key saved in")
             await until(lambda: app.main.query_one(PromptInput).text == "hello")
             assert app.main.controller is not None
             members = app.main.controller.session.team.members.values()

@@ -25,7 +25,7 @@ WAITS = StatusLine(folder="~/shop", mode="ask", doing="waiting for claude", sinc
     ("standing", "width", "said"),
     [
         (WORKS, 140, "~/work/shop (main) · fugu · edit · ctx 3% · 14k tok · $0.0123"
-                     "  ◐ running bash for i in 1 2 3; do make check; done 4.0s esc stops"),
+                     "  ◐ running bash for i in 1 2 3; do make check; done 4.0s esc to interrupt"),
         (WORKS, 100, "~/work/shop (main) · fugu · edit · ctx 3% · 14k tok · $0.0123"
                      "  ◐ running bash for i in 1 2 3;… 4.0s"),
         (WORKS, 80, ("shop (main) · fugu · edit · ctx 3% · 14k tok · $0.0123  ◐ running bash for… "
@@ -34,8 +34,8 @@ WAITS = StatusLine(folder="~/shop", mode="ask", doing="waiting for claude", sinc
         (IDLE, 70, "~/work/shop (main) · fugu · plan · pinned large · 5 tok · $0    /help"),
         (IDLE, 40, "fugu · plan · pinned large · 5 tok · $0"),
         (IDLE, 10, "plan"),
-        (replace(WAITS, messages=1, queued=2, until=0.0), 90,
-         "~/shop · fugu · ask 1 with the next result 2 queued ◐ waiting for claude 4.0s esc stops"),
+        (replace(WAITS, messages=1, queued=2, until=0.0), 96,
+         "~/shop · fugu · ask 1 with the next result 2 queued ◐ waiting for claude 4.0s esc to interrupt"),
     ],
 )  # fmt: skip
 def test_a_narrow_line_loses_the_keys_then_words_then_the_place(
@@ -73,10 +73,10 @@ def test_a_remark_is_said_in_the_place_of_the_rest() -> None:
         (replace(OUT, unavailable=(("claude", 100.0), ("gpt", 12.0))), 90,
          "~/shop · fugu · ask · 2 agents unavailable, retrying in 7 s /help"),
         (replace(OUT, unavailable=(("claude", 4.0),)), 90, "~/shop · fugu · ask /help"),
-        (WAITS, 90, "~/shop · fugu · ask ◐ waiting for claude, retrying in 31 s esc stops"),
+        (WAITS, 96, "~/shop · fugu · ask ◐ waiting for claude, retrying in 31 s esc to interrupt"),
         (WAITS, 46, "ask ◐ waiting for claude, retrying in 31 s"),
-        (replace(WAITS, until=5.0), 90, ("~/shop · fugu · ask ◐ waiting for claude, retrying now "
-            "esc stops")),
+        (replace(WAITS, until=5.0), 96, ("~/shop · fugu · ask ◐ waiting for claude, retrying now "
+            "esc to interrupt")),
     ],
 )  # fmt: skip
 def test_it_says_who_is_unavailable_and_counts_down(

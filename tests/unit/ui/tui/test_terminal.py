@@ -511,7 +511,7 @@ def test_in_the_inline_mode_a_key_is_typed_unseen(
     terminal.keys("sk-loopback-1")
     terminal.sees("› *************")
     terminal.keys("\r")
-    terminal.sees("the key of openai is kept in", "› mend it")
+    terminal.sees("openai key saved in", "› mend it")
     terminal.keys("\x03\x1b[A")
     terminal.until(lambda screen: "› 2" in screen or "› mend it" in screen)
     assert "sk-loopback-1" not in terminal.screen.text
@@ -747,7 +747,7 @@ def test_what_runs_has_a_line_with_its_time_and_the_tokens_written(
     terminal.keys("tell\r")
     terminal.until(
         lambda screen: (
-            re.search(r"[⠀-⣿] m is writing \d+\.\ds · ↓ \d+ tokens · esc stops\n", screen)
+            re.search(r"[⠀-⣿] m is writing \d+\.\ds · ↓ \d+ tokens · esc to interrupt\n", screen)
             is not None
         )
     )
