@@ -3,9 +3,9 @@ coordinator.
 
     python tests/snapshots/pictures.py [--cache FOLDER]
 
-Writes fugu_cli/help/pictures/*.svg. What the model says is written here; decisions, tools, tests,
-costs and the screen are fugu's own. `--cache` is where the coordinator's backbone is, by default
-the user's.
+Writes fugu_cli/help/pictures/*.svg, one of them a film of several frames. What the model says is
+written here; decisions, tools, tests, costs and the screen are fugu's own. `--cache` is where the
+coordinator's backbone is, by default the user's.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -88,6 +90,62 @@ def answer(asked: Asked) -> Answer:
     if asked.results:
         return Says("It calls `add` on a list.", (EDIT,), tokens=used, slow=0.01)
     return Says("I read the file the traceback ends in.", (READ,), tokens=used, slow=0.01)
+
+
+MESSAGE = "do not change it yet: where else is `add` called on a list?"
+FRAME_SECONDS = 3.0
+
+
+SENT = threading.Event()
+"""MESSAGE was sent."""
+
+
+def steered(asked: Asked) -> Answer:
+    """What a model would say that is given MESSAGE while it works."""
+    used = (2100 + len(str(asked.body)) // 40, 90)
+    calls: tuple[Use, ...] = ()
+    match len(asked.results):
+        case 0:
+            words, calls = "I read the file the traceback ends in.", (READ,)
+        case 1:
+            SENT.wait(60)
+            words, calls = "It calls `add` on a list. I run the tests first.", (Use("run_tests"),)
+        case 2:
+            words = "I change nothing, as you say, and look for other places."
+            calls = (Use("grep", {"pattern": r"\.add\("}),)
+        case _:
+            words = "Only `aligned` in `columns.py` does. I have changed nothing."
+    return Says(words, calls, tokens=used, slow=0.01)
+
+
+def planned(asked: Asked) -> Answer:
+    """What a model would say that is asked for a plan."""
+    used = (2100 + len(str(asked.body)) // 40, 90)
+    if not asked.results:
+        return Says("I read the file the traceback ends in.", (READ,), tokens=used, slow=0.01)
+    return Says(
+        "1. `columns.py`, `aligned`: a list has `append`, not `add`.\n"
+        "2. Run the tests: `columns` and `layout`, which fail now, pass.",
+        tokens=used,
+        slow=0.01,
+    )
+
+
+def film(frames: Sequence[str]) -> str:
+    """Return one SVG that shows these one after the other, for ever."""
+    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', frames[0])
+    assert size is not None
+    seconds, share = FRAME_SECONDS * len(frames), 100 / len(frames)
+    shown = f"0%, {share:.2f}% {{ opacity: 1 }} {share + 0.01:.2f}%, 100% {{ opacity: 0 }}"
+    parts = [
+        f'<svg viewBox="0 0 {size[1]} {size[2]}" xmlns="http://www.w3.org/2000/svg">',
+        f"<style>@keyframes shown {{ {shown} }}",
+        f".frame {{ opacity: 0; animation: shown {seconds}s step-end infinite }}</style>",
+    ]
+    for number, frame in enumerate(frames):
+        delay = f"animation-delay: {FRAME_SECONDS * number}s"
+        parts.append(f'<g class="frame" style="{delay}">{frame}</g>')
+    return "\n".join([*parts, "</svg>\n"])
 
 
 class Studio:
@@ -180,12 +238,52 @@ class Sitting:
             and self.app.main.controller.feed.folded.activity.until > 0
         )
 
+    def frame(self) -> str:
+        """The screen as it is."""
+        return self.app.export_screenshot(title="fugu")
+
     def picture(self, name: str) -> None:
         """Take it."""
-        PICTURES.mkdir(parents=True, exist_ok=True)
-        svg = self.app.export_screenshot(title="fugu")
-        (PICTURES / f"{name}.svg").write_text(svg, encoding="utf-8")
-        print(f"{name}.svg")
+        write_picture(name, self.frame())
+
+
+def write_picture(name: str, svg: str) -> None:
+    """Write a picture of the help."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    (PICTURES / f"{name}.svg").write_text(svg, encoding="utf-8")
+    print(f"{name}.svg")
+
+
+async def steering(sitting: Sitting) -> None:
+    """A message changes the course of a turn: typed, sent, given with a result, followed."""
+    await sitting.ask("fix the failing tests")
+    controller = sitting.app.main.controller
+    assert controller is not None
+    log = controller.session.log
+
+    def has(kind: str) -> bool:
+        return any(event.type == kind for event in log.events)
+
+    await sitting.until(lambda: has("tool_ran"))
+    await sitting.pilot.press(*MESSAGE)
+    frames = [sitting.frame()]
+    await sitting.pilot.press("enter")
+    await sitting.until(lambda: has("steered"))
+    frames.append(sitting.frame())
+    SENT.set()
+    await sitting.until(lambda: has("steering_given"))
+    frames.append(sitting.frame())
+    await sitting.done()
+    frames.append(sitting.frame())
+    write_picture("steering", film(frames))
+
+
+async def plan(sitting: Sitting) -> None:
+    """A plan, and the question whether it is carried out."""
+    await sitting.ask("fix the failing tests")
+    await sitting.until(lambda: sitting.app.main.query_one(Approval).display)
+    sitting.picture("plan")
+    await sitting.keys("n", "ctrl+c")
 
 
 async def work(sitting: Sitting) -> None:
@@ -266,6 +364,12 @@ def main() -> int:
         studio.configure('tier = "ultra"\nconductor = { agent = "large" }')
         studio.take((120, 36), workflow)
         studio.take((110, 26), sessions, "light")
+        server.react("m", steered)
+        studio.configure('coordinator = "single:coder"')
+        studio.take((100, 26), steering)
+        server.react("m", planned)
+        studio.configure('coordinator = "single:coder"\npermission_mode = "plan"')
+        studio.take((100, 30), plan)
         server.react("m", lambda asked: LIMITED)
         studio.configure("")
         studio.take((110, 30), failure)

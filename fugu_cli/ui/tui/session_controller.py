@@ -385,7 +385,7 @@ class SessionController:
     def answer(self, scope: ApprovalScope) -> None:
         """Give the user's answer to the shown question."""
         question = self.asking.question
-        if question is None:
+        if question is None or question.answer.done():
             return
         if scope not in [option.scope for option in self.work.approvals.options(question)]:
             return
