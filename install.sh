@@ -247,7 +247,9 @@ demonstrate() {
     cp -R "$ROOT/tests/demo/invoices" "$work"
     cd "$work"
     PATH="$VENV/bin:$PATH"
-    export PATH PYTHONDONTWRITEBYTECODE=1
+    # sessions of its own: nothing known of your agents counts here, and nothing seen here counts elsewhere
+    FUGU_DATA_DIR="$(dirname "$work")/data"
+    export PATH FUGU_DATA_DIR PYTHONDONTWRITEBYTECODE=1
     git init -q
     git add -A
     git -c user.name=Demo -c user.email=demo@example.org -c commit.gpgsign=false commit -q -m "a small library with a bug"
