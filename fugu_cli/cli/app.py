@@ -376,6 +376,25 @@ def rewind(
 
 
 @app.command()
+def init(
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="AGENT", help="claude-code, codex, opencode or aider"),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="say what would be taken over, and write nothing")
+    ] = False,
+) -> int:
+    """Take over the settings of another agent.
+
+    fugu init --from claude-code
+    """
+    from fugu_cli.cli import init as command
+
+    return command.init(source, dry_run=dry_run)
+
+
+@app.command()
 def login(
     provider: Annotated[
         str | None, typer.Argument(metavar="PROVIDER", help="lists them when left out")

@@ -23,7 +23,7 @@ HELP_GROUPS = {
     "Work": ("review", "pr", "skills", "mcp"),
     "Look": ("sessions", "attach", "cost", "blame", "export", "help"),
     "Back": ("rewind",),
-    "Set up": ("trust", "models", "update"),
+    "Set up": ("init", "trust", "models", "update"),
     "Connect": ("serve", "acp", "sdk"),
     "Research": ("eval", "route", "replay", "coordinator", "train"),
 }

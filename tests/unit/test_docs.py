@@ -143,6 +143,7 @@ TOLD_IN = {
     "fugu rewind": "sessions",
     "fugu update": "storage",
     "fugu cost": "providers",
+    "fugu init": "config",
     "fugu login": "pool",
     "fugu pool": "pool",
     **dict.fromkeys([words for words in COMMANDS if words.startswith("fugu mcp")], "mcp"),

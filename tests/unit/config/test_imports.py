@@ -1,0 +1,216 @@
+"""`fugu init --from`: another agent's settings become fugu's, and what does not is named."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fugu_cli.cli.init import init
+from fugu_cli.config.loader import load_config
+from fugu_cli.errors import ConfigError, UsageError
+
+
+def home_files(files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = Path.home() / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def servers() -> dict[str, dict[str, object]]:
+    path = Path.home() / ".mcp.json"
+    return json.loads(path.read_text())["mcpServers"] if path.exists() else {}
+
+
+CLAUDE = {
+    ".claude/settings.json": json.dumps(
+        {
+            "model": "opus",
+            "permissions": {
+                "allow": [
+                    "Bash(npm run test:*)",
+                    "WebFetch(domain:docs.python.org)",
+                    "Read(//data/**)",
+                ],
+                "ask": ["Bash(git push:*)"],
+                "deny": ["Read(./.env)", "Edit(/src/**)", "Unknown(x)", "Bash(("],
+                "defaultMode": "acceptEdits",
+            },
+            "hooks": {"Stop": []},
+            "env": {"A": "b"},
+            "statusLine": {},
+        }
+    ),
+    ".claude.json": json.dumps(
+        {
+            "mcpServers": {"git": {"command": "npx", "args": ["-y", "git"]}, "empty": {}},
+            "projects": {"/x": {"mcpServers": {"own": {}}}},
+        }
+    ),
+}
+CODEX = {
+    ".codex/config.toml": """
+model = "gpt-own"
+model_provider = "corp"
+model_reasoning_effort = "high"
+approval_policy = "untrusted"
+sandbox_mode = "danger-full-access"
+notify = ["say"]
+[model_providers.corp]
+base_url = "https://llm.corp.example/v1"
+env_key = "CORP_KEY"
+wire_api = "responses"
+[mcp_servers.docs]
+url = "https://mcp.example/x"
+bearer_token_env_var = "DOCS_TOKEN"
+[mcp_servers.off]
+command = "x"
+enabled = false
+"""
+}
+OPENCODE = {
+    ".config/opencode/opencode.json": """{
+  // a comment with "quotes"
+  "model": "anthropic/claude-elder-1",
+  "small_model": "corp/tiny",
+  "provider": {"corp": {"options": {"baseURL": "https://llm.corp.example/v1", "apiKey": "sk-secret"}}},
+  "permission": {"edit": "ask", "bash": {"git *": "allow", "rm *": "deny", "*": "ask"}, "lsp": "allow"},
+  "mcp": {"fs": {"type": "local", "command": ["npx", "fs"], "environment": {"A": "b"}}},
+  "theme": "x",
+}"""
+}
+AIDER = {
+    ".aider.conf.yml": "model: openrouter/z/model-1\nweak-model: nowhere/x\ntest-cmd: make test\n"
+    "openai-api-key: sk-secret\nread: [CONVENTIONS.md]\ndark-mode: true\n"
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "files", "expected", "names", "left_out"),
+    [
+        (
+            "claude-code",
+            CLAUDE,
+            {
+                "permission_mode": "edit",
+                "allow": (
+                    "bash(npm run test)",
+                    "bash(npm run test *)",
+                    "web_fetch(docs.python.org)",
+                    "read(/data/**)",
+                ),
+                "ask": ("bash(git push)", "bash(git push *)"),
+                "deny": ("read(.env)",),
+            },
+            ["git"],
+            [
+                "Edit(/src/**)",
+                "Unknown(x)",
+                "Bash((",
+                "env:",
+                "statusLine",
+                "empty",
+                "single projects",
+            ],
+        ),
+        (
+            "codex",
+            CODEX,
+            {"permission_mode": "ask", "effort": "high"},
+            ["docs"],
+            ["danger-full-access", "off: it is switched off", "notify"],
+        ),
+        (
+            "opencode",
+            OPENCODE,
+            {"allow": ("bash(git *)",), "ask": ("edit", "bash"), "deny": ("bash(rm *)",)},
+            ["fs"],
+            ["permission lsp", "key of corp", "theme"],
+        ),
+        (
+            "aider",
+            AIDER,
+            {"test_command": "make test"},
+            [],
+            ["nowhere/x", "openai-api-key", "CONVENTIONS.md", "dark-mode"],
+        ),
+    ],
+)
+def test_settings_are_taken_over_and_the_rest_is_named(
+    capsys: pytest.CaptureFixture[str],
+    source: str,
+    files: dict[str, str],
+    expected: dict[str, object],
+    names: list[str],
+    left_out: list[str],
+) -> None:
+    home_files(files)
+    assert init(source, dry_run=True) == 0
+    assert not (Path.home() / ".fugurc").exists() and servers() == {}
+    assert init(source, dry_run=False) == 0
+    config = load_config(Path.cwd(), {}).config
+    assert {key: getattr(config, key) for key in expected} == expected
+    assert list(servers()) == names
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("left out")]
+    for reason in left_out:
+        assert any(reason in line for line in lines), reason
+    written = "".join(
+        path.read_text() for path in Path.home().glob(".*") if path.name in (".fugurc", ".mcp.json")
+    )
+    assert "sk-secret" not in written
+
+
+def test_agents_at_servers_of_ones_own_get_an_entry() -> None:
+    home_files({**CODEX, **OPENCODE})
+    init("codex", dry_run=False)
+    init("opencode", dry_run=False)
+    agents = {entry.name: entry for entry in load_config(Path.cwd(), {}).config.agents}
+    assert list(agents) == ["gpt-own", "claude-elder-1", "tiny"]
+    own = agents["gpt-own"]
+    assert (own.base_url, own.api_key_env, own.api) == (
+        "https://llm.corp.example/v1",
+        "CORP_KEY",
+        "responses",
+    )
+    assert agents["claude-elder-1"].api_key_env == "ANTHROPIC_API_KEY"
+    assert servers()["docs"]["headers"] == {"Authorization": "Bearer ${DOCS_TOKEN}"}
+
+
+def test_what_stands_in_the_users_file_stays_and_a_copy_is_kept(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    old = '# mine\npermission_mode = "ask"\nallow = ["bash(make)"]\n\n[tui]\nvi = true\n'
+    home_files({**CLAUDE, ".fugurc": old, ".mcp.json": '{"mcpServers": {"git": {"command": "g"}}}'})
+    init("claude-code", dry_run=False)
+    config = load_config(Path.cwd(), {}).config
+    assert config.permission_mode == "ask" and config.tui.vi
+    assert config.allow[0] == "bash(make)" and len(config.allow) == 5
+    assert (Path.home() / ".fugurc").read_text().startswith("# mine\n")
+    assert (Path.home() / ".fugurc.old").read_text() == old
+    assert servers() == {"git": {"command": "g"}}
+    output = capsys.readouterr().out
+    assert "left out: permission_mode = edit" in output and "left out: MCP server git" in output
+    init("claude-code", dry_run=False)
+    assert sorted(path.name for path in Path.home().glob("*.old*")) == [".fugurc.old"]
+
+
+@pytest.mark.parametrize(
+    ("source", "files", "message"),
+    [
+        ("cursor", {}, "no 'cursor' to read from"),
+        (None, {}, "nothing to read from"),
+        ("codex", {}, "nothing to read"),
+        ("codex", {".codex/config.toml": "model = "}, "cannot be parsed"),
+        ("claude-code", {".claude/settings.json": "[]"}, "holds no settings"),
+        ("aider", {".aider.conf.yml": "a: [1"}, "cannot be parsed"),
+        ("opencode", {**OPENCODE, ".fugurc": "nonsense = 1"}, "unknown key"),
+    ],
+)
+def test_what_cannot_be_read_changes_nothing(
+    source: str | None, files: dict[str, str], message: str
+) -> None:
+    home_files(files)
+    with pytest.raises((ConfigError, UsageError), match=message):
+        init(source, dry_run=False)
+    assert servers() == {}
+    assert not (Path.home() / ".fugurc.old").exists()
