@@ -4,11 +4,15 @@ every command can show it.
 
 from __future__ import annotations
 
+import json
+
 from tests.acceptance.driving import Agent, Place
 from tests.acceptance.loopback import Loopback, Says, Use
 
 DEEP = (
     "[" * 5000,
+    json.dumps({"path": "calc.txt", "items": "[" * 5000 + "]" * 5000}),
+    json.dumps(json.dumps({"command": '{"a":' * 5000 + "1" + "}" * 5000})),
     '{"a":' * 5000 + "1" + "}" * 5000,
     '{"path":' + "[" * 300 + "]" * 300 + "}",
 )
