@@ -39,7 +39,7 @@ MAX_HELD = 20_000
 
 
 class _Form(NamedTuple):
-    """What a kind of secret looks like. It begins with one of `literals`, or behind one."""
+    """The form of a kind of secret. It begins with one of `literals`, or behind one."""
 
     literals: tuple[str, ...]
     pattern: re.Pattern[str]
@@ -107,7 +107,7 @@ _HEAD = re.compile(rf"-----BEGIN {_BLOCK}")
 _FOOT = re.compile(rf"-----END {_BLOCK}")
 _BLOCK_GROWS = re.compile(rf"-----BEGIN(?: [A-Z0-9 ]*-{{0,4}}| {_BLOCK}.*)?", re.DOTALL)
 _IN_BLOCK = re.compile(r"[A-Za-z0-9/][A-Za-z0-9+/=]{7,}|[A-Za-z0-9/][A-Za-z0-9+/]*={1,2}")
-"""What a private key's block holds in its lines: not the number before a line, nor the sign of a
+"""The text in the lines of a private key's block, without the number before a line or the sign of a
 diff.
 """
 _WRITTEN = re.compile(r'"(?:[^"\\]|\\.)*"|\d{16,}', re.DOTALL)
@@ -144,15 +144,15 @@ class SecretSpan(NamedTuple):
 
 
 class SecretScanner:
-    """Finds secrets: the `known` values, and what has the form of one. Pure.
+    """Finds secrets: known values, and what has the form of one. Pure.
 
     Where several begin at one place the longest counts, and none begins inside of another. No
     secret holds a line break: of a private key's block each line is one, so that numbered lines,
     diffs and single edits keep their shape.
     """
 
-    def __init__(self, known: Iterable[str] = ()) -> None:
-        values = sorted(set(known), key=len, reverse=True)
+    def __init__(self, known_values: Iterable[str] = ()) -> None:
+        values = sorted(set(known_values), key=len, reverse=True)
         self._exact = 1 + len(values)
         self._literals = (_OPENED, *values, *_LITERALS)
         self._forms = _FORMS_OF_LITERALS
@@ -175,85 +175,83 @@ class SecretScanner:
             if at >= 0:
                 waiting.append((at, number))
         heapq.heapify(waiting)
-        over = start
+        last_end = start
         while waiting:
             first, best = waiting[0][0], SecretSpan(waiting[0][0], 0)
             while waiting and waiting[0][0] == first:
                 number = waiting[0][1]
-                if first >= over and (end := self._ends(text, number, first)) > best.end:
+                if first >= last_end and (end := self._ends(text, number, first)) > best.end:
                     best = SecretSpan(first, end, self._literals[number] == _BEGIN)
-                at = self._begins(text, number, max(first + 1, over))
+                at = self._begins(text, number, max(first + 1, last_end))
                 if at < 0:
                     heapq.heappop(waiting)
                 else:
                     heapq.heapreplace(waiting, (at, number))
             if best.end:
                 yield best
-                over = best.end
+                last_end = best.end
 
     def masked(
         self, text: str, mark: Callable[[str], str], start: int = 0, *, forms: bool = True
     ) -> str:
         """Return `text` from `start` on, with `mark(secret)` in place of each secret."""
-        told, at = list[str](), start
+        parts, at = list[str](), start
         for span in self.spans(text, start, forms=forms):
-            told += text[at : span.start], self._shown(text, span, mark)
+            parts += text[at : span.start], self._shown(text, span, mark)
             at = span.end
-        return "".join([*told, text[at:]])
+        return "".join([*parts, text[at:]])
 
     def settled(self, text: str, start: int, mark: Callable[[str], str]) -> tuple[str, str]:
         """Split a growing text from `start` on into the masked part that is certain, and the part
         that may belong to a secret.
         """
-        told, at = "", start
+        settled, at = "", start
         for span in self.spans(text, start):
             if self._growing(text, at) <= span.start:
                 break
-            told += text[at : span.start] + self._shown(text, span, mark)
+            settled += text[at : span.start] + self._shown(text, span, mark)
             at = span.end
         cut = self._growing(text, at)
-        return told + text[at:cut], text[cut:]
+        return settled + text[at:cut], text[cut:]
 
     def _begins(self, text: str, number: int, least: int) -> int:
         """Return where a secret with this literal may begin, at `least` or later; -1 for nowhere."""
         literal = self._literals[number]
-        behind = (
-            len(literal)
-            if number >= self._exact and self._forms[number - self._exact].behind
-            else 0
-        )
-        at = text.find(literal, max(0, least - behind))
-        return at if at < 0 else at + behind
+        is_behind = number >= self._exact and self._forms[number - self._exact].behind
+        offset = len(literal) if is_behind else 0
+        at = text.find(literal, max(0, least - offset))
+        return at if at < 0 else at + offset
 
     def _ends(self, text: str, number: int, start: int) -> int:
         """Return the end of the secret that begins at `start`, -1 if none begins there."""
         if 0 < number < self._exact:
             return start + len(self._literals[number])
         pattern = self._forms[number - self._exact].pattern if number else MARK
-        found = pattern.match(text, start)
-        if found is None or (
-            self._literals[number] == _ADDRESS and is_word(found.group().rpartition(":")[2])
-        ):
+        match = pattern.match(text, start)
+        if match is None:
             return -1
-        return found.end()
+        is_address = self._literals[number] == _ADDRESS
+        if is_address and is_word(match.group().rpartition(":")[2]):
+            return -1
+        return match.end()
 
     def _growing(self, text: str, start: int) -> int:
         """Return the first place, at `start` or later, where a secret may begin if the text goes
         on.
         """
-        found = len(text)
+        earliest = len(text)
         for form in self._forms:
             grows = _BLOCK_GROWS if form.literals == (_BEGIN,) else _FORM_GROWS
             for literal in form.literals:
                 at = text.find(literal, start)
-                while 0 <= at < found:
+                while 0 <= at < earliest:
                     ended = literal == _BEGIN and _FOOT.search(text, at)
                     if not ended and grows.fullmatch(
                         text, at if literal == _BEGIN else at + len(literal)
                     ):
-                        found = at
+                        earliest = at
                     at = text.find(literal, at + 1)
-        for at in range(max(start, len(text) - self._longest + 1), found):
+        for at in range(max(start, len(text) - self._longest + 1), earliest):
             tail = text[at:]
             if any(
                 len(literal) > len(tail) and literal.startswith(tail)
@@ -262,18 +260,20 @@ class SecretScanner:
                 return at
             if tail[0] == _OPENED[0] and _MARK_GROWS.fullmatch(tail):
                 return at
-        return found
+        return earliest
 
     def _shown(self, text: str, span: SecretSpan, mark: Callable[[str], str]) -> str:
-        found = text[span.start : span.end]
-        if MARK.fullmatch(found):
-            return found
-        head = _HEAD.match(found) if span.is_key_block else None
+        secret = text[span.start : span.end]
+        if MARK.fullmatch(secret):
+            return secret
+        head = _HEAD.match(secret) if span.is_key_block else None
         if head is None:
-            return mark(found)
-        foot = next((one.start() for one in _FOOT.finditer(found)), len(found))
-        body = self.masked(found[head.end() : foot], mark, forms=False)
-        return head.group() + _IN_BLOCK.sub(lambda part: mark(part.group()), body) + found[foot:]
+            return mark(secret)
+        foot = _FOOT.search(secret)
+        body_end = len(secret) if foot is None else foot.start()
+        body = self.masked(secret[head.end() : body_end], mark, forms=False)
+        masked_body = _IN_BLOCK.sub(lambda part: mark(part.group()), body)
+        return head.group() + masked_body + secret[body_end:]
 
 
 def has_secret(text: str) -> bool:
@@ -293,28 +293,29 @@ def mark_for(value: str) -> str:
 
 
 class _Stream:
-    """A live text that comes in pieces. `told` is the end of what was told, which a secret may
-    depend on.
+    """A live text that comes in pieces. `shown` is the end of what was shown, which a secret may
+    depend on; `waiting` may be the beginning of one.
     """
 
     def __init__(self) -> None:
-        self.told = ""
-        self.held = ""
+        self.shown = ""
+        self.waiting = ""
 
     def push(self, piece: str, scanner: SecretScanner, mark: Callable[[str], str]) -> str:
         """Return the part of the stream that is certain now."""
-        whole = self.held + piece
-        said, held = scanner.settled(self.told + whole, len(self.told), mark)
-        if len(held) > MAX_HELD:
-            rest = self.told + whole
-            said, held = said + scanner.masked(rest, mark, len(rest) - len(held)), ""
-        self.told = (self.told + whole[: len(whole) - len(held)])[-len(_AWS) :]
-        self.held = held
-        return said
+        unshown = self.waiting + piece
+        text = self.shown + unshown
+        settled, waiting = scanner.settled(text, len(self.shown), mark)
+        if len(waiting) > MAX_HELD:
+            settled += scanner.masked(text, mark, len(text) - len(waiting))
+            waiting = ""
+        self.shown = (self.shown + unshown[: len(unshown) - len(waiting)])[-len(_AWS) :]
+        self.waiting = waiting
+        return settled
 
     def rest(self, scanner: SecretScanner, mark: Callable[[str], str]) -> str:
         """Return the part that was held back, once the stream has ended."""
-        return scanner.masked(self.told + self.held, mark, len(self.told))
+        return scanner.masked(self.shown + self.waiting, mark, len(self.shown))
 
 
 class Redactor:
@@ -332,7 +333,7 @@ class Redactor:
         self._streams: dict[
             tuple[int, str], tuple[TextStreamed | ThoughtStreamed | OutputStreamed, _Stream]
         ] = {}
-        self._told: dict[str, set[str]] = defaultdict(set)
+        self._masked: dict[str, set[str]] = defaultdict(set)
         self._in_files: dict[str, set[str]] = defaultdict(set)
         self._made: dict[tuple[str, str], str] = {}
 
@@ -345,11 +346,11 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """`text` without secrets."""
-        return self._now().masked(text, self._mark)
+        return self._current_scanner().masked(text, self._mark)
 
     def fact(self, fact: Fact) -> Fact:
         """Mask the secrets in an event. Returns the event itself if it has none."""
-        return self._without(self._now(), fact)
+        return self._without(self._current_scanner(), fact)
 
     def live(self, live: Live) -> list[Live]:
         """Return what can be shown now, without secrets.
@@ -357,29 +358,29 @@ class Redactor:
         The end of a piece may be the beginning of a secret; it waits for the next piece or for
         `rest`. Secrets in files are not searched here: that is done for events.
         """
-        scanner = self._scanner if self._stamps is not None else self._now()
+        scanner = self._scanner if self._stamps is not None else self._current_scanner()
         if isinstance(live, Retried):
-            for said in ("said", "thought"):
-                self._streams.pop((live.turn, said), None)
+            for kind in ("said", "thought"):
+                self._streams.pop((live.turn, kind), None)
         if not isinstance(live, TextStreamed | ThoughtStreamed | OutputStreamed):
             return [self._without(scanner, live)]
         key = (live.turn, live.call if isinstance(live, OutputStreamed) else live.type)
         _, stream = self._streams.get(key) or (live, _Stream())
         self._streams[key] = (live, stream)
-        said = stream.push(live.text, scanner, self._mark)
+        text = stream.push(live.text, scanner, self._mark)
         thought = self._ended([(live.turn, "thought")]) if isinstance(live, TextStreamed) else []
-        return [*thought, live.model_copy(update={"text": said})] if said else thought
+        return [*thought, live.model_copy(update={"text": text})] if text else thought
 
     def rest(self, fact: Event) -> list[Live]:
         """Return the held-back ends of live texts that this event completes."""
         match fact:
             case ToolRan():
-                over = [key for key in self._streams if key == (fact.turn, fact.call.id)]
+                ended = [key for key in self._streams if key == (fact.turn, fact.call.id)]
             case Replied() | Failed() | Interrupted():
-                over = [key for key in self._streams if key[0] == fact.turn]
+                ended = [key for key in self._streams if key[0] == fact.turn]
             case _:
                 return []
-        return self._ended(over)
+        return self._ended(ended)
 
     def _ended(self, keys: Sequence[tuple[int, str]]) -> list[Live]:
         """Return the held-back ends of these live texts."""
@@ -387,7 +388,7 @@ class Redactor:
         return [
             live.model_copy(update={"text": stream.rest(self._scanner, self._mark)})
             for live, stream in ended
-            if stream.held
+            if stream.waiting
         ]
 
     def original(self, call: Call, *, others: bool = True) -> Call:
@@ -406,22 +407,20 @@ class Redactor:
         With `others` also those masked so far and those of `.env` files. A mark that stands in one
         of the texts stands for itself.
         """
-        found = {mark} if any(mark in text for text in near) else set()
+        values = {mark} if any(mark in text for text in near) else set()
         for text in near:
-            found |= _secrets_by_mark(text, self._now()).get(mark, set())
-        return (
-            found | self._told.get(mark, set()) | self._in_files.get(mark, set())
-            if others
-            else found
-        )
+            values |= _secrets_by_mark(text, self._current_scanner()).get(mark, set())
+        if others:
+            values |= self._masked.get(mark, set()) | self._in_files.get(mark, set())
+        return values
 
     def _mark(self, value: str) -> str:
-        made = mark_for(value)
-        self._told[made].add(value)
-        return made
+        mark = mark_for(value)
+        self._masked[mark].add(value)
+        return mark
 
-    def _now(self) -> SecretScanner:
-        """Return the scanner for the values known now, also in the form that JSON writes them."""
+    def _current_scanner(self) -> SecretScanner:
+        """Return the scanner for the present values, also in the form that JSON writes them."""
         stamps = tuple(self._files.look()) if self._files is not None else ()
         if self._stamps != stamps:
             for value in {value for path, *_ in stamps for value in in_file(Path(path))}:
@@ -484,29 +483,30 @@ def _masked_arguments(arguments: str, masked: Callable[[str], str]) -> str:
     """Mask known values in a call's arguments. A key that an agent made up for a test is left
     alone.
     """
-    found = _in_strings(arguments, masked)
-    found = found if _is_json(found) else masked(found)
-    return arguments if found == arguments else found
+    result = _in_strings(arguments, masked)
+    if not _is_json(result):
+        result = masked(result)
+    return arguments if result == arguments else result
 
 
 def _in_strings(arguments: str, changed: Callable[[str], str]) -> str:
     """Apply `changed` to each text in a call's arguments."""
 
-    def part(found: re.Match[str]) -> str:
-        written = found.group()
+    def change(match: re.Match[str]) -> str:
+        literal = match.group()
         try:
-            said = str(parse_json(written, strict=False))
+            text = str(parse_json(literal, strict=False))
         except ValueError:
-            return written
-        new = changed(said)
-        return written if new == said else json.dumps(new, ensure_ascii=False)
+            return literal
+        new = changed(text)
+        return literal if new == text else json.dumps(new, ensure_ascii=False)
 
-    return _WRITTEN.sub(part, arguments)
+    return _WRITTEN.sub(change, arguments)
 
 
 def restore_marks(arguments: str, value: Callable[[str], str]) -> str:
     """Replace every mark in a call's arguments by `value(mark)`."""
-    return _in_strings(arguments, lambda text: MARK.sub(lambda one: value(one.group()), text))
+    return _in_strings(arguments, lambda text: MARK.sub(lambda mark: value(mark.group()), text))
 
 
 def _is_json(text: str) -> bool:
@@ -524,16 +524,16 @@ MAX_EDGES, MAX_RUN_EDGES = 24, 200
 
 
 def _secrets_by_mark(text: str, scanner: SecretScanner) -> Mapping[str, set[str]]:
-    found: dict[str, set[str]] = defaultdict(set)
+    secrets: dict[str, set[str]] = defaultdict(set)
 
     def note(value: str) -> str:
-        found[mark_for(value)].add(value)
+        secrets[mark_for(value)].add(value)
         return mark_for(value)
 
     scanner.masked(text, note)
     for _, value in assigned(text):
         note(value)
-    return found
+    return secrets
 
 
 class LogRedactor:
@@ -544,7 +544,7 @@ class LogRedactor:
     def __init__(self, paths: Sequence[Path], mask: Callable[[str], str]) -> None:
         self._paths = paths
         self._mask = mask
-        self._known: dict[str, str] = {}
+        self._masked_runs: dict[str, str] = {}
 
     def text(self, text: str) -> str:
         """`text` without secrets."""
@@ -552,7 +552,7 @@ class LogRedactor:
         return _RUN.sub(lambda run: self._run(run.group()), text) if self._marks else text
 
     @cached_property
-    def _told(self) -> str:
+    def _logged(self) -> str:
         return "\n".join(
             path.read_text(encoding="utf-8", errors="replace")
             for path in self._paths
@@ -561,22 +561,17 @@ class LogRedactor:
 
     @cached_property
     def _marks(self) -> frozenset[str]:
-        return frozenset(MARK.findall(self._told))
+        return frozenset(MARK.findall(self._logged))
 
     def _run(self, run: str) -> str:
-        if run not in self._known:
-            found = next(
-                (
-                    piece
-                    for piece in _pieces(run)
-                    if mark_for(piece) in self._marks and piece not in self._told
-                ),
-                "",
-            )
-            self._known[run] = (
-                mark_for(found).join(map(self._run, run.split(found))) if found else run
-            )
-        return self._known[run]
+        if run not in self._masked_runs:
+            self._masked_runs[run] = run
+            for piece in _pieces(run):
+                mark = mark_for(piece)
+                if mark in self._marks and piece not in self._logged:
+                    self._masked_runs[run] = mark.join(map(self._run, run.split(piece)))
+                    break
+        return self._masked_runs[run]
 
 
 def _pieces(run: str) -> Iterator[str]:
