@@ -23,7 +23,7 @@ from fugu_cli import __version__, prompts, wiring
 from fugu_cli.cli.current_folder import check_embedded, current_config
 from fugu_cli.cli.training_flags import EvalFlags, RolloutFlags
 from fugu_cli.config import MANAGED_FILE, Config
-from fugu_cli.config.agent_pool import SERVICES, usable_pool
+from fugu_cli.config.agent_pool import pool_variables, usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.engine.environment import Permission
@@ -161,7 +161,7 @@ class RolloutSessionFactory:
     """Opens sessions for the arms of an evaluation in `folder`, paid within its limits."""
 
     config: Config
-    environ: tuple[tuple[str, str], ...]
+    environ: Mapping[str, str]
     folder: Path
 
     def __call__(self, spending: Spending) -> OpenRolloutSession:
@@ -173,8 +173,7 @@ class RolloutSessionFactory:
         from fugu_cli.coordinators.action_space import by_strength
 
         add_python_to_path()
-        environ = dict(self.environ)
-        entries = {entry.name: entry for entry in usable_pool(self.config, environ)}
+        entries = {entry.name: entry for entry in usable_pool(self.config, self.environ)}
         opted_out = self.config.opt_out
         unpriced = [
             name for name, entry in entries.items() if entry.rates is None and name not in opted_out
@@ -204,7 +203,7 @@ class RolloutSessionFactory:
             )
             return wiring.build_session(
                 loaded,
-                environ,
+                self.environ,
                 _deny,
                 context.resume,
                 paid,
@@ -220,14 +219,6 @@ def add_python_to_path() -> None:
     interpreter, path = str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)
     if interpreter not in path.split(os.pathsep):
         os.environ["PATH"] = os.pathsep.join([path, interpreter])
-
-
-def pool_keys(config: Config, environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the variables that hold keys of the pool."""
-    named = {entry.api_key_env for entry in config.agents} | {
-        service.variable for service in SERVICES
-    }
-    return tuple(sorted((name, value) for name, value in environ.items() if name in named))
 
 
 def rollout_config(config: Config, context: RolloutContext, strongest: str) -> Config:
@@ -335,7 +326,9 @@ def evaluate(flags: EvalFlags) -> int:
         try:
             ended = asyncio.run(
                 _measure(
-                    flags, plan, RolloutSessionFactory(config, pool_keys(config, environ), folder)
+                    flags,
+                    plan,
+                    RolloutSessionFactory(config, pool_variables(config, environ), folder),
                 )
             )
         except KeyboardInterrupt:

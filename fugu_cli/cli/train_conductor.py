@@ -21,10 +21,10 @@ from pydantic import JsonValue
 from fugu_cli.app.open_session import Session as OpenSession
 from fugu_cli.cli import eval
 from fugu_cli.cli.current_folder import current_config
-from fugu_cli.cli.eval import RolloutSessionFactory, about_pool, pool_keys, say_progress
+from fugu_cli.cli.eval import RolloutSessionFactory, about_pool, say_progress
 from fugu_cli.cli.train import usable_tasks
 from fugu_cli.cli.training_flags import ConductorFlags
-from fugu_cli.config.agent_pool import usable_pool
+from fugu_cli.config.agent_pool import pool_variables, usable_pool
 from fugu_cli.coordinators.baselines import FixedWorkflow
 from fugu_cli.errors import UsageError
 from fugu_cli.session import log
@@ -158,7 +158,7 @@ def train_conductor(flags: ConductorFlags) -> int:
     with results_folder.locked_folder(folder, "training"):
         problems: Sequence[Problem] = eval.load_problems(flags, flags.suites, say_progress)
         problems, expected = (problems, {}) if flags.form_only else usable_tasks(problems, folder)
-        opening = RolloutSessionFactory(config, pool_keys(config, os.environ), folder)
+        opening = RolloutSessionFactory(config, pool_variables(config, os.environ), folder)
         spending = Spending(
             folder / "paid.jsonl", SpendingLimits(flags.max_budget_usd, flags.max_requests)
         )

@@ -34,7 +34,7 @@ from fugu_cli.cli.train import (
 )
 from fugu_cli.cli.training_flags import EvolveFlags
 from fugu_cli.config import Config
-from fugu_cli.config.agent_pool import usable_pool
+from fugu_cli.config.agent_pool import pool_variables, usable_pool
 from fugu_cli.coordinators import backbone_files, svf, trinity
 from fugu_cli.coordinators import checkpoint as checkpoints
 from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, TrainingOrigin
@@ -120,8 +120,8 @@ class RolloutFitness:
         self.tasks = {problem.id: problem_sha(problem) for problem in problems}
         count = len(problems) // HELD_OUT_SHARE
         self._problems, self._held = problems[count:], problems[:count]
-        self._environ = eval.pool_keys(config, os.environ)
-        members = [entry.member() for entry in usable_pool(config, dict(self._environ))]
+        self._environ = pool_variables(config, os.environ)
+        members = [entry.member() for entry in usable_pool(config, self._environ)]
         self._priced = any(
             member.price and (member.price.input or member.price.output) for member in members
         )
@@ -239,9 +239,7 @@ class RolloutFitness:
         jobs = {job.key: job for job in rollouts}
         begun, left = time.monotonic(), len(jobs.keys() - earlier.keys())
         every, finished = max(left // 10, 10), list[RolloutOutcome]()
-        local = any(
-            entry.provider == "local" for entry in usable_pool(self._config, dict(self._environ))
-        )
+        local = any(entry.provider == "local" for entry in usable_pool(self._config, self._environ))
         wanted_at_once = flags.rollouts or (1 if local else None)
         gate = asyncio.Semaphore(runner.rollouts_at_once(wanted_at_once))
 

@@ -57,7 +57,7 @@ class KnownService:
         """
         if gateway := gateway_address(self.variable, environ):
             return gateway
-        region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION", "")
+        region = next((environ[name] for name in REGION_VARIABLES if environ.get(name)), "")
         if "{region}" in self.base_url and not REGION.fullmatch(region):
             return ""
         return self.base_url.replace("{region}", region)
@@ -72,14 +72,20 @@ GATEWAY_VARIABLES = {
 """Variables that send vendors' clients to another address with a key. Other services have one that
 begins like the variable of their key and ends in _BASE_URL.
 """
+REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 GATEWAY_PATHS = {"ANTHROPIC_API_KEY": "/v1", "GEMINI_API_KEY": "/v1beta/openai"}
 """Paths that the vendors' own clients add to such an address."""
 
 
+def gateway_variables(key_variable: str) -> tuple[str, ...]:
+    """Return the variables that may name another address for the service of a key."""
+    usual = (key_variable.removesuffix("_API_KEY") + "_BASE_URL",)
+    return GATEWAY_VARIABLES.get(key_variable, usual)
+
+
 def gateway_address(key_variable: str, environ: Mapping[str, str]) -> str:
     """Return the address that the environment names for the service of a key, "" for none."""
-    usual = (key_variable.removesuffix("_API_KEY") + "_BASE_URL",)
-    names = GATEWAY_VARIABLES.get(key_variable, usual)
+    names = gateway_variables(key_variable)
     address = next((environ[name] for name in names if environ.get(name)), "").strip().rstrip("/")
     path = GATEWAY_PATHS.get(key_variable, "")
     return address if not address or address.endswith(path) else address + path
@@ -469,6 +475,16 @@ def _filled(entry: AgentEntry, config: Config, environ: Mapping[str, str]) -> Ag
             else config.temperature,
         }
     )
+
+
+def pool_variables(config: Config, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the part of the environment from which agents get their keys and addresses."""
+    keys = {service.variable for service in SERVICES}
+    keys |= {entry.api_key_env for entry in config.agents if entry.api_key_env}
+    names = {*keys, *REGION_VARIABLES}
+    for key in keys:
+        names.update(gateway_variables(key))
+    return {name: value for name, value in sorted(environ.items()) if name in names}
 
 
 def address_of(entry: AgentEntry, environ: Mapping[str, str]) -> str | None:

@@ -32,7 +32,7 @@ def test_what_the_cascade_decided_is_no_row_of_the_learned_coordinator_and_begin
             f'"{tmp_path / "made.safetensors"}"\n{rc.read_text()}'
         )
         opening = RolloutSessionFactory(
-            configuration(tmp_path, os.environ).config, (("LOOPBACK_KEY", KEY),), tmp_path / "out"
+            configuration(tmp_path, os.environ).config, {"LOOPBACK_KEY": KEY}, tmp_path / "out"
         )
         opened = opening(Spending(tmp_path / "paid.jsonl", SpendingLimits()))
         elsewhere = tiny.folder(tmp_path / "elsewhere")

@@ -45,7 +45,7 @@ def test_a_workflow_is_carried_out_once_with_tools_and_tests_and_paid_for_once(
     with running() as server:
         configured(Path(os.environ["HOME"]), server, ("idler", "cheap"), ("worker", "strong"))
         opening = RolloutSessionFactory(
-            configuration(tmp_path, os.environ).config, (("LOOPBACK_KEY", KEY),), tmp_path / "out"
+            configuration(tmp_path, os.environ).config, {"LOOPBACK_KEY": KEY}, tmp_path / "out"
         )
         trying = command.WorkflowRunner(
             problems, tmp_path / "out", opening, Spending(tmp_path / "paid.jsonl", SpendingLimits())
@@ -82,7 +82,7 @@ def test_workflows_are_carried_out_at_the_same_time_and_each_once(tmp_path: Path
     with running() as server:
         configured(Path(os.environ["HOME"]), server, ("worker", "strong"))
         opening = RolloutSessionFactory(
-            configuration(tmp_path, os.environ).config, (("LOOPBACK_KEY", KEY),), tmp_path / "out"
+            configuration(tmp_path, os.environ).config, {"LOOPBACK_KEY": KEY}, tmp_path / "out"
         )
         spending = Spending(tmp_path / "paid.jsonl", SpendingLimits())
         trying = command.WorkflowRunner(problems, tmp_path / "out", opening, spending, at_once=2)

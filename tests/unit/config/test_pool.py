@@ -14,6 +14,7 @@ from fugu_cli.config.agent_pool import (
     detected_keys,
     detected_pool,
     has_assumed_price,
+    pool_variables,
     unready_services,
     unusable_entries,
     usable_pool,
@@ -153,7 +154,9 @@ def test_the_context_of_an_entry_is_the_price_lists_where_no_service_is_known_to
 def test_a_gateway_that_the_environment_names_gets_the_key_of_its_vendor(
     key: str, variable: str, given: str, address: str
 ) -> None:
-    found = usable_pool(Config(), {key: "k", variable: given})
+    environ = {key: "k", variable: given}
+    found = usable_pool(Config(), environ)
+    assert usable_pool(Config(), pool_variables(Config(), environ)) == found
     assert {agent.base_url for agent in found} == {address}
     assert {agent.api_key_env for agent in found} == {key}
     assert all(agent.price is not None for agent in found) or key == "DEEPSEEK_API_KEY"

@@ -141,7 +141,7 @@ def test_under_a_budget_nobody_is_called_whose_price_is_unknown() -> None:
 
 def test_an_evaluation_with_a_budget_does_not_begin_with_an_unknown_price(tmp_path: Path) -> None:
     entry = AgentEntry(name="new", provider="openai", model="anything-new")
-    opening = RolloutSessionFactory(Config(agents=(entry,)), (("OPENAI_API_KEY", "k"),), tmp_path)
+    opening = RolloutSessionFactory(Config(agents=(entry,)), {"OPENAI_API_KEY": "k"}, tmp_path)
     opening(Spending(tmp_path / "paid.jsonl", SpendingLimits(requests=1)))
     with pytest.raises(ConfigError, match="new: no price is known"):
         opening(Spending(tmp_path / "paid.jsonl", SpendingLimits(usd=1.0)))
