@@ -317,5 +317,11 @@ def undo_text(event: Undone) -> str:
     """Return a line like `undone by the user: 2 files put back`."""
     if event.turn:
         return f"rolled back, trying again: {first_line(event.reason, 200)}"
-    files = plural(len(event.paths), "file") if event.paths else "the files"
-    return f"{first_line(event.words, 200)}: {files} put back"
+    words = first_line(event.words, 200)
+    if not event.paths:
+        return f"{words}: the files put back"
+    gone = {change.path for change in event.changes if change.after is None}
+    removed = sum(path in gone for path in event.paths)
+    counts = {"put back": len(event.paths) - removed, "removed": removed}
+    done = [f"{plural(count, 'file')} {verb}" for verb, count in counts.items() if count]
+    return f"{words}: {', '.join(done)}"

@@ -305,13 +305,13 @@ def _tool_head(block: ToolBlock, palette: Palette) -> tuple[list[StyledPart], li
             outcome = "pass" if block.result.ok else "FAIL"
         left += [("acceptance check ", f"bold {palette.text}"), (outcome, tone)]
     else:
-        left += [(name, f"bold {palette.dim if block.evidence else palette.text}")]
-        left += [
-            (
-                f" {flatten(escape_for_approval(call_target(block.call)), 300)}",
-                palette.dim if block.evidence else palette.text,
-            )
-        ]
+        style = palette.dim if block.evidence else palette.text
+        left.append((name, f"bold {style}"))
+        if block.call.tool != TODO or block.result is None or block.result.ok:
+            target = flatten(escape_for_approval(call_target(block.call)), 300)
+            left.append((f" {target}", style))
+    if block.cut and block.result is None:
+        left.append(("  interrupted", palette.warn))
     if not block.permitted.allowed:
         left.append((f"  {_denial(block.permitted)}", palette.warn))
     added, removed = patches.patch_size(_patch(block))

@@ -18,6 +18,7 @@ from rich.text import Text
 from fugu_cli.app.patches import LONGEST_LINE, LONGEST_LINE_ON_PAGE, shorten_patch
 from fugu_cli.formatting import escape_for_approval, plural
 from fugu_cli.ui.drawing import (
+    GUTTER,
     Palette,
     StyledLine,
     fold_text,
@@ -185,15 +186,17 @@ def _draw_rows(
     coloured = len(rows) <= MOST_COLOURED
     lines: list[StyledLine] = []
     at = 0
+    beside = side_by_side and _has_both_sides(rows, 0)
     while at < len(rows):
         row = rows[at]
         if row.kind == "file":
+            beside = side_by_side and _has_both_sides(rows, at + 1)
             lines += wrap_lines(row.text, width, f"bold {palette.text}")
         elif row.kind == "gap":
             lines += wrap_lines(f"{'⋮':>{numbers}} {row.text}".rstrip(), width, palette.dim)
         elif row.kind == "other":
             lines += _plain(row.text, width, palette)
-        elif side_by_side:
+        elif beside:
             olds = _run(rows, at, "old")
             news = _run(rows, at + olds, "new")
             lefts, rights = rows[at : at + olds], rows[at + olds : at + olds + news]
@@ -210,6 +213,18 @@ def _draw_rows(
             lines += _row_lines(row, width, numbers, palette, coloured)
         at += 1
     return lines
+
+
+def _has_both_sides(rows: Sequence[PatchRow], start: int) -> bool:
+    """Return whether the file whose rows begin there was there before and still is: a new one would
+    stand beside an empty half.
+    """
+    kinds = set()
+    for row in rows[start:]:
+        if row.kind == "file":
+            break
+        kinds.add(row.kind)
+    return "same" in kinds or {"old", "new"} <= kinds
 
 
 def _plain(text: str, width: int, palette: Palette) -> list[StyledLine]:
@@ -244,7 +259,7 @@ def _row_lines(
     lead = f"{number:>{numbers}} {sign} "
     available = max(width - len(lead), 4)
     folded = fold_text(_code(row, palette, coloured), available) or [[]]
-    tone = parse_style(words)
+    tone = parse_style(words) + GUTTER
     lines = [
         [Segment(lead, tone), *folded[0]],
         *([Segment(" " * len(lead), tone), *more] for more in folded[1:]),
@@ -268,7 +283,7 @@ def _pair(
     ]
     if left is right and left is not None:
         sides[0] = _row_lines(replace(left, new=left.old), half, numbers, palette, coloured)
-    bar = Segment(" │ ", parse_style(palette.dim))
+    bar = Segment(" │ ", parse_style(palette.dim) + GUTTER)
     lines = []
     for at in range(max(map(len, sides))):
         first = sides[0][at] if at < len(sides[0]) else []

@@ -226,6 +226,10 @@ def _trimmed(line: StyledLine) -> StyledLine:
     return line
 
 
+GUTTER = Style(meta={"gutter": True})
+"""A part of a line that is not copied with it: a number, a sign."""
+
+
 def wrap_lines(text: str, width: int, words: str = "", indent: str = "") -> list[StyledLine]:
     """Wrap safe text at words. Lines after the first begin with `indent`."""
     narrow = max(width - cell_len(indent), 4)

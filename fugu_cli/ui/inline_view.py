@@ -116,9 +116,11 @@ class Scrollback:
         self._thought: int | None = None
         self._unknown: list[ToolRan] = []
 
-    def replay(self, records: Sequence[Recorded]) -> None:
-        """Open an earlier session and print its end."""
+    def replay(self, records: Sequence[Recorded], *, is_running: bool = False) -> None:
+        """Open an earlier session and print its end. `is_running`: another process runs its calls."""
         self.folded = FoldedSession(records)
+        if not is_running:
+            self.folded.transcript.end_open_calls()
         self._blocks = self.folded.transcript.blocks
         self._printed_lines.clear()
         self._thought = None

@@ -211,7 +211,7 @@ class SessionTotals:
                 self.members |= {member.name: member for member in event.pool}
                 self.jobs.clear()
             case Asked():
-                self.asked_at, self._written = at, 0
+                self.asked_at, self._written, self.todo = at, 0, ()
             case Assigned():
                 self._inside = {*self._inside, event.turn} if event.subtask is not None else set()
             case Replied():

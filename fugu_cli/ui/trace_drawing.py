@@ -279,12 +279,14 @@ def _headed_list(
 
 
 def _todo(tally: SessionTotals, width: int, palette: Palette) -> list[StyledLine]:
-    """Draw open items first, because there may be no room for all."""
+    """Draw the items in the order of the plan; open ones first where there is no room for all."""
     left = [item for item in tally.todo if item.status != "done"]
     if not left:
         return []
     tones = {"pending": palette.text, "in_progress": palette.accent, "done": palette.dim}
-    ordered = [*left, *(item for item in tally.todo if item.status == "done")]
+    ordered = list(tally.todo)
+    if len(ordered) > MOST_ITEMS:
+        ordered = [*left, *(item for item in tally.todo if item.status == "done")]
     rows = [
         ((f"{TODO_SIGNS[item.status]} {flatten(item.text)}", tones[item.status]), ())
         for item in ordered

@@ -352,6 +352,14 @@ class Transcript:
         self.blocks[0] = replace(first, start=start)
         return 0
 
+    def end_open_calls(self) -> None:
+        """Show calls without a result as interrupted: the process that ran them has gone."""
+        for index in self.placed.calls.values():
+            block = self.blocks[index]
+            if isinstance(block, ToolBlock) and not block.over:
+                self.blocks[index] = replace(block, cut=True)
+        self.placed.pending_reads.clear()
+
     def measured(self, size: tuple[int, int]) -> int | None:
         """Set how many lines the newest request that ended added and removed. Return its block."""
         for index in range(len(self.blocks) - 1, -1, -1):

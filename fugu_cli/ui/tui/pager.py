@@ -133,11 +133,11 @@ class ColumnView(Widget, can_focus=True):
         """Return the selected lines as text."""
         first = selection.start.y if selection.start else self.top
         last = selection.end.y if selection.end else self.top + self._height - 1
-        lines = [plain_text(self.column.line(y) or []) for y in range(first, last + 1)]
-        if lines and selection.end:
-            lines[-1] = lines[-1][: selection.end.x]
-        if lines and selection.start:
-            lines[0] = lines[0][selection.start.x :]
+        lines = []
+        for y in range(first, last + 1):
+            start = selection.start.x if selection.start and y == first else 0
+            end = selection.end.x if selection.end and y == last else None
+            lines.append(copied_text(self.column.line(y) or [], start, end))
         return "\n".join(lines), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:
@@ -163,6 +163,18 @@ def _bar_rows(total: int, top: int, height: int) -> range:
     return range(start, start + size)
 
 
+def copied_text(line: StyledLine, start: int, end: int | None) -> str:
+    """Return the characters of a line from `start` to `end` without the gutter of a diff."""
+    copied, at = [], 0
+    for segment in line:
+        text = segment.text
+        if segment.style is None or not segment.style.meta.get("gutter"):
+            stop = None if end is None else max(end - at, 0)
+            copied.append(text[max(start - at, 0) : stop])
+        at += len(text)
+    return "".join(copied).rstrip() if end is None else "".join(copied)
+
+
 def _highlighted(strip: Strip, text: str, needle: str, style: Style) -> Strip:
     """Return the line with each occurrence of the text in another style."""
     lowered = text.lower()
@@ -177,7 +189,10 @@ def _highlighted(strip: Strip, text: str, needle: str, style: Style) -> Strip:
 
 def _selected(strip: Strip, span: tuple[int, int], words: Style) -> Strip:
     start, end = span[0], strip.cell_length if span[1] == -1 else span[1]
-    inside = strip.crop(start, end).apply_style(words)
+    inside = Strip(
+        Segment(segment.text, (segment.style or Style()) + words, segment.control)
+        for segment in strip.crop(start, end)
+    )
     return Strip.join([strip.crop(0, start), inside, strip.crop(end, strip.cell_length)])
 
 

@@ -94,9 +94,11 @@ class ScreenFeed:
         self._last = 0.0
         self._pause = FRAME_SECONDS
 
-    def replay(self, records: Sequence[Recorded]) -> None:
-        """Show a session from its beginning."""
+    def replay(self, records: Sequence[Recorded], *, is_running: bool = False) -> None:
+        """Show a session from its beginning. `is_running`: another process runs its calls."""
         self.folded = FoldedSession(records)
+        if not is_running:
+            self.folded.transcript.end_open_calls()
         self._conversation.show(self.folded.transcript)
         self._trace.show(self.folded.rows, self.folded.totals)
         self._dirty = self._row = None

@@ -89,8 +89,8 @@ class FeedProtocol(Protocol):
     def folded(self) -> FoldedSession:
         """The session folded from its log."""
 
-    def replay(self, records: Sequence[Recorded]) -> None:
-        """Show a session from its beginning."""
+    def replay(self, records: Sequence[Recorded], *, is_running: bool = False) -> None:
+        """Show a session from its beginning. `is_running`: another process runs its calls."""
 
     def add_item(self, item: Recorded | Live) -> None:
         """Handle one more item of the log."""

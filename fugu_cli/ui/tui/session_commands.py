@@ -501,10 +501,17 @@ async def trust_folder(controller: SessionController, argument: str) -> None:
 async def export_session(controller: SessionController, argument: str) -> None:
     """Write the conversation as Markdown, HTML or JSON, by the file's ending."""
     id = _session_id(controller) or time.strftime("%Y%m%d-%H%M%S")
-    name = argument or f"fugu-{id}.md"
-    path = project_folder.typed_path(controller.opener.root, name)
+    if argument:
+        path, name = project_folder.typed_path(controller.opener.root, argument), argument
+    else:
+        # not in the folder, where agents would find it
+        exports = controller.options.state / "exports"
+        path = exports / f"fugu-{id}-{time.strftime('%H%M%S')}.md"
+        name = project_folder.short_path(path)
     text = FORMATS[export_format(path)](tuple(controller.session.log.records), id)
     try:
+        if not argument:
+            path.parent.mkdir(parents=True, exist_ok=True)
         note_export = controller.session.environment.workspace.history.note_export
         await asyncio.to_thread(write_new_file, path, text, note_export)
     except FileExistsError as error:

@@ -409,7 +409,7 @@ class SessionController:
         """Show a newly opened session. Errors from before it are shown now, because they explain
         why it is this one.
         """
-        self.feed.replay(records)
+        self.feed.replay(records, is_running=self.options.attached)
         ran = [record.event for record in records if isinstance(record.event, ToolRan)]
         changing = [event for event in ran if event.changes]
         self.patches.show(self.session, self.feed, changing[-FETCHED_ON_RESUME:])

@@ -524,6 +524,8 @@ def test_export_writes_markdown_and_overwrites_nothing(
         await hand.sees("written to")
         await hand.type("/export out.md")
         await hand.sees("exists already")
+        await hand.type("/export")
+        await hand.until(lambda: any((Path.home() / "state" / "exports").glob("fugu-*.md")))
         await hand.type("/export nowhere/out.md")
         await hand.sees("cannot write nowhere/out.md: No such file or directory")
         await hand.type("/export ~nobody/out.md")

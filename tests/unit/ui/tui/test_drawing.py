@@ -49,6 +49,7 @@ from fugu_cli.ui.session_totals import FoldedSession, SessionTotals
 from fugu_cli.ui.trace_rows import TraceRows, TurnRow, traced_requests
 from fugu_cli.ui.transcript import Transcript, transcript_blocks
 from fugu_cli.ui.tui import themes
+from fugu_cli.ui.tui.pager import copied_text
 from fugu_cli.ui.turn_page import section_title, turn_sections
 
 
@@ -634,7 +635,7 @@ def test_below_the_trace_stand_the_todo_list_changed_files_jobs_and_the_context(
     tally.sizes[change], tally.context_parts = (3, 1), {"tools": 1200, "files read": 40_000}
     shown = text(trace_drawing.panel_lines(tally, 30, DARK, 40))
     assert shown == [
-        "", "to do: 1 of 2 done", "  ◐ act", "  ☑ look",
+        "", "to do: 1 of 2 done", "  ☑ look", "  ◐ act",
         "", "changed files", f"  a.py{'+3 -1':>24}",
         "", "background jobs", "  job1 npm run",
         "", "context", f"  files read{'~40k':>18}", f"  tools{'~1.2k':>23}",
@@ -744,3 +745,27 @@ def test_reads_share_a_line_and_so_do_fugus_checks_below_the_verifier_they_are_f
     assert [line for line in drawn(unfolded=True) if line.startswith("✓ read")] == [
         "✓ read rates.py", "✓ read test_rates.py", "✓ read alone.py"
     ]  # fmt: skip
+
+
+def test_a_new_file_has_no_empty_half_and_is_copied_without_numbers_and_signs() -> None:
+    new = "--- /dev/null\n+++ b/a.py\n@@ -0,0 +1,2 @@\n+one = 1\n+two = 2"
+    changed = "--- a/b.py\n+++ b/b.py\n@@ -1 +1 @@\n-three = 3\n+three = 4"
+    lines = diff_drawing.patch_lines(f"{new}\n{changed}", 200, DARK)
+    assert [line for line in text(lines) if "│" in line] == [
+        next(line for line in text(lines) if "three = 4" in line)
+    ]
+    whole = next(line for line in lines if "two = 2" in plain_text(line))
+    assert copied_text(whole, 0, None) == "two = 2"
+    assert copied_text(whole, 0, len(plain_text(whole)) - 5).rstrip() != plain_text(whole)
+
+
+def test_a_call_of_a_process_that_has_gone_is_shown_as_interrupted() -> None:
+    call = Call.make("t1-0-0", "bash", command="sleep 9")
+    started = Permitted(turn=1, call=call, allowed=True, by="policy")
+    assigned = Assigned(turn=1, agent="small", role="worker", by="cascade")
+    transcript = Transcript()
+    for seq, event in enumerate((Asked(text="go"), assigned, started)):
+        transcript.add_item(Recorded(seq=seq, at=0.0, event=event))
+    transcript.end_open_calls()
+    (piece,) = block_drawing.block_fragments(transcript.blocks[-1], unfolded=False)
+    assert text(piece.painted(60, DARK)) == ["  ■ bash sleep 9  interrupted"]

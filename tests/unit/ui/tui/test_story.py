@@ -7,6 +7,7 @@ from fugu_cli.session.events import (
     Asked,
     Assigned,
     Failed,
+    FileChange,
     Finished,
     Interrupted,
     Member,
@@ -259,6 +260,14 @@ def test_the_end_says_what_the_dearest_agent_alone_costs_once_its_turns_tell(
     take(transcript, Finished(reason="answered"))
     end = transcript.blocks[-1]
     assert isinstance(end, EndBlock) and end.alone == alone
+
+
+def test_undoing_says_which_files_were_removed() -> None:
+    changes = (FileChange(path="new.py", before="1" * 40, after=None),)
+    undone = Undone(snapshot="a", paths=("new.py", "x.py", "y.py"), changes=changes)
+    (note,) = transcript_blocks([Recorded(seq=0, at=0.0, event=undone)])
+    assert isinstance(note, NoteBlock)
+    assert note.text == "undone by the user: 2 files put back, 1 file removed"
 
 
 def test_what_was_thought_stands_before_the_reply_as_soon_as_that_begins() -> None:
