@@ -73,7 +73,10 @@ def build_tool_command(root: Path) -> str | None:
         _cmake_or_meson,
     )
     for find in finders:
-        command = find(root)
+        try:
+            command = find(root)
+        except OSError:  # a link that leads nowhere it can be looked at
+            continue
         if command is not None:
             return command
     return None
