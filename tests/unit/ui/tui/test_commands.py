@@ -19,6 +19,7 @@ from fugu_cli.extensions.hook_settings import DeclaredHooks, Hook
 from fugu_cli.session.events import Asked, Finished, Undone
 from fugu_cli.tools.mentions import mentioned
 from fugu_cli.ui.tui.app import FuguApp
+from fugu_cli.ui.tui.approval import Approval
 from fugu_cli.ui.tui.commands import (
     COMMANDS,
     SlashCommand,
@@ -105,6 +106,33 @@ def test_keys_that_are_faster_than_the_list_are_not_taken_for_what_it_shows(
         await hand.until(lambda: hand.controller.session.environment.rules.mode == "plan")
 
     play(what)
+
+
+def test_a_plan_is_changed_left_asked_about_again_and_carried_out(
+    play: Callable[..., None],
+) -> None:
+    async def what(hand: Hand) -> None:
+        await hand.type("/mode plan")
+        await hand.type("fix it")
+        await hand.sees("The first plan.", "Carry out the plan of small?", "2 go ahead, ask")
+        await hand.until(lambda: hand.app.focused is hand.app.main.query_one(Approval))
+        await hand.pilot.press("3")
+        await hand.sees("Change the plan")
+        await hand.pilot.press(*"another", "enter")
+        await hand.sees("The second plan.", "Carry out the plan of small?")
+        await hand.until(lambda: hand.app.focused is hand.app.main.query_one(Approval))
+        await hand.pilot.press("escape")
+        await hand.until(lambda: not hand.controller.work.approvals.questions)
+        await hand.type("/continue")
+        await hand.sees("Carry out the plan of small?")
+        await hand.until(lambda: hand.app.focused is hand.app.main.query_one(Approval))
+        await hand.pilot.press("2")
+        await hand.sees("Carry out the plan of small, in ask mode.", "Nothing to do.")
+        assert hand.controller.session.environment.rules.mode == "ask"
+        assert hand.kinds().count("assigned") == 2
+
+    steps = ("The first plan.", "The second plan.", "Nothing to do.")
+    play(what, {"small": "".join(f'[[step]]\ntext = "{step}"\n' for step in steps)})
 
 
 def test_compact_sums_up_what_agents_read(play: Callable[..., None]) -> None:
