@@ -25,9 +25,8 @@ from fugu_cli.engine.structured_answer import correction_due, wanted_schema
 from fugu_cli.messages import Call, Prompt, ToolSpec
 from fugu_cli.providers import shown_media
 from fugu_cli.safety import path_rules, policy
-from fugu_cli.session.checks import ACCEPTANCE_CHECK, RUN_CHECK
-from fugu_cli.session.events import FIND_TOOLS, Member, Permitted, Replied, Subtask
-from fugu_cli.session.outcome import RUN_TESTS
+from fugu_cli.session.checks import ACCEPTANCE_CHECK
+from fugu_cli.session.events import FIND_TOOLS, Member, Subtask
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.tool_facts import ADVISE, BASH, facts_of
 from fugu_cli.session.turns import TASK, Turn, open_calls
@@ -325,14 +324,16 @@ def _after(state: SessionState, turn: Turn, environment: Environment) -> NextSte
 
 
 def _goes_on_with_failures(state: SessionState, turn: Turn, environment: Environment) -> bool:
-    """Whether a Worker that said its last word is shown what fails, once in its turn: tests or
-    checks that speak against its work, or whose report names a file that it changed.
+    """Return whether a Worker that said its last word is shown what fails, once in its turn: tests
+    or checks that speak against the work, or whose report names a file that it changed.
     """
-    if turn.assigned.plan or turn.assigned.subtask is not None:
+    if turn.assigned.plan or turn.assigned.subtask is not None or environment.rules.mode == "plan":
         return False
-    if not (turn.changes and turn.concluded and len(turn.replies) < environment.limits.replies):
+    if not turn.concluded or turn.unable is not None:
         return False
-    if _was_shown_failures(turn):
+    if len(turn.replies) >= environment.limits.replies:
+        return False
+    if message_history.was_shown_failures(turn, wanted_schema(state.request, turn)):
         return False
     if state.request.acceptance_blocker:
         return True
@@ -344,19 +345,8 @@ def _goes_on_with_failures(state: SessionState, turn: Turn, environment: Environ
 
 
 def _names_file(text: str, path: str) -> bool:
-    """Whether a report names this file and not one whose name only ends or begins like it."""
+    """Return whether a report names this file and not one whose name only ends or begins like it."""
     return re.search(rf"(?<![\w.-]){re.escape(path)}(?!\w)", text) is not None
-
-
-def _was_shown_failures(turn: Turn) -> bool:
-    """Whether fugu ran tests or checks between two replies of the turn."""
-    ran = False
-    for fact in turn.events:
-        if isinstance(fact, Permitted) and fact.by_fugu:
-            ran = ran or fact.call.tool in (RUN_TESTS, RUN_CHECK)
-        elif isinstance(fact, Replied) and ran:
-            return True
-    return False
 
 
 def sets_check(turn: Turn) -> bool:

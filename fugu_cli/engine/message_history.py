@@ -322,28 +322,51 @@ def turn_messages(
             )
         messages += [_result(results[call.id]) for call in reply.calls if call.id in results]
         is_followed = is_open or stop < len(turn.events)
+        is_shown_failures = is_followed and not reply.calls and turn.assigned.role == "worker"
         if corrected and not reply.calls:
             messages.append(FromUser(text=corrected))
             corrected = ""
+            is_shown_failures = False
         elif is_followed and is_asked_to_choose_again(turn, reply):
+            is_shown_failures = False
             names = ", ".join(turn.assigned.choices)
             text = prompts.fill(prompts.load("conductor/choose_again"), names=names)
             messages.append(FromUser(text=text))
         after = call_records(turn.events[start:stop])
-        evidence = _runs_as_text([run for run in after if run.permitted.call.id not in opening])
-        if evidence and not reply.calls and is_followed:
-            failing = evidence[0].model_copy(
-                update={"text": f"{evidence[0].text}\n\n{prompts.load('worker_failing')}"}
-            )
-            evidence = [failing]
-        messages += evidence
+        runs = [run for run in after if run.permitted.call.id not in opening]
         is_about_plan = is_planning and not reply.calls
-        messages += steering.later_messages(turn.events[start:stop], is_about_plan=is_about_plan)
+        steered = steering.later_messages(turn.events[start:stop], is_about_plan=is_about_plan)
+        if steered and not any(_fails(run) for run in runs):
+            is_shown_failures = False
+        evidence = _runs_as_text(runs)
+        if is_shown_failures and not is_cut_in_silence(reply):
+            shown = evidence or [FromUser(text=prompts.load("worker_unchanged"))]
+            text = f"{shown[0].text}\n\n{prompts.load('worker_failing')}"
+            evidence = [shown[0].model_copy(update={"text": text})]
+        messages += evidence
+        messages += steered
     if turn.failed is not None:
         messages.append(FromUser(text=f"[{turn.assigned.agent} failed: {turn.failed.message}]"))
     if turn.interrupted:
         messages.append(FromUser(text="[This turn was interrupted.]"))
     return messages
+
+
+def was_shown_failures(turn: Turn, schema: str) -> bool:
+    """Return whether a Worker that had said its last word was asked for another reply because
+    tests or checks fail. `schema` as in `turn_messages`.
+    """
+    ask = prompts.load("worker_failing")
+    return any(
+        isinstance(message, FromUser) and message.text.endswith(ask)
+        for message in turn_messages(turn, schema)
+    )
+
+
+def _fails(run: CallRecord) -> bool:
+    """Return whether fugu ran tests or a check, and they fail."""
+    is_test = run.permitted.call.tool in (RUN_TESTS, RUN_CHECK)
+    return is_test and run.result is not None and not run.result.ok
 
 
 def _result(run: CallRecord) -> FromTool:

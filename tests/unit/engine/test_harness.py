@@ -245,6 +245,14 @@ def test_a_worker_is_shown_once_in_its_turn_what_fails_after_its_last_word(
     assert "You are not done" in prompt.messages[-1].text
     again = [*broke, replied(1, "strong", "done")]
     assert harness.next_step(SessionState(again), STRONG, environment) == TurnClosed(), "only once"
+    idle = [*again, assigned(2, "cheap"), replied(2, "cheap", "done")]
+    assert harness.next_step(SessionState(idle), STRONG, environment) == RequestReply()
+    newest = harness.build_prompt(SessionState(idle), STRONG, (), "").messages[-1]
+    assert isinstance(newest, FromUser)
+    assert newest.text.startswith("[Nothing was changed since the tests or checks that fail")
+    for word, step in (("UNABLE: no key", idle[:-1]), ("done", idle)):
+        closed = SessionState([*step, replied(2, "cheap", word)])
+        assert harness.next_step(closed, STRONG, environment) == TurnClosed(), word
     own = [*START, *WORKED, *failing, *looked_up(1, ("a",), failed=("a",))]
     assert harness.next_step(SessionState(own), STRONG, environment) == TurnClosed(), (
         "it failed before"

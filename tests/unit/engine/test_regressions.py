@@ -186,7 +186,7 @@ def test_fugu_run_ends_with_3_where_tests_that_passed_fail(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     project(
-        *(f"calls = [{call}]" for call in BREAKS), 'text = "Renamed."', *['text = "ACCEPT"'] * 2
+        *(f"calls = [{call}]" for call in BREAKS), 'text = "Renamed."', *['text = "ACCEPT"'] * 3
     )
     words = [
         "run",
