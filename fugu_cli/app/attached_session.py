@@ -260,9 +260,10 @@ class AttachedQueue(RequestQueue):
         self._pump = asyncio.create_task(self._follow(self._attached))
         return True
 
-    async def answer_followers(self, log: Log) -> None:
-        """Do nothing: the process that runs the session does."""
+    async def answer_followers(self, log: Log) -> str:
+        """Show the status. The process that runs the session answers."""
         self._apply(self._attached.connection.status)
+        return ""
 
     @property
     def _attached(self) -> AttachedSession:

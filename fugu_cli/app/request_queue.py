@@ -288,12 +288,14 @@ class RequestQueue:
         self.changed()
         return True
 
-    async def answer_followers(self, log: Log) -> None:
-        """Answer on the socket of the session from now on, until `close`."""
+    async def answer_followers(self, log: Log) -> str:
+        """Answer on the socket of the session from now on, until `close`. Return "", or why it has
+        none.
+        """
         from fugu_cli.app.session_host import SessionHost
 
         self._host = SessionHost(self, log)
-        await self._host.open()
+        return await self._host.open()
 
     async def stop_answering(self) -> None:
         """Close the socket."""
@@ -301,12 +303,12 @@ class RequestQueue:
             await self._host.close()
             self._host = None
 
-    async def adopt(self, session: SessionProtocol) -> None:
+    async def adopt(self, session: SessionProtocol) -> str:
         """Act on a session with one request that the caller runs (`run_elsewhere`), and answer its
-        followers until `stop_answering`.
+        followers until `stop_answering`. Return "", or why nobody can follow.
         """
         self.session, self.takes_requests = session, False
-        await self.answer_followers(session.log)
+        return await self.answer_followers(session.log)
 
     def run_elsewhere(self, run: asyncio.Task[object]) -> None:
         """Act on a request that the caller runs."""

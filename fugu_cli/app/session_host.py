@@ -116,12 +116,13 @@ class SessionHost:
             maxlen=MOST_UNRECORDED
         )
 
-    async def open(self) -> None:
-        """Listen, and name the socket in the session's lock. A session that cannot listen says why
-        there, and works all the same.
+    async def open(self) -> str:
+        """Listen, and name the socket in the session's lock. Return "", or why the session cannot
+        listen: it works all the same, and the lock says why.
         """
         if self._log.path is None:
-            return
+            return "it has no file"
+        reason = ""
         try:
             path = session_socket.socket_path(self._log.path)
             # asyncio removes the socket that a killed process left
@@ -129,13 +130,14 @@ class SessionHost:
                 self._serve, path, limit=session_socket.LONGEST_LINE
             )
         except InfrastructureError as error:
-            self._log.name_socket(f"no socket: {error}")
+            reason = f"no socket: {error}"
         except OSError as error:
-            self._log.name_socket(f"no socket: {error.strerror}")
+            reason = f"no socket: {error.strerror or error}"
         else:
             self._path = path
             self._log.listen(self._handle_item)
-            self._log.name_socket(str(path))
+        self._log.name_socket(reason or str(self._path))
+        return reason
 
     def changed(self) -> None:
         """Send the followers the status, where it is another."""

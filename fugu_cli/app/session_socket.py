@@ -17,8 +17,8 @@ from pathlib import Path
 
 from fugu_cli.errors import InfrastructureError
 
-LONGEST_PATH = 107
-"""Bytes of a socket's path on Linux, without the zero at its end. macOS has 103."""
+LONGEST_PATH = 103
+"""Bytes of a socket's path on macOS, without the zero at its end. Linux has 107."""
 PROTOCOL = 1
 """Raised when messages change so that an earlier fugu cannot read them."""
 MOST_LEFTOVERS = 64

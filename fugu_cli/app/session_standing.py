@@ -44,8 +44,8 @@ async def _ask(path: Path) -> SessionStanding:
 
     try:
         connection = await Connection.open(path)
-    except InfrastructureError as error:
-        return SessionStanding("running", f"it cannot be asked: {error}")
+    except InfrastructureError:
+        return SessionStanding("running", f"it does not answer: `fugu attach {path.stem}` says why")
     connection.close()
     status = connection.status
     if status.questions:

@@ -40,6 +40,7 @@ PAGES_ELSEWHERE = {
     "benchmarks": "outcomes",
     "telemetry": "storage",
     "jobs": "run",
+    "background": "attach",
     "undo": "sessions",
     "redo": "sessions",
     "rewind": "sessions",

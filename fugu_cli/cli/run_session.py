@@ -24,7 +24,7 @@ from fugu_cli.cli.output import RunEnd, RunOutput, init_of, session_name
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
-from fugu_cli.errors import FuguError, StorageError, UsageError
+from fugu_cli.errors import FuguError, InfrastructureError, StorageError, UsageError
 from fugu_cli.extensions import skill_library
 from fugu_cli.extensions.skill_library import TypedRequest
 from fugu_cli.formatting import flatten
@@ -361,8 +361,13 @@ class RequestRun:
     async def _ask_and_follow(self, session: Session) -> RunEnding | None:
         """Ask, follow and run. None: the log says how it ended."""
         queue = self._questions.work
-        await queue.adopt(session)
+        unreachable = await queue.adopt(session)
         if self._detach is not None:
+            if unreachable:
+                raise InfrastructureError(
+                    f"nobody could answer a session in the background: {unreachable}",
+                    hint="run it in a terminal, or set XDG_RUNTIME_DIR to a folder of your own",
+                )
             self._detach(session_name(session.log))
         reader = asyncio.create_task(self._reader(session))
         work = self._working = asyncio.create_task(self._work(session))

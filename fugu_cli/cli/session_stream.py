@@ -7,6 +7,7 @@ and python_api.py.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING
@@ -129,8 +130,16 @@ class SessionStream:
         await self.work.close()
 
     async def _ask(self, call: Call, judgement: Judgement) -> Permission:
+        """Ask the program and the session's followers. The first answer counts."""
         await self.work.following.caught_up()  # what led to the question is sent before it
-        return await self._answer(call, judgement)
+        program = asyncio.ensure_future(self._answer(call, judgement))
+        followers = asyncio.ensure_future(self.work.ask(call, judgement))
+        try:
+            await asyncio.wait({program, followers}, return_when=asyncio.FIRST_COMPLETED)
+            return program.result() if program.done() else followers.result()
+        finally:
+            program.cancel()
+            followers.cancel()
 
     # What the session at work tells (request_queue.QueueListener).
 

@@ -19,6 +19,7 @@ from fugu_cli.session.events import Finished, Permitted
 from fugu_cli.session.log import is_open, socket_name
 from tests.acceptance.driving import Agent, Done, Place
 from tests.acceptance.loopback import Loopback, Says, Use
+from tests.acceptance.test_sdk import Client
 from tests.unit.ui.tui.terminal import Terminal
 
 ASKS = Says("I make it.", (Use("bash", {"command": "touch made"}),))
@@ -156,6 +157,22 @@ def test_a_run_in_a_terminal_is_answered_in_another(place: Place, server: Loopba
         act(path, type="answer", question=1, scope="once")
         screen.sees("answered in another terminal", "It is made.")
         screen.ended()
+    assert permits(place) == [(True, "user")]
+
+
+def test_the_question_to_a_program_is_answered_in_a_terminal(
+    place: Place, server: Loopback
+) -> None:
+    place.configure(Agent("worker"), more=ASK)
+    server.play("worker", ASKS, DONE)
+    client = Client(place, "--permission-prompt-tool", "stdio")
+    client.say("make it")
+    question = client.until("control_request")
+    (path,) = place.sessions()
+    act(path, type="answer", question=1, scope="once")
+    assert client.until("control_cancel_request")["request_id"] == question["request_id"]
+    assert client.until("result")["result"] == DONE.text
+    assert client.leave() == (0, "")
     assert permits(place) == [(True, "user")]
 
 
