@@ -36,15 +36,15 @@ FS_FILE = 0x1 | 0x2 | 0x4 | 0x4000 | 0x8000
 
 def system_call(number: int, *arguments: object) -> int:
     """Make a raw system call."""
-    found = LIBC.syscall(ctypes.c_long(number), *arguments)
-    return _checked(int(found), "")
+    result = LIBC.syscall(ctypes.c_long(number), *arguments)
+    return _checked(int(result), "")
 
 
-def _checked(found: int, what: str) -> int:
-    if found < 0:
+def _checked(result: int, action: str) -> int:
+    if result < 0:
         code = ctypes.get_errno()
-        raise OSError(code, f"{what}: {os.strerror(code)}" if what else os.strerror(code))
-    return found
+        raise OSError(code, f"{action}: {os.strerror(code)}" if action else os.strerror(code))
+    return result
 
 
 def unshare(flags: int) -> None:
@@ -54,9 +54,9 @@ def unshare(flags: int) -> None:
 
 def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
     """Call mount(2)."""
-    given = [None if text == "" else os.fsencode(text) for text in (source, target, kind)]
+    texts = [None if text == "" else os.fsencode(text) for text in (source, target, kind)]
     _checked(
-        LIBC.mount(*given, ctypes.c_ulong(flags), os.fsencode(data) if data else None),
+        LIBC.mount(*texts, ctypes.c_ulong(flags), os.fsencode(data) if data else None),
         f"mount {target}",
     )
 
@@ -75,10 +75,15 @@ def attach_tree(tree: int, path: str) -> None:
 
 def make_read_only(path: str = "", tree: int = _AT_FDCWD) -> None:
     """Make everything at and below `path` (or in a detached tree) read-only."""
-    given = ctypes.create_string_buffer(struct.pack("QQQQ", _RDONLY, 0, 0, 0))
+    attributes = ctypes.create_string_buffer(struct.pack("QQQQ", _RDONLY, 0, 0, 0))
     flags = _AT_RECURSIVE | (0 if path else _AT_EMPTY_PATH)
     system_call(
-        _MOUNT_SETATTR, tree, os.fsencode(path), ctypes.c_uint(flags), given, ctypes.c_size_t(32)
+        _MOUNT_SETATTR,
+        tree,
+        os.fsencode(path),
+        ctypes.c_uint(flags),
+        attributes,
+        ctypes.c_size_t(32),
     )
 
 
@@ -101,11 +106,11 @@ def landlock_abi() -> int:
 def landlock_ruleset(abi: int, *, tcp: bool) -> int:
     """Return a ruleset that forbids everything the ABI knows, as a descriptor. `tcp`: TCP as well."""
     rights = FS_ALL.get(abi, 0xFFFF)
-    given = struct.pack("QQQ", rights, 3 if tcp and abi >= 4 else 0, 3 if abi >= 6 else 0)
+    attributes = struct.pack("QQQ", rights, 3 if tcp and abi >= 4 else 0, 3 if abi >= 6 else 0)
     size = 8 if abi < 4 else 16 if abi < 6 else 24
     return system_call(
         _LANDLOCK_CREATE,
-        ctypes.create_string_buffer(given),
+        ctypes.create_string_buffer(attributes),
         ctypes.c_size_t(size),
         ctypes.c_uint(0),
     )
@@ -114,8 +119,8 @@ def landlock_ruleset(abi: int, *, tcp: bool) -> int:
 def landlock_scope() -> None:
     """Forbid abstract Unix sockets and processes outside, if the kernel can (Linux 6.12)."""
     if landlock_abi() >= 6:
-        given = ctypes.create_string_buffer(struct.pack("QQQ", 0, 0, 3))
-        ruleset = system_call(_LANDLOCK_CREATE, given, ctypes.c_size_t(24), ctypes.c_uint(0))
+        attributes = ctypes.create_string_buffer(struct.pack("QQQ", 0, 0, 3))
+        ruleset = system_call(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(24), ctypes.c_uint(0))
         landlock_restrict(ruleset)
         os.close(ruleset)
 
@@ -123,18 +128,19 @@ def landlock_scope() -> None:
 def landlock_allow(ruleset: int, path: str, rights: int) -> None:
     """Allow `rights` at and below `path`. What is not there, or is a link, is passed over."""
     try:
-        place = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return
     try:
-        mode = os.fstat(place).st_mode
+        mode = os.fstat(descriptor).st_mode
         if mode & 0o170000 == 0o120000:
             return
-        given = rights if mode & 0o170000 == 0o040000 else rights & FS_FILE
-        rule = ctypes.create_string_buffer(struct.pack("=Qi", given, place))
+        is_folder = mode & 0o170000 == 0o040000
+        allowed = rights if is_folder else rights & FS_FILE
+        rule = ctypes.create_string_buffer(struct.pack("=Qi", allowed, descriptor))
         system_call(_LANDLOCK_ADD, ruleset, ctypes.c_int(1), rule, ctypes.c_uint(0))
     finally:
-        os.close(place)
+        os.close(descriptor)
 
 
 def landlock_restrict(ruleset: int) -> None:
@@ -232,11 +238,11 @@ def enter_namespaces(options: LauncherOptions, *, offline: bool) -> None:
         if path in trees:
             make_read_only(tree=trees[path])
     private = options.all("--private")
-    over = clone_tree(private[-1]) if private else -1
+    private_tmp = clone_tree(private[-1]) if private else -1
     make_read_only("/")
-    if over >= 0:
-        attach_tree(over, "/tmp")
-        os.close(over)
+    if private_tmp >= 0:
+        attach_tree(private_tmp, "/tmp")
+        os.close(private_tmp)
     covered = set(options.all("--cover")) | set(options.all("--hide"))
     for path in sorted({*trees, *covered}, key=lambda path: path.count("/")):
         if path in covered:
@@ -321,37 +327,39 @@ DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "s
 def confine(options: LauncherOptions) -> None:
     """Hold this process to what `options` say. Raises OSError."""
     inner = "--inner" in options.switches
-    apart = inner or "--namespaces" in options.switches
+    has_namespaces = inner or "--namespaces" in options.switches
     offline = "--no-network" in options.switches
-    if apart and not inner:
+    if has_namespaces and not inner:
         enter_namespaces(options, offline=offline)
     no_new_privileges()
     if os.geteuid() == 0 and not inner:
         drop_capabilities(KEPT)
     if "--landlock" in options.switches:
-        _restrict(options, apart=apart, offline=offline)
+        _restrict(options, has_namespaces=has_namespaces, offline=offline)
     elif inner and not offline:
         landlock_scope()
     # without a view of its own, a path leads to sockets outside, and without a network of its own
     # every family does
-    filter_calls(APART if apart else () if offline else NETWORK)
+    filter_calls(APART if has_namespaces else () if offline else NETWORK)
 
 
-def _restrict(options: LauncherOptions, *, apart: bool, offline: bool) -> None:
+def _restrict(options: LauncherOptions, *, has_namespaces: bool, offline: bool) -> None:
     abi = landlock_abi()
     if abi < 1:
         raise OSError(0, "the kernel has no Landlock")
-    ruleset = landlock_ruleset(abi, tcp=offline and not apart)
+    ruleset = landlock_ruleset(abi, tcp=offline and not has_namespaces)
     everything = FS_ALL.get(abi, 0xFFFF)
     hidden = {*options.all("--hide"), "/dev"}  # of the devices only those that hold nothing
     above = frozenset(_above(hidden))
     for path in _outside("/", hidden, above):
         landlock_allow(ruleset, path, FS_READ)
-    for name in DEVICES if apart else DEVICES[:6]:
+    for name in DEVICES if has_namespaces else DEVICES[:6]:
         landlock_allow(ruleset, f"/dev/{name}", everything)
-    private = ["/tmp"] if apart and options.all("--private") else options.all("--private")
+    private = ["/tmp"] if has_namespaces and options.all("--private") else options.all("--private")
     for path in (*options.all("--write"), *private):
-        for part in _outside(path, hidden, above) if path in above and not apart else [path]:
+        for part in (
+            _outside(path, hidden, above) if path in above and not has_namespaces else [path]
+        ):
             landlock_allow(ruleset, part, everything)
     for path in (*options.all("--read"), *options.all("--seal")):
         for part in _outside(path, hidden, above) if path in above else [path]:
@@ -362,19 +370,19 @@ def _restrict(options: LauncherOptions, *, apart: bool, offline: bool) -> None:
 
 def _above(paths: set[str]) -> set[str]:
     """Return the folders that hold one of `paths`."""
-    found = {"/"}
+    folders = {"/"}
     for path in paths:
         while path not in {"/", ""}:
             path = os.path.dirname(path)
-            found.add(path)
-    return found
+            folders.add(path)
+    return folders
 
 
 def _outside(folder: str, hidden: set[str], above: frozenset[str]) -> list[str]:
     """Return the trees below `folder` without anything hidden. Landlock can only add rights, so a
     folder with something hidden is split.
     """
-    found = []
+    trees = []
     try:
         entries = list(os.scandir(folder))
     except OSError:
@@ -383,7 +391,7 @@ def _outside(folder: str, hidden: set[str], above: frozenset[str]) -> list[str]:
         if entry.path in hidden or entry.is_symlink():
             continue
         if entry.path in above:
-            found += _outside(entry.path, hidden, above)
+            trees += _outside(entry.path, hidden, above)
         else:
-            found.append(entry.path)
-    return found
+            trees.append(entry.path)
+    return trees

@@ -61,7 +61,7 @@ class GitFolders:
         self.cut = False
         self._most = most
         self._began = time.time_ns()
-        self._known: dict[str, _Listed] = {}
+        self._listings: dict[str, _Listed] = {}
 
     def older(self, path: Path) -> bool:
         """Return whether the file at `path` is unchanged since before the first search."""
@@ -78,9 +78,13 @@ class GitFolders:
         """Return the git folders inside the root: those that `entries` lead to, bare ones, and
         those that these hold.
         """
-        found = {Path(path) for path, listed in self._known.items() if listed.bare}
-        found |= {folder for entry in entries if (folder := self._behind(entry)) is not None}
-        return frozenset(found | {inner for folder in found for inner in _held(folder)})
+        folders = {Path(path) for path, listed in self._listings.items() if listed.bare}
+        for entry in entries:
+            folder = self._behind(entry)
+            if folder is not None:
+                folders.add(folder)
+        held = {inner for folder in folders for inner in _held(folder)}
+        return frozenset(folders | held)
 
     def run_by_others(self) -> list[Path]:
         """Return what others run without a further word, the upper folders first; git's own folders
@@ -102,35 +106,36 @@ class GitFolders:
         return real if real.is_dir() and self.root in real.parents else None
 
     def _look(self) -> dict[str, _Listed]:
-        known, found = self._known, dict[str, _Listed]()
+        listings: dict[str, _Listed] = {}
         waiting = deque([str(self.root)])
-        while waiting and len(found) < self._most:
+        while waiting and len(listings) < self._most:
             path = waiting.popleft()
-            listed = _list(path, str(self.root), known.get(path))
+            listed = _list(path, str(self.root), self._listings.get(path))
             if listed is not None:
-                found[path] = listed
+                listings[path] = listed
                 waiting += [f"{path}/{name}" for name in listed.folders]
-        self._known, self.cut = found, bool(waiting)
-        return found
+        self._listings, self.cut = listings, bool(waiting)
+        return listings
 
 
-def nested_git_folders(found: GitFolders, root: Path) -> tuple[Path, ...]:
+def nested_git_folders(git_folders: GitFolders, root: Path) -> tuple[Path, ...]:
     """Return the `.git` folders of nested repositories that commands must not change.
 
     Those that existed before the first search, and that the repository around them does not ignore.
     """
     around: dict[Path, list[Path]] = {}
-    entries = sorted(found.entries(), key=lambda entry: len(entry.parts))
+    entries = sorted(git_folders.entries(), key=lambda entry: len(entry.parts))
     folders = [entry.parent for entry in entries]
     for entry in entries:
         if (
             entry.parent != root
             and entry.is_dir()
             and not entry.is_symlink()
-            and found.older(entry / "config")
+            and git_folders.older(entry / "config")
         ):
             above = next(
-                (place for place in entry.parent.parents if place in folders or place == root), root
+                (parent for parent in entry.parent.parents if parent in folders or parent == root),
+                root,
             )
             around.setdefault(above, []).append(entry)
     return tuple(
@@ -151,12 +156,12 @@ def _not_ignored(above: Path, entries: list[Path], root: Path) -> Iterator[Path]
     yield from (entry for name, entry in names.items() if name not in ignored)
 
 
-def _list(path: str, root: str, known: _Listed | None) -> _Listed | None:
+def _list(path: str, root: str, earlier: _Listed | None) -> _Listed | None:
     try:
         status = os.lstat(path)
         stamp = (status.st_ino, status.st_ctime_ns)
-        if known is not None and known.stamp == stamp:
-            return known
+        if earlier is not None and earlier.stamp == stamp:
+            return earlier
         if not stat.S_ISDIR(status.st_mode):
             return None
         with os.scandir(path) as inside:
@@ -172,9 +177,9 @@ def _list(path: str, root: str, known: _Listed | None) -> _Listed | None:
 
 def _held(folder: Path) -> Iterator[Path]:
     """Yield the git folders of submodules and working trees inside a git folder."""
-    for place, names, files in os.walk(folder / "modules"):
+    for parent, names, files in os.walk(folder / "modules"):
         if "HEAD" in files:
-            yield Path(place)
+            yield Path(parent)
             names[:] = [name for name in names if name in {"modules", "worktrees"}]
     yield from _children(folder / "worktrees")
 
@@ -230,10 +235,10 @@ def _leads_into(opened: Path, entry: Path, whole: tuple[Path, ...]) -> bool:
     return behind is not None and any(folder in behind.parents for folder in whole)
 
 
-def _split(writable: tuple[Path, ...], wanted: list[Path]) -> GitFolderAccess:
-    there = tuple(dict.fromkeys(path for path in wanted if os.path.lexists(path)))
-    loose = tuple(dict.fromkeys(path for path in wanted if not os.path.lexists(path)))
-    return GitFolderAccess(tuple(dict.fromkeys(writable)), there, loose)
+def _split(writable: tuple[Path, ...], sealed: list[Path]) -> GitFolderAccess:
+    existing = tuple(dict.fromkeys(path for path in sealed if os.path.lexists(path)))
+    missing = tuple(dict.fromkeys(path for path in sealed if not os.path.lexists(path)))
+    return GitFolderAccess(tuple(dict.fromkeys(writable)), existing, missing)
 
 
 def _sealed(folder: Path) -> Iterator[Path]:
@@ -259,9 +264,9 @@ def _of_tree(folder: Path) -> Iterator[Path]:
 
 
 def _modules(folder: Path) -> Iterator[Path]:
-    for place, folders, files in os.walk(folder):
+    for parent, folders, files in os.walk(folder):
         if "HEAD" in files:
-            yield Path(place)
+            yield Path(parent)
             folders[:] = [name for name in folders if name == "modules"]
 
 
@@ -283,10 +288,11 @@ def _points_back(folder: Path, entry: Path) -> bool:
         named = (folder / "gitdir").read_text(encoding="utf-8", errors="surrogateescape").strip()
         return Path(os.path.realpath(folder / named)) == entry
     with contextlib.suppress(OSError):
-        found = _WORKTREE.search(
-            (folder / "config").read_text(encoding="utf-8", errors="surrogateescape")
-        )
-        return found is not None and Path(os.path.realpath(folder / found.group(1))) == entry.parent
+        config = (folder / "config").read_text(encoding="utf-8", errors="surrogateescape")
+        setting = _WORKTREE.search(config)
+        if setting is None:
+            return False
+        return Path(os.path.realpath(folder / setting.group(1))) == entry.parent
     return False
 
 
@@ -375,16 +381,18 @@ def git_folder_written_by(text: str, root: Path) -> Path | None:
     line = parse_line(text.strip())
     if line.fault:
         return None
-    gits = [command for command in line.commands if _is_git(command)]
+    git_commands = [command for command in line.commands if _is_git(command)]
     others = [command for command in line.commands if not _is_git(command)]
     reading = [
         command for command in line.commands if read_fault(ShellLine((command,)), root) is None
     ]
     writers = [command for command in others if command not in reading]
-    beside = any(command.name == "git" for command in others)
-    if not gits or beside or not all(_writes(command, root) for command in writers):
+    has_other_git = any(command.name == "git" for command in others)
+    if not git_commands or has_other_git:
         return None
-    if writers and not all(command in reading or _is_still(command) for command in gits):
+    if not all(_writes(command, root) for command in writers):
+        return None
+    if writers and not all(command in reading or _is_still(command) for command in git_commands):
         return None
     moves = [command for command in others if command.name == "cd"]
     folder: Path | None = root
@@ -394,7 +402,7 @@ def git_folder_written_by(text: str, root: Path) -> Path | None:
         return None
     entries = {
         _entry(command, folder, root, moved=bool(moves), reads=command in reading)
-        for command in gits
+        for command in git_commands
     }
     return entries.pop() if len(entries) == 1 else None
 
@@ -439,8 +447,10 @@ def _is_git(command: Command) -> bool:
 
 def _target(words: Sequence[Word], root: Path) -> Path | None:
     """Return the folder that `cd` or `-C` leads to, None if that is not plain."""
-    found = locate(words[0].text, root) if len(words) == 1 and words[0].plain else None
-    return found if isinstance(found, Path) and is_folder(found) else None
+    if len(words) != 1 or not words[0].plain:
+        return None
+    path = locate(words[0].text, root)
+    return path if isinstance(path, Path) and is_folder(path) else None
 
 
 def _entry(command: Command, folder: Path, root: Path, *, moved: bool, reads: bool) -> Path | None:
@@ -455,20 +465,22 @@ def _entry(command: Command, folder: Path, root: Path, *, moved: bool, reads: bo
     ):
         return None
     words = list(command.words[1:])
-    place: Path | None = folder
+    working_folder: Path | None = folder
     while words and words[0].text.startswith("-"):
         option = words.pop(0)
-        if option.text == "-C" and not moved and place == root:
-            place = _target(words[:1], root)
+        if option.text == "-C" and not moved and working_folder == root:
+            working_folder = _target(words[:1], root)
             words = words[1:]
         elif option.text == "-c" and words and SETTINGS.fullmatch(words[0].text.partition("=")[0]):
             words = words[1:]
         elif option.text not in BEFORE:
             return None
-    if place is None or not words or not words[0].plain:
+    if working_folder is None or not words or not words[0].plain:
         return None
-    reads = reads and not any(WRITING.fullmatch(word.text) for word in words)
-    return _found(place, root) if reads or _plain(words[0].text, words[1:]) else None
+    only_reads = reads and not any(WRITING.fullmatch(word.text) for word in words)
+    if only_reads or _plain(words[0].text, words[1:]):
+        return _nearest_git_entry(working_folder, root)
+    return None
 
 
 def _plain(name: str, arguments: Sequence[Word]) -> bool:
@@ -487,13 +499,15 @@ def _plain(name: str, arguments: Sequence[Word]) -> bool:
     )
 
 
-def _found(folder: Path, root: Path) -> Path | None:
+def _nearest_git_entry(folder: Path, root: Path) -> Path | None:
     """Return the nearest `.git` at or above a folder in the root, None if a bare repository comes
     first.
     """
-    for place in (folder, *folder.parents) if inside(folder, root) else ():
-        if os.path.lexists(place / ".git"):
-            return place / ".git"
-        if place == root or all(path_exists(place / name) for name in GIT_MARKS):
+    if not inside(folder, root):
+        return None
+    for parent in (folder, *folder.parents):
+        if os.path.lexists(parent / ".git"):
+            return parent / ".git"
+        if parent == root or all(path_exists(parent / name) for name in GIT_MARKS):
             return None
     return None
