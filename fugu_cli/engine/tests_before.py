@@ -109,6 +109,9 @@ async def failing_before(
             watch = _watched(workspace, copy, place, brought)
             selected = select_failing(command, report, copy.root) if report is not None else None
             ran = await _run(selected or command, copy, say, watch)
+            if ran is None:
+                absent = report.failing if report is not None else ()
+                return EarlierResults(absent=absent, by_id=True)
             results = _results(ran, report, watch, recognise_runner(command, copy.root))
             failed = bool(results.failed) or (not results.by_id and not results.ok)
             if copy.box is None or results.unknown or not failed:
@@ -341,9 +344,14 @@ _NOT_FOUND = re.compile(
 )
 
 
-async def _run(command: str, copy: Workspace, say: Say, watch: _Watch) -> SuiteRun | ToolResult:
-    """pytest runs nothing where one of the tests is not there: it is run again without those. It
-    tells of files that are not there first, one by one, and then of tests."""
+async def _run(
+    command: str, copy: Workspace, say: Say, watch: _Watch
+) -> SuiteRun | ToolResult | None:
+    """Run the tests that are there; None where none of them is.
+
+    pytest runs nothing where one of the tests is not there: it is run again without those. It
+    tells of files that are not there first, one by one, and then of tests.
+    """
     ran = await run_suite(command, copy, copy.test_timeout, say, watch.variables)
     invocation = recognise_runner(command, copy.root)
     if (
@@ -362,7 +370,7 @@ async def _run(command: str, copy: Workspace, say: Say, watch: _Watch) -> SuiteR
     if len(kept) == len(invocation.own):
         return ran
     if not any("::" in word or word.endswith(".py") for word in kept):
-        return SuiteRun(command, ran.ended, {})
+        return None
     return await _run(invocation.replacing(kept), copy, say, watch)
 
 
@@ -479,7 +487,7 @@ async def tests_before(given: TestsBeforeArguments, workspace: Workspace, say: S
     report = TestReport(failed=len(given.ids), failing=given.ids, by_id=bool(given.ids))
     before = await failing_before(workspace, given.tree or None, report if given.ids else None, say)
     if before.unknown:
-        said = f"It is not known how the failing tests stood before this request: {before.unknown}."
+        said = f"{before.unknown}."
         return ToolResult(
             text="\n".join(filter(None, [said, gone])), ok=False, tests=TestReport(removed=removed)
         )

@@ -77,6 +77,15 @@ def test_each_failing_test_failed_passed_or_was_not_there(repo: Build) -> None:
     )
 
 
+def test_where_every_failing_test_is_new_none_of_them_is_unknown(repo: Build) -> None:
+    workspace = repo({"test_calc.py": "def test_one():\n    pass\n"})
+    after: Files = {
+        "test_calc.py": "def test_one():\n    pass\n\n\ndef test_new():\n    assert 0\n"
+    }
+    _, found = stood(workspace, PYTEST, after)
+    assert sorted_out(found) == ((), (), ("test_calc.py::test_new",), "")
+
+
 def test_a_file_that_cannot_be_loaded_stood_as_its_tests_did(repo: Build) -> None:
     workspace = repo({"calc.py": ADD, "test_calc.py": CALC})
     assert sorted_out(stood(workspace, PYTEST, {"calc.py": ""})[1]) == (
