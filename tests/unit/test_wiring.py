@@ -279,7 +279,7 @@ async def asks(loaded: LoadedConfig) -> Asked:
 def test_tests_that_must_pass_and_cannot_run_are_refused_before_anything_is_asked(
     root: Path,
 ) -> None:
-    loaded = configured(root, "cheap", permission_mode="plan", tests={"until_pass": True})
+    loaded = configured(root, "cheap", deny=("run_tests",), tests={"until_pass": True})
     with pytest.raises(
         UsageError, match="the tests are to pass, and no test command can be run here"
     ):
