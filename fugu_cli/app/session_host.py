@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 MOST_FOLLOWERS = 64
 MOST_UNREAD_BYTES = 1 << 20
 """Bytes that wait for a follower before it is dropped."""
-MOST_UNRECORDED = 5000
-"""Pieces of text and output of open turns that a new follower is shown."""
+MOST_PIECES, MOST_CHARACTERS = 4000, 100_000
+"""Of the text and output of open turns that a new follower is shown: less than MOST_UNREAD_BYTES."""
 LEAVE_SECONDS = 5.0
 """Seconds that a dropped follower has to read why."""
 
@@ -112,9 +112,8 @@ class SessionHost:
         self._server: asyncio.Server | None = None
         self._followers: set[Follower] = set()
         self._status: Status | None = None
-        self._unrecorded: deque[TextStreamed | ThoughtStreamed | OutputStreamed] = deque(
-            maxlen=MOST_UNRECORDED
-        )
+        self._unrecorded: deque[TextStreamed | ThoughtStreamed | OutputStreamed] = deque()
+        self._unrecorded_characters = 0
 
     async def open(self) -> str:
         """Listen, and name the socket in the session's lock. Return "", or why the session cannot
@@ -212,10 +211,14 @@ class SessionHost:
         match item:
             case TextStreamed() | ThoughtStreamed() | OutputStreamed():
                 self._unrecorded.append(item)
+                self._unrecorded_characters += len(item.text)
             case Recorded(event=event) if self._unrecorded:
                 turn = getattr(event, "turn", None)
                 rest = [piece for piece in self._unrecorded if piece.turn != turn]
-                self._unrecorded = deque(rest, maxlen=MOST_UNRECORDED)
+                self._unrecorded = deque(rest)
+                self._unrecorded_characters = sum(len(piece.text) for piece in rest)
+        while len(self._unrecorded) > MOST_PIECES or self._unrecorded_characters > MOST_CHARACTERS:
+            self._unrecorded_characters -= len(self._unrecorded.popleft().text)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one follower until it leaves."""
@@ -228,8 +231,9 @@ class SessionHost:
         if len(self._followers) >= MOST_FOLLOWERS:
             follower.drop(f"{MOST_FOLLOWERS} others follow this session already")
             return
-        self._followers.add(follower)
+        self.changed()
         self._status = self._present_status()
+        self._followers.add(follower)
         hello = Hello(
             session=self._log.path.stem if self._log.path is not None else "",
             log=os.path.realpath(self._log.path or ""),

@@ -494,5 +494,5 @@ def choose_mode(controller: SessionController, mode: Mode | None = None) -> str:
     except FuguError as error:
         controller.failed(error)
         return ""
-    controller.show()
+    controller.work.changed()
     return f"{chosen}: {MODE_HELP[chosen]}"
