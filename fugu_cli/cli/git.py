@@ -182,7 +182,7 @@ def _requests_of_lines(pending: _Pending) -> list[str]:
         requests = SessionState.of_records(records).requests
         for number, request in enumerate(requests, start=1):
             if (name, number) in places and request.asked is not None:
-                texts.append(f"- {clip_middle(request.asked.said, LONGEST_REQUEST)}")
+                texts.append(f"- {clip_middle(request.asked.wanted, LONGEST_REQUEST)}")
     return texts[-MOST_REQUESTS:]
 
 

@@ -585,7 +585,7 @@ def request_words(state: SessionState, shortest: int = 30) -> str:
     """Return the user's words of the newest request, with those of the request before where they
     are fewer than about `shortest` tokens.
     """
-    words = [request.asked.said for request in state.requests if request.asked is not None]
+    words = [request.asked.wanted for request in state.requests if request.asked is not None]
     if not words:
         return ""
     if len(words) > 1 and len(words[-1]) < 4 * shortest:

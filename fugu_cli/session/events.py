@@ -381,6 +381,11 @@ class Asked(Value):
         return self.typed or self.text
 
     @property
+    def wanted(self) -> str:
+        """What the user asked for: of a request that carries out a plan, what that was made for."""
+        return self.said if self.plan is None else self.text
+
+    @property
     def whole(self) -> str:
         """The request as agents read it."""
         piped = f"<stdin>\n{self.piped}\n</stdin>" if self.piped else ""

@@ -315,10 +315,12 @@ def test_a_session_is_loaded_with_its_conversation_and_resumed_without(
 def test_a_loaded_session_keeps_a_mode_that_allows_less(place: Place, server: Loopback) -> None:
     place.configure(Agent("worker"))
     server.play("worker", Says("I would change calc.txt."))
+    editor = Editor()
+    editor.answer = lambda asked: "feedback"  # the plan stays as it is
 
     async def edit() -> list[str]:
         modes: list[str] = []
-        async with editing(place, Editor()) as agent:
+        async with editing(place, editor) as agent:
             id = (await agent.new_session(cwd=str(place.repo))).session_id
             for mode in ("plan", "yolo"):
                 await agent.set_session_mode(session_id=id, mode_id=mode)

@@ -58,6 +58,8 @@ def test_a_plan_is_one_turn_and_another_agent_carries_it_out(
     (_, accepted) = (event for event in place.events() if isinstance(event, Request))
     assert (accepted.mode, accepted.said) == ("edit", "Carry out the plan of plans, in edit mode.")
 
+    assert accepted.wanted == "fix it"
+
     again = place.fugu("run", "--continue", "--accept-plan")
     assert (again.code, again.out) == (1, "")
     assert "there is no plan to accept" in again.err

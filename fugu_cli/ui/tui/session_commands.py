@@ -142,7 +142,7 @@ async def rewind_session(controller: SessionController, argument: str) -> None:
         controller.say(
             f"this is a copy of {id} that ends before {point.called}; the original stays as it was"
         )
-        if not point.turn:
+        if not point.turn and point.asked.plan is None:  # an open plan is asked about anew
             controller.view.type(point.asked.said)
 
 
