@@ -66,7 +66,9 @@ def _named_tasks(root: Path) -> Iterator[TestTask]:
 
 
 def _hatch_environments(root: Path) -> Iterator[TestTask]:
-    """Yield the scripts of an environment for tests, and `hatch test` where it is configured."""
+    """Yield the scripts of an environment for tests, `hatch test` where it is configured, and pytest
+    where the usual environment has it.
+    """
     for file, table in (("pyproject.toml", "tool.hatch.envs"), ("hatch.toml", "envs")):
         environments = table_at(read_toml(root / file), table)
         if "hatch-test" in environments:
@@ -79,6 +81,8 @@ def _hatch_environments(root: Path) -> Iterator[TestTask]:
                     yield TestTask(
                         f"hatch run {environment}:{name}", _mentions_pytest(scripts[name])
                     )
+        if _mentions_pytest(table_at(environments, "default").get("dependencies")):
+            yield TestTask("hatch run pytest", True)
 
 
 def _tox_environments(root: Path) -> Iterator[TestTask]:
@@ -96,8 +100,9 @@ def _tox_commands(root: Path) -> dict[str, str]:
     native = read_toml(root / "tox.toml") or table_at(document, "tool.tox")
     if "env" in native or "env_run_base" in native:
         named = {
-            name: str(table_at(native, f"env.{name}").get("commands", ""))
-            for name in table_at(native, "env")
+            name: str(environment.get("commands", ""))
+            for name, environment in table_at(native, "env").items()
+            if isinstance(environment, dict)
         }
         return {"": str(table_at(native, "env_run_base").get("commands", "")), **named}
     embedded = native.get("legacy_tox_ini")

@@ -200,6 +200,8 @@ NOX = "import nox\n@nox.session(python=['3.12'])\ndef tests(session):\n    sessi
         ({"noxfile.py": NOX % "pytest"}, "nox -s tests"),
         ({"pyproject.toml": "[tool.hatch.envs.default.scripts]\ntest = 'pytest'\n"}, "hatch run test"),
         ({"pyproject.toml": "[tool.hatch.envs.test.scripts]\nrun = 'pytest'\n"}, "hatch run test:run"),
+        ({"pyproject.toml": "[tool.hatch.envs.default]\ndependencies = ['pytest>=8']\n"}, "hatch run pytest"),
+        ({"tox.toml": "[env.'py3.12']\ncommands = [['pytest']]\n"}, "tox -e py3.12"),
         ({"pyproject.toml": "[tool.hatch.envs.hatch-test]\nextra-args = []\n"}, "hatch test"),
         ({"pyproject.toml": "[tool.poe.tasks]\ntest = 'pytest'\n"}, f"python3 {PYTEST}"),
         ({"tox.ini": TOX % "pytest", ".venv/lib/python3.12/site-packages/pytest/__init__.py": ""},
