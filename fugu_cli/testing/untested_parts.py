@@ -225,8 +225,9 @@ def _manifest_texts(folder: Path, language: str) -> list[str]:
 
 def _is_named(below: PurePosixPath, texts: Sequence[str]) -> bool:
     """Return whether a text names the first folder of a path, or has a pattern for any folder."""
-    mention = re.compile(rf"(?<![\w-]){re.escape(below.parts[0])}(?![\w-])|\*\*|[\"'\s]\*")
-    return any(mention.search(text) for text in texts)
+    name = rf"(?<![\w-]){re.escape(below.parts[0])}(?![\w-])"
+    any_folder = r"(?:^|[\"'\s])(?:\./)?\*"
+    return any(re.search(f"{name}|{any_folder}", text) for text in texts)
 
 
 def _languages(command: str) -> set[str]:

@@ -54,6 +54,8 @@ def test_where_it_is_unknown_what_the_command_runs_nothing_is_said(root: Path) -
         ({"package.json": SCRIPT.replace("run", "run src"), "src/a.ts": "", "api/package.json": SCRIPT},
          "npm test", "cd api && npm test"),
         ({"package.json": "{}", "api/package.json": SCRIPT}, "npx mocha", "cd api && npm test"),
+        ({"package.json": "{}", "api/package.json": SCRIPT}, "npx mocha 'test/**/*.js'", "cd api && npm test"),
+        ({"package.json": "{}", "api/package.json": SCRIPT}, "npx mocha '**/*.test.js'", ""),
         ({"api/pyproject.toml": "", "api/test_a.py": ""}, "pytest -q", ""),
         ({"api/pyproject.toml": "", "api/test_a.py": "", "tests/test_b.py": ""}, "pytest -q tests",
          "cd api && python -m pytest"),
