@@ -74,11 +74,10 @@ def grouped_calls(blocks: Sequence[Block], start: int) -> list[ToolBlock]:
 
 
 def _is_together(first: ToolBlock, second: Block) -> bool:
-    return (
-        isinstance(second, ToolBlock)
-        and first.group == second.group
-        and group_kind(first) == group_kind(second) != ""
-    )
+    if not isinstance(second, ToolBlock) or first.group != second.group:
+        return False
+    kind = group_kind(first)
+    return kind != "" and kind == group_kind(second)
 
 
 def explored_text(calls: Sequence[ToolBlock]) -> str:
@@ -103,7 +102,9 @@ def checks_text(calls: Sequence[ToolBlock]) -> str:
         if block.call.tool == RUN_TESTS:
             parts.append(_tests_text(block, output))
         elif block.call.tool == RUN_CHECK:
-            state = "running" if block.result is None else "passes" if block.result.ok else "FAILS"
+            state = "running"
+            if block.result is not None:
+                state = "passes" if block.result.ok else "FAILS"
             parts.append(f"acceptance check {state}")
         elif block.call.tool == DIFF and block.result is not None:
             added, removed = patches.patch_size(output)

@@ -277,7 +277,7 @@ async def follow_text(log: Log, screen: TerminalOutput, since: int = 0) -> None:
             if text := event_text.pause_text(item):
                 screen.show(Text(f"  {text}", "yellow"))
     folded.transcript.placed.retractable = None
-    folded.transcript.placed.holds_group = False
+    folded.transcript.placed.holds_checks = False
     _print_blocks(folded, printed, screen)
 
 

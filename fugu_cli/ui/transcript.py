@@ -87,7 +87,7 @@ class PlacedBlocks:
         """By the turn of a subtask the block of the call that began it."""
         self.turn = 0
         """The newest turn that has a heading."""
-        self.holds_group = True
+        self.holds_checks = True
         """fugu's newest checks wait for the next block: a Verifier's heading comes above them."""
         self.pending_reads: set[str] = set()
         """Reads of replies that have no result yet: they share a line."""
@@ -105,7 +105,8 @@ class PlacedBlocks:
         open_group = self.open_group
         if open_group < len(self.blocks):
             is_checks = group_kind(self.blocks[open_group]) == "checks"
-            if self.holds_group if is_checks else self.pending_reads:
+            may_grow = self.holds_checks if is_checks else bool(self.pending_reads)
+            if may_grow:
                 ends.append(open_group)
         return min(ends)
 
