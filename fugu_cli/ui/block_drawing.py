@@ -620,9 +620,10 @@ def fragments_at(
     gap = [GAP] if has_gap_before(blocks, index) else []
     if not unfolded and group_kind(block):
         start = max(group_start(blocks, index), since)
-        calls = grouped_calls(blocks, start)
-        if calls:
-            return [_group_fragment(calls, terminal)] if start == index else []
+        if start < index:
+            return []
+        if calls := grouped_calls(blocks, start):
+            return [_group_fragment(calls, terminal)]
     return [*gap, *block_fragments(block, unfolded=unfolded, terminal=terminal)]
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+from fugu_cli.app.event_text import file_notes
 from fugu_cli.messages import Call
+from fugu_cli.session.checks import RUN_CHECK
 from fugu_cli.session.events import (
     EVIDENCE,
     Assigned,
@@ -15,13 +18,18 @@ from fugu_cli.session.events import (
     Planned,
     ToolRan,
 )
-from fugu_cli.session.outcome import TestOutcome
+from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE, TestOutcome
+from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.session.verdicts import EndLine
 from fugu_cli.ui.markdown_chunks import MarkdownChunker
 
 if TYPE_CHECKING:
     from fugu_cli.ui.first_screen import FirstScreen
 
+DIFF = "diff"
+CHECKS = frozenset({RUN_TESTS, TESTS_BEFORE, RUN_CHECK, DIFF})
+"""Tools whose calls by fugu are checks."""
+GroupKind = Literal["", "explored", "checks"]
 Judged = Literal["", "first", "later"]
 """A piece of a reply in which no verdict is drawn; a Verifier's first piece, and its later ones."""
 Tone = Literal["plain", "dim", "good", "bad", "warn"]
@@ -102,6 +110,20 @@ class ToolBlock:
     def evidence(self) -> bool:
         """True if fugu itself made the call."""
         return self.permitted.by == EVIDENCE
+
+    @cached_property
+    def group_kind(self) -> GroupKind:
+        """The kind of line that it may share with its neighbours, "" for none."""
+        if not self.permitted.allowed or self.cut:
+            return ""
+        if self.evidence:
+            return "checks" if self.call.tool in CHECKS else ""
+        if not facts_of(self.call.tool).reads_files:
+            return ""
+        result = self.result
+        if result is not None and (not result.ok or result.media or file_notes(result)):
+            return ""
+        return "explored"
 
     @property
     def over(self) -> bool:

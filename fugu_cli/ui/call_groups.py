@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, assert_never
+from typing import assert_never
 
 from fugu_cli.app import patches
-from fugu_cli.app.event_text import call_target, file_notes
+from fugu_cli.app.event_text import call_target
 from fugu_cli.formatting import flatten
 from fugu_cli.session.call_arguments import MalformedArguments, arguments_of
 from fugu_cli.session.checks import RUN_CHECK
-from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE
+from fugu_cli.session.outcome import RUN_TESTS
 from fugu_cli.session.recognized_tests import failed_count, passed_count
-from fugu_cli.session.tool_facts import facts_of
-from fugu_cli.ui.blocks import Block, ReplyBlock, ThinkingBlock, ToolBlock
+from fugu_cli.ui.blocks import DIFF, Block, GroupKind, ReplyBlock, ThinkingBlock, ToolBlock
 
-DIFF = "diff"
-CHECKS = frozenset({RUN_TESTS, TESTS_BEFORE, RUN_CHECK, DIFF})
 MOST_CALLS = 12
 """Calls of one line."""
-
-GroupKind = Literal["", "explored", "checks"]
 
 
 def group_kind(block: Block) -> GroupKind:
     """Return the kind of line that the block may share with its neighbours, "" for none."""
-    if not isinstance(block, ToolBlock) or not block.permitted.allowed or block.cut:
-        return ""
-    if block.evidence:
-        return "checks" if block.call.tool in CHECKS else ""
-    result = block.result
-    if not facts_of(block.call.tool).reads_files:
-        return ""
-    if result is not None and (not result.ok or result.media or file_notes(result)):
-        return ""
-    return "explored"
+    return block.group_kind if isinstance(block, ToolBlock) else ""
 
 
 def is_empty(block: Block) -> bool:
