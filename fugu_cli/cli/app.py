@@ -149,8 +149,9 @@ training = group("Train the coordinator for your own pool and tasks.")
 @training.command("matrix")
 @flags_as_parameters(MatrixFlags)
 def train_matrix(flags: MatrixFlags) -> int:
-    """Run every agent on every task and say whether routing can pay, before money is spent on
-    training.
+    """Run every agent on every task: can routing pay?
+
+    It says so before money is spent on training.
     """
     from fugu_cli.cli import train as command
 
@@ -171,8 +172,9 @@ def train_sft(flags: SftFlags) -> int:
 @training.command("kinds")
 @flags_as_parameters(KindsFlags)
 def train_kinds(flags: KindsFlags) -> int:
-    """Fit the head that tells the kind of a request, for another backbone or from your own
-    requests.
+    """Fit the head that tells the kind of a request.
+
+    For another backbone, or from your own requests.
     """
     from fugu_cli.cli import train as command
 
@@ -182,8 +184,9 @@ def train_kinds(flags: KindsFlags) -> int:
 @training.command("evolve")
 @flags_as_parameters(EvolveFlags)
 def train_evolve(flags: EvolveFlags) -> int:
-    """Evolve the coordinator with sep-CMA-ES by what its decisions are worth; goes on where it was
-    stopped.
+    """Evolve a head by what its decisions are worth.
+
+    By sep-CMA-ES; goes on where it was stopped.
     """
     from fugu_cli.cli.coordinator import as_usage_errors
 
@@ -196,7 +199,10 @@ def train_evolve(flags: EvolveFlags) -> int:
 @training.command("conductor")
 @flags_as_parameters(ConductorFlags)
 def train_conductor(flags: ConductorFlags) -> int:
-    """Train a planner of workflows with GRPO; goes on where it was stopped."""
+    """Train a planner of workflows with GRPO.
+
+    Goes on where it was stopped.
+    """
     from fugu_cli.cli import train_conductor as command
 
     return command.train_conductor(flags)

@@ -68,8 +68,9 @@ def show_checkpoint(file: Path | None, as_json: bool) -> int:
     rows = [
         (name.replace("_", " "), f"{_value_text(value)} {UNITS.get(name, '')}".rstrip())
         for name, value in about.items()
-        if name != "offsets"
+        if name not in {"offsets", "report"}
     ]
+    rows += [(name, f"{value:.4g}") for name, value in about.get("report", {}).items()]
     for line in aligned_rows(rows):
         print_clean(line)
     offsets = about.get("offsets")

@@ -62,8 +62,10 @@ def _bounded(
         low = value is not None and (
             (least is not None and value < least) or (above is not None and value <= above)
         )
-        if value is not None and (low or not math.isfinite(value)):
-            raise UsageError(f"{name} {floor}, and finite: it is {value}")
+        if low:
+            raise UsageError(f"{name} {floor}: it is {value}")
+        if value is not None and not math.isfinite(value):
+            raise UsageError(f"{name} must be finite: it is {value}")
         return value
 
     return checked

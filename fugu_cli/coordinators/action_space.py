@@ -139,7 +139,7 @@ def agents_by_name(
         if row not in by_name:
             row_agents.append(RowAgent(row, None, "not in the pool"))
         elif row in excluded:
-            row_agents.append(RowAgent(row, None, f"{row}: {excluded[row]}"))
+            row_agents.append(RowAgent(row, None, str(excluded[row])))
         else:
             row_agents.append(RowAgent(row, by_name[row]))
     return tuple(row_agents)

@@ -77,7 +77,10 @@ def read_matrix(path: Path) -> list[MatrixCell]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise ConfigError(f"{path}: the pass matrix cannot be read: {error.strerror}") from error
+        hint = "`fugu train matrix TASKS --out FOLDER` writes it there as matrix.jsonl, at its end"
+        raise ConfigError(
+            f"{path}: the pass matrix cannot be read: {error.strerror}", hint=hint
+        ) from error
     cells: dict[tuple[str, str, int], MatrixCell] = {}
     for number, line in enumerate(lines, start=1):
         try:
@@ -466,7 +469,10 @@ def _verdict(headroom: Headroom) -> str:
             "evolve`), not on the "
             "request's text."
         )
-    alone = f"{headroom.best} alone does as well as any choice, and nobody is much cheaper."
+    alone = (
+        f"{headroom.best} alone does as well as any choice, and nobody "
+        "solves more than half as much for less than half the cost."
+    )
     if headroom.headroom.high > WORTH_KNOWING:
         return (
             f"These tasks do not show that routing pays: {alone} They are too few to rule it out."

@@ -59,7 +59,7 @@ def test_an_agents_row_is_taken_by_its_namesake_whatever_it_is_called() -> None:
 def test_an_empty_seat_says_why() -> None:
     out = {"small": "network: refused"}
     assert agents_by_name(("small", "ghost"), (SMALL,), out) == (
-        RowAgent("small", None, "small: network: refused"),
+        RowAgent("small", None, "network: refused"),
         RowAgent("ghost", None, "not in the pool"),
     )
 

@@ -172,10 +172,10 @@ def test_a_masked_row_keeps_its_logit_and_loses_its_probability(folder: Path) ->
     assert found.agent != "strong"
     assert scores.row_logits[2] == max(scores.row_logits)
     assert scores.row_probabilities[2] == 0
-    assert scores.masked[0] == ("strong", "strong: limited: 429")
+    assert scores.masked[0] == ("strong", "limited: 429")
     opted = decide(built(folder, made, CoordinatorSettings(opt_out=frozenset({"strong"}))), BROKEN)
     assert opted.scores is not None
-    assert opted.scores.masked[0] == ("strong", "strong: opted out")
+    assert opted.scores.masked[0] == ("strong", "opted out")
 
 
 def test_there_is_no_verifier_before_there_is_work(folder: Path) -> None:
@@ -214,7 +214,7 @@ def test_the_newest_worker_is_masked_where_its_work_is_to_be_verified(folder: Pa
     found = decide(built(folder, leaning(folder, events, 0, 0)), events)
     assert (found.agent != "small", found.role) == (True, "verifier")
     assert found.scores is not None
-    assert ("small", "small: it wrote a part of what is to be verified") in found.scores.masked
+    assert ("small", "it wrote a part of what is to be verified") in found.scores.masked
 
 
 def test_a_suggestion_that_makes_no_sense_yet_is_ignored(folder: Path) -> None:
