@@ -42,7 +42,7 @@ def attach(key: str | None, *, inline: bool) -> int:
             f"the folder of the session, {root}, is gone", hint="`fugu trace` reads it"
         )
     of_folder = current_config(quiet=True, folder=root)
-    # what waits for trust counts in the process that runs the session or does not
+    # the process that runs the session has asked about trust and shown its notes
     of_folder = replace(of_folder, ignored=(), notes=())
     opener = RunningSession(of_folder, os.environ, path=path)
     options = replace(interface_options(of_folder.config), attached=True)
@@ -112,8 +112,9 @@ class RunningSession(FolderSessions):
         config, mirror = self.loaded.config, LogMirror(self.path)
         workspace = wiring.build_workspace(config, self.root, logs=[self.path])
         members = mirror.state.pool
-        single = config.model_copy(update={"coordinator": "cascade", "tier": "fugu"})
-        coordinator, _, _ = wiring.build_coordinator(single, tuple(members.values()))
+        # the team is shown, and decides nothing here
+        without_model = config.model_copy(update={"coordinator": "cascade", "tier": "fugu"})
+        coordinator, _, _ = wiring.build_coordinator(without_model, tuple(members.values()))
         return AttachedSession(
             log=mirror,
             path=self.path,

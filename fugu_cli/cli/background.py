@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 from fugu_cli.errors import UsageError
 
@@ -42,5 +43,6 @@ def _detach(writing: int, id: str) -> None:
     for stream in range(3):
         os.dup2(nothing, stream)
     os.close(nothing)
-    os.write(writing, id.encode())
+    with suppress(BrokenPipeError):  # whoever waited for it is gone: the list has the session
+        os.write(writing, id.encode())
     os.close(writing)
