@@ -8,11 +8,25 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import UsageError
-from fugu_cli.messages import FromAgent, FromTool, FromUser, Prompt
-from fugu_cli.session.events import Asked, Interrupted, Member, Permitted, Undone
+from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, PaidUse, Prompt, Usage
+from fugu_cli.session.events import (
+    Asked,
+    Assigned,
+    Interrupted,
+    Member,
+    Opened,
+    Permitted,
+    Price,
+    Recorded,
+    Replied,
+    ToolRan,
+    Undone,
+)
 from fugu_cli.session.state import SessionState
 from fugu_cli.ui import trace, trace_rows, turn_page
+from fugu_cli.ui.drawing import TERMINAL, plain_text
 from fugu_cli.ui.session_totals import FoldedSession
+from fugu_cli.ui.trace_drawing import trace_row_lines
 from tests.unit.ui import example
 
 TABLE = Path(__file__).with_name("table.txt").read_text(encoding="utf-8")
@@ -261,6 +275,32 @@ def test_the_wait_for_the_user_is_no_part_of_a_turn_s_time() -> None:
         round(before - after, 3) for before, after in zip(seconds(0.0), seconds(0.25), strict=True)
     }
     assert changed == {0.0, 0.25}
+
+
+def test_the_panel_shows_whom_an_agent_asked_for_advice_and_counts_its_cost() -> None:
+    price = Price(input=10.0, output=10.0)
+    weak, strong = (
+        Member(name=name, provider="openai", model=name, slot="middle", price=price)
+        for name in ("weak", "strong")
+    )
+    call = Call.make("t1-0-0", "advise", question="Is it a bug?")
+    paid = PaidUse(agent="strong", usage=Usage(input=90_000, output=10_000))
+    events = [
+        Opened(version="1", repo="/r", pool=(weak, strong)),
+        Asked(text="fix it"),
+        Assigned(turn=1, agent="weak", role="worker", by="cascade"),
+        Replied(turn=1, agent="weak", calls=(call,)),
+        Permitted(turn=1, call=call, allowed=True, by="policy"),
+        ToolRan(turn=1, call=call, output="strong advises:\nYes.", ok=True, paid=paid),
+    ]
+    rows = trace_rows.TraceRows()
+    for seq, event in enumerate(events):
+        rows.add_item(Recorded(seq=seq, at=float(seq), event=event))
+    turn = rows.rows[-1]
+    assert isinstance(turn, trace_rows.TurnRow)
+    assert (turn.cost, turn.tokens) == (1.0, 100_000)
+    drawn = "\n".join(plain_text(line) for line in trace_row_lines(turn, 60, TERMINAL))
+    assert "asked strong: Is it a bug?" in drawn
 
 
 def test_a_turn_that_is_not_there_is_refused_with_those_that_are() -> None:
