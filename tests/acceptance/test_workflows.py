@@ -8,7 +8,7 @@ import subprocess
 import threading
 
 from tests.acceptance.driving import Agent, Place, ended
-from tests.acceptance.loopback import Asked, Loopback, Says, Use
+from tests.acceptance.loopback import Asked, Loopback, Refuses, Says, Use
 
 JOB = "Write the file that is missing."
 
@@ -147,3 +147,23 @@ def test_a_step_is_shown_the_steps_it_may_read_and_nothing_of_the_others(
         assert seen - own - readable <= (
             {"subtask-of-x", "content-of-x"} if step == "z" else set()
         ), step
+
+
+def test_a_step_that_two_servers_refuse_is_planned_again_without_it(
+    place: Place, server: Loopback
+) -> None:
+    place.configure(Agent("a"), Agent("b", "middle"), Agent("c", "strong"), more="")
+
+    def react(asked: Asked) -> Says | Refuses:
+        if plans(asked):
+            is_second = "It failed: no server accepted its text" in asked.text
+            return Says(lists((2, "Say hello.", []) if is_second else (0, "FORBIDDEN WORDS", [])))
+        if "FORBIDDEN WORDS" in asked.text:
+            return Refuses(400, "not this text")
+        return Says("Hello." if "Say hello." in asked.text else "Nobody planned this.")
+
+    for name in "abc":
+        server.react(name, react)
+    done = place.fugu("run", "--tier", "ultra", "say hello")
+    assert (done.code, done.out.strip()) == (0, "Hello."), done.err
+    assert sum(plans(asked) for name in "abc" for asked in server.asked(name)) == 2

@@ -106,6 +106,8 @@ def _not_done(flow: Workflow, index: int) -> str:
     unable = [turn.unable for turn in tries if turn.unable is not None]
     if unable:
         return f"It was not done: {as_data('; '.join(unable))}"
+    if kinds == ["invalid"]:
+        return "It failed: no server accepted its text. Do not plan it as it was."
     if kinds:
         return f"It failed: no agent answered ({', '.join(kinds)}). Do not plan it as it was."
     return "It was not done."
