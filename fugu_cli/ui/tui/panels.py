@@ -93,14 +93,18 @@ class Conversation(EntryPager):
         blocks = self._transcript.blocks if self._transcript is not None else []
         if not blocks:
             return None
-        from fugu_cli.ui.blocks import EndBlock, RequestBlock  # not before the first paint
+        from fugu_cli.ui.blocks import (
+            EndBlock,
+            NoteBlock,
+            WelcomeBlock,
+        )  # not before the first paint
 
         for index in range(len(blocks) - 1, -1, -1):
             block = blocks[index]
             if isinstance(block, EndBlock):
                 return index if block.is_card else None
-            if isinstance(block, RequestBlock):
-                return None
+            if not isinstance(block, NoteBlock | WelcomeBlock):
+                return None  # another request is under way
         return None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
