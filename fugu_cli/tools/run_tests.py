@@ -361,7 +361,7 @@ async def run_tests(arguments: RunTestsArguments, workspace: Workspace, say: Say
                     return fault
             command = f"{command} {shlex.join(targets)}"
         else:
-            note = f"\n(target is for pytest; all tests were run with `{command}`)"
+            note = f"\n(target is for pytest alone: `{command}` was run without it)"
     suite = await run_suite(command, workspace, limit, say)
     if isinstance(suite, ToolResult):
         return suite

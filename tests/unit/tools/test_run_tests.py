@@ -112,7 +112,7 @@ def test_other_runners_take_no_target_and_say_so(plain: Build) -> None:
     workspace = plain({})
     workspace.test_command = "echo fine"
     assert use(workspace, "run_tests", target="x") == ToolResult(
-        text="fine\n(target is for pytest; all tests were run with `echo fine`)"
+        text="fine\n(target is for pytest alone: `echo fine` was run without it)"
     )
 
 
