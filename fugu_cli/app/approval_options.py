@@ -169,9 +169,12 @@ def scope_of_key(options: Sequence[ApprovalOption], key: str) -> ApprovalScope |
 
 
 def question_heading(call: Call) -> str:
-    """Return the question in a few words: `Allow bash?`."""
+    """Return the heading of a question to the user, such as `Allow bash?`."""
     from fugu_cli.session.call_arguments import arguments_of
+    from fugu_cli.session.tool_facts import ASK_USER
 
+    if call.tool == ASK_USER.name:
+        return "An agent asks:"
     if call.tool != ACCEPT_PLAN:
         return f"Allow {flatten(escape_for_approval(call.tool), 40)}?"
     arguments = arguments_of(call)

@@ -50,6 +50,7 @@ def approval_lines(
     (`approval_target_lines`).
     """
     from fugu_cli.app.approval_options import ACCEPT_PLAN, question_heading
+    from fugu_cli.session.tool_facts import ASK_USER
 
     head: list[StyledPart] = [(question_heading(call), f"bold {palette.warn}")]
     if call.tool == ACCEPT_PLAN:
@@ -57,6 +58,8 @@ def approval_lines(
             styled_line([*head, (hint, palette.dim)], width),
             *wrap_lines(judgement.reason, width, palette.dim),
         ]
+    if call.tool == ASK_USER.name:
+        return [styled_line([*head, (hint, palette.dim)], width), *target]
     whose = (
         f" for the subtask {flatten(escape_for_approval(judgement.subtask), 80)}"
         if judgement.subtask
