@@ -28,6 +28,9 @@ class Told:
     async def enter_text(self, heading: str) -> str:
         raise AssertionError("nobody said no")
 
+    def answer(self, question: ApprovalQuestion, text: str) -> None:
+        raise AssertionError("nobody answered in words")
+
 
 def question(call: Call) -> ApprovalQuestion:
     return ApprovalQuestion(
@@ -40,7 +43,7 @@ def question(call: Call) -> ApprovalQuestion:
 def asking(root: Path, what: Callable[[ApprovalQueue], Awaitable[None]]) -> list[Asked | None]:
     async def whole() -> list[Asked | None]:
         told = Told()
-        await what(ApprovalQueue(root, told.question, told.enter_text))
+        await what(ApprovalQueue(root, told.question, told.enter_text, told.answer))
         return told.asked
 
     return asyncio.run(whole())
