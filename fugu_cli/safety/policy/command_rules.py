@@ -42,6 +42,8 @@ from fugu_cli.safety.policy.shell_line import Command, ShellLine, Word, parse_li
 
 TOOL = "bash"
 FOLDERS_DEEP = 100
+_RUN_WHAT_THEY_READ = frozenset({"xargs", "parallel", "at", "batch", "crontab"})
+"""Programs whose input holds commands or words of commands."""
 PATH_LENGTH_AT_MOST = 4_096
 """Characters of a part of a word, such as the text behind a `=`, that may be a path."""
 PLAINLY = (
@@ -133,7 +135,7 @@ def _why_unclear(command: Command) -> str:
         return ""
     name, is_plain = command.name, all(word.plain for word in command.words)
     is_made = name in SHELLS | WRAPPERS and not is_plain
-    if is_made or not command.words[0].plain or name in {"xargs", "parallel"}:
+    if is_made or not command.words[0].plain or name in _RUN_WHAT_THEY_READ:
         return _only_when_run(command)
     if name == "find" and any(inner.name not in READERS for inner in commands_within(command)):
         return _only_when_run(command)

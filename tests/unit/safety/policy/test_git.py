@@ -75,6 +75,7 @@ def bash(command: str, root: Path, mode: Mode = "yolo", **rules: tuple[str, ...]
         *(
             "xargs -I{} git {} x",
             "parallel git ::: push",
+            "at now <<< 'git push'",
             "git {push,pull}",
             "GIT push",
             "git-push",
