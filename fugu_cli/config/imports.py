@@ -1,7 +1,6 @@
-"""The user's settings of another agent, read as fugu's: models, permissions, MCP servers and more.
+"""Reads the user's settings of another agent as fugu's: models, permissions, MCP servers and more.
 
-Reads the other agent's files and writes nothing. What cannot be taken over is a sentence with the
-reason; a model's key is never
+Writes nothing. A setting that cannot be taken over is named with the reason. A model's key is never
 taken from a file.
 """
 
@@ -28,32 +27,38 @@ FILES: Mapping[Source, tuple[str, ...]] = {
     "opencode": (".config/opencode/opencode.json", ".config/opencode/opencode.jsonc"),
     "aider": (".aider.conf.yml",),
 }
-"""The files of each agent, from the user's home."""
-MODELS_BY_WORD = {"opus": "strong", "sonnet": "middle", "haiku": "cheap"}
+"""The settings files of each agent, relative to the user's home."""
+_CLAUDE_ALIASES = {"opus": "strong", "sonnet": "middle", "haiku": "cheap"}
+"""Claude's short names of models, and the slots of the pool that those models fill."""
 _JSON_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])', re.DOTALL)
 _CLAUDE_RULE = re.compile(r"\s*([\w*-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 _CODEX_MODES = {"untrusted": "ask", "on-request": "edit", "on-failure": "edit"}
+"""Codex's approval policies as permission modes. Any other is left out."""
 _CLAUDE_MODES = {"default": "ask", "acceptEdits": "edit", "plan": "plan"}
+"""Claude Code's permission modes as fugu's. Any other is left out."""
 
 Table = Mapping[str, object]
 
 
 @dataclass
 class ImportedSettings:
-    """What was taken over. `settings` are keys of `.fugurc`, `agents` its entries; `notes` say what
-    needs nothing, `left_out` what could not be taken over and why.
-    """
+    """The settings of another agent, as far as fugu has them, too."""
 
     files: list[Path] = field(default_factory=list)
     settings: dict[str, object] = field(default_factory=dict)
+    """Keys of `.fugurc` with their values."""
     agents: list[dict[str, object]] = field(default_factory=list)
+    """Entries of the pool, as they stand in `.fugurc`."""
     servers: dict[str, dict[str, object]] = field(default_factory=dict)
+    """MCP servers by name."""
     notes: list[str] = field(default_factory=list)
+    """Sentences about settings that hold in fugu without being taken over."""
     left_out: list[str] = field(default_factory=list)
+    """Settings that could not be taken over, each with the reason."""
 
     def add_rule(self, key: str, rule: str, written: str) -> None:
-        """Add a rule to `allow`, `ask` or `deny`; `written`: as the other agent has it."""
+        """Add a rule to the list `key`: `allow`, `ask` or `deny`. `written`: the other agent's rule."""
         if fault := pattern_fault(rule):
             self.left_out.append(f"{key}: {written}: {fault}")
             return
@@ -69,15 +74,15 @@ def read_settings(source: Source, home: Path) -> ImportedSettings:
     """
     imported = ImportedSettings()
     tables: dict[str, Table] = {}
-    for name in FILES[source]:
-        path = home / name
+    for file in FILES[source]:
+        path = home / file
         try:
             text = path.read_text("utf-8-sig")
         except FileNotFoundError:
             continue
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read {path}: {error}", hint="nothing was changed") from error
-        tables[path.name] = _parsed(text, path)
+        tables[path.name] = _parse(text, path)
         imported.files.append(path)
     if not tables:
         files = " and ".join(f"~/{name}" for name in FILES[source])
@@ -95,7 +100,7 @@ def read_settings(source: Source, home: Path) -> ImportedSettings:
     return imported
 
 
-def _parsed(text: str, path: Path) -> Table:
+def _parse(text: str, path: Path) -> Table:
     try:
         if path.suffix == ".toml":
             table: object = tomllib.loads(text)
@@ -104,12 +109,14 @@ def _parsed(text: str, path: Path) -> Table:
 
             table = yaml.safe_load(text) or {}
         else:
-            plain = _JSON_COMMENT.sub(lambda match: match[1] or "", text)
-            table = parse_json(_TRAILING_COMMA.sub(lambda match: match[1] or "", plain) or "{}")
+            without_comments = _JSON_COMMENT.sub(lambda match: match[1] or "", text)
+            plain = _TRAILING_COMMA.sub(lambda match: match[1] or "", without_comments)
+            table = parse_json(plain or "{}")
     except Exception as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        lines = str(error).splitlines()
+        fault = lines[0] if lines else type(error).__name__
         raise ConfigError(
-            f"{path} cannot be parsed: {first}", hint="mend it first; nothing was changed"
+            f"{path} cannot be parsed: {fault}", hint="mend it first; nothing was changed"
         ) from error
     if not isinstance(table, dict):
         raise ConfigError(f"{path} holds no settings", hint="nothing was changed")
@@ -117,19 +124,24 @@ def _parsed(text: str, path: Path) -> Table:
 
 
 def _table(value: object) -> Table:
+    """Return a table as it is; {} for any other value."""
     return value if isinstance(value, dict) else {}
 
 
 def _texts(value: object) -> list[str]:
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+    """Return the texts in a list; [] for any other value."""
+    if not isinstance(value, list):
+        return []
+    return [item for item in value if isinstance(item, str)]
 
 
-def _leave_out_others(table: Table, known: set[str], imported: ImportedSettings) -> None:
-    """Name the keys that nothing is known of."""
-    others = [key for key in table if key not in known]
+def _leave_out_others(table: Table, read_keys: set[str], imported: ImportedSettings) -> None:
+    """Name the keys that were not read."""
+    others = [key for key in table if key not in read_keys]
     if others:
+        names = ", ".join(others)
         imported.left_out.append(
-            f"{', '.join(others)}: fugu has no such setting, or sets it by itself"
+            f"{names}: not taken over by `fugu init` (`fugu help config` lists fugu's settings)"
         )
 
 
@@ -137,11 +149,14 @@ def _leave_out_others(table: Table, known: set[str], imported: ImportedSettings)
 
 
 def _add_model(imported: ImportedSettings, model: str, service_name: str = "") -> None:
-    """Add an agent for a model of a known service, unless the pool finds it by its key anyway."""
-    slot = MODELS_BY_WORD.get(model)
-    if slot is not None:
+    """Add an agent for a model of a known service; a note where its key alone puts it in the pool.
+
+    Without a service's name the model's own name decides.
+    """
+    alias_slot = _CLAUDE_ALIASES.get(model)
+    if alias_slot is not None:
         service_name = "anthropic"
-        model = next(name for place, name in _service("anthropic").models if place == slot)
+        model = next(name for slot, name in _service("anthropic").models if slot == alias_slot)
     service = _service(service_name) if service_name else _service_of_model(model)
     if service is None:
         imported.left_out.append(
@@ -165,7 +180,7 @@ def _add_model(imported: ImportedSettings, model: str, service_name: str = "") -
 
 
 def _custom_agent(model: str, base_url: str) -> dict[str, object]:
-    """Return the entry of a model at a server of the user's own."""
+    """Return an entry for a model at a server of the user's own."""
     name = _agent_name(model)
     return {"name": name, "provider": "openai", "model": model, "base_url": base_url}
 
@@ -179,21 +194,34 @@ def _service(name: str) -> KnownService:
     return next(service for service in SERVICES if service.name == name)
 
 
+_SERVICES_BY_BEGINNING = {
+    "claude": "anthropic",
+    "gpt": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "gemini": "google",
+    "deepseek": "deepseek",
+    "grok": "xai",
+    "kimi": "moonshot",
+}
+"""The beginnings of models' names, and the services that have those models."""
+
+
 def _service_of_model(model: str) -> KnownService | None:
-    beginnings = {"claude": "anthropic", "gpt": "openai", "o3": "openai", "o4": "openai"}
-    beginnings |= {"gemini": "google", "deepseek": "deepseek", "grok": "xai", "kimi": "moonshot"}
-    match = next((name for start, name in beginnings.items() if model.startswith(start)), None)
-    return _service(match) if match is not None else None
+    for beginning, name in _SERVICES_BY_BEGINNING.items():
+        if model.startswith(beginning):
+            return _service(name)
+    return None
 
 
 def _add_named_model(imported: ImportedSettings, text: str) -> None:
-    """Add the model of a name like `anthropic/claude-x`, as OpenCode and aider write them."""
+    """Add a model that is named like `anthropic/claude-x`, as in OpenCode and aider."""
     provider, slash, model = text.partition("/")
-    names = {service.name for service in SERVICES}
-    provider = {"gemini": "google"}.get(provider, provider)
+    if provider == "gemini":
+        provider = "google"
     if not slash:
         _add_model(imported, text)
-    elif provider in names:
+    elif provider in {service.name for service in SERVICES}:
         _add_model(imported, model, provider)
     else:
         imported.left_out.append(
@@ -227,23 +255,42 @@ def _read_claude_code(tables: Mapping[str, Table], imported: ImportedSettings) -
         "instructions, skills, commands and subagents of ~/.claude are read as they are"
     )
     if "env" in settings:
-        imported.left_out.append("env: set these variables where you start fugu")
+        imported.left_out.append("env: set these variables yourself before you start fugu")
     _leave_out_others(settings, {"permissions", "model", "hooks", "env", "$schema"}, imported)
-    user = tables.get(".claude.json", {})
-    _add_servers(imported, user.get("mcpServers"), _claude_server)
-    if any(_table(project).get("mcpServers") for project in _table(user.get("projects")).values()):
-        imported.left_out.append("MCP servers of single projects: `fugu mcp add` in their folders")
+    user_settings = tables.get(".claude.json", {})
+    _add_servers(imported, user_settings.get("mcpServers"), _claude_server)
+    projects = _table(user_settings.get("projects")).values()
+    if any(_table(project).get("mcpServers") for project in projects):
+        imported.left_out.append(
+            "MCP servers of single projects: add them with `fugu mcp add` in the projects' folders"
+        )
+
+
+_CLAUDE_TOOLS = {
+    "WebFetch": "web_fetch",
+    "WebSearch": "web_search",
+    "MultiEdit": "edit",
+    "Task": "task",
+    "Agent": "task",
+    "Skill": "skill",
+    "LS": "list",
+}
+"""Claude Code's tools whose names differ from fugu's by more than capital letters."""
 
 
 def _add_claude_rule(imported: ImportedSettings, key: str, written: str) -> None:
     match = _CLAUDE_RULE.fullmatch(written)
     if match is None:
-        imported.left_out.append(f"{key}: {written}: it is no rule")
+        imported.left_out.append(f"{key}: {written}: it is not a permission rule")
         return
-    tool, argument = match[1], (match[2] or "").strip()
-    names = {"WebFetch": "web_fetch", "WebSearch": "web_search", "MultiEdit": "edit"}
-    names |= {"Task": "task", "Agent": "task", "Skill": "skill", "LS": "list"}
-    name = names.get(tool, tool if tool.startswith("mcp__") else tool.lower())
+    tool = match[1]
+    argument = (match[2] or "").strip()
+    if tool in _CLAUDE_TOOLS:
+        name = _CLAUDE_TOOLS[tool]
+    elif tool.startswith("mcp__"):
+        name = tool
+    else:
+        name = tool.lower()
     if tool == "WebFetch":
         argument = argument.removeprefix("domain:")
     elif tool in ("Read", "Edit", "Write", "Glob", "Grep"):
@@ -252,7 +299,8 @@ def _add_claude_rule(imported: ImportedSettings, key: str, written: str) -> None
             imported.left_out.append(f"{key}: {written}: {reason}")
             return
         argument = argument.removeprefix("./")
-        argument = argument[1:] if argument.startswith("//") else argument
+        if argument.startswith("//"):  # a path from the root of the disk
+            argument = argument[1:]
     arguments = [argument]
     if tool == "Bash" and argument.endswith(":*"):
         command = argument.removesuffix(":*")
@@ -267,6 +315,7 @@ def _add_servers(
     servers: object,
     convert: Callable[[Table], dict[str, object] | str],
 ) -> None:
+    """Add MCP servers. `convert` returns a server as fugu's files have it, or why it cannot."""
     for name, entry in _table(servers).items():
         converted = convert(_table(entry))
         if isinstance(converted, str):
@@ -285,14 +334,14 @@ def _claude_server(entry: Table) -> dict[str, object] | str:
 
 
 def _read_codex(table: Table, imported: ImportedSettings) -> None:
-    provider = table.get("model_provider")
-    custom = _table(_table(table.get("model_providers")).get(str(provider)))
+    providers = _table(table.get("model_providers"))
+    provider = _table(providers.get(str(table.get("model_provider"))))
     model = table.get("model")
-    if isinstance(model, str) and custom.get("base_url"):
-        entry = _custom_agent(model, str(custom["base_url"]))
-        entry["api"] = "responses" if custom.get("wire_api") == "responses" else "chat"
-        if isinstance(custom.get("env_key"), str):
-            entry["api_key_env"] = custom["env_key"]
+    if isinstance(model, str) and provider.get("base_url"):
+        entry = _custom_agent(model, str(provider["base_url"]))
+        entry["api"] = "responses" if provider.get("wire_api") == "responses" else "chat"
+        if isinstance(provider.get("env_key"), str):
+            entry["api_key_env"] = provider["env_key"]
         imported.agents.append(entry)
     elif isinstance(model, str):
         _add_model(imported, model)
@@ -310,9 +359,9 @@ def _read_codex(table: Table, imported: ImportedSettings) -> None:
         imported.left_out.append("sandbox_mode danger-full-access: fugu's sandbox stays on")
     _add_servers(imported, table.get("mcp_servers"), _codex_server)
     imported.notes.append("~/.codex/AGENTS.md is read as it is")
-    known = {"model", "model_provider", "model_providers", "model_reasoning_effort"}
-    known |= {"approval_policy", "mcp_servers", "sandbox_mode"}
-    _leave_out_others(table, known, imported)
+    read_keys = {"model", "model_provider", "model_providers", "model_reasoning_effort"}
+    read_keys |= {"approval_policy", "mcp_servers", "sandbox_mode"}
+    _leave_out_others(table, read_keys, imported)
 
 
 def _codex_server(entry: Table) -> dict[str, object] | str:
@@ -354,8 +403,8 @@ def _read_opencode(table: Table, imported: ImportedSettings) -> None:
         imported.left_out.append(
             f"instructions {', '.join(files)}: write them into ~/.agents/AGENTS.md"
         )
-    known = {"$schema", "provider", "model", "small_model", "permission", "mcp", "instructions"}
-    _leave_out_others(table, known, imported)
+    read_keys = {"$schema", "provider", "model", "small_model", "permission", "mcp", "instructions"}
+    _leave_out_others(table, read_keys, imported)
 
 
 def _add_opencode_permissions(permission: Table, imported: ImportedSettings) -> None:
@@ -390,28 +439,26 @@ def _opencode_server(entry: Table) -> dict[str, object] | str:
 
 
 def _read_aider(table: Table, imported: ImportedSettings) -> None:
-    base = table.get("openai-api-base")
+    base_url = table.get("openai-api-base")
     for key in ("model", "editor-model", "weak-model"):
         name = table.get(key)
         if not isinstance(name, str):
             continue
-        if isinstance(base, str) and name.startswith("openai/"):
+        if isinstance(base_url, str) and name.startswith("openai/"):
             model = name.removeprefix("openai/")
-            imported.agents.append(_custom_agent(model, base))
+            imported.agents.append(_custom_agent(model, base_url))
         else:
             _add_named_model(imported, name)
     if isinstance(command := table.get("test-cmd"), str) and command:
         imported.settings["test_command"] = command
-    for key in table:
-        if "api-key" in key:
-            imported.left_out.append(f"{key}: keys stay out of files; `fugu login` keeps one")
+    api_keys = [key for key in table if "api-key" in key]
+    for key in api_keys:
+        imported.left_out.append(f"{key}: keys stay out of files; `fugu login` keeps one")
     if files := table.get("read"):
-        imported.left_out.append(
-            f"read {', '.join(_texts(files)) or files}: write it into ~/.agents/AGENTS.md"
-        )
-    known = {"model", "editor-model", "weak-model", "test-cmd", "openai-api-base", "read"}
-    known |= {key for key in table if "api-key" in key}
-    _leave_out_others(table, known, imported)
+        names = ", ".join(_texts(files)) or files
+        imported.left_out.append(f"read {names}: write it into ~/.agents/AGENTS.md")
+    read_keys = {"model", "editor-model", "weak-model", "test-cmd", "openai-api-base", "read"}
+    _leave_out_others(table, read_keys.union(api_keys), imported)
 
 
 def described(imported: ImportedSettings) -> Iterator[str]:
@@ -419,6 +466,7 @@ def described(imported: ImportedSettings) -> Iterator[str]:
     for key, value in imported.settings.items():
         yield f"{key} = {json.dumps(value, ensure_ascii=False)}"
     for agent in imported.agents:
-        yield f"agent {agent['name']}: {agent['model']} at {agent.get('base_url', 'its provider')}"
+        address = agent.get("base_url", "its provider")
+        yield f"agent {agent['name']}: {agent['model']} at {address}"
     for name in imported.servers:
         yield f"MCP server {name}"

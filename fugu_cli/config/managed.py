@@ -1,8 +1,8 @@
 """The administrator's settings, `/etc/fugu/managed.toml`: limits that no file, variable or flag of a
-user's widens.
+user can widen.
 
-`load_config` narrows the merged configuration by them, last of all. What is not configuration (MCP
-servers, rules saved by an approval, a mode chosen in a session) asks `ManagedSettings` itself.
+`load_config` narrows the merged configuration by them, last of all. Code that decides about MCP
+servers, rules saved by an approval or a mode chosen in a session asks `ManagedSettings` itself.
 """
 
 # without `from __future__ import annotations`: strings would be compiled at every start
@@ -59,13 +59,12 @@ class ManagedSettings(ConfigTable):
 
     @property
     def limits_agents(self) -> bool:
-        return any(
-            patterns is not None for patterns in (self.providers, self.models, self.base_urls)
-        )
+        limits = (self.providers, self.models, self.base_urls)
+        return any(limit is not None for limit in limits)
 
     def agent_refusal(self, entry: AgentEntry, base_url: str) -> str:
-        """Return why an agent must not be called, "" where it may. `base_url` is the one that is
-        used.
+        """Return why an agent must not be called, "" if it may be. `base_url` is the address in use,
+        from its entry or from elsewhere.
         """
         if self.providers is not None and entry.provider not in self.providers:
             return f"its provider is {entry.provider}"
@@ -76,7 +75,7 @@ class ManagedSettings(ConfigTable):
         return ""
 
     def allowed_servers(self, declared: DeclaredServers) -> DeclaredServers:
-        """Return the MCP servers that may start, with a note about each of the others."""
+        """Return the MCP servers that may start, with a note about each other one."""
         patterns = self.mcp_servers
         if patterns is None:
             return declared
@@ -91,7 +90,7 @@ class ManagedSettings(ConfigTable):
         return DeclaredServers(allowed, (*declared.notes, *notes), declared.untrusted)
 
     def described(self) -> tuple[str, ...]:
-        """Return each key that is set with its value, in words."""
+        """Return a line `key = value` for each key that is set."""
         settings = self.model_dump(mode="json", exclude_unset=True)
         return tuple(f"{key} = {json.dumps(value)}" for key, value in settings.items())
 
@@ -102,7 +101,7 @@ def _matches(text: str, patterns: Sequence[str]) -> bool:
 
 def read_managed(path: Path) -> ManagedSettings:
     """Return the administrator's settings. Raises ConfigError for a file that cannot be read or
-    understood: what it forbids is not known then.
+    understood, because nobody knows then what it forbids.
     """
     try:
         if path.exists() and not path.is_file():
@@ -117,23 +116,26 @@ def read_managed(path: Path) -> ManagedSettings:
     except ValidationError as error:
         fault = error.errors()[0]
         key = ".".join(str(part) for part in fault["loc"])
-        unknown = fault["type"] == "extra_forbidden"
-        message = f"unknown key {key!r}" if unknown else f"{key}: {fault['msg']}"
+        message = f"{key}: {fault['msg']}"
+        if fault["type"] == "extra_forbidden":
+            message = f"unknown key {key!r}"
         raise ConfigError(f"{path}: {message}", hint=HELP) from error
 
 
 def narrowed(
     config: Config, managed: ManagedSettings, environ: Mapping[str, str]
 ) -> tuple[Config, tuple[str, ...]]:
-    """Return what is left of a configuration, with a sentence for each thing that was taken away.
+    """Return the configuration within the administrator's limits, with a sentence for each setting
+    that was changed.
 
     Raises ConfigError where no agent is left.
     """
     notes: list[str] = []
+    own_allow = () if managed.only_these_allow else config.allow
     update: dict[str, object] = {
         "ask": (*config.ask, *managed.ask),
         "deny": (*config.deny, *managed.deny),
-        "allow": (*(() if managed.only_these_allow else config.allow), *managed.allow),
+        "allow": (*own_allow, *managed.allow),
         "max_budget_usd": _smaller(config.money, managed.max_budget_usd),
     }
     if managed.only_these_allow and config.allow:
@@ -147,19 +149,21 @@ def narrowed(
             )
     if not managed.network:
         update["deny"] = (*config.deny, *managed.deny, *NETWORK_TOOLS)
-        sandbox_mode = "auto" if config.sandbox.mode == "off" else config.sandbox.mode
-        sandbox = {"network": False, "mode": sandbox_mode}
-        update["sandbox"] = config.sandbox.model_copy(update=sandbox)
+        mode = config.sandbox.mode if config.sandbox.mode != "off" else "auto"
+        limits = {"network": False, "mode": mode}
+        update["sandbox"] = config.sandbox.model_copy(update=limits)
     if managed.limits_agents:
         entries, left_out = _allowed_agents(config, managed, environ)
         update["agents"] = entries
         notes += left_out
-        if config.conductor.agent and config.conductor.agent not in {e.name for e in entries}:
+        names = {entry.name for entry in entries}
+        if config.conductor.agent and config.conductor.agent not in names:
             update["conductor"] = config.conductor.model_copy(update={"agent": ""})
     return config.model_copy(update=update), tuple(notes)
 
 
 def _smaller(own: Money, managed: Money) -> Money:
+    """Return the smaller limit of each kind. A limit that is left out limits nothing."""
     limits: dict[str, float] = {}
     for name in Money.model_fields:
         values = [value for value in (getattr(own, name), getattr(managed, name)) if value]
@@ -171,7 +175,7 @@ def _smaller(own: Money, managed: Money) -> Money:
 def _allowed_agents(
     config: Config, managed: ManagedSettings, environ: Mapping[str, str]
 ) -> tuple[tuple[AgentEntry, ...], list[str]]:
-    """Return the agents that may be called, and a sentence for each other one that was configured."""
+    """Return the agents that may be called, and a sentence for each configured one that may not."""
     allowed, notes = [], []
     for entry in agent_pool.configured_entries(config, environ):
         refusal = managed.agent_refusal(entry, agent_pool.address_of(entry, environ) or "")

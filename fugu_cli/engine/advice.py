@@ -1,7 +1,7 @@
 """advise: an agent asks a stronger one, which reads the asker's conversation and answers in words.
 
-The advisor has no tools, and its answer is the result of the call; what it costs stands there, too
-(`ToolRan.paid`). Who may advise whom: advisors.py.
+The advisor has no tools. Its answer is the result of the call, and what it cost is recorded with
+that result (`ToolRan.paid`). advisors.py decides who may advise whom.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.workspace import Tool, Workspace
 
-MOST_IN_A_TURN = 3
-ADVICE_ROOM = 8192
-"""Tokens of an advisor's reply: some 600 of them are the answer, the rest may be thought."""
-LONGEST_REQUEST = 6_000
-"""Characters of the request where the conversation no longer begins with it."""
+MOST_CALLS_IN_TURN = 3
+MOST_REPLY_TOKENS = 8192
+"""Tokens of an advisor's reply: the answer takes some 600, the rest is for its thinking."""
+LONGEST_SHOWN_REQUEST = 6_000
+"""Characters of the request that are shown when the beginning of the conversation is left out."""
 GO_ON = "Go on without advice."
-LEFT_OUT = (
+BEGINNING_LEFT_OUT = (
     "[The beginning of the conversation is left out: it does not fit what you can read. The request "
     "was:]\n{request}"
 )
-_FRAMES = re.compile(r"<(\s*/?\s*(?:given|said|call|result|question)\b)", re.IGNORECASE)
+_FRAME_TAG = re.compile(r"<(\s*/?\s*(?:given|said|call|result|question)\b)", re.IGNORECASE)
 
 
 class AdviseArguments(ToolArguments):
@@ -65,12 +65,14 @@ class AdviseArguments(ToolArguments):
     question: str = Field(min_length=1)
 
 
-async def _outside(arguments: AdviseArguments, workspace: Workspace, say: Say) -> ToolResult:
+async def _refuse_outside_turn(
+    arguments: AdviseArguments, workspace: Workspace, say: Say
+) -> ToolResult:
     return ToolResult(text="Only an agent's turn can ask for advice.", ok=False)
 
 
-ADVISE_TOOL = Tool.of(ADVISE, AdviseArguments, _outside)
-"""A turn replaces `run` for each of its calls."""
+ADVISE_TOOL = Tool.of(ADVISE, AdviseArguments, _refuse_outside_turn)
+"""The tool as it is offered. `run_advice` replaces its function for each call."""
 
 
 async def run_advice(context: TurnContext, number: int, call: Call) -> None:
@@ -85,7 +87,7 @@ async def run_advice(context: TurnContext, number: int, call: Call) -> None:
         replace(environment, toolbox=environment.toolbox.replaced(tool)),
         number,
         call,
-        lambda made: call_refusal(context, state, made),
+        partial(call_refusal, context, state),
     )
 
 
@@ -97,22 +99,23 @@ async def _advise(
     workspace: Workspace,
     say: Say,
 ) -> ToolResult:
-    """Return the advice, or why there is none."""
+    """Return the advice, or a failed result that says why there is none."""
     log, environment, team = context.log, context.environment, context.team
     turn = log.state.request.turn(number)
     assert turn is not None
     asker = team.members[turn.assigned.agent]
-    if _asked_before(turn, call) >= MOST_IN_A_TURN:
-        text = f"You have asked {MOST_IN_A_TURN} times in this turn, which is the most. {GO_ON}"
+    if _asked_before(turn, call) >= MOST_CALLS_IN_TURN:
+        text = f"You have asked {MOST_CALLS_IN_TURN} times in this turn, which is the most. {GO_ON}"
         return ToolResult(text=text, ok=False)
     unavailable = team.breaker.unavailable() if team.breaker is not None else {}
     advisors = advisors_of(asker.name, log.state, environment)
-    able = [name for name in advisors if name in team.agents and name not in unavailable]
-    if not able:
+    available = [name for name in advisors if name in team.agents and name not in unavailable]
+    if not available:
         reasons = [f"{name}: {unavailable[name]}" for name in advisors if name in unavailable]
-        text = f"Nobody can advise now ({'; '.join(reasons) or 'no agent is left'}). {GO_ON}"
+        why = "; ".join(reasons) or "no agent is left"
+        text = f"Nobody can advise now ({why}). {GO_ON}"
         return ToolResult(text=text, ok=False)
-    advisor = team.members[able[0]]
+    advisor = team.members[available[0]]
     prompt = _prompt(context, number, call, arguments.question, asker, advisor)
     limits = spending.budgets_of(environment.limits.budget)
     reserved = context.reserved.held
@@ -123,32 +126,32 @@ async def _advise(
 
 
 def _asked_before(turn: Turn, call: Call) -> int:
-    """Count the turn's earlier calls that were run, whatever came of them."""
-    return sum(
-        run.permitted.allowed
-        and run.permitted.call.tool == ADVISE.name
-        and run.permitted.call.id != call.id
-        for run in turn.runs
-    )
+    """Count the turn's other calls that were permitted; those that failed count, too."""
+    count = 0
+    for run in turn.runs:
+        earlier = run.permitted.call
+        if run.permitted.allowed and earlier.tool == ADVISE.name and earlier.id != call.id:
+            count += 1
+    return count
 
 
 async def _ask(
     context: TurnContext, number: int, advisor: Member, prompt: Prompt, say: Say
 ) -> ToolResult:
-    """Make the call. A failure is a result; what a cancelled call used is logged."""
+    """Ask the advisor. Its failure is a result; what a cancelled call has used is logged."""
     log, limits = context.log, context.environment.limits.budget
     pauses = availability.CallPauses(context.team, advisor.name, "none")
-    most = spending.worst_case_cost(advisor, prompt)
+    worst_case = spending.worst_case_cost(advisor, prompt)
 
     def wait(pause: Pause) -> None:
         pauses.check(pause, log.state)
-        lost = usd(pause.used, advisor.price)
-        reserved_by_others = context.reserved.beside(number)
-        availability.check_budget(log.state, advisor, prompt, limits, reserved_by_others + lost)
-        context.reserved.hold(number, most + lost)
+        failed_cost = usd(pause.used, advisor.price)
+        reserved = context.reserved.beside(number) + failed_cost
+        availability.check_budget(log.state, advisor, prompt, limits, reserved)
+        context.reserved.hold(number, worst_case + failed_cost)
         log.tell(availability.waiting_event(pause, number, advisor.name))
 
-    context.reserved.hold(number, most)
+    context.reserved.hold(number, worst_case)
     try:
         loaded = shown_media.loaded(prompt, partial(stored_media, log.path))
         reply = await context.team.agents[advisor.name].reply(loaded, say, wait)
@@ -169,7 +172,8 @@ def _paid(advisor: Member, usage: Usage) -> PaidUse | None:
 
 
 def _result(advisor: Member, reply: Reply) -> ToolResult:
-    paid, answer = _paid(advisor, reply.usage), reply.text.strip()
+    paid = _paid(advisor, reply.usage)
+    answer = reply.text.strip()
     if reply.stop == "refusal":
         return ToolResult(text=f"{advisor.name} refused to answer. {GO_ON}", ok=False, paid=paid)
     if not answer:
@@ -182,38 +186,41 @@ def _result(advisor: Member, reply: Reply) -> ToolResult:
 def _prompt(
     context: TurnContext, number: int, call: Call, question: str, asker: Member, advisor: Member
 ) -> Prompt:
-    """Return the asker's conversation as data, as much as the advisor can read, and the question.
-    Asked again, it begins with the same messages.
+    """Return a prompt with the asker's conversation as data, as much of it as the advisor can read,
+    and the question. The prompt of a later question begins with the same messages.
     """
     log, environment = context.log, context.environment
     visible = path_rules.visible_state(log.state, asker.name, environment.denials)
     visible = state_of_turn(visible, number)
     turn = visible.request.turns[-1]
+    asker_prompt = harness.build_prompt(visible, asker, (), environment.instructions)
     conversation = [
         message
-        for message in harness.build_prompt(visible, asker, (), environment.instructions).messages
+        for message in asker_prompt.messages
         if not (isinstance(message, FromTool) and message.call == call.id)  # it is under way
     ]
     instructions = harness.told_instructions(turn, environment.instructions)
     prompt = Prompt(
         system=prompts.fill(prompts.load("advisor"), instructions=instructions).strip(),
         messages=(*conversation, FromUser(text=question)),
-        max_tokens=min(ADVICE_ROOM, advisor.reply_room),
+        max_tokens=min(MOST_REPLY_TOKENS, advisor.reply_room),
     )
-    fitting = compaction.fit_window(prompt, advisor).messages[:-1]
-    shown = list(_as_data(fitting))
-    if len(fitting) < len(conversation):
-        request = clip_middle(visible.request.whole_text, LONGEST_REQUEST)
-        shown.insert(0, FromUser(text=LEFT_OUT.format(request=_escape(request))))
+    fitting_messages = compaction.fit_window(prompt, advisor).messages[:-1]
+    shown = list(_as_data(fitting_messages))
+    if len(fitting_messages) < len(conversation):
+        request = clip_middle(visible.request.whole_text, LONGEST_SHOWN_REQUEST)
+        shown.insert(0, FromUser(text=BEGINNING_LEFT_OUT.format(request=_escape(request))))
     shown.append(_framed("question", question))
     refused = log.state.refused_media(advisor.name)
-    why = shown_media.why_not(vision=advisor.vision, documents=advisor.documents, refused=refused)
-    return prompt.model_copy(update={"messages": shown_media.as_shown(shown, why)})
+    why_not_shown = shown_media.why_not(
+        vision=advisor.vision, documents=advisor.documents, refused=refused
+    )
+    return prompt.model_copy(update={"messages": shown_media.as_shown(shown, why_not_shown)})
 
 
 def _as_data(messages: Sequence[Message]) -> Iterator[FromUser]:
-    """Yield the messages of a conversation, each part in its frame. Calls without a result are left
-    out: the question is one, and others of the same reply have not been run yet.
+    """Yield each part of a conversation in a frame that says what it is. Calls without a result are
+    left out: the call that asks the question, and later calls of the same reply.
     """
     answered = {message.call for message in messages if isinstance(message, FromTool)}
     for message in messages:
@@ -227,12 +234,12 @@ def _as_data(messages: Sequence[Message]) -> Iterator[FromUser]:
                     yield _framed("said", message.text)
                 for call in message.calls:
                     if call.id in answered:
-                        yield _call_as_data(call)
+                        yield _framed_call(call)
             case _:
                 assert_never(message)
 
 
-def _call_as_data(call: Call) -> FromUser:
+def _framed_call(call: Call) -> FromUser:
     arguments = arguments_of(call)
     if call.tool == ADVISE.name and isinstance(arguments, dict):
         return _framed("question", str(arguments.get("question", "")))
@@ -244,4 +251,4 @@ def _framed(frame: str, text: str, media: tuple[Media, ...] = ()) -> FromUser:
 
 
 def _escape(text: str) -> str:
-    return _FRAMES.sub(r"&lt;\1", text)
+    return _FRAME_TAG.sub(r"&lt;\1", text)

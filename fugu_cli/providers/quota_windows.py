@@ -1,8 +1,8 @@
-"""The plans and credits that are used up for a while, in one small file for all sessions.
+"""Keeps which accounts are used up, and until when, in one small file for all sessions.
 
 A server that says "again at 15:00" means every process. The file names each account by a digest of
-its address, key and model. A time in it is believed for a day at most, and not at all where the
-clock was set back since.
+its address, key and model. No account counts as used up for longer than a day, and a window that
+begins in the future is ignored: the clock was set back since.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ LOCK_SECONDS = 2.0
 
 
 class QuotaWindow(BaseModel):
-    """An account that is used up from `since` to `until`, in seconds since the epoch. `failures`
-    counts the windows in a row; `server_named`: the server said until when.
+    """The time in which an account is used up: `since` to `until`, in seconds since the epoch.
+
+    `failures` counts the windows in a row. `server_named`: the server said until when.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -42,7 +43,9 @@ class QuotaWindow(BaseModel):
     server_named: bool = False
 
     def is_believed(self, clock: float) -> bool:
-        """Return whether it still says something: it is not from the future, nor long over."""
+        """Return whether the window counts at the time `clock`: it does not begin in the future, and
+        it is not over for more than a day.
+        """
         return self.since <= clock + CLOCK_SKEW and clock < self.until + LONGEST_WINDOW
 
 
@@ -55,8 +58,8 @@ def account_digest(address: str, key: str, model: str) -> str:
 
 
 class QuotaFile:
-    """The windows of the data folder `data` by account. A file that cannot be read or written
-    costs nothing but what was learned.
+    """The windows by account, in a file of the data folder `data`. A file that cannot be read counts
+    as empty, and one that cannot be written stays as it is; neither raises.
     """
 
     def __init__(self, data: Path, clock: Callable[[], float] = time.time) -> None:
@@ -66,18 +69,17 @@ class QuotaFile:
         self._cached: tuple[tuple[int, int, int], dict[str, QuotaWindow]] | None = None
 
     def windows(self) -> dict[str, QuotaWindow]:
-        """Return the windows that still say something. None is longer than a day."""
+        """Return the windows that are believed, each cut to a day."""
         clock = self.clock()
-        return {
-            account: window.model_copy(
-                update={"until": min(window.until, window.since + LONGEST_WINDOW)}
-            )
-            for account, window in self._read().items()
-            if window.is_believed(clock)
-        }
+        windows: dict[str, QuotaWindow] = {}
+        for account, window in self._read().items():
+            if window.is_believed(clock):
+                until = min(window.until, window.since + LONGEST_WINDOW)
+                windows[account] = window.model_copy(update={"until": until})
+        return windows
 
     def record(self, account: str, window: QuotaWindow) -> None:
-        """Keep a window for all processes."""
+        """Write the account's window for all processes."""
         self._change(lambda windows: windows.update({account: window}))
 
     def remove(self, account: str) -> None:
@@ -95,8 +97,8 @@ class QuotaFile:
 
     def _read(self) -> dict[str, QuotaWindow]:
         try:
-            state = self._path.stat()
-            version = (state.st_mtime_ns, state.st_ino, state.st_size)
+            status = self._path.stat()
+            version = (status.st_mtime_ns, status.st_ino, status.st_size)
             if self._cached is not None and self._cached[0] == version:
                 return self._cached[1]
             windows = _WINDOWS.validate_json(self._path.read_bytes())

@@ -1,7 +1,7 @@
 """Finds Python files whose docstring examples can be run as tests.
 
-Every expression must have its answer, and every import must be in the standard library or beside
-the file. Reads files and runs nothing.
+Comparisons without an expected answer rule a file out, and so does an import from outside the
+standard library and the repository. Reads files and runs nothing.
 """
 
 from __future__ import annotations
@@ -22,32 +22,26 @@ def doctest_files(root: Path) -> list[str]:
     """Return the Python files below `root` whose examples can be run as tests; [] if there are more
     than `MOST_DOCTEST_FILES`.
     """
-    files = [path for path, module in _modules(root) if _all_answered(module)]
-    return files if len(files) <= MOST_DOCTEST_FILES else []
-
-
-def _modules(root: Path) -> list[tuple[str, ast.Module]]:
-    """Return the files that can be loaded on their own, parsed."""
-    python = [
+    python_files = [
         path
         for path in repository_files.walk_files(root, depth=4, limit=5000)
         if path.suffix == ".py"
     ]
-    importable = (
-        sys.stdlib_module_names
-        | {path.stem for path in python}
-        | {path.parent.name for path in python}
-    )
-    read = [(path.relative_to(root).as_posix(), _module(path)) for path in python]
-    return [
-        (path, module)
-        for path, module in read
-        if module is not None and _imports(module) <= importable
-    ]
+    importable = set(sys.stdlib_module_names)
+    for path in python_files:
+        importable |= {path.stem, path.parent.name}
+    files: list[str] = []
+    for path in python_files:
+        module = _parse_if_it_has_examples(path)
+        if module is None or not _imported_names(module) <= importable:
+            continue
+        if _has_answered_examples(module):
+            files.append(path.relative_to(root).as_posix())
+    return files if len(files) <= MOST_DOCTEST_FILES else []
 
 
-def _module(path: Path) -> ast.Module | None:
-    """Parse a file, None if it is large, holds no example, or is no Python."""
+def _parse_if_it_has_examples(path: Path) -> ast.Module | None:
+    """Return the parsed file, None if it is large, holds no example, or is no Python."""
     try:
         if path.stat().st_size > LARGEST_DOCTEST_FILE:
             return None
@@ -57,7 +51,7 @@ def _module(path: Path) -> ast.Module | None:
         return None
 
 
-def _imports(module: ast.Module) -> set[str]:
+def _imported_names(module: ast.Module) -> set[str]:
     """Return the top-level names of imported modules; "" for a relative import, which only works
     inside a package.
     """
@@ -70,8 +64,8 @@ def _imports(module: ast.Module) -> set[str]:
     return names
 
 
-def _all_answered(module: ast.Module) -> bool:
-    """Return whether there are examples, and each expression except a single call has its answer."""
+def _has_answered_examples(module: ast.Module) -> bool:
+    """Return whether there are examples with an expected answer, and no comparison lacks one."""
     import doctest  # takes long
 
     parser = doctest.DocTestParser()
@@ -81,22 +75,19 @@ def _all_answered(module: ast.Module) -> bool:
             continue
         try:
             examples = parser.get_examples(ast.get_docstring(node) or "")
-            unanswered = [
-                example
-                for example in examples
-                if not example.want and _is_comparison(example.source)
-            ]
+            for example in examples:
+                if example.want:
+                    has_answers = True
+                elif _is_comparison(example.source):
+                    return False
         except (ValueError, SyntaxError):
-            return False
-        has_answers = has_answers or any(example.want for example in examples)
-        if unanswered:
             return False
     return has_answers
 
 
 def _is_comparison(source: str) -> bool:
-    """Return whether it is a comparison like `f(1) == 2` without an answer: meant as an assertion,
-    it fails as an example when it is true.
+    """Return whether the source holds a comparison like `f(1) == 2`. Without an expected answer it
+    is meant as an assertion, but as an example it fails when it is true: Python prints `True`.
     """
     body = ast.parse(source).body
     return any(

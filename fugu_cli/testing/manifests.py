@@ -1,5 +1,5 @@
-"""Reads the files by which a folder says what kind of project it is. Whatever cannot be read counts
-as not there.
+"""Reads manifests, the files that say what kind of project a folder is. A file that cannot be read
+counts as missing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def read_text(path: Path) -> str | None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file, {} if there is none."""
+    """Return the object in a JSON file, {} if it is missing or holds no object."""
     try:
         document = parse_json(read_text(path) or "{}")
     except ValueError:
@@ -29,7 +29,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return what stands in a TOML file, {} if it cannot be parsed."""
+    """Return the table in a TOML file, {} if it is missing or cannot be parsed."""
     try:
         return tomllib.loads(read_text(path) or "")
     except (ValueError, RecursionError):
