@@ -4,7 +4,6 @@ and what a request will look like.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Sequence
@@ -14,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from fugu_cli.engine.session_rules import git_state
 from fugu_cli.formatting import flatten, money
+from fugu_cli.safety.paths import inside, is_file, real_path
 from fugu_cli.session.spending import Limit, budgets_of
+from fugu_cli.system.bounded_json import parse_json
 
 if TYPE_CHECKING:
     from fugu_cli.session.store import SessionSummary
@@ -94,23 +95,24 @@ def _examples(root: Path, paths: Sequence[str], test_command: str | None) -> tup
         examples.append(todo)
     readme = next((path for path in paths if path.lower().startswith("readme")), "")
     if readme:
-        examples.append(f"where does {readme} no longer fit the code?")
+        examples.append(f"where does {flatten(readme, 60)} no longer fit the code?")
     code = next((path for path in paths if "/" in path and not path.startswith(".")), "")
     if code:
-        examples.append(f"how does {code.partition('/')[0]}/ work?")
+        folder = code.partition("/")[0]
+        examples.append(f"how does {flatten(folder, 60)}/ work?")
     return tuple(examples[:MOST_EXAMPLES])
 
 
 def _failing_test(root: Path) -> str:
     """Return a test that failed when pytest ran last, "" if none is known."""
     try:
-        failed = json.loads((root / ".pytest_cache/v/cache/lastfailed").read_bytes()[:LARGEST_READ])
+        failed = parse_json(_read_beginning(root, ".pytest_cache/v/cache/lastfailed"))
     except (OSError, ValueError):
         return ""
     if not isinstance(failed, dict) or not failed:
         return ""
     test = next(iter(failed))
-    return flatten(test, 100) if (root / test.partition("::")[0]).is_file() else ""
+    return flatten(test, 100) if is_file(root / test.partition("::")[0]) else ""
 
 
 def _first_todo(root: Path, paths: Sequence[str]) -> str:
@@ -120,8 +122,7 @@ def _first_todo(root: Path, paths: Sequence[str]) -> str:
         if time.monotonic() > until:
             break
         try:
-            with (root / path).open("rb") as file:
-                text = file.read(LARGEST_READ).decode("utf-8", "replace")
+            text = _read_beginning(root, path).decode("utf-8", "replace")
         except OSError:
             continue
         match = _TODO.search(text)
@@ -131,3 +132,14 @@ def _first_todo(root: Path, paths: Sequence[str]) -> str:
             request = f"do the {match[1]} in {flatten(path, 60)}:{line}"
             return f"{request}: {what}" if what else request
     return ""
+
+
+def _read_beginning(root: Path, path: str) -> bytes:
+    """Return the first LARGEST_READ bytes of a file of the folder, b"" for anything else: nothing is
+    read from a pipe or a terminal that a link of the repository leads to.
+    """
+    file = real_path(root / path)
+    if not inside(file, real_path(root)) or not is_file(file):
+        return b""
+    with file.open("rb") as opened:
+        return opened.read(LARGEST_READ)

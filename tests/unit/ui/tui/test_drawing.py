@@ -654,9 +654,16 @@ def test_a_new_session_shows_what_there_is_to_do_until_something_is_asked(
 ) -> None:
     (tmp_path / "prices.py").write_text("x = 1\n# TODO: weigh in grams\n")
     (tmp_path / "README.md").write_text("# Prices\n")
+    outside = tmp_path.with_name("outside.py")
+    outside.write_text("# TODO: of another folder\n")
+    (tmp_path / "link.py").symlink_to(outside)
+    failures = tmp_path / ".pytest_cache/v/cache/lastfailed"
+    failures.parent.mkdir(parents=True)
+    failures.write_text("[" * 50_000)
     transcript = Transcript()
     transcript.add_item(sample[0])
-    start = read_first_screen(tmp_path, ["README.md", "prices.py"], "pytest", None, 3, [])
+    paths = ["README.md", "link.py", "prices.py"]
+    start = read_first_screen(tmp_path, paths, "pytest", None, 3, [])
     assert transcript.show_start(start) == 0
     pieces = transcript_fragments(transcript.blocks, unfolded=False)
     lines = [line.strip() for piece in pieces for line in text(piece.painted(100, DARK)) if line]
