@@ -13,7 +13,7 @@ from fugu_cli.snapshots import repository_files
 from fugu_cli.testing.javascript_tests import DENO_MANIFESTS, javascript_command
 from fugu_cli.testing.manifests import file_names, read_json, read_text, read_toml, table_at
 
-_COMMANDS = {
+_COMMANDS_BY_MANIFEST = {
     "go.mod": "go test ./...",
     "pom.xml": "mvn -B -ntp test",
     "build.gradle": "gradle test --console=plain",
@@ -37,7 +37,7 @@ _COMMANDS = {
     "WORKSPACE.bazel": "bazel test //...",
 }
 """Files in the root and the test commands they imply. The first that exists decides."""
-_COMMANDS_WITH_TESTS = (
+_COMMANDS_BY_MANIFEST_AND_TESTS = (
     ("pubspec.yaml", "test/**/*_test.dart", "dart test"),
     ("shard.yml", "spec/**/*_spec.cr", "crystal spec"),
     ("Project.toml", "test/runtests.jl", "julia --project=. -e 'using Pkg; Pkg.test()'"),
@@ -48,14 +48,15 @@ _COMMANDS_WITH_TESTS = (
     ("*", "tests/**/*.bats", "bats -r tests"),
     (".busted", "spec/**/*_spec.lua", "busted"),
 )
-"""Manifests that projects without tests have as well, where the tests are, and the command."""
+"""A manifest that projects without tests have as well, the pattern of test files, the command."""
 _WRAPPERS = {"mvn": "mvnw", "gradle": "gradlew"}
+"""Scripts in the root that take the place of a program, if they can be executed."""
 _BUILD_FOLDER = "build"
 
 
 def has_build_file(names: Iterable[str]) -> bool:
     """Return whether one of the names is a build file, except make's."""
-    patterns = ("package.json", "Cargo.toml", *DENO_MANIFESTS, *_COMMANDS)
+    patterns = ("package.json", "Cargo.toml", *DENO_MANIFESTS, *_COMMANDS_BY_MANIFEST)
     return any(fnmatch(name, pattern) for name in names for pattern in patterns)
 
 
@@ -82,10 +83,21 @@ def build_tool_command(root: Path) -> str | None:
     return None
 
 
-BESIDE = frozenset(
+_SIDE_FOLDERS = frozenset(
     {
-        *("docs", "doc", "examples", "example", "samples", "demo", "demos"),
-        *("vendor", "third_party", "fixtures", "testdata", "scripts", "tools"),
+        "docs",
+        "doc",
+        "examples",
+        "example",
+        "samples",
+        "demo",
+        "demos",
+        "vendor",
+        "third_party",
+        "fixtures",
+        "testdata",
+        "scripts",
+        "tools",
     }
 )
 """Folders whose tests are not those of the repository."""
@@ -97,31 +109,31 @@ def single_folder_command(root: Path) -> str | None:
         folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.is_symlink())
     except OSError:
         return None
-    own = [
-        path
-        for path in folders
-        if path.name not in repository_files.SKIPPED_FOLDERS | BESIDE
-        and not path.name.startswith(".")
-    ]
-    commands = {path.name: line for path in own if (line := build_tool_command(path)) is not None}
-    if len(commands) != 1:
-        return None
-    ((folder, line),) = commands.items()
-    return f"cd {shlex.quote(folder)} && {line}"
+    skipped = repository_files.SKIPPED_FOLDERS | _SIDE_FOLDERS
+    commands: list[str] = []
+    for path in folders:
+        if path.name in skipped or path.name.startswith("."):
+            continue
+        command = build_tool_command(path)
+        if command is not None:
+            commands.append(f"cd {shlex.quote(path.name)} && {command}")
+    return commands[0] if len(commands) == 1 else None
 
 
 def _cargo(root: Path) -> str | None:
-    """Return cargo's command. Beside a workspace's root package it tests the members only if asked."""
+    """Return cargo's command. In the root package of a workspace, cargo tests the other members only
+    if it is told to.
+    """
     if not (root / "Cargo.toml").is_file():
         return None
     manifest = read_toml(root / "Cargo.toml")
-    has_members = "workspace" in manifest and "package" in manifest
-    return "cargo test --workspace" if has_members else "cargo test"
+    is_root_package = "workspace" in manifest and "package" in manifest
+    return "cargo test --workspace" if is_root_package else "cargo test"
 
 
 def _by_manifest(root: Path) -> str | None:
     names = file_names(root)
-    for pattern, command in _COMMANDS.items():
+    for pattern, command in _COMMANDS_BY_MANIFEST.items():
         if not any(fnmatch(name, pattern) for name in names):
             continue
         program, _, rest = command.partition(" ")
@@ -134,9 +146,9 @@ def _by_manifest(root: Path) -> str | None:
 
 def _by_manifest_and_tests(root: Path) -> str | None:
     names = file_names(root)
-    for pattern, tests, command in _COMMANDS_WITH_TESTS:
+    for pattern, tests_pattern, command in _COMMANDS_BY_MANIFEST_AND_TESTS:
         has_manifest = any(fnmatch(name, pattern) for name in names)
-        if not has_manifest or not _has_file(root, tests):
+        if not has_manifest or not _has_file(root, tests_pattern):
             continue
         if command == "dart test" and "sdk: flutter" in (read_text(root / pattern) or ""):
             return "flutter test"
@@ -149,22 +161,23 @@ def _has_file(root: Path, pattern: str) -> bool:
 
 
 def _ruby(root: Path) -> str | None:
-    """Return the command for RSpec if it is set up, else Rails' own tests, a Rakefile's, minitest's."""
+    """Return the command for RSpec's tests if there are any, else for those of Rails, of a Rakefile's
+    task, or of minitest.
+    """
     bundled = "bundle exec " if (root / "Gemfile").is_file() else ""
     if (root / ".rspec").is_file() or _has_file(root, "spec/**/*_spec.rb"):
         return f"{bundled}rspec"
-    if (root / "bin" / "rails").is_file() and (root / "test").is_dir():
+    has_test_folder = (root / "test").is_dir()
+    if has_test_folder and (root / "bin" / "rails").is_file():
         return "bin/rails test"
     rakefile = read_text(root / "Rakefile") or ""
-    if (
-        re.search(r"TestTask|\btask[ (]+[:\"']?(?:test|default)\b", rakefile)
-        and (root / "test").is_dir()
-    ):
+    has_task = re.search(r"TestTask|\btask[ (]+[:\"']?(?:test|default)\b", rakefile) is not None
+    if has_test_folder and has_task:
         return f"{bundled}rake test"
     for pattern in ("test/**/*_test.rb", "test/**/test_*.rb"):
         if _has_file(root, pattern):
-            loading = f'Dir["./{pattern}"].each {"{ |file| require file }"}'
-            return f"{bundled}ruby -Ilib -Itest -e {shlex.quote(loading)}"
+            script = f'Dir["./{pattern}"].each {{ |file| require file }}'
+            return f"{bundled}ruby -Ilib -Itest -e {shlex.quote(script)}"
     return None
 
 
@@ -180,14 +193,16 @@ def _php(root: Path) -> str | None:
     if any((root / name).is_file() for name in names):
         return "vendor/bin/phpunit"
     required = {**table_at(composer, "require"), **table_at(composer, "require-dev")}
-    has_tests = _has_file(root, "tests/**/*Test.php")
-    return "vendor/bin/phpunit tests" if "phpunit/phpunit" in required and has_tests else None
+    if "phpunit/phpunit" in required and _has_file(root, "tests/**/*Test.php"):
+        return "vendor/bin/phpunit tests"
+    return None
 
 
 def _make(root: Path) -> str | None:
     for name in ("GNUmakefile", "makefile", "Makefile"):
+        text = read_text(root / name) or ""
         for target in ("test", "check"):
-            if re.search(rf"^{target}\s*:(?!=)", read_text(root / name) or "", re.MULTILINE):
+            if re.search(rf"^{target}\s*:(?!=)", text, re.MULTILINE):
                 return f"make {target}"
     return None
 
@@ -201,7 +216,7 @@ _TASK_FILES = {
     "mise.toml": ("mise run", r"^\[tasks\.{name}\]"),
     ".mise.toml": ("mise run", r"^\[tasks\.{name}\]"),
 }
-"""Files of task runners, their command, and the pattern of a task's head."""
+"""Files of task runners with the command that runs a task, and the pattern of a task's first line."""
 
 
 def _task_runner(root: Path) -> str | None:
@@ -219,14 +234,11 @@ def _cmake_or_meson(root: Path) -> str | None:
     if re.search(r"^\s*(?:enable_testing|add_test|include\s*\(\s*CTest)\b", cmake, re.M | re.I):
         build = f"cmake -S . -B {_BUILD_FOLDER} && cmake --build {_BUILD_FOLDER}"
         return f"{build} && ctest --test-dir {_BUILD_FOLDER} --output-on-failure"
-    tests = (
-        read_text(path) or ""
-        for path in (root / "meson.build", root / "test/meson.build", root / "tests/meson.build")
-    )
-    if (root / "meson.build").is_file() and any(
-        re.search(r"^\s*test\s*\(", text, re.MULTILINE) for text in tests
-    ):
-        is_built = (root / _BUILD_FOLDER / "build.ninja").is_file()
-        setup = "" if is_built else f"meson setup {_BUILD_FOLDER} && "
-        return f"{setup}meson test -C {_BUILD_FOLDER} --print-errorlogs"
+    if not (root / "meson.build").is_file():
+        return None
+    for name in ("meson.build", "test/meson.build", "tests/meson.build"):
+        if re.search(r"^\s*test\s*\(", read_text(root / name) or "", re.MULTILINE):
+            is_set_up = (root / _BUILD_FOLDER / "build.ninja").is_file()
+            setup = "" if is_set_up else f"meson setup {_BUILD_FOLDER} && "
+            return f"{setup}meson test -C {_BUILD_FOLDER} --print-errorlogs"
     return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -16,25 +16,36 @@ from fugu_cli.snapshots import repository_files
 from fugu_cli.testing.manifests import file_names, read_json, read_text, table_at
 
 DENO_MANIFESTS = ("deno.json", "deno.jsonc")
-_PACKAGE_MANAGERS = {
-    "pnpm-lock.yaml": ("pnpm", "pnpm", "pnpm exec"),
-    "yarn.lock": ("yarn", "yarn", "yarn exec"),
-    "bun.lockb": ("bun", "bun run", "bunx"),
-    "bun.lock": ("bun", "bun run", "bunx"),
+
+
+@dataclass(frozen=True)
+class _PackageManager:
+    """A package manager: how it runs a script, and how it starts an installed program."""
+
+    program: str
+    script_command: str
+    program_command: str
+
+
+_NPM = _PackageManager("npm", "npm", "npx --no")
+_BUN_MANAGER = _PackageManager("bun", "bun run", "bunx")
+_MANAGERS_BY_LOCK_FILE = {
+    "pnpm-lock.yaml": _PackageManager("pnpm", "pnpm", "pnpm exec"),
+    "yarn.lock": _PackageManager("yarn", "yarn", "yarn exec"),
+    "bun.lockb": _BUN_MANAGER,
+    "bun.lock": _BUN_MANAGER,
 }
-"""Lock files: the program, how it runs a script, and how it starts an installed program."""
-_NPM = ("npm", "npm", "npx --no")
 _SCRIPT_NAMES = ("test", "tests", "test:unit", "unit", "test:ci")
 _TEST_FOLDERS = frozenset({"test", "tests", "__tests__", "spec"})
-_SOURCE = re.compile(r".*\.[cm]?[jt]sx?")
+_JAVASCRIPT_FILE = re.compile(r".*\.[cm]?[jt]sx?")
 
 
 @dataclass(frozen=True)
 class _Runner:
     """A test runner.
 
-    `modules` are what its test files import, `files` the beginnings of its configuration's names.
-    `needs_paths`: it looks in one folder unless it is told where the tests are.
+    `modules` are imported by its test files. `files` are the beginnings of the names of its
+    configuration files. `needs_paths`: it looks in one folder unless it is told where the tests are.
     """
 
     package: str
@@ -60,17 +71,21 @@ _RUNNERS = (
     _Runner("uvu", "uvu", ("uvu",)),
     _Runner("@playwright/test", "playwright test", ("@playwright/test",), ("playwright.config.",)),
 )
-_IMPORTED = re.compile(r"""(?:\bfrom|\bimport|\b(?:require|import)\s*\()\s*["']([^"'\n]+)["']""")
+_IMPORTED_MODULE = re.compile(
+    r"""(?:\bfrom|\bimport|\b(?:require|import)\s*\()\s*["']([^"'\n]+)["']"""
+)
 _GLOBAL_TEST = re.compile(r"^\s*(?:describe|it|test|expect|suite)\s*[.(]", re.MULTILINE)
+"""A call of a function that most runners define without an import."""
 
 
 def javascript_command(root: Path) -> str | None:
-    """Return the command for the tests in `root`, None if there are none or it is unknown."""
+    """Return the command for the tests in `root`, None if there are no tests or it is unknown."""
     name = _script_name(root)
     if name:
-        _, runs_script, _ = _package_manager(root)
-        usual = name == "test" or runs_script != "npm"
-        return f"{runs_script} {name}" if usual else f"{runs_script} run {name}"
+        manager = _package_manager(root)
+        if manager is _NPM and name != "test":
+            return f"npm run {name}"
+        return f"{manager.script_command} {name}"
     if any((root / manifest).is_file() for manifest in DENO_MANIFESTS):
         has_task = any(
             "test" in table_at(read_json(root / manifest), "tasks") for manifest in DENO_MANIFESTS
@@ -82,7 +97,8 @@ def javascript_command(root: Path) -> str | None:
 def test_script(root: Path) -> str:
     """Return the script that package.json names for tests; "" where it names none."""
     name = _script_name(root)
-    return str(table_at(read_json(root / "package.json"), "scripts")[name]) if name else ""
+    scripts = table_at(read_json(root / "package.json"), "scripts")
+    return str(scripts[name]) if name else ""
 
 
 def _script_name(root: Path) -> str:
@@ -94,48 +110,55 @@ def _script_name(root: Path) -> str:
     return ""
 
 
-def _package_manager(root: Path) -> tuple[str, str, str]:
-    for lock, manager in _PACKAGE_MANAGERS.items():
-        if (root / lock).is_file() and shutil.which(manager[0]):
+def _package_manager(root: Path) -> _PackageManager:
+    for lock_file, manager in _MANAGERS_BY_LOCK_FILE.items():
+        if (root / lock_file).is_file() and shutil.which(manager.program):
             return manager
     return _NPM
 
 
 def _command_by_files(root: Path) -> str | None:
-    """Return the command of the runner that the test files are written for. Where they are written
-    for several, each gets its own files.
+    """Return the command of the runner that the test files are written for. If there are several
+    such runners, each is given its own files.
     """
     configured = _configured_runner(root)
-    paths: dict[_Runner, list[str]] = {}
+    files_by_runner: dict[_Runner, list[str]] = {}
     for path, text in _test_files(root):
         runner = _runner_of(text, configured)
         if runner is not None:
-            paths.setdefault(runner, []).append(path.relative_to(root).as_posix())
+            files = files_by_runner.setdefault(runner, [])
+            files.append(path.relative_to(root).as_posix())
     commands = []
-    for runner, own_paths in paths.items():
-        if len(paths) > 1:
-            words = sorted(own_paths)
+    for runner, files in files_by_runner.items():
+        if len(files_by_runner) > 1:
+            arguments = sorted(files)
         elif runner.needs_paths and not _is_configured(root, runner):
-            words = sorted({_pattern_of(path) for path in own_paths})
+            arguments = sorted({_pattern_of(path) for path in files})
         else:
-            words = []
-        commands.append(shlex.join([*_launch(root, runner), *words]))
+            arguments = []
+        commands.append(shlex.join([*_program_words(root, runner), *arguments]))
     return " && ".join(commands) or None
 
 
 def _test_files(root: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the files that are tests by their names, or by their folder and what they call."""
+    """Yield test files with their text: those named like tests, and those in a folder for tests that
+    import a runner or call its functions.
+    """
     for path in repository_files.walk_files(root, depth=4, limit=5000):
         if NODE_TEST.fullmatch(path.name):
             yield path, read_text(path) or ""
-        elif _SOURCE.fullmatch(path.name) and _TEST_FOLDERS & set(path.relative_to(root).parts):
+        elif _JAVASCRIPT_FILE.fullmatch(path.name) and _TEST_FOLDERS & set(
+            path.relative_to(root).parts
+        ):
             text = read_text(path) or ""
             if _imported_runner(text) is not None or _GLOBAL_TEST.search(text):
                 yield path, text
 
 
 def _runner_of(text: str, configured: _Runner | None) -> _Runner | None:
-    """Return the runner of a test file, None if it calls functions that an unknown runner defines."""
+    """Return the runner of a test file; Node's for a file that needs none, None if the file calls
+    functions of a runner that is unknown.
+    """
     runner = _imported_runner(text) or configured
     if runner is None and not _GLOBAL_TEST.search(text):
         return _NODE
@@ -143,8 +166,11 @@ def _runner_of(text: str, configured: _Runner | None) -> _Runner | None:
 
 
 def _imported_runner(text: str) -> _Runner | None:
-    modules = set(_IMPORTED.findall(text))
-    return next((runner for runner in _RUNNERS if modules.intersection(runner.modules)), None)
+    modules = set(_IMPORTED_MODULE.findall(text))
+    for runner in _RUNNERS:
+        if not modules.isdisjoint(runner.modules):
+            return runner
+    return None
 
 
 def _configured_runner(root: Path) -> _Runner | None:
@@ -157,37 +183,40 @@ def _configured_runner(root: Path) -> _Runner | None:
     for runner in _RUNNERS:
         if runner.package in dependencies:
             return runner
-    return _BUN if _package_manager(root)[0] == "bun" else None
+    return _BUN if _package_manager(root) is _BUN_MANAGER else None
 
 
 def _is_configured(root: Path, runner: _Runner) -> bool:
     if not runner.is_installed_by_package:
         return False
-    names = file_names(root)
-    has_file = any(name.startswith(start) for name in names for start in runner.files)
-    return has_file or runner.package in read_json(root / "package.json")
+    if any(name.startswith(runner.files) for name in file_names(root)):
+        return True
+    return runner.package in read_json(root / "package.json")
 
 
-def _launch(root: Path, runner: _Runner) -> Sequence[str]:
+def _program_words(root: Path, runner: _Runner) -> list[str]:
+    """Return the words that start a runner: the installed program, else by the package manager."""
     words = runner.command.split()
     if not runner.is_installed_by_package:
         return words
     installed = PurePosixPath("node_modules/.bin", words[0])
     if (root / installed).exists():
         return [str(installed), *words[1:]]
-    return [*_package_manager(root)[2].split(), *words]
+    return [*_package_manager(root).program_command.split(), *words]
 
 
 def _pattern_of(path: str) -> str:
-    """Return a pattern of the test file and those like it, such as `src/**/*.test.ts`."""
+    """Return a pattern for the test file and those like it, such as `src/**/*.test.ts`."""
     folder, _, name = path.rpartition("/")
     ending = re.search(r"(?:[.-](?:test|spec))?\.\w+$", name)
-    own_name = f"*{ending.group()}" if ending is not None else name
-    return f"{folder.split('/')[0]}/**/{own_name}" if folder else own_name
+    if ending is not None:
+        name = f"*{ending.group()}"
+    top_folder = folder.split("/")[0]
+    return f"{top_folder}/**/{name}" if folder else name
 
 
 def _workspace_command(root: Path) -> str | None:
-    """Return the command that runs the test scripts of a workspace's packages, None without any."""
+    """Return the command that runs the test scripts of a workspace's packages, None if it has none."""
     names_packages = bool(read_json(root / "package.json").get("workspaces"))
     if not names_packages and not (root / "pnpm-workspace.yaml").is_file():
         return None
@@ -198,7 +227,7 @@ def _workspace_command(root: Path) -> str | None:
     )
     if not any(table_at(read_json(path), "scripts").get("test") for path in manifests):
         return None
-    match _package_manager(root)[0]:
+    match _package_manager(root).program:
         case "pnpm":
             return "pnpm -r test"
         case "yarn":

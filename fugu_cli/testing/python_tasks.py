@@ -1,5 +1,5 @@
-"""Finds the command by which a Python project says that its tests are run: a named task, or a test
-environment of tox, nox or hatch.
+"""Finds the command that a Python project names for its tests: a task, or a test environment of
+tox, nox or hatch.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _TASK_TABLES = (
     ("pyproject.toml", "tool.poe.tasks", "poe"),
     ("pyproject.toml", "tool.taskipy.tasks", "task"),
 )
-"""Manifests, their tables of named tasks, and the command that runs one."""
-_RUNNER = re.compile(r"\b(?:py\.?test|unittest|nose2|trial|stestr)\b|manage\.py")
+"""A manifest, its table of named tasks, and the command that runs one."""
+_STARTS_RUNNER = re.compile(r"\b(?:py\.?test|unittest|nose2|trial|stestr)\b|manage\.py")
 _RUNS_PYTEST = re.compile(r"\bpy\.?test\b")
 
 
 @dataclass(frozen=True)
 class TestTask:
-    """A task that runs a project's tests. `runs_pytest`: pytest of the project's own environment
-    does the same.
+    """A task that runs a project's tests. `runs_pytest`: it starts pytest, so pytest of the project's
+    own environment does the same.
     """
 
     __test__ = False
@@ -66,53 +66,50 @@ def _named_tasks(root: Path) -> Iterator[TestTask]:
 
 
 def _hatch_environments(root: Path) -> Iterator[TestTask]:
-    """Yield the scripts of an environment for tests, `hatch test` where it is configured, and pytest
-    where the usual environment has it.
+    """Yield `hatch test` if it is configured, then the scripts of environments for tests, then pytest
+    if the default environment has it.
     """
     for file, table in (("pyproject.toml", "tool.hatch.envs"), ("hatch.toml", "envs")):
         environments = table_at(read_toml(root / file), table)
         if "hatch-test" in environments:
             scripts = table_at(environments, "hatch-test.scripts")
-            yield TestTask("hatch test", "run" not in scripts or _mentions_pytest(scripts["run"]))
+            runs_pytest = "run" not in scripts or _mentions_pytest(scripts["run"])
+            yield TestTask("hatch test", runs_pytest)
         for environment in _TASK_NAMES:
             scripts = table_at(environments, f"{environment}.scripts")
             for name in (*_TASK_NAMES, "run"):
                 if name in scripts:
-                    yield TestTask(
-                        f"hatch run {environment}:{name}", _mentions_pytest(scripts[name])
-                    )
+                    command = f"hatch run {environment}:{name}"
+                    yield TestTask(command, _mentions_pytest(scripts[name]))
         if _mentions_pytest(table_at(environments, "default").get("dependencies")):
             yield TestTask("hatch run pytest", True)
 
 
 def _tox_environments(root: Path) -> Iterator[TestTask]:
-    """Yield tox's environments for tests: the general one, run with one Python, then named ones."""
+    """Yield tox's environments for tests: the unnamed one, run with one Python, then named ones."""
     environments = _tox_commands(root)
-    general = environments.pop("", "")
-    if general:
-        yield TestTask("tox -e py", _mentions_pytest(general))
-    yield from _for_tests("tox -e", environments)
+    unnamed = environments.pop("", "")
+    if unnamed:
+        yield TestTask("tox -e py", _mentions_pytest(unnamed))
+    yield from _test_tasks("tox -e", environments)
 
 
 def _tox_commands(root: Path) -> dict[str, str]:
-    """Return the commands of each of tox's environments by its name, the general one's by ""."""
+    """Return the commands of tox's environments by name; "" is the unnamed one, `testenv`."""
     document = read_toml(root / "pyproject.toml")
     native = read_toml(root / "tox.toml") or table_at(document, "tool.tox")
     if "env" in native or "env_run_base" in native:
-        named = {
-            name: str(environment.get("commands", ""))
-            for name, environment in table_at(native, "env").items()
-            if isinstance(environment, dict)
-        }
-        return {"": str(table_at(native, "env_run_base").get("commands", "")), **named}
+        commands = {"": str(table_at(native, "env_run_base").get("commands", ""))}
+        for name, environment in table_at(native, "env").items():
+            if isinstance(environment, dict):
+                commands[name] = str(environment.get("commands", ""))
+        return commands
+    texts = [read_text(root / "tox.ini") or "", read_text(root / "setup.cfg") or ""]
     embedded = native.get("legacy_tox_ini")
-    texts = (
-        read_text(root / "tox.ini"),
-        read_text(root / "setup.cfg"),
-        embedded if isinstance(embedded, str) else None,
-    )
-    commands: dict[str, str] = {}
-    for text in filter(None, texts):
+    if isinstance(embedded, str):
+        texts.append(embedded)
+    commands = {}
+    for text in texts:
         settings = configparser.RawConfigParser(strict=False)
         try:
             settings.read_string(text)
@@ -132,21 +129,23 @@ def _nox_sessions(root: Path) -> Iterator[TestTask]:
         return
     sessions: dict[str, str] = {}
     for node in module.body:
-        if isinstance(node, ast.FunctionDef):
-            decorators = " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
-            if re.search(r"\bsession\b", decorators):
-                given = re.search(r"\bname=(['\"])([\w.-]+)\1", decorators)
-                sessions[given.group(2) if given else node.name] = ast.unparse(node)
-    yield from _for_tests("nox -s", sessions)
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        decorators = " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
+        if re.search(r"\bsession\b", decorators):
+            name_argument = re.search(r"\bname=(['\"])([\w.-]+)\1", decorators)
+            name = name_argument.group(2) if name_argument is not None else node.name
+            sessions[name] = ast.unparse(node)
+    yield from _test_tasks("nox -s", sessions)
 
 
-def _for_tests(command: str, environments: dict[str, str]) -> Iterator[TestTask]:
-    """Yield those of tox's environments or nox's sessions that are named for tests, then those that
-    start a runner.
+def _test_tasks(command: str, environments: dict[str, str]) -> Iterator[TestTask]:
+    """Yield the environments of tox or sessions of nox that have a name for tests, then those that
+    start a test runner. `environments` maps their names to what they run.
     """
     named = [name for name in environments if name in _TASK_NAMES]
-    others = [name for name, commands in environments.items() if _RUNNER.search(commands)]
-    for name in (*named, *others):
+    starting = [name for name, text in environments.items() if _STARTS_RUNNER.search(text)]
+    for name in (*named, *starting):
         yield TestTask(f"{command} {name}", _mentions_pytest(environments[name]))
 
 
