@@ -350,7 +350,7 @@ def test_an_editor_is_told_how_a_key_is_kept(place: Place) -> None:
     assert (in_terminal.type, in_terminal.args) == ("terminal", ["--login"])
     assert "fugu login" in by_hand.description
     kept = place.fugu("acp", "--login", stdin=b"openai\nsk-loopback-0123456789-abcdefghijk\n")
-    assert (kept.code, "the key of openai is kept" in kept.out) == (0, True), kept.err
+    assert (kept.code, "openai key saved" in kept.out) == (0, True), kept.err
 
 
 def test_mode_agent_tier_and_effort_are_set_from_the_editor(place: Place, server: Loopback) -> None:

@@ -104,7 +104,7 @@ def test_a_matrix_that_lacks_runs_gives_no_verdict(
 ) -> None:
     file = suite(here, task("a"), task("b"))
     command = ("train", "matrix", file, "--loop", "--rollouts", "1", "--out", here / "m")
-    code, out, err = fugu(capsys, *command, "--max-requests", "5")
+    code, out, err = fugu(capsys, *command, "--max-requests", "10")
     assert code == 3, err
     assert "Whether routing can pay is not said before." in out
     assert "These tasks do not show that routing pays" in fugu(capsys, *command)[1]

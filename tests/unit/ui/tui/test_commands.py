@@ -283,7 +283,7 @@ def test_undo_shows_what_will_change_and_redo_brings_it_back(
         await hand.sees("Undo the newest request?")
         await hand.pilot.press("y")
         await hand.until(lambda: not (project / "new.txt").exists())
-        await hand.sees("undone by the user: 1 file put back")
+        await hand.sees("undone by the user: 1 file removed")
         await hand.type("/redo")
         await hand.sees("Redo what was undone?", "+ x")
         await hand.pilot.press("y")
