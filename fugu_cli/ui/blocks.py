@@ -102,7 +102,7 @@ class ToolBlock:
     tests: TestOutcome | None = None
     """The outcome, if it ran tests."""
     failed_before: int = 0
-    """How many tests are known to have failed before the request."""
+    """The number of tests that are known to have failed before the request."""
     group: int = field(default=0, compare=False)
     """Neighbours with the same number may share a line (call_groups.py)."""
 
@@ -174,7 +174,7 @@ class EndBlock:
     checking: str = ""
     """The cost of Verifiers: `2.6k tokens, $0.01`."""
     alone: str = ""
-    """What the dearest agent alone would have cost: `opus alone ~$0.12 (mean of 7 turns)`."""
+    """The mean cost of the dearest agent's turns: `opus alone ~$0.12 (mean of 7 turns)`."""
 
     @property
     def is_card(self) -> bool:
@@ -190,7 +190,7 @@ class WelcomeBlock:
     is_new: bool = False
     """Nothing is asked yet."""
     start: FirstScreen | None = None
-    """What a new session shows, once it is known."""
+    """The suggestions of a new session, once they have been read."""
 
 
 Block = (

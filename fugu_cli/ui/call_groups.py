@@ -15,7 +15,9 @@ from fugu_cli.session.recognized_tests import failed_count, passed_count
 from fugu_cli.ui.blocks import DIFF, Block, GroupKind, ReplyBlock, ThinkingBlock, ToolBlock
 
 MOST_CALLS = 12
-"""Calls of one line."""
+"""The largest number of calls on one line."""
+MOST_BLOCKS = 4 * MOST_CALLS
+"""The largest number of blocks that a line covers, empty ones between its calls included."""
 
 
 def group_kind(block: Block) -> GroupKind:
@@ -31,14 +33,12 @@ def is_empty(block: Block) -> bool:
 
 
 def group_start(blocks: Sequence[Block], index: int) -> int:
-    """Return the index of the first call of the block's line, that of the block itself where it
-    shares none.
-    """
+    """Return the index of the first call on the block's line, or `index` if it shares no line."""
     block = blocks[index]
     start = index
     for earlier in range(index - 1, -1, -1):
         neighbour = blocks[earlier]
-        if isinstance(neighbour, ToolBlock) and _is_together(neighbour, block):
+        if isinstance(neighbour, ToolBlock) and _share_line(neighbour, block):
             start = earlier
         elif not is_empty(neighbour):
             break
@@ -46,42 +46,48 @@ def group_start(blocks: Sequence[Block], index: int) -> int:
 
 
 def grouped_calls(blocks: Sequence[Block], start: int) -> list[ToolBlock]:
-    """Return the calls of the line that begins at `start`; none where it is a line of one."""
+    """Return the calls on the line that begins at `start`. A single call shares no line, unless it
+    is one of fugu's checks.
+    """
     first = blocks[start]
     if not isinstance(first, ToolBlock) or not group_kind(first):
         return []
     calls = [first]
-    for block in blocks[start + 1 : start + 4 * MOST_CALLS]:
-        if isinstance(block, ToolBlock) and _is_together(first, block):
+    for block in blocks[start + 1 : start + MOST_BLOCKS]:
+        if isinstance(block, ToolBlock) and _share_line(first, block):
             calls.append(block)
         elif not is_empty(block):
             break
-    return calls if len(calls) > 1 or group_kind(first) == "checks" else []
+    if len(calls) == 1 and group_kind(first) != "checks":
+        return []
+    return calls
 
 
-def _is_together(first: ToolBlock, second: Block) -> bool:
+def _share_line(first: ToolBlock, second: Block) -> bool:
     if not isinstance(second, ToolBlock) or first.group != second.group:
         return False
-    kind = group_kind(first)
-    return kind != "" and kind == group_kind(second)
+    return first.group_kind != "" and first.group_kind == second.group_kind
 
 
 def explored_text(calls: Sequence[ToolBlock]) -> str:
-    """Return what was read and looked for, each once: `rates.py, test_rates.py, grep express`."""
-    return ", ".join(dict.fromkeys(_explored(call) for call in calls))
-
-
-def _explored(block: ToolBlock) -> str:
-    call = block.call
-    arguments = arguments_of(call)
-    target = call_target(call)
-    if not isinstance(arguments, MalformedArguments) and isinstance(arguments.get("pattern"), str):
-        target = str(arguments["pattern"])
-    return flatten(target if call.tool == "read" else f"{call.tool} {target}".rstrip(), 80)
+    """Return the files and the searches, each once: `rates.py, test_rates.py, grep express`."""
+    targets = []
+    for block in calls:
+        call = block.call
+        target = call_target(call)
+        arguments = arguments_of(call)
+        if not isinstance(arguments, MalformedArguments):
+            pattern = arguments.get("pattern")
+            if isinstance(pattern, str):
+                target = pattern
+        if call.tool != "read":
+            target = f"{call.tool} {target}".rstrip()
+        targets.append(flatten(target, 80))
+    return ", ".join(dict.fromkeys(targets))
 
 
 def checks_text(calls: Sequence[ToolBlock]) -> str:
-    """Return what fugu checked: `5 pass (2 failed before), diff +5 -2`."""
+    """Return the results of fugu's own checks: `5 pass (2 failed before), diff +5 -2`."""
     parts = []
     for block in calls:
         output = block.result.output if block.result is not None else ""
@@ -94,8 +100,8 @@ def checks_text(calls: Sequence[ToolBlock]) -> str:
             parts.append(f"acceptance check {state}")
         elif block.call.tool == DIFF and block.result is not None:
             added, removed = patches.patch_size(output)
-            is_whole = "\n[... " not in output
-            parts.append(f"diff +{added} -{removed}" if is_whole else "a long diff")
+            is_cut = "\n[... " in output
+            parts.append("a long diff" if is_cut else f"diff +{added} -{removed}")
     return ", ".join(parts) or "running the tests that fail on the files as they were"
 
 
@@ -103,11 +109,15 @@ def _tests_text(block: ToolBlock, output: str) -> str:
     if block.tests is None:
         return "tests running"
     failed, passed = failed_count(output), passed_count(output)
-    passing = f"{passed} pass{'es' if passed == 1 else ''}" if passed else ""
+    passing = ""
+    if passed:
+        passing = "1 passes" if passed == 1 else f"{passed} pass"
     match block.tests:
         case "pass":
-            before = f" ({block.failed_before} failed before)" if block.failed_before else ""
-            return (passing or "tests pass") + before
+            passing = passing or "tests pass"
+            if block.failed_before:
+                return f"{passing} ({block.failed_before} failed before)"
+            return passing
         case "none":
             return "no tests"
         case "not run":
@@ -120,6 +130,8 @@ def _tests_text(block: ToolBlock, output: str) -> str:
             comparison = ""
         case _:
             assert_never(block.tests)
-    verb = "fails" if failed == 1 else "fail"
-    failing = (f"{failed} {verb}" if failed else "tests fail") + comparison
+    failing = "tests fail"
+    if failed:
+        failing = "1 fails" if failed == 1 else f"{failed} fail"
+    failing += comparison
     return f"{failing}, {passing}" if passing else failing

@@ -1,4 +1,4 @@
-"""The end of a request as a block: who accepted it, the tests, the files, and what it took."""
+"""Builds the block for the end of a request: who accepted it, tests, files, time and cost."""
 
 from __future__ import annotations
 
@@ -31,14 +31,17 @@ def end_block(
     outcomes: OutcomesKnown,
     seconds: float,
 ) -> EndBlock:
-    """Return the block for the end. `request` is as it ended, `opened` has the prices, `outcomes`
-    what was known when it was asked. `seconds` include the wait for the user.
+    """Return the block for the end of a request.
+
+    `request` is its state at the end, `opened` holds the prices, and `outcomes` is what the session
+    knew of its agents when the user asked. `seconds` include the time spent waiting for the user.
     """
     events = request.events
     replies = [reply for reply in events if isinstance(reply, Replied)]
     waited = sum(call.waited for call in events if isinstance(call, Permitted))
     members = {member.name: member for member in opened.pool} if opened is not None else {}
-    line, why = end_line(request), event.message
+    line = end_line(request)
+    why = event.message
     failures = [failure.kind for failure in events if isinstance(failure, Failed)]
     if event.reason == "failed" and failures:
         why = FAILURE_HINTS.get(failures[-1], "`fugu pool check` tries each agent")
@@ -55,7 +58,7 @@ def end_block(
         by_other=verified_by(request) is not None,
         files=len(request.changes),
         why=why,
-        checking=_checking(events, members),
+        checking=_checking_cost(events, members),
         alone=_cost_alone(events, members, outcomes),
     )
 
@@ -68,8 +71,8 @@ def _cost(events: Sequence[Event], members: Mapping[str, Member]) -> str:
     )
 
 
-def _checking(events: Sequence[Event], members: Mapping[str, Member]) -> str:
-    """Return the tokens and cost of the request's Verifiers, "" where there was none."""
+def _checking_cost(events: Sequence[Event], members: Mapping[str, Member]) -> str:
+    """Return the tokens and cost of the request's Verifiers, "" if there was none."""
     calls = paid_for_checking(events)
     if not calls:
         return ""
@@ -78,14 +81,15 @@ def _checking(events: Sequence[Event], members: Mapping[str, Member]) -> str:
 
 
 LEAST_TURNS = 5
-"""Turns of an agent from which its cost is estimated."""
+"""The smallest number of an agent's turns from which its cost is estimated."""
 
 
 def _cost_alone(
     events: Sequence[Event], members: Mapping[str, Member], outcomes: OutcomesKnown
 ) -> str:
-    """Return what a turn of the dearest agent has cost so far, "" where that says nothing: it had
-    few turns, or nobody else worked.
+    """Return the mean cost of the dearest agent's turns so far, for comparison with the request's.
+
+    Return "" if the agent has had too few turns, or if it was the only one at work.
     """
     priced = [member for member in members.values() if member.price is not None]
     if not priced:
@@ -94,7 +98,8 @@ def _cost_alone(
     counts = [count for count in outcomes.counts if count.agent == dearest.name]
     turns = sum(count.turns for count in counts)
     spent = sum(count.turns * count.mean_cost for count in counts)
-    if turns < LEAST_TURNS or not spent or costs.usage(events).keys() <= {dearest.name}:
+    others_worked = bool(costs.usage(events).keys() - {dearest.name})
+    if turns < LEAST_TURNS or not spent or not others_worked:
         return ""
     basis = f"mean of {plural(round(turns), 'turn')}"
     return f"{flatten(dearest.name)} alone ~{money(spent / turns)} ({basis})"
@@ -107,4 +112,4 @@ FAILURE_HINTS = {
     "invalid": "the provider refused the request as it is; if it is too long, begin a new session",
     "credit": "the provider's account has no credit left",
 }
-"""The next step by the kind of the last failure."""
+"""What to do next, by the kind of the last failure."""

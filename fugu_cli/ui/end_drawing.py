@@ -25,24 +25,24 @@ WIDEST_CARD, NARROWEST_CARD = 100, 40
 
 
 def end_lines(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]:
-    """Return how the request ended, with its numbers."""
+    """Draw the end of a request: a card where there is one and it fits, else a line with its numbers."""
     if block.is_card and palette is not TERMINAL and width >= NARROWEST_CARD:
-        return _card(block, min(width, WIDEST_CARD), palette)
+        return _draw_card(block, min(width, WIDEST_CARD), palette)
     sign, tone = _sign(block, palette)
     text, numbers = block.line.text, " · ".join(_numbers(block))
     fits = cell_len(text) + cell_len(numbers) + 4 <= width
     head, *rest = wrap_lines(text, width - 2, f"bold {tone}")
-    first = [
-        *styled_line([(f"{sign} ", tone)], 2),
-        *head,
-        *styled_line([(f"  {numbers}", palette.dim)], width)[: int(fits)],
-    ]
-    more = [*rest, *([] if fits else wrap_lines(numbers, width - 2, palette.dim))]
-    more += _why(block, width - 2, palette)
+    first = [*styled_line([(f"{sign} ", tone)], 2), *head]
+    more = list(rest)
+    if fits:
+        first += styled_line([(f"  {numbers}", palette.dim)], width)
+    else:
+        more += wrap_lines(numbers, width - 2, palette.dim)
+    more += _reason_lines(block, width - 2, palette)
     return [first, *indent_lines(more, ("  ", "")), BLANK]
 
 
-def _card(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]:
+def _draw_card(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]:
     """Draw a frame with who accepted the work in its upper edge."""
     inner = width - 4
     sign, tone = _sign(block, palette)
@@ -61,8 +61,8 @@ def _card(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]:
     state_tone = palette.text if block.line.tone == "good" else tone
     if clauses:
         lines += wrap_lines(" · ".join(clauses), inner, state_tone)
-    lines += _joined(_numbers(block), inner, palette.dim)
-    lines += _why(block, inner, palette)
+    lines += _dotted_lines(_numbers(block), inner, palette.dim)
+    lines += _reason_lines(block, inner, palette)
     framed = [_framed(line, inner, palette) for line in lines]
     lower = styled_line([(f"╰{'─' * (width - 2)}╯", edge)], width)
     return [styled_line(upper, width), *framed, lower, BLANK]
@@ -70,10 +70,8 @@ def _card(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]:
 
 def _framed(line: StyledLine, inner: int, palette: Palette) -> StyledLine:
     gap = max(inner - sum(cell_len(segment.text) for segment in line), 0)
-    left, right = (
-        styled_line([("│ ", palette.dim)], 2),
-        styled_line([(" " * gap + " │", palette.dim)], gap + 2),
-    )
+    left = styled_line([("│ ", palette.dim)], 2)
+    right = styled_line([(" " * gap + " │", palette.dim)], gap + 2)
     return [*left, *line, *right]
 
 
@@ -82,17 +80,23 @@ def _sign(block: EndBlock, palette: Palette) -> tuple[str, str]:
     reason = block.finished.reason
     stopped = palette.bad if reason == "failed" else palette.warn
     tones = {"good": palette.good, "warn": palette.warn, "bad": stopped}
+    tone = tones[block.line.tone]
     if reason in ("accepted", "answered"):
-        return "✓", tones[block.line.tone]
-    return ("✗" if reason == "failed" else "■"), tones[block.line.tone]
+        return "✓", tone
+    if reason == "failed":
+        return "✗", tone
+    return "■", tone
 
 
 def _numbers(block: EndBlock) -> list[str]:
-    """Return the files, and what the request took."""
+    """Return the numbers of the request: files, turns, time, tokens and cost."""
     numbers = []
     if block.files:
-        size = f" +{block.size[0]} -{block.size[1]}" if block.size is not None else ""
-        numbers.append(plural(block.files, "file") + size)
+        files = plural(block.files, "file")
+        if block.size is not None:
+            added, removed = block.size
+            files += f" +{added} -{removed}"
+        numbers.append(files)
     numbers += [
         plural(block.turns, "turn"),
         short_duration(block.seconds),
@@ -106,8 +110,8 @@ def _numbers(block: EndBlock) -> list[str]:
     return numbers
 
 
-def _joined(parts: Sequence[str], width: int, style: str) -> list[StyledLine]:
-    """Return the parts with dots between them, a new line only between two parts."""
+def _dotted_lines(parts: Sequence[str], width: int, style: str) -> list[StyledLine]:
+    """Draw the parts with dots between them. Lines are broken between two parts where possible."""
     rows: list[str] = []
     for part in parts:
         if rows and cell_len(rows[-1]) + cell_len(part) + 3 <= width:
@@ -117,9 +121,10 @@ def _joined(parts: Sequence[str], width: int, style: str) -> list[StyledLine]:
     return [line for row in rows for line in wrap_lines(row, width, style)]
 
 
-def _why(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]:
-    """Return why the request was stopped, nothing for one that came to its end."""
+def _reason_lines(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]:
+    """Draw the reason why the request was stopped; no lines for one that was completed."""
     if block.finished.reason in ("accepted", "answered") or not block.why:
         return []
     _, tone = _sign(block, palette)
-    return wrap_lines(sanitize_for_screen(with_commands(block.why, palette)), width, tone)
+    reason = sanitize_for_screen(with_commands(block.why, palette))
+    return wrap_lines(reason, width, tone)

@@ -1,5 +1,5 @@
-"""What an empty session shows: the folder's state, its recent sessions, requests that it suggests,
-and what a request will look like.
+"""Reads what a new session shows: the folder's state, its recent sessions, requests that suit it,
+the course of a request, and the budget.
 """
 
 from __future__ import annotations
@@ -22,21 +22,24 @@ if TYPE_CHECKING:
 
 MOST_EXAMPLES, MOST_SESSIONS = 3, 3
 MOST_FILES_READ, LARGEST_READ, READING_SECONDS = 2000, 100_000, 0.5
-"""Files, and bytes of each, that are looked through for a TODO, and for how long."""
+"""Limits of the search for a TODO: files, bytes of each file, and time."""
 _TODO = re.compile(r"\b(TODO|FIXME)\b[\s:()\[\]]*([^\n]*)")
 
 
 @dataclass(frozen=True)
 class FirstScreen:
-    """`git`, `budget` and `turn` are sentences, `examples` requests, `sessions` titles with their
-    ends.
-    """
+    """The texts that a new session shows."""
 
     git: str
+    """The branch, and the number of files that are not committed."""
     budget: str
+    """A sentence about the limits on cost."""
     turn: str
+    """A sentence about the course of a request."""
     examples: tuple[str, ...]
+    """Requests that suit the folder."""
     sessions: tuple[str, ...]
+    """Titles of recent sessions, each with its end and its time."""
 
 
 def read_first_screen(
@@ -47,19 +50,17 @@ def read_first_screen(
     agents: int,
     summaries: Sequence[SessionSummary],
 ) -> FirstScreen:
-    """Look at the folder. `paths` are its files. Blocking."""
+    """Return what to show for the folder, whose files are `paths`. Blocking."""
     return FirstScreen(
         git=git_state(root),
-        budget=_budget(limit),
-        turn=_turn(agents, has_tests=test_command is not None),
-        examples=_examples(root, paths, test_command),
-        sessions=tuple(
-            _session(summary) for summary in summaries[:MOST_SESSIONS] if summary.requests
-        ),
+        budget=_budget_sentence(limit),
+        turn=_turn_sentence(agents, has_tests=test_command is not None),
+        examples=_example_requests(root, paths, test_command),
+        sessions=_session_titles(summaries[:MOST_SESSIONS]),
     )
 
 
-def _budget(limit: Limit) -> str:
+def _budget_sentence(limit: Limit) -> str:
     budgets = budgets_of(limit)
     limits = {
         "request": budgets.request,
@@ -68,22 +69,30 @@ def _budget(limit: Limit) -> str:
         "project": budgets.project,
     }
     parts = [f"{money(value)} a {name}" for name, value in limits.items() if value is not None]
-    return f"At most {', '.join(parts)}." if parts else "There is no budget."
+    if not parts:
+        return "There is no budget."
+    return f"At most {', '.join(parts)}."
 
 
-def _turn(agents: int, *, has_tests: bool) -> str:
+def _turn_sentence(agents: int, *, has_tests: bool) -> str:
     checks = "fugu runs the tests" if has_tests else "fugu shows the diff"
-    judge = "another agent verifies" if agents > 1 else "it verifies its own work"
-    return f"In turns: an agent works, {checks}, {judge}."
+    verifier = "another agent verifies" if agents > 1 else "it verifies its own work"
+    return f"In turns: an agent works, {checks}, {verifier}."
 
 
-def _session(summary: SessionSummary) -> str:
-    day = time.strftime("%d %b %H:%M", time.localtime(summary.newest))
-    return f"{flatten(summary.title, 60)} ({summary.ended}, {day})"
+def _session_titles(summaries: Sequence[SessionSummary]) -> tuple[str, ...]:
+    titles = []
+    for summary in summaries:
+        if summary.requests:
+            changed_at = time.strftime("%d %b %H:%M", time.localtime(summary.newest))
+            titles.append(f"{flatten(summary.title, 60)} ({summary.ended}, {changed_at})")
+    return tuple(titles)
 
 
-def _examples(root: Path, paths: Sequence[str], test_command: str | None) -> tuple[str, ...]:
-    """Return requests that fit the folder: its failing tests, a TODO, its README."""
+def _example_requests(
+    root: Path, paths: Sequence[str], test_command: str | None
+) -> tuple[str, ...]:
+    """Return requests that suit the folder: about a failing test, a TODO, its README, its code."""
     examples = []
     failing = _failing_test(root)
     if failing:
@@ -96,15 +105,15 @@ def _examples(root: Path, paths: Sequence[str], test_command: str | None) -> tup
     readme = next((path for path in paths if path.lower().startswith("readme")), "")
     if readme:
         examples.append(f"where does {flatten(readme, 60)} no longer fit the code?")
-    code = next((path for path in paths if "/" in path and not path.startswith(".")), "")
-    if code:
-        folder = code.partition("/")[0]
+    code_path = next((path for path in paths if "/" in path and not path.startswith(".")), "")
+    if code_path:
+        folder = code_path.partition("/")[0]
         examples.append(f"how does {flatten(folder, 60)}/ work?")
     return tuple(examples[:MOST_EXAMPLES])
 
 
 def _failing_test(root: Path) -> str:
-    """Return a test that failed when pytest ran last, "" if none is known."""
+    """Return a test that failed in the last run of pytest, "" if none is known."""
     try:
         failed = parse_json(_read_beginning(root, ".pytest_cache/v/cache/lastfailed"))
     except (OSError, ValueError):
@@ -112,14 +121,15 @@ def _failing_test(root: Path) -> str:
     if not isinstance(failed, dict) or not failed:
         return ""
     test = next(iter(failed))
-    return flatten(test, 100) if is_file(root / test.partition("::")[0]) else ""
+    path, _, _ = test.partition("::")
+    return flatten(test, 100) if is_file(root / path) else ""
 
 
 def _first_todo(root: Path, paths: Sequence[str]) -> str:
-    """Return a request to do what a comment leaves to do, "" where none was found in time."""
-    until = time.monotonic() + READING_SECONDS
+    """Return a request to do what the first TODO comment says, "" if none is found in time."""
+    deadline = time.monotonic() + READING_SECONDS
     for path in paths[:MOST_FILES_READ]:
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             break
         try:
             text = _read_beginning(root, path).decode("utf-8", "replace")
@@ -128,15 +138,15 @@ def _first_todo(root: Path, paths: Sequence[str]) -> str:
         match = _TODO.search(text)
         if match is not None and "\0" not in text:
             line = text.count("\n", 0, match.start()) + 1
-            what = flatten(match[2], 60)
+            task = flatten(match[2], 60)
             request = f"do the {match[1]} in {flatten(path, 60)}:{line}"
-            return f"{request}: {what}" if what else request
+            return f"{request}: {task}" if task else request
     return ""
 
 
 def _read_beginning(root: Path, path: str) -> bytes:
-    """Return the first LARGEST_READ bytes of a file of the folder, b"" for anything else: nothing is
-    read from a pipe or a terminal that a link of the repository leads to.
+    """Return the first LARGEST_READ bytes of a file in the folder. Return b"" for a file outside it,
+    and for a pipe or a terminal to which a link leads.
     """
     file = real_path(root / path)
     if not inside(file, real_path(root)) or not is_file(file):

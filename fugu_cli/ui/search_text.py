@@ -1,4 +1,4 @@
-"""The text of blocks and of rows of the trace, as somebody who looks for a word knows it."""
+"""The text in which Ctrl+F searches: that of the conversation's blocks and of the trace's rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fugu_cli.ui.trace_rows import PlanRow, RequestRow, TraceRow, TurnRow
 
 
 def block_text(block: Block) -> str:
-    """Return all that unfolding the block would show."""
+    """Return the block's text, with what is folded."""
     match block:
         case RequestBlock():
             return "\n".join((block.text, *block.attachments))
@@ -53,7 +53,7 @@ def _call_text(block: ToolBlock) -> str:
 
 
 def row_text(row: TraceRow) -> str:
-    """Return what a row of the trace says in words."""
+    """Return the words of a row of the trace."""
     match row:
         case RequestRow():
             return row.asked.said

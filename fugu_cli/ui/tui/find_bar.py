@@ -1,6 +1,4 @@
-"""Ctrl+F: a text is looked for in the conversation, folded output included, and in the trace where
-that is shown.
-"""
+"""Ctrl+F: searches the conversation, folded output included, and the trace if it is shown."""
 
 from __future__ import annotations
 
@@ -18,17 +16,17 @@ from fugu_cli.ui.tui.panels import Conversation, Trace
 from fugu_cli.ui.tui.prompt import PromptInput, SearchInput
 
 ENTRIES_AT_A_TIME = 200
-"""Entries that are searched before keys get their turn."""
+"""Entries that are searched before pressed keys are handled."""
 
 
 class FindField(SearchInput):
-    """The field for the text."""
+    """The field in which the user types the text to find."""
 
     hint = "enter goes on with n and N · esc closes"
 
 
 class FindBar(Horizontal):
-    """Hidden until somebody looks for something."""
+    """The line with the field and the number of matches, hidden until Ctrl+F opens it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "browse", show=False, priority=True),
@@ -41,9 +39,9 @@ class FindBar(Horizontal):
         self.display = False
         self._needle = ""
         self._current: tuple[EntryPager, int] | None = None
-        """The entry that was found last."""
-        self._last_seen = 0
-        """The lowest block in sight when the bar was opened."""
+        """The pager and entry of the match that is shown."""
+        self._lowest_visible = 0
+        """The lowest block that was visible when the bar was opened."""
 
     def compose(self) -> ComposeResult:
         """Yield the field and the number of matches."""
@@ -52,16 +50,16 @@ class FindBar(Horizontal):
         yield Static("", id="find-count", markup=False)
 
     def open(self) -> None:
-        """Show the bar, with the text that was looked for last."""
+        """Show the bar with the text of the last search."""
         if not self.display:
-            self._last_seen = self.screen.query_one(Conversation).last_seen
+            self._lowest_visible = self.screen.query_one(Conversation).last_seen
         self.display = True
         self.screen.add_class("-finding")
         field = self.query_one(FindField)
         field.focus()
         field.action_select_all()
         if field.value:
-            self._look_for(field.value)
+            self._search(field.value)
 
     def close(self) -> bool:
         """Hide the bar. Return whether it was open."""
@@ -69,29 +67,30 @@ class FindBar(Horizontal):
             return False
         self.display = False
         self.screen.remove_class("-finding")
-        self._look_for("")
+        self._search("")
         self.screen.query_one(PromptInput).focus()
         return True
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Look for the typed text."""
+        """Search for the typed text."""
         event.stop()
         if self.display:
-            self._look_for(event.value)
+            self._search(event.value)
 
     def action_browse(self) -> None:
         """Leave the field, so that n and N go from match to match."""
-        pager = (
-            self._current[0] if self._current is not None else self.screen.query_one(Conversation)
-        )
-        self.screen.set_focus(pager)
+        if self._current is None:
+            self.screen.set_focus(self.screen.query_one(Conversation))
+        else:
+            pager, _ = self._current
+            self.screen.set_focus(pager)
 
     def action_step(self, by: int) -> None:
         """Go to the next or the previous match."""
         if self._needle:
             self.run_worker(self._step(by), exclusive=True)
 
-    def _look_for(self, text: str) -> None:
+    def _search(self, text: str) -> None:
         self._needle = text.lower()
         self._current = None
         for pager in self._pagers():
@@ -109,10 +108,10 @@ class FindBar(Horizontal):
         return [pager for pager in pagers if pager.size.width]
 
     async def _step(self, by: int) -> None:
-        """Show the match after the current one (or before it, with -1); with 0 the newest that
-        stands no lower than what was seen when the bar was opened.
+        """Show the next match (1) or the previous one (-1). Without a current match, show the lowest
+        one of the conversation that was visible or above when the bar was opened.
         """
-        matches = await self._matches()
+        matches = await self._find_matches()
         if not matches:
             self.query_one("#find-count", Static).update("nothing found")
             return
@@ -123,21 +122,21 @@ class FindBar(Horizontal):
                 return
             index = (matches.index(current) + by) % len(matches)
         else:
-            seen = [
+            earlier = [
                 index
                 for index, (pager, entry) in enumerate(matches)
-                if isinstance(pager, Conversation) and entry <= self._last_seen
+                if isinstance(pager, Conversation) and entry <= self._lowest_visible
             ]
-            index = seen[-1] if seen else 0
+            index = earlier[-1] if earlier else 0
         self._current = pager, entry = matches[index]
         pager.show_match(entry, self._needle, from_end=by < 0)
         if not self.query_one(FindField).has_focus and not pager.has_focus:
             pager.focus()
-        found = plural(len(matches), "entry", "entries")
-        self.query_one("#find-count", Static).update(f"{index + 1} of {found}")
+        total = plural(len(matches), "entry", "entries")
+        self.query_one("#find-count", Static).update(f"{index + 1} of {total}")
 
-    async def _matches(self) -> list[tuple[EntryPager, int]]:
-        """Return the entries that hold the text, those of the conversation first."""
+    async def _find_matches(self) -> list[tuple[EntryPager, int]]:
+        """Return the entries that contain the text, those of the conversation first."""
         matches = []
         for pager in self._pagers():
             for entry in range(pager.entry_count):

@@ -1,5 +1,5 @@
-"""The help overlay: keys, marked rows, the prompt, commands, and the names of the keys' actions, each
-a table.
+"""The help overlay: tables of keys, keys of marked rows, signs in the prompt, commands, and the names
+of keys in .fugurc.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fugu_cli.ui.tui.terminal_app import KEYS
 from fugu_cli.ui.turn_page import Section
 
 HelpRow = tuple[str, str]
-"""What is typed, and what it does."""
+"""A row of a table: the keys or the command, and its description."""
 MARKED_ROWS: tuple[HelpRow, ...] = (
     ("up, down", "in the conversation or the trace (F6): mark another call or turn"),
     ("enter", "unfold the marked call; open the marked turn"),
@@ -30,12 +30,14 @@ PROMPT_SIGNS: tuple[HelpRow, ...] = (
     ("up, down", "the history, at the first and the last line"),
 )
 WIDEST_KEYS = 32
-"""Columns of what is typed."""
+"""The largest width of the first column."""
 
 
 def help_sections(own_keys: Mapping[str, str], commands: Sequence[HelpRow]) -> list[Section]:
-    """Return the pages of the help. `own_keys` are the user's keys by action."""
-    keys = {name: own_keys.get(name, usual).replace(",", ", ") for name, (usual, _) in KEYS.items()}
+    """Return the tables of the help. `own_keys` are the user's keys by action."""
+    keys = {
+        name: own_keys.get(name, default).replace(",", ", ") for name, (default, _) in KEYS.items()
+    }
     return [
         _section("Keys", [(keys[name], about) for name, (_, about) in KEYS.items()]),
         _section("Keys of what is marked", MARKED_ROWS),
@@ -47,11 +49,13 @@ def help_sections(own_keys: Mapping[str, str], commands: Sequence[HelpRow]) -> l
 
 def _section(title: str, rows: Sequence[HelpRow]) -> Section:
     text = "\n".join(about for _, about in rows)
-    return Section(title, (Fragment(lambda width, palette: _table(rows, width, palette), text),))
+    return Section(
+        title, (Fragment(lambda width, palette: _draw_table(rows, width, palette), text),)
+    )
 
 
-def _table(rows: Sequence[HelpRow], width: int, palette: Palette) -> list[StyledLine]:
-    """Draw two aligned columns. What is too long for the first one has a line of its own."""
+def _draw_table(rows: Sequence[HelpRow], width: int, palette: Palette) -> list[StyledLine]:
+    """Draw two aligned columns. An entry too long for the first one gets a line of its own."""
     longest = max((cell_len(typed) for typed, _ in rows), default=0)
     margin = min(longest, WIDEST_KEYS, max(width // 3, 8)) + 4
     lines: list[StyledLine] = []
