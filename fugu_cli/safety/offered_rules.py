@@ -40,7 +40,7 @@ _FETCHES = frozenset({"install", "i", "add", "get", "create", "init", "exec", "d
 _OPEN = INTERPRETERS | WRITERS | WRAPPERS
 _OPEN |= names_of(
     "curl wget find awk gawk mawk nawk sed docker podman psql mysql mariadb sqlite3 mongosh "
-    "redis-cli"
+    "redis-cli java"
 )
 """Programs whose arguments say what is run, or where it goes: any arguments would be anything."""
 _NEEDS_SUBCOMMAND = frozenset({"make", "git", *RUNNERS})

@@ -68,6 +68,18 @@ submodule: foreach
 filter-branch mergetool: *
 """)
 """By git's command, arguments with which it starts a program that stands in them."""
+_PROGRAM_RUNS = rows_of("""
+go: -exec --exec -toolexec --toolexec -vettool --vettool
+cargo: --config
+make gmake: --eval *=*
+cmake: -E -P
+npm pnpm yarn: --script-shell --node-options
+mvn: *exec*:*
+gcc cc g++ c++: -wrapper
+tar: --to-command --checkpoint-action --use-compress-program -I --rsh-command --info-script -F
+zip: -TT --unzip-command
+""")
+"""The same by program, for rules that allow."""
 
 
 @dataclass(frozen=True)
@@ -153,9 +165,29 @@ def _why_unclear(command: Command) -> str:
     if rest and rest[0] not in git_commands.KNOWN:
         is_plain = command.words[1 + len(options)].plain
         return f"`git {rest[0]}` may be an alias" if is_plain else _only_when_run(command)
-    rows = _GIT_RUNS.get(rest[0], "") if rest else ""
-    if any(has_arguments(pattern, rest[1:]) for pattern in rows.split()):
+    if _git_argument_that_runs(rest):
         return "git runs a command that stands in its arguments"
+    return ""
+
+
+def _git_argument_that_runs(arguments: Sequence[str]) -> str:
+    """Return the pattern of _GIT_RUNS that git's arguments, its options left out, fit."""
+    patterns = _GIT_RUNS.get(arguments[0], "").split() if arguments else ()
+    return next((pattern for pattern in patterns if has_arguments(pattern, arguments[1:])), "")
+
+
+def _argument_that_runs(command: Command) -> str:
+    """Return the argument with which a command starts a program that stands in it, "" for none."""
+    if command.name.lower() == "git":
+        return _git_argument_that_runs(git_commands.split_options(command.arguments)[1])
+    for pattern in _PROGRAM_RUNS.get(command.name, "").split():
+        for argument in command.arguments:
+            name = argument.partition("=")[0]
+            is_shortened = len(name) > 3 and name.startswith("--") and pattern.startswith(name)
+            has_value = len(pattern) == 2 and argument.startswith(pattern)
+            is_same = fnmatchcase(argument, pattern) or fnmatchcase(name, pattern)
+            if is_same or is_shortened or has_value:
+                return name
     return ""
 
 
@@ -205,6 +237,8 @@ def allowing_rule(rules: Sequence[str], line: ShellLine, root: Path, *, writes: 
         matching = [rule for rule in rules if match_command(rule, TOOL, text)]
         if command.name in {*READERS, "git", "find"} - {"sed"}:
             matching = [rule for rule in matching if fault.option in split_pattern(rule)[1]]
+        argument = _argument_that_runs(command)
+        matching = [rule for rule in matching if argument in split_pattern(rule)[1]]
         for redirect in command.redirects:
             path = real_path(root / redirect.target.text)
             may_write = writes or any(

@@ -197,6 +197,20 @@ def test_a_rule_that_allows_reading_does_not_allow_an_option_that_writes_or_runs
     assert said("git diff --output=x", "bash(git diff --output=*)") == ["allow", "allow"]
     assert said("git diff --output=x", "bash(*)") == ["allow", "allow"]
     assert said("sed -i s/a/b/ x", "bash(sed *)") == ["allow", "allow"]
+    for rule, command in (
+        ("go test", "go test -exec 'sh -c evil' ./..."),
+        ("cargo test", "cargo test --config=build.rustc-wrapper='x'"),
+        ("make test", "make test SHELL=x"),
+        ("make", "make --ev=x test"),
+        ("npm run build", "npm run build --script-shell=x"),
+        ("tar", "tar xf a --to-com=x"),
+        ("git bisect", "git bisect run x"),
+        ("git fetch", "git fetch --upload-pack=x origin"),
+    ):
+        assert said(command, f"bash({rule} *)") == ["ask", "ask"], command
+    assert said("git bisect run x", "bash(git bisect run *)") == ["allow", "allow"]
+    assert said("go test -exec x ./...", "bash(go test -exec x *)") == ["allow", "allow"]
+    assert said("go test -v ./...", "bash(go test *)") == ["allow", "allow"]
 
 
 def test_a_word_before_a_subcommand_may_be_an_option(root: Path) -> None:
