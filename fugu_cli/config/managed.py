@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError, field_validator
 
@@ -96,7 +97,32 @@ class ManagedSettings(ConfigTable):
 
 
 def _matches(text: str, patterns: Sequence[str]) -> bool:
+    """Return whether a pattern covers the text. In an address a `*` of the host's part stands for
+    nothing beyond the host.
+    """
+    if text.startswith(("http://", "https://")):
+        return any(_matches_address(text, pattern) for pattern in patterns)
     return any(fnmatchcase(text, pattern) for pattern in patterns)
+
+
+def _matches_address(address: str, pattern: str) -> bool:
+    scheme, separator, rest = pattern.partition("://")
+    if not separator:
+        return fnmatchcase(address, pattern)
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return False
+    host_pattern, slash, path_pattern = rest.partition("/")
+    if not slash and host_pattern.endswith("*"):
+        path_pattern = "*"
+    host = parts.netloc.rpartition("@")[2]
+    path = parts._replace(scheme="", netloc="").geturl() or "/"
+    return (
+        fnmatchcase(f"{parts.scheme}://{host}", f"{scheme}://{host_pattern}")
+        and fnmatchcase(path, f"/{path_pattern}")
+        and "/.." not in path
+    )
 
 
 def read_managed(path: Path) -> ManagedSettings:

@@ -51,6 +51,8 @@ ANSWERED = frozenset({"invalid", "absent"})
 KEY_ACCEPTED = frozenset({"limited", "credit"})
 """Kinds of failure that show that the key was accepted."""
 
+MOST_DOUBLINGS = 10
+"""More than reach the longest cooldown of any kind."""
 LONGEST_COOLDOWN = 900.0
 LONGEST_LEARNED_QUOTA = 3600.0
 """The same where an account has no credit and its server does not say until when."""
@@ -267,7 +269,8 @@ class CircuitBreaker:
             failures = earlier.failures + 1 if is_new else earlier.failures
         if requested is None:
             longest = LONGEST_LEARNED_QUOTA if kind == "credit" else LONGEST_COOLDOWN
-            length = min(COOLDOWN_SECONDS[kind] * 2.0 ** (failures - 1), longest)
+            doublings = min(failures - 1, MOST_DOUBLINGS)
+            length = min(COOLDOWN_SECONDS[kind] * 2.0**doublings, longest)
         else:
             length = requested
         until, server_named = time + length, requested is not None

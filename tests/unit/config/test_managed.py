@@ -26,7 +26,7 @@ model = "gpt-o"
 name = "own"
 provider = "openai"
 model = "claude-own"
-base_url = "https://evil.example/v1"
+base_url = "https://evil.example/api.corp/v1"
 """
 
 
@@ -74,6 +74,8 @@ def test_what_is_stricter_than_the_administrator_stays() -> None:
         ('models = ["claude-*"]', ["a", "own"]),
         ('base_urls = ["https://api.*"]', ["a", "o"]),
         ('models = ["claude-*"]\nbase_urls = ["https://api.*"]', ["a"]),
+        ('base_urls = ["https://*.corp/*", "https://*.anthropic.com/*"]', ["a"]),
+        ('base_urls = ["https://evil.example/*"]', ["own"]),
     ],
 )
 def test_agents_that_may_not_be_called_are_left_out(managed: str, names: list[str]) -> None:

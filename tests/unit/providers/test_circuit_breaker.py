@@ -69,6 +69,9 @@ def test_the_time_doubles_with_each_failure_and_ends_with_an_answer() -> None:
         assert breaker.unavailable() == {}
         assert breaker.recovered("a", "overloaded")
     assert lengths == [5, 10, 20, 40, 80, 160, 320, 640, 900, 900]
+    for _ in range(1100):
+        breaker.failed("a", "overloaded")
+        clock.now += breaker.seconds("a")
     breaker.succeeded("a")
     breaker.failed("a", "overloaded")
     assert breaker.soonest({"a"}) == ("a", 5.0)
