@@ -1,5 +1,5 @@
-"""A session that another process runs, as an interface uses it: what happens is read from its log
-and its socket, and what the user does is sent there. All rules are those of that process.
+"""An interface to a session that another process runs. It reads the session's log and socket, and
+sends what the user does to that process, which decides everything.
 """
 
 from __future__ import annotations
@@ -48,14 +48,15 @@ LONGEST_LINE = 64 << 20
 ANSWER_SECONDS = 5.0
 """Seconds that a session has to greet a follower."""
 CLOSING_SECONDS = 5.0
-"""Seconds that a session which said goodbye has to give its lock back."""
-RECONNECTIONS, PAUSE_SECONDS = 5, 0.5
-"""How often a lost connection is made again, and the seconds before each."""
-IN_ITS_TERMINAL = "do this in the terminal in which the session runs"
+"""Seconds to wait for a session that closed its connection to release its lock."""
+MOST_RECONNECTIONS = 5
+RECONNECT_PAUSE_SECONDS = 0.5
+POLL_SECONDS = 0.1
+"""Seconds between two looks whether the process of the session has ended."""
 
 
 class Connection:
-    """The socket of a running session. `status` is the newest one."""
+    """A connection to a running session. `status` is the newest that it sent."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, status: messages.Status
@@ -68,46 +69,48 @@ class Connection:
         """Connect to the process that runs the session at `path`. Raises InfrastructureError where
         it does not answer.
         """
-        name = log.socket_name(path)
-        hint = f"`fugu trace {path.stem}` shows what it did so far"
-        if not name.startswith("/"):
-            reason = name or "the process that has it open does not answer others"
-            raise InfrastructureError(f"cannot attach to {path.stem}: {reason}", hint=hint)
         writer = None
         try:
+            socket = log.socket_name(path)
+            if not socket.startswith("/"):  # then it says why there is no socket
+                raise InfrastructureError(socket or "the process that runs it has no socket")
             async with asyncio.timeout(ANSWER_SECONDS):
-                reader, writer = await asyncio.open_unix_connection(name, limit=LONGEST_LINE)
-                status = await _greeting(reader, path)
+                reader, writer = await asyncio.open_unix_connection(socket, limit=LONGEST_LINE)
+                status = await _read_greeting(reader, path)
+            return cls(reader, writer, status)
         except TimeoutError:
             reason = f"it did not answer within {ANSWER_SECONDS:.0f} s"
         except OSError as error:
             reason = error.strerror or str(error)
         except InfrastructureError as error:
             reason = str(error)
-        else:
-            return cls(reader, writer, status)
         if writer is not None:
             writer.close()
-        raise InfrastructureError(f"cannot attach to {path.stem}: {reason}", hint=hint)
+        raise InfrastructureError(
+            f"cannot attach to {path.stem}: {reason}",
+            hint=f"`fugu trace {path.stem}` shows what it did so far",
+        )
 
     def send(self, message: Value) -> None:
-        """Send a message. Raises UsageError once the session is gone."""
+        """Send a message. Raises UsageError once the connection is closed."""
         if self._writer.is_closing():
-            raise UsageError("the session is not running any more", hint="nothing was sent")
+            raise UsageError("the connection to the session is closed", hint="nothing was sent")
         self._writer.write(messages.encode_message(message))
 
     async def messages(self) -> AsyncIterator[messages.SessionMessage]:
-        """Yield the messages until the connection ends. Raises InfrastructureError."""
-        while (message := await _read(self._reader)) is not None:
+        """Yield the messages until the connection ends. Raises InfrastructureError for one that
+        cannot be read.
+        """
+        while (message := await _read_message(self._reader)) is not None:
             yield message
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection. The session goes on."""
         self._writer.close()
 
 
-async def _read(reader: asyncio.StreamReader) -> messages.SessionMessage | None:
-    """Return the next message, None at the end."""
+async def _read_message(reader: asyncio.StreamReader) -> messages.SessionMessage | None:
+    """Return the next message, None at the end of the connection."""
     try:
         line = await reader.readline()
         if not line.endswith(b"\n"):
@@ -122,14 +125,19 @@ async def _read(reader: asyncio.StreamReader) -> messages.SessionMessage | None:
         ) from error
 
 
-async def _greeting(reader: asyncio.StreamReader, path: Path) -> messages.Status:
-    """Read what a session sends first. Raises InfrastructureError where it refuses or is another."""
-    while (message := await _read(reader)) is not None:
+async def _read_greeting(reader: asyncio.StreamReader, path: Path) -> messages.Status:
+    """Read messages up to the first status and return it. Raises InfrastructureError where the
+    session refuses, is another one, or speaks another protocol.
+    """
+    while (message := await _read_message(reader)) is not None:
         match message:
-            case messages.Hello() if message.protocol != PROTOCOL:
-                raise InfrastructureError(f"it is run by fugu {message.version}")
-            case messages.Hello() if message.session != path.stem:
-                raise InfrastructureError(f"its socket is that of {message.session}")
+            case messages.Hello():
+                if message.protocol != PROTOCOL:
+                    raise InfrastructureError(
+                        f"fugu {message.version} runs it, which sends other messages than this fugu"
+                    )
+                if message.session != path.stem:
+                    raise InfrastructureError(f"the session {message.session} has its socket")
             case messages.Dropped():
                 raise InfrastructureError(message.why)
             case messages.Status():
@@ -139,8 +147,11 @@ async def _greeting(reader: asyncio.StreamReader, path: Path) -> messages.Status
     raise InfrastructureError("it closed the connection")
 
 
-def _refuse() -> UsageError:
-    return UsageError("this is a session of another terminal", hint=IN_ITS_TERMINAL)
+def _not_here() -> UsageError:
+    return UsageError(
+        "another process runs this session, and this cannot be done from here",
+        hint="do it in the terminal in which the session runs",
+    )
 
 
 @dataclass
@@ -161,14 +172,14 @@ class AttachedSession:
     servers: McpServers | None = None
 
     def warm(self) -> None:
-        """Do nothing: decisions are made elsewhere."""
+        """Do nothing: the other process makes the decisions."""
 
     def notes(self) -> tuple[str, ...]:
-        """Return nothing: the other terminal shows them."""
+        """Return no notes: the other terminal shows them."""
         return ()
 
     def set_mode(self, mode: Mode) -> None:
-        """Ask for another permission mode."""
+        """Ask the other process for another permission mode."""
         self.connection.send(messages.ChangeMode(mode=mode))
 
     async def ask(
@@ -180,49 +191,49 @@ class AttachedSession:
         media: tuple[Media, ...] = (),
     ) -> None:
         """Refuse: requests are sent by the queue."""
-        raise _refuse()
+        raise _not_here()
 
     async def steer(self, text: str, typed: str = "", media: tuple[Media, ...] = ()) -> bool:
         """Refuse: messages are sent by the queue."""
-        raise _refuse()
+        raise _not_here()
 
     can_change_plan = False
 
     async def change_plan(self, text: str, typed: str = "", media: tuple[Media, ...] = ()) -> None:
         """Refuse: messages are sent by the queue."""
-        raise _refuse()
+        raise _not_here()
 
     async def accept_plan(self, mode: Mode) -> None:
         """Refuse: the answer is sent by the queue."""
-        raise _refuse()
+        raise _not_here()
 
     async def run(self) -> Finished:
         """Refuse: the other process runs."""
-        raise _refuse()
+        raise _not_here()
 
     def go_on(self) -> bool:
         """Refuse: the queue asks for it."""
-        raise _refuse()
+        raise _not_here()
 
     def pin(self, name: str | None) -> None:
-        """Refuse."""
-        raise _refuse()
+        """Refuse: only the process that runs the session can do this."""
+        raise _not_here()
 
     def set_tier(self, tier: str) -> None:
-        """Refuse."""
-        raise _refuse()
+        """Refuse: only the process that runs the session can do this."""
+        raise _not_here()
 
     def exclude(self, names: frozenset[str]) -> None:
-        """Refuse."""
-        raise _refuse()
+        """Refuse: only the process that runs the session can do this."""
+        raise _not_here()
 
     def allow_always(self, call: Call, judgement: policy.Judgement) -> str:
         """Refuse: the answer is sent by the queue."""
-        raise _refuse()
+        raise _not_here()
 
     async def compact(self) -> None:
-        """Refuse."""
-        raise _refuse()
+        """Refuse: only the process that runs the session can do this."""
+        raise _not_here()
 
     async def close(self) -> None:
         """Leave. The session goes on."""
@@ -231,11 +242,11 @@ class AttachedSession:
 
 
 class AttachedQueue(RequestQueue):
-    """What is under way in a session of another process."""
+    """The requests and questions of a session that another process runs."""
 
     def __init__(self, listener: QueueListener, expand: Expand = nullcontext) -> None:
         super().__init__(listener, expand)
-        self._pump: asyncio.Task[None] | None = None
+        self._following: asyncio.Task[None] | None = None
         self._status: messages.Status | None = None
 
     @property
@@ -257,11 +268,11 @@ class AttachedQueue(RequestQueue):
         """Show the session of another process. False when it does not answer."""
         if not await super().open(opening):
             return False
-        self._pump = asyncio.create_task(self._follow(self._attached))
+        self._following = asyncio.create_task(self._follow(self._attached))
         return True
 
     async def answer_followers(self, log: Log) -> str:
-        """Show the status. The process that runs the session answers."""
+        """Show the status. Followers are answered by the process that runs the session."""
         self._apply(self._attached.connection.status)
         return ""
 
@@ -271,16 +282,16 @@ class AttachedQueue(RequestQueue):
         return self.session
 
     async def submit(self, typed: QueuedRequest) -> None:
-        """Send a request, for afterwards where one is being worked on."""
+        """Send a request. It is queued while another one is running."""
         self._send_request(typed, "queue")
 
     async def steer(self, message: QueuedRequest) -> QueuedRequest | None:
-        """Send a message for the agents at work; where none is, it is a request."""
+        """Send a message for the agents at work. While nothing runs it becomes a request."""
         self._send_request(message, "steer")
         return None
 
     def send_at_once(self, request: QueuedRequest) -> None:
-        """Send a request that takes the place of what runs."""
+        """Send a request that replaces the running one."""
         self._send_request(request, "at_once")
 
     def _send_request(self, request: QueuedRequest, how: messages.SendHow) -> None:
@@ -288,7 +299,7 @@ class AttachedQueue(RequestQueue):
             if len(text) > messages.LONGEST_TEXT:
                 raise UsageError(
                     f"the text has more than {messages.LONGEST_TEXT:,} characters",
-                    hint="name a file in it",
+                    hint="write it into a file and name the file",
                 )
             message = messages.Send(text=text, how=how, pin=request.pin or "")
             self._attached.connection.send(message)
@@ -305,61 +316,63 @@ class AttachedQueue(RequestQueue):
         return True
 
     async def answer_open_plan(self) -> None:
-        """Do nothing: the process that runs the session asks, and its question is shown."""
+        """Do nothing: the process that runs the session asks about the plan."""
 
     def interrupt(self, *, steering: bool = False) -> bool:
-        """Ask for what is running to be cut. False when nothing runs."""
+        """Ask for an end of the running work. Return False when nothing runs."""
         if self.stopping or not (self.running or self.approvals.questions):
             return False
         self._attached.connection.send(messages.Interrupt(steering=steering))
         return True
 
     def answer(self, question: ApprovalQuestion, scope: ApprovalScope, feedback: str = "") -> str:
-        """Send the answer to a question. The session says where another was faster."""
+        """Send the answer to a question. If it was answered before, the session refuses it."""
         self._attached.connection.send(
             messages.Answer(question=question.number, scope=scope, feedback=feedback)
         )
         return ""
 
     def pin(self, name: str | None) -> None:
-        """Refuse."""
-        raise _refuse()
+        """Refuse: only the process that runs the session can do this."""
+        raise _not_here()
 
     async def close(self) -> None:
         """Leave. The session goes on."""
-        pump, self._pump = self._pump, None
-        if pump is not None:
-            pump.cancel()
-            await asyncio.gather(pump, return_exceptions=True)
+        following, self._following = self._following, None
+        if following is not None:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
         session, self.session = self.session, None
         await self.following.close()
         if session is not None:
             await session.close()
 
     def _queue_unread(self, session: object) -> None:
-        """Do nothing: the process that runs the session does."""
+        """Do nothing: the process that runs the session queues them."""
 
     async def _follow(self, session: AttachedSession) -> None:
-        """Show what the session tells until it is over, and say how it ended."""
-        attempts = 0
+        """Show the session until it ends, connecting again when the connection is lost."""
+        reconnections = 0
         while True:
             try:
                 is_closed = await self._follow_connection(session)
                 session.connection.close()
-                if is_closed or attempts == RECONNECTIONS or not log.is_open(session.path):
+                if is_closed or not log.is_open(session.path):
                     break
-                attempts += 1
-                await asyncio.sleep(PAUSE_SECONDS)
+                if reconnections == MOST_RECONNECTIONS:
+                    break
+                reconnections += 1
+                await asyncio.sleep(RECONNECT_PAUSE_SECONDS)
                 session.connection = await Connection.open(session.path)
                 self._catch_up(session)
                 self._apply(session.connection.status)
             except FuguError as error:
                 self._listener.failed(error)
                 break
-        await self._say_end(session)
+        await self._show_end(session)
 
     async def _follow_connection(self, session: AttachedSession) -> bool:
-        """Follow until the connection ends. Return whether the session said that this is the end."""
+        """Show messages until the connection ends. Return True if connecting again is useless."""
         async for message in session.connection.messages():
             match message:
                 case messages.Grown():
@@ -383,60 +396,58 @@ class AttachedQueue(RequestQueue):
         assert isinstance(session.log, LogMirror)
         session.log.catch_up()
 
-    async def _say_end(self, session: AttachedSession) -> None:
+    async def _show_end(self, session: AttachedSession) -> None:
         """Show the rest of the log once its process has closed it, and how the session ended."""
-        for _ in range(int(CLOSING_SECONDS / 0.1)):
+        for _ in range(int(CLOSING_SECONDS / POLL_SECONDS)):
             if not log.is_open(session.path):
                 break
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(POLL_SECONDS)
         try:
             self._catch_up(session)
         except FuguError as error:
             self._listener.failed(error)
         if self._status is not None:
-            self._apply(
-                self._status.model_copy(
-                    update={"running": False, "stopping": False, "questions": (), "queued": ()}
-                )
-            )
+            nothing_left = {"running": False, "stopping": False, "questions": (), "queued": ()}
+            self._apply(self._status.model_copy(update=nothing_left))
         id = session.path.stem
         resuming = f"`fugu --resume {id}` goes on with it"
         if log.is_open(session.path):
-            message = f"the connection to the session {id} is lost; it goes on"
+            message = f"the connection to the session {id} is lost; its process still runs"
             hint = f"`fugu attach {id}` connects again"
             self._listener.failed(InfrastructureError(message, hint=hint))
         elif log.socket_name(session.path):
-            message = f"the process of the session {id} was killed"
+            message = f"the process that ran the session {id} was killed"
             self._listener.failed(InfrastructureError(message, hint=resuming))
         else:
             message = f"the session {id} has been closed; {resuming}"
             session.log.tell(Waiting(why=message, notice=True))
 
     def _apply(self, status: messages.Status) -> None:
-        """Show the state of work, queue and questions."""
+        """Take over the newest status of the session and show it."""
         session, self._status = self._attached, status
         self.pinned = status.pinned or None
         session.tier = status.tier or session.tier
         rules = session.environment.rules.model_copy(update={"mode": status.mode})
         session.environment = replace(session.environment, rules=rules)
         shown = {question.number: question for question in self.approvals.questions}
-        open_numbers = {question.number for question in status.questions}
-        for number, question in shown.items():
-            if number not in open_numbers:
-                question.answer.cancel()
-        self.approvals.questions = deque(
-            shown.get(question.number) or _as_question(question) for question in status.questions
-        )
+        self.approvals.questions = deque()
+        for open_question in status.questions:
+            question = shown.pop(open_question.number, None)
+            if question is None:
+                question = _approval_question(open_question)
+            self.approvals.questions.append(question)
+        for closed_question in shown.values():
+            closed_question.answer.cancel()
         self.changed()
 
 
-def _as_question(question: messages.OpenQuestion) -> ApprovalQuestion:
-    after = tuple(PendingCall(later.call, later.judgement) for later in question.after)
+def _approval_question(question: messages.OpenQuestion) -> ApprovalQuestion:
+    """Return the question as the interface shows it. Cancelling `answer` takes it off the screen."""
     return ApprovalQuestion(
-        question.asked.call,
-        question.asked.judgement,
-        asyncio.get_running_loop().create_future(),
-        question.before,
-        after,
-        question.number,
+        call=question.asked.call,
+        judgement=question.asked.judgement,
+        answer=asyncio.get_running_loop().create_future(),
+        before=question.before,
+        after=tuple(PendingCall(later.call, later.judgement) for later in question.after),
+        number=question.number,
     )

@@ -1,5 +1,5 @@
-"""Plans of plan mode: the question that follows one, the message that changes it, and the request
-that carries it out.
+"""Plans of plan mode: the question whether a plan is carried out, its answers, and the request that
+carries it out.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 NO_PLAN = "there is no plan to accept"
 NO_PLAN_HINT = 'ask for one in plan mode: `fugu run --permission-mode plan "..."`, or /mode plan'
 MOST_NAMED = 50
-"""Changed files that are named to the Worker."""
+"""Names of changed files that the Worker is given."""
 
 
 @dataclass(frozen=True)
 class PlanAnswer:
-    """The user's answer to a plan: the mode in which it is carried out, or else the change that is
-    wanted.
+    """The user's answer to a plan: the mode in which it is carried out, or the change that the user
+    wants (`mode` is None then).
     """
 
     mode: Mode | None = None
@@ -41,7 +41,7 @@ class PlanAnswer:
 
 
 def plan_question(plan: Plan, id: str) -> tuple[Call, policy.Judgement]:
-    """Return the question whether the plan is carried out, as a call with this id and its
+    """Return the question whether the plan is carried out, as a call with the id `id` and a
     judgement.
     """
     call = Call.make(id, ACCEPT_PLAN, agent=plan.agent, plan=plan.text)
@@ -49,8 +49,8 @@ def plan_question(plan: Plan, id: str) -> tuple[Call, policy.Judgement]:
 
 
 def plan_answer(permission: Permission) -> PlanAnswer | None:
-    """Return what a permission of `plan_question` means: one for the session accepts edits too, one
-    for once asks about them. None: the plan stays as it is.
+    """Return what the answer to `plan_question` means. A yes for the session carries the plan out in
+    edit mode, a yes for once in ask mode. None: the plan stays as it is.
     """
     match permission:
         case "session":
@@ -64,8 +64,8 @@ def plan_answer(permission: Permission) -> PlanAnswer | None:
 
 
 def carrying_mode(environment: Environment) -> Mode:
-    """Return the mode in which a plan is carried out where nobody chooses it: the present one, or
-    else edit.
+    """Return the mode in which a plan is carried out if the user chooses none: the present mode,
+    edit where that is plan.
     """
     mode = environment.rules.mode
     return "edit" if mode == "plan" else mode
@@ -81,20 +81,23 @@ async def accepted_request(log: Log, workspace: Workspace, mode: Mode) -> Asked:
     changed = await _changed_since_plan(log, workspace)
     if len(changed) > MOST_NAMED:
         changed = [*changed[:MOST_NAMED], f"and {len(changed) - MOST_NAMED} more"]
-    added = (request.asked.text, request.steering_text)
+    texts = [text for text in (request.asked.text, request.steering_text) if text]
+    media = list(request.asked.media)
+    for message in request.steering:
+        media += message.media
     return Asked(
-        text="\n\n".join(text for text in added if text),
+        text="\n\n".join(texts),
         typed=f"Carry out the plan of {plan.agent}, in {mode} mode.",
         skill=request.asked.skill,
         piped=request.asked.piped,
-        media=(*request.asked.media, *(item for sent in request.steering for item in sent.media)),
+        media=tuple(media),
         plan=AcceptedPlan(agent=plan.agent, text=escape_frames(plan.text), changed=tuple(changed)),
     )
 
 
 async def _changed_since_plan(log: Log, workspace: Workspace) -> list[str]:
-    """Return the files that changed since the open plan was asked for: all of them in a git
-    repository, elsewhere those with a later time.
+    """Return the files that changed since the open plan was asked for. Without a snapshot those are
+    the files with a later modification time.
     """
     if snapshot := log.state.request.start_snapshot:
         effects = await workspace.history.since(snapshot)
@@ -102,10 +105,10 @@ async def _changed_since_plan(log: Log, workspace: Workspace) -> list[str]:
     asked_at = next(
         record.at for record in reversed(log.records) if record.event is log.state.request.asked
     )
-    return await asyncio.to_thread(_files_since, workspace.root, asked_at)
+    return await asyncio.to_thread(_files_modified_after, workspace.root, asked_at)
 
 
-def _files_since(root: Path, time: float) -> list[str]:
+def _files_modified_after(root: Path, time: float) -> list[str]:
     names = []
     for path in walk_files(root):
         try:

@@ -1,8 +1,8 @@
-"""A running session answers its followers on a Unix socket: they see what happens, and may answer
-questions, send messages and interrupt, as the interface that runs it does.
+"""Serves a running session on a Unix socket. Followers see what happens, and may answer questions,
+send messages and interrupt, just as the interface that runs the session may.
 
-Costs a socket while nobody follows. A follower that does not read in time is dropped: everything
-that was recorded stands in the log, which it can read again.
+Without followers it costs one socket. A follower that does not read in time is dropped: it finds
+everything that was recorded in the log.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ MOST_FOLLOWERS = 64
 MOST_UNREAD_BYTES = 1 << 20
 """Bytes that wait for a follower before it is dropped."""
 MOST_PIECES, MOST_CHARACTERS = 4000, 100_000
-"""Of the text and output of open turns that a new follower is shown: less than MOST_UNREAD_BYTES."""
-LEAVE_SECONDS = 5.0
+"""Limits of the streamed text that a new follower is sent, which is less than MOST_UNREAD_BYTES."""
+READ_REASON_SECONDS = 5.0
 """Seconds that a dropped follower has to read why."""
 
 
 class HostedWork(Protocol):
-    """What is under way in a session (app/request_queue.py)."""
+    """The work of a session: the part of RequestQueue (app/request_queue.py) that is served."""
 
     approvals: ApprovalQuestions
     session: SessionProtocol | None
@@ -53,7 +53,7 @@ class HostedWork(Protocol):
 
     @property
     def stopping(self) -> bool:
-        """It was interrupted and is still ending its processes."""
+        """True if the running work was interrupted and is still ending its processes."""
 
     @property
     def queued_texts(self) -> list[str]:
@@ -63,16 +63,16 @@ class HostedWork(Protocol):
         """Give a text to the agents at work, or make it a request. Raises UsageError."""
 
     def answer(self, question: ApprovalQuestion, scope: ApprovalScope, feedback: str = "") -> str:
-        """Answer a question; the sentence about what is remembered. Raises UsageError."""
+        """Answer a question. Return a sentence about what is remembered. Raises UsageError."""
 
     def interrupt(self, *, steering: bool = False) -> bool:
-        """Cut what is running. False when nothing is."""
+        """Interrupt the running work. Return False when nothing runs."""
 
     def begin_going_on(self, *, queued: bool) -> None:
         """Finish the request that was cut off, or run those in the queue, in the background."""
 
     def changed(self) -> None:
-        """Tell everybody that the mode changed."""
+        """Tell the interface and the followers that something changed."""
 
 
 class Follower:
@@ -92,7 +92,7 @@ class Follower:
             self._writer.write(line)
 
     def drop(self, why: str, *, again: bool = False) -> None:
-        """Send the reason after what waits, and nothing more."""
+        """Send the reason after the messages that wait, then close the connection."""
         from fugu_cli.app.session_messages import Dropped, encode_message
 
         if self._is_dropped:
@@ -100,7 +100,7 @@ class Follower:
         self._is_dropped = True
         self._writer.write(encode_message(Dropped(why=why, again=again)))
         self._writer.close()
-        asyncio.get_running_loop().call_later(LEAVE_SECONDS, self._writer.transport.abort)
+        asyncio.get_running_loop().call_later(READ_REASON_SECONDS, self._writer.transport.abort)
 
 
 class SessionHost:
@@ -116,8 +116,8 @@ class SessionHost:
         self._unrecorded_characters = 0
 
     async def open(self) -> str:
-        """Listen, and name the socket in the session's lock. Return "", or why the session cannot
-        listen: it works all the same, and the lock says why.
+        """Listen, and write the socket's path into the session's lock. If the session cannot
+        listen, it works all the same: return the reason, which the lock then says.
         """
         if self._log.path is None:
             return "it has no file"
@@ -139,7 +139,7 @@ class SessionHost:
         return reason
 
     def changed(self) -> None:
-        """Send the followers the status, where it is another."""
+        """Send the followers the status if it changed."""
         if not self._followers:
             return
         status = self._present_status()
@@ -163,19 +163,20 @@ class SessionHost:
         from fugu_cli.app.session_messages import AskedCall, OpenQuestion, Status
 
         work, session = self._work, self._work.session
-        questions = [
-            OpenQuestion(
+        questions = []
+        for question in work.approvals.questions:
+            if question.answer.done():
+                continue
+            after = [
+                AskedCall(call=later.call, judgement=later.judgement) for later in question.after
+            ]
+            open_question = OpenQuestion(
                 number=question.number,
                 asked=AskedCall(call=question.call, judgement=question.judgement),
                 before=question.before,
-                after=tuple(
-                    AskedCall(call=later.call, judgement=later.judgement)
-                    for later in question.after
-                ),
+                after=tuple(after),
             )
-            for question in work.approvals.questions
-            if not question.answer.done()
-        ]
+            questions.append(open_question)
         return Status(
             running=work.running,
             stopping=work.stopping,
@@ -194,7 +195,7 @@ class SessionHost:
             follower.send(line)
 
     def _handle_item(self, item: Recorded | Live | None) -> None:
-        """Pass on what the log tells. A line of the log is read from its file."""
+        """Send an item of the log. Followers read recorded lines from the file themselves."""
         self._keep_unrecorded(item)
         if not self._followers:
             return
@@ -207,7 +208,7 @@ class SessionHost:
             self._send(Told(item=item))
 
     def _keep_unrecorded(self, item: Recorded | Live | None) -> None:
-        """Keep what has been streamed of a turn until the log has more of that turn."""
+        """Keep the streamed text of a turn until an event of that turn is recorded."""
         match item:
             case TextStreamed() | ThoughtStreamed() | OutputStreamed():
                 self._unrecorded.append(item)
@@ -229,7 +230,7 @@ class SessionHost:
             writer.transport.abort()
             return
         if len(self._followers) >= MOST_FOLLOWERS:
-            follower.drop(f"{MOST_FOLLOWERS} others follow this session already")
+            follower.drop(f"the session has {MOST_FOLLOWERS} followers already, and takes no more")
             return
         self.changed()
         self._status = self._present_status()
@@ -255,27 +256,27 @@ class SessionHost:
             writer.close()
 
     async def _handle_line(self, follower: Follower, line: bytes) -> None:
-        """Do what a follower asks for, and tell it alone why something is not done."""
+        """Carry out a follower's message, and tell this follower what came of it."""
         from pydantic import ValidationError
 
         from fugu_cli.app.session_messages import ACT, Noted, Refused, encode_message
 
         try:
-            note = await self._do(ACT.validate_python(parse_json(line)))
+            note = await self._carry_out(ACT.validate_python(parse_json(line)))
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            why = f"this is no message of a follower: {first['msg']}"
+            fault = error.errors(include_url=False)[0]["msg"]
+            why = f"the session does not understand this message: {fault}"
             follower.send(encode_message(Refused(why=why)))
         except ValueError as error:
-            follower.send(encode_message(Refused(why=f"this is no JSON: {error}")))
+            follower.send(encode_message(Refused(why=f"the message is not JSON: {error}")))
         except FuguError as error:
             follower.send(encode_message(Refused(why=str(error), hint=error.hint)))
         else:
             if note:
                 follower.send(encode_message(Noted(text=note)))
 
-    async def _do(self, act: Act) -> str:
-        """Do it. Return a sentence about it, "" for none. Raises FuguError."""
+    async def _carry_out(self, act: Act) -> str:
+        """Do what a follower asks for. Return a sentence about it, "" for none. Raises FuguError."""
         from fugu_cli.app import session_messages as messages
 
         work = self._work
@@ -283,16 +284,13 @@ class SessionHost:
             case messages.Send():
                 await work.send(act.text, act.how, act.pin)
             case messages.Answer():
-                question = next(
-                    (open for open in work.approvals.questions if open.number == act.question),
-                    None,
+                for question in work.approvals.questions:
+                    if question.number == act.question:
+                        return work.answer(question, act.scope, act.feedback)
+                raise UsageError(
+                    "this question has been answered already, or was withdrawn",
+                    hint="the first answer counts",
                 )
-                if question is None:
-                    raise UsageError(
-                        "this question has been answered already, or was withdrawn",
-                        hint="the first answer counts",
-                    )
-                return work.answer(question, act.scope, act.feedback)
             case messages.Interrupt():
                 if not work.interrupt(steering=act.steering):
                     raise UsageError("nothing is being worked on")

@@ -1,7 +1,7 @@
 """The messages between a running session and its followers, as JSON lines on its socket.
 
-A follower reads the log from its file. The session tells it how long that is, what is never written,
-and what waits for an answer; the follower sends what its user does.
+A follower reads the log from its file. The session tells it how long that file is, what is streamed
+and never written, and which questions are open. The follower sends what its user does.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from fugu_cli.safety.policy import Judgement
 from fugu_cli.session.live_events import Live
 
 SendHow = Literal["steer", "queue", "at_once"]
-"""A text is for the running turn (a request where nothing runs), for afterwards, or takes the place
-of what runs.
+"""What becomes of a text while a request is running: a message for the agents at work (steer), the
+next request (queue), or a request that replaces the running one (at_once).
 """
 LONGEST_TEXT = 1_000_000
 """Characters of a request or a message."""
@@ -44,7 +44,7 @@ class Grown(Value):
 
 
 class Told(Value):
-    """Something that is never written: text while it is streamed, a pause, output of a tool."""
+    """Something that is never recorded: streamed text, a pause, output of a tool."""
 
     type: Literal["told"] = "told"
     item: Annotated[Live, Field(discriminator="type")]
@@ -67,7 +67,7 @@ class OpenQuestion(Value):
 
 
 class Status(Value):
-    """What the log does not say: whether agents are at work, and what waits."""
+    """The state that the log does not hold: running work, settings, queue and open questions."""
 
     type: Literal["status"] = "status"
     running: bool
@@ -80,7 +80,7 @@ class Status(Value):
 
 
 class Refused(Value):
-    """Something that this follower sent was not done."""
+    """The session did not do what this follower asked for."""
 
     type: Literal["refused"] = "refused"
     why: str
@@ -88,7 +88,7 @@ class Refused(Value):
 
 
 class Noted(Value):
-    """Something that this follower sent was done, and there is a sentence to say about it."""
+    """A sentence about something that this follower asked for and the session did."""
 
     type: Literal["noted"] = "noted"
     text: str
@@ -126,7 +126,7 @@ class Answer(Value):
 
 
 class Interrupt(Value):
-    """Stop what runs; `steering`: to go on at once with what waits."""
+    """Interrupt the running work. `steering`: then go on at once with the messages that wait."""
 
     type: Literal["interrupt"] = "interrupt"
     steering: bool = False
@@ -148,9 +148,11 @@ class ChangeMode(Value):
 
 Act = Annotated[Send | Answer | Interrupt | GoOn | ChangeMode, Field(discriminator="type")]
 
-_LATER = ConfigDict(defer_build=True)
-SESSION_MESSAGE: TypeAdapter[SessionMessage] = TypeAdapter(SessionMessage, config=_LATER)
-ACT: TypeAdapter[Act] = TypeAdapter(Act, config=_LATER)
+_BUILT_AT_FIRST_USE = ConfigDict(defer_build=True)
+SESSION_MESSAGE: TypeAdapter[SessionMessage] = TypeAdapter(
+    SessionMessage, config=_BUILT_AT_FIRST_USE
+)
+ACT: TypeAdapter[Act] = TypeAdapter(Act, config=_BUILT_AT_FIRST_USE)
 
 
 def encode_message(message: Value) -> bytes:

@@ -1,7 +1,7 @@
-"""The Unix socket of a running session: where it lies, and who may connect.
+"""The path of a running session's Unix socket, and the check of who connects to it.
 
-The folder is open to its user alone. Commands of agents do not reach it: the sandbox covers the
-runtime folder and `/tmp`, or allows no Unix sockets (`fugu help sandbox`).
+Only the user can open the folder. Commands of agents cannot reach it: the sandbox hides the runtime
+folder and `/tmp`, or allows no Unix sockets (`fugu help sandbox`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from pathlib import Path
 from fugu_cli.errors import InfrastructureError
 
 LONGEST_PATH = 103
-"""Bytes of a socket's path on macOS, without the zero at its end. Linux has 107."""
+"""Bytes that macOS allows in the path of a socket, without the final zero. Linux allows 107."""
 PROTOCOL = 1
 """Raised when messages change so that an earlier fugu cannot read them."""
 MOST_LEFTOVERS = 64
-"""Files in the folder before those that nobody listens on are removed."""
+"""With more files in the folder, the sockets on which nobody listens are removed."""
 LONGEST_LINE = 4 << 20
 """Bytes of one message from a follower."""
 
 
 def socket_path(log_path: Path) -> Path:
-    """Return the path for the socket of the session at `log_path`, in a folder of the user's alone,
-    which is made. Raises InfrastructureError where there is none.
+    """Return the path for the socket of the session at `log_path`. Makes its folder, which only the
+    user can open. Raises InfrastructureError where no such folder can be made.
     """
     if not hasattr(socket, "AF_UNIX"):
         raise InfrastructureError("this system has no Unix sockets")
@@ -76,7 +76,9 @@ def _remove_leftovers(folder: Path) -> None:
     """Remove the sockets that killed processes left, once there are many."""
     with suppress(OSError):
         paths = list(folder.iterdir())
-        for path in paths if len(paths) > MOST_LEFTOVERS else ():
+        if len(paths) <= MOST_LEFTOVERS:
+            return
+        for path in paths:
             with socket.socket(socket.AF_UNIX) as probe:
                 try:
                     probe.connect(str(path))
@@ -87,8 +89,8 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def is_same_user(connection: socket.socket) -> bool:
-    """Return whether the other end belongs to this user. Where the system cannot say, the folder
-    lets nobody else in.
+    """Return whether a process of this user is at the other end. Where the system cannot say, return
+    True: nobody else can open the folder of the socket.
     """
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:

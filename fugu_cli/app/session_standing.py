@@ -1,4 +1,4 @@
-"""How each stored session stands: at work, waiting for an answer, killed, or how it ended."""
+"""Finds out the state of stored sessions: running, waiting, idle, killed, or how they ended."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ from fugu_cli.session.store import SessionSummary
 
 @dataclass(frozen=True)
 class SessionStanding:
-    """`state` is one or two words; `waits_for` says what would go on with it, "" for nothing."""
+    """`state` is one or two words. `waits_for` says what the user can do about it, "" for nothing."""
 
     state: str
     waits_for: str = ""
 
 
 def session_standings(summaries: Sequence[SessionSummary]) -> list[SessionStanding]:
-    """Return how these sessions stand. Those that are running are asked."""
+    """Return the state of each session. Running sessions are asked over their sockets."""
     running = [summary.path for summary in summaries if log.is_open(summary.path)]
-    answers = asyncio.run(_ask_all(running)) if running else {}
-    return [answers.get(summary.path) or _standing_of_closed(summary) for summary in summaries]
+    standings = asyncio.run(_ask_sessions(running)) if running else {}
+    for summary in summaries:
+        if summary.path not in standings:
+            standings[summary.path] = _standing_of_closed(summary)
+    return [standings[summary.path] for summary in summaries]
 
 
 def _standing_of_closed(summary: SessionSummary) -> SessionStanding:
@@ -34,12 +37,13 @@ def _standing_of_closed(summary: SessionSummary) -> SessionStanding:
     return SessionStanding(summary.ended)
 
 
-async def _ask_all(paths: Sequence[Path]) -> dict[Path, SessionStanding]:
-    return dict(zip(paths, await asyncio.gather(*map(_ask, paths)), strict=True))
+async def _ask_sessions(paths: Sequence[Path]) -> dict[Path, SessionStanding]:
+    standings = await asyncio.gather(*[_ask_session(path) for path in paths])
+    return dict(zip(paths, standings, strict=True))
 
 
-async def _ask(path: Path) -> SessionStanding:
-    """Return how a running session stands, as it says itself."""
+async def _ask_session(path: Path) -> SessionStanding:
+    """Return the state that a running session reports."""
     from fugu_cli.app.attached_session import Connection
 
     try:
@@ -49,9 +53,10 @@ async def _ask(path: Path) -> SessionStanding:
     connection.close()
     status = connection.status
     if status.questions:
-        more = f" and {len(status.questions) - 1} more" if len(status.questions) > 1 else ""
-        asked = describe_call(status.questions[0].asked.call)
-        return SessionStanding("waiting", f"waits for an answer: {asked}{more}")
+        waits_for = f"waits for an answer: {describe_call(status.questions[0].asked.call)}"
+        if len(status.questions) > 1:
+            waits_for += f" and {len(status.questions) - 1} more"
+        return SessionStanding("waiting", waits_for)
     if status.running:
         return SessionStanding("running")
     return SessionStanding("idle", "waits for a request")
