@@ -221,10 +221,10 @@ def _usage(error: Exception) -> None:
     if words.startswith("Usage: "):  # a group of commands, called alone
         say(f"{words}\n")
     else:
-        from fugu_cli.cli.near_words import meant
+        from fugu_cli.cli.near_words import suggestion_for
 
         help_hint = f"`{path} --help` shows what it takes"
-        complain(words, " ".join(filter(None, [meant(error), help_hint])))
+        complain(words, f"{suggestion_for(error)} {help_hint}".strip())
 
 
 def _crashed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

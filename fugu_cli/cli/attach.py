@@ -1,4 +1,4 @@
-"""`fugu attach`: opens a session that another process runs, in the interface or the scrollback."""
+"""`fugu attach`: opens a session that another process runs, full screen or in the scrollback."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def attach(key: str | None, *, inline: bool) -> int:
     """Open a running session. Return the exit code once the user has left. Raises FuguError."""
     if not has_terminal():
         raise UsageError(
-            "attaching needs a terminal", hint="`fugu sessions --all` says what waits for an answer"
+            "attaching needs a terminal",
+            hint="`fugu sessions --all` shows which sessions wait for an answer",
         )
     loaded = current_config(quiet=True)
     data = loaded.config.data
@@ -39,13 +40,14 @@ def attach(key: str | None, *, inline: bool) -> int:
     root = Path(state.opened.repo if state.opened is not None else ".")
     if not root.is_dir():
         raise UsageError(
-            f"the folder of the session, {root}, is gone", hint="`fugu trace` reads it"
+            f"the folder of the session, {root}, is gone",
+            hint=f"`fugu trace {path.stem}` shows what it did",
         )
-    of_folder = current_config(quiet=True, folder=root)
+    in_folder = current_config(quiet=True, folder=root)
     # the process that runs the session has asked about trust and shown its notes
-    of_folder = replace(of_folder, ignored=(), notes=())
-    opener = RunningSession(of_folder, os.environ, path=path)
-    options = replace(interface_options(of_folder.config), attached=True)
+    in_folder = replace(in_folder, ignored=(), notes=())
+    opener = RunningSession(in_folder, os.environ, path=path)
+    options = replace(interface_options(in_folder.config), attached=True)
     return open_interface(opener, options, inline=inline)
 
 
@@ -60,29 +62,29 @@ def _choose_session(data: Path) -> Path:
 
     paths = running_sessions(data)
     if not paths:
-        raise UsageError("no session is running", hint="`fugu sessions --all` lists all")
+        raise UsageError("no session is running", hint="`fugu sessions --all` lists all sessions")
     if len(paths) == 1:
         return paths[0]
     for number, line in enumerate(standing_lines(store.session_summaries(paths)), start=1):
         print_clean(f"{number:>3}  {line}")
-    say("which one? its number, or Enter for none")
+    say("Which session? Type its number, or Enter for none.")
     typed = sys.stdin.readline().strip()
     if not typed.isdigit() or not 1 <= int(typed) <= len(paths):
-        raise UsageError("no session was chosen", hint="fugu attach ID")
+        raise UsageError("no session was chosen", hint="`fugu attach ID` opens one directly")
     return paths[int(typed) - 1]
 
 
 class NoSetup(UserSetup):
-    """The models of a session that another process runs: nothing is missing here."""
+    """The setup for a session that another process runs: this process calls no models."""
 
     def lacking(self) -> tuple[str, ...]:
-        """Return nothing."""
+        """Return no missing parts."""
         return ()
 
 
 @dataclass
 class RunningSession(FolderSessions):
-    """One session of a folder that another process runs. Fulfils SessionOpener."""
+    """Opens one session that another process runs. Fulfils SessionOpener."""
 
     path: Path = Path()
 
@@ -90,7 +92,7 @@ class RunningSession(FolderSessions):
     def setup(self) -> NoSetup:
         return NoSetup(self.loaded.config, self.environ)
 
-    async def begin(  # type: ignore[override]  # a session of the other process
+    async def begin(  # type: ignore[override]  # not a session of this process
         self, ask: AskPermission
     ) -> AttachedSession:
         """Connect to the process, then read the log. Raises FuguError."""
@@ -98,12 +100,12 @@ class RunningSession(FolderSessions):
 
         connection = await Connection.open(self.path)
         try:
-            return await asyncio.to_thread(self._build, connection, ask)
+            return await asyncio.to_thread(self._read_session, connection, ask)
         except BaseException:
             connection.close()
             raise
 
-    def _build(self, connection: Connection, ask: AskPermission) -> AttachedSession:
+    def _read_session(self, connection: Connection, ask: AskPermission) -> AttachedSession:
         from fugu_cli import wiring
         from fugu_cli.app.attached_session import AttachedSession
         from fugu_cli.engine.environment import Team
@@ -112,9 +114,9 @@ class RunningSession(FolderSessions):
         config, mirror = self.loaded.config, LogMirror(self.path)
         workspace = wiring.build_workspace(config, self.root, logs=[self.path])
         members = mirror.state.pool
-        # the team is shown, and decides nothing here
-        without_model = config.model_copy(update={"coordinator": "cascade", "tier": "fugu"})
-        coordinator, _, _ = wiring.build_coordinator(without_model, tuple(members.values()))
+        # the team is only shown here: this coordinator loads no model and never decides
+        simple_config = config.model_copy(update={"coordinator": "cascade", "tier": "fugu"})
+        coordinator, _, _ = wiring.build_coordinator(simple_config, tuple(members.values()))
         return AttachedSession(
             log=mirror,
             path=self.path,

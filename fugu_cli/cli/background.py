@@ -1,4 +1,4 @@
-"""`fugu run --background`: a process that goes on when its terminal is gone."""
+"""`fugu run --background`: runs a session in a process that outlives its terminal."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from fugu_cli.errors import UsageError
 
 LONGEST_ID = 4096
-"""Bytes of the id that are read."""
+"""Bytes that are read of a session's id."""
 
 
 def run_in_background(run: Callable[[Callable[[str], None]], int]) -> int:
-    """Call `run` in a process of its own, and print the id that it hands to its argument. Return 0
-    once it is there, else the exit code of the process, which has said why.
+    """Call `run` in a child process and print the id of its session. `run` is given a function that
+    it calls with the id, which leaves the terminal.
+
+    Return 0 once there is an id. If the child ends without one, return its exit code: the child has
+    printed the reason.
     """
     if not hasattr(os, "fork"):
         raise UsageError("this system cannot run sessions in the background", hint="use `fugu run`")
@@ -23,7 +27,7 @@ def run_in_background(run: Callable[[Callable[[str], None]], int]) -> int:
     process = os.fork()
     if process == 0:
         os.close(reading)
-        return run(lambda id: _detach(writing, id))
+        return run(partial(_detach, writing))
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         id = pipe.read(LONGEST_ID).decode("utf-8", "replace")
@@ -35,7 +39,7 @@ def run_in_background(run: Callable[[Callable[[str], None]], int]) -> int:
 
 
 def _detach(writing: int, id: str) -> None:
-    """Leave the terminal and its standard streams, then hand over the id."""
+    """Leave the terminal and its standard streams, then write the id into the pipe."""
     os.setsid()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -43,6 +47,6 @@ def _detach(writing: int, id: str) -> None:
     for stream in range(3):
         os.dup2(nothing, stream)
     os.close(nothing)
-    with suppress(BrokenPipeError):  # whoever waited for it is gone: the list has the session
+    with suppress(BrokenPipeError):  # nobody waits for the id any more; `fugu sessions` lists it
         os.write(writing, id.encode())
     os.close(writing)

@@ -83,9 +83,9 @@ def refuse_ignored_keys(loaded: LoadedConfig) -> None:
         managed.only_these_allow or managed.loosest_mode not in ("auto", "yolo")
     ):
         raise UsageError(
-            f"agents work unasked here, on copies of repositories, which {MANAGED_FILE} does not "
-            f"allow",
-            hint="your administrator can allow the mode auto, and rules of others",
+            "this command lets agents work without asking, on copies of repositories, and "
+            f"{MANAGED_FILE} does not allow that",
+            hint="your administrator would have to allow the mode auto and rules of your own",
         )
 
 

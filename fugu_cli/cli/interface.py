@@ -167,7 +167,7 @@ def start_interface(flags: InterfaceFlags) -> int:
 
 
 def interface_options(config: Config) -> InterfaceOptions:
-    """Return the options that the configuration says."""
+    """Return the options of the interface that the configuration sets."""
     from fugu_cli.app.session_protocol import InterfaceOptions
     from fugu_cli.ui.tui.terminal_app import read_keymap
 
@@ -187,8 +187,8 @@ def has_terminal() -> bool:
 
 
 def open_interface(opener: SessionOpener, options: InterfaceOptions, *, inline: bool) -> int:
-    """Open the interface until the user leaves, in the scrollback where it is wished or nothing else
-    would be visible. Return the exit code.
+    """Open the interface and return the exit code once the user leaves. It is shown in the scrollback
+    with `inline`, and where a full screen would not be visible.
     """
     from fugu_cli.ui.tui import run_app
 

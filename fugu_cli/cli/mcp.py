@@ -111,7 +111,7 @@ def login(name: str, remove: bool, timeout: float) -> int:
 
 
 def _end_login(name: str, remote: RemoteServer) -> None:
-    """Forget a login, and have its server revoke it."""
+    """Forget a login and ask its server to revoke it."""
     from fugu_cli.extensions import mcp_login
 
     logins = StoredLogins()

@@ -1,4 +1,4 @@
-"""What a mistyped command or flag may mean."""
+"""Suggests commands and flags for a mistyped one."""
 
 from __future__ import annotations
 
@@ -11,49 +11,52 @@ from fugu_cli.cli.interface import PAGES_ELSEWHERE, help_topics
 if TYPE_CHECKING:
     from typer._click import Command, Context
 
-LIKE = 0.65
-"""Share of equal letters from which a word is like another."""
-ABOUT_AS_MUCH = 0.05
+LEAST_LIKENESS = 0.65
+"""Share of equal letters from which a word is suggested."""
+NEAR_TIE = 0.05
+"""Difference of two shares up to which both words are suggested."""
 SHORTEST_PART = 4
-"""Letters of a part of a flag that is compared by itself, as `budget` of `--max-budget-usd`."""
+"""Letters that a part of a flag must have to be compared alone, as `budget` in `--max-budget-usd`."""
 PART_WEIGHT = 0.9
-"""Of the likeness to a part, beside that to a whole flag."""
+"""Factor by which likeness to a part of a flag counts less than likeness to the whole flag."""
 
 
-def meant(error: Exception) -> str:
-    """Return a question that names what a word refused by the command line may mean, or ""."""
+def suggestion_for(error: Exception) -> str:
+    """Return a question like "did you mean `--model`?" for an unknown flag or command of a command
+    line; "" without a similar word.
+    """
     context: Context | None = getattr(error, "ctx", None)
     if context is None:
         return ""
     flags = flags_of(context.command)
-    near: list[str] = []
-    if flag := getattr(error, "option_name", ""):
-        near = [f"`{name}`" for name in near_flags(flag, flags)]
-    elif command := getattr(error, "unknown_command", ""):
-        near = near_commands(command, context, flags)
-    return f"did you mean {' or '.join(near)}?" if near else ""
+    flag = getattr(error, "option_name", "")
+    command = getattr(error, "unknown_command", "")
+    suggestions: list[str] = []
+    if flag:
+        suggestions = [f"`{name}`" for name in near_flags(flag, flags)]
+    elif command:
+        suggestions = near_commands(command, context, flags)
+    return f"did you mean {' or '.join(suggestions)}?" if suggestions else ""
 
 
 def flags_of(command: Command) -> list[str]:
-    """Return the long flags that a command's help shows."""
-    return [
-        name
-        for parameter in command.params
-        if not getattr(parameter, "hidden", False)
-        for name in parameter.opts
-        if name.startswith("--")
-    ]
+    """Return the long flags in the help of a command."""
+    flags: list[str] = []
+    for parameter in command.params:
+        if not getattr(parameter, "hidden", False):
+            flags += [name for name in parameter.opts if name.startswith("--")]
+    return flags
 
 
 def near_flags(typed: str, flags: Sequence[str]) -> list[str]:
-    """Return the flags that are most like a typed one, as a whole or by one of their parts."""
+    """Return the flags that are most like a typed one, compared as a whole and by their parts."""
     likeness = {}
     for flag in flags:
         likeness[flag] = likeness_of(typed, flag)
         for part in flag.split("-"):
             if len(part) >= SHORTEST_PART:
-                of_part = PART_WEIGHT * likeness_of(typed.strip("-"), part)
-                likeness[flag] = max(likeness[flag], of_part)
+                part_likeness = PART_WEIGHT * likeness_of(typed.strip("-"), part)
+                likeness[flag] = max(likeness[flag], part_likeness)
     return most_alike(likeness)
 
 
@@ -63,15 +66,15 @@ def likeness_of(typed: str, word: str) -> float:
 
 
 def most_alike(likeness: Mapping[str, float]) -> list[str]:
-    """Return the word that is most alike, and a second one that is about as much."""
+    """Return the word of the highest likeness, and a second one where it comes close to that."""
     best = max(likeness.values(), default=0.0)
-    least = max(LIKE, best - ABOUT_AS_MUCH)
+    least = max(LEAST_LIKENESS, best - NEAR_TIE)
     near = [word for word, share in likeness.items() if share >= least]
     return sorted(near, key=likeness.__getitem__, reverse=True)[:2]
 
 
 def near_commands(typed: str, context: Context, flags: Sequence[str]) -> list[str]:
-    """Return what an unknown command may mean: a flag or a page of its name, else commands like it."""
+    """Return a flag or a help page of the same name as an unknown command, else similar commands."""
     if f"--{typed}" in flags:
         return [f"`{context.command_path} --{typed}`"]
     if typed in help_topics() or typed in PAGES_ELSEWHERE:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
 
 WRONG_WORDS = cast(type[Exception], typer.BadParameter.__mro__[1])
-"""The base of typer's errors about the words of a command line."""
+"""The base class of typer's errors about a command line, which typer does not export."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 HELP_GROUPS = {
@@ -31,7 +31,7 @@ HELP_GROUPS = {
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands that keeps, for the message, which word it did not know."""
+    """A group of commands. An unknown command is kept in the error, for the suggestion of another."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **{**settings, "suggest_commands": False})

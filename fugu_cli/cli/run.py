@@ -170,7 +170,7 @@ def run(flags: RunFlags) -> int:
 
 
 def _run(flags: RunFlags, detach: Callable[[str], None] | None = None) -> int:
-    """Run it, in a worktree of its own where one is wished. `detach`: see RunParts."""
+    """Run a request, in a worktree of its own if the user wants one. `detach`: see RunParts."""
     if flags.worktree is None:
         return _run_in_folder(flags, detach)
     from fugu_cli.cli.worktree import work_in_worktree

@@ -122,11 +122,13 @@ class TerminalQuestions:
         """Ask the questions that were not asked yet."""
         for question in self.work.approvals.questions:
             if self.ask_user is not None and question.number not in self._asking:
-                task = asyncio.create_task(self._ask(question, self.ask_user))
-                self._asking[question.number] = task
-                question.answer.add_done_callback(lambda _, task=task: task.cancel())  # type: ignore[misc]
+                asking = asyncio.create_task(self._ask_on_terminal(question, self.ask_user))
+                self._asking[question.number] = asking
+                question.answer.add_done_callback(partial(_cancel, asking))
 
-    async def _ask(self, question: ApprovalQuestion, ask_user: headless.AskApproval) -> None:
+    async def _ask_on_terminal(
+        self, question: ApprovalQuestion, ask_user: headless.AskApproval
+    ) -> None:
         try:
             permission = await ask_user(*question.asked)
         except asyncio.CancelledError:
@@ -136,6 +138,10 @@ class TerminalQuestions:
             raise
         if not question.answer.done():
             question.answer.set_result(permission)
+
+
+def _cancel(asking: asyncio.Task[None], _answer: object) -> None:
+    asking.cancel()
 
 
 class RequestRun:
@@ -217,7 +223,7 @@ class RequestRun:
         self._since = len(session.log.records) if self._flags.go_on or self._flags.resume else 0
         end: RunEnding | None = CRASHED
         patch = b""
-        noted = session.notes()
+        shown_notes = session.notes()
         try:
             end = await self._ask_and_follow(session)
             if self._was_recorded(session):
@@ -231,7 +237,7 @@ class RequestRun:
             await session.close()
             for note in session.notes():
                 # a hook that failed meanwhile, a collector that did not answer
-                if note not in noted:
+                if note not in shown_notes:
                     self._screen.show(f"fugu: {note}")
             if session.log.state.open_plan is not None:
                 self._screen.show("to carry this plan out: fugu run --continue --accept-plan")
@@ -288,29 +294,30 @@ class RequestRun:
             )
         for note in check_embedded(loaded.config, self._environ):
             self._screen.show(f"fugu: {note}")
-        before = self._find_resumed(loaded)
-        if before is not None and self._text is None and self._flags.tier is None:
-            loaded = _with_request_tier(loaded, before)
-        typed = headless.read_typed_line
-        asks = headless.deny_headless
+        resumed = self._find_resumed(loaded)
+        if resumed is not None and self._text is None and self._flags.tier is None:
+            loaded = _with_request_tier(loaded, resumed)
+        read_line = headless.read_typed_line
+        ask_permission = headless.deny_headless
         if self._is_watched:
-            self._questions.ask_user = headless.ask_on_terminal(self._screen, typed, loaded.root)
-            asks = self._questions.work.ask
+            ask_user = headless.ask_on_terminal(self._screen, read_line, loaded.root)
+            self._questions.ask_user = ask_user
+            ask_permission = self._questions.work.ask
         elif self._detach is not None:
-            asks = partial(self._ask_followers, loaded.config.time)
+            ask_permission = partial(self._ask_followers, loaded.config.time)
         session = wiring.build_session(
             loaded,
             self._environ,
-            asks,
-            before,
+            ask_permission,
+            resumed,
             somebody_to_ask=self._is_watched or self._detach is not None,
         )
         if self._is_watched and session.servers is not None:
-            session.servers.ask_line = headless.ask_line_on_terminal(self._screen, typed)
+            session.servers.ask_line = headless.ask_line_on_terminal(self._screen, read_line)
         for message in session.log.state.request.left_unread:
             self._screen.show(
-                "fugu: nobody read this before the request before ended, and it is not part of this "
-                f"one: {flatten(message.said, 200)}"
+                "fugu: the earlier request ended before an agent had read this message, and it is "
+                f"not part of this request: {flatten(message.said, 200)}"
             )
         if self._text is None and not self._flags.accept_plan:
             session.go_on()
@@ -343,8 +350,8 @@ class RequestRun:
     async def _ask_followers(
         self, limits: TimeLimit, call: Call, judgement: Judgement
     ) -> Permission:
-        """Wait until a follower answers. Without a limit of time for the request, one for the answer
-        ends the run.
+        """Wait until a follower answers. If the request has no time limit, the run ends when nobody
+        answers in time.
         """
         seconds = None
         if limits.request is None:
@@ -359,13 +366,15 @@ class RequestRun:
             return "headless"
 
     async def _ask_and_follow(self, session: Session) -> RunEnding | None:
-        """Ask, follow and run. None: the log says how it ended."""
+        """Record the request, run it and follow the log. Return an ending that the log does not
+        hold, or None.
+        """
         queue = self._questions.work
         unreachable = await queue.adopt(session)
         if self._detach is not None:
             if unreachable:
                 raise InfrastructureError(
-                    f"nobody could answer a session in the background: {unreachable}",
+                    f"nobody could answer questions of a background session: {unreachable}",
                     hint="run it in a terminal, or set XDG_RUNTIME_DIR to a folder of your own",
                 )
             self._detach(session_name(session.log))
@@ -394,13 +403,14 @@ class RequestRun:
 
     async def _work(self, session: Session) -> None:
         session.warm()
-        if (request := self._request(session)) is not None:
+        request = self._request(session)
+        if request is not None:
             await record_request(session, request, request.text)
         await session.run()
         await session.finish_reading_kinds()
 
     def _request(self, session: Session) -> QueuedRequest | None:
-        """Return the request to record, None where the session's own is finished."""
+        """Return the request to record; None where the run finishes one that is recorded."""
         if self._flags.accept_plan:
             from fugu_cli.app.plans import carrying_mode
 
@@ -442,7 +452,7 @@ class RequestRun:
 
 
 Resuming = Literal["asks", "goes on", "accepts plan"]
-"""What a run does with the session that it resumes."""
+"""The use of a resumed session: a new request, its unfinished request, or its plan."""
 
 
 def _check_resumed(path: Path, root: Path, resuming: Resuming) -> str:

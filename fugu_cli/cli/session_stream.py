@@ -72,7 +72,7 @@ class SessionStream:
 
     @property
     def is_working(self) -> bool:
-        """Whether an agent works on a request, which can be given a message."""
+        """True if an agent works on the request, so that it can be given a message."""
         return self.work.running and bool(self.session.log.state.request.turns)
 
     async def open(

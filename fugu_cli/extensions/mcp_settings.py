@@ -230,8 +230,10 @@ def _read_text(text: str, path: Path, environ: Mapping[str, str]) -> DeclaredSer
     return DeclaredServers(tuple(servers), tuple(notes))
 
 
-def add_entry(path: Path, name: str, entry: Mapping[str, JsonValue]) -> None:
-    """Write a server's entry into a file and keep everything else in it.
+def add_entry(
+    path: Path, name: str, entry: Mapping[str, JsonValue], *, dry_run: bool = False
+) -> None:
+    """Write a server's entry into a file and keep everything else in it. `dry_run`: only check it.
 
     Raises UsageError for a bad or used name, an invalid entry or an unreadable file, StorageError
     if the file cannot be written.
@@ -248,7 +250,8 @@ def add_entry(path: Path, name: str, entry: Mapping[str, JsonValue]) -> None:
         _validate(name, dict(entry))
     except SettingsFault as fault:
         raise UsageError(str(fault), hint="nothing was changed") from fault
-    _write(path, text, {**servers, name: dict(entry)})
+    if not dry_run:
+        _write(path, text, {**servers, name: dict(entry)})
 
 
 def remove_entry(path: Path, name: str) -> bool:

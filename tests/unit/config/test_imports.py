@@ -14,7 +14,7 @@ def home_files(files: dict[str, str]) -> None:
     for name, text in files.items():
         path = Path.home() / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 def servers() -> dict[str, dict[str, object]]:
@@ -181,6 +181,9 @@ def test_what_stands_in_the_users_file_stays_and_a_copy_is_kept(
 ) -> None:
     old = '# mine\npermission_mode = "ask"\nallow = ["bash(make)"]\n\n[tui]\nvi = true\n'
     home_files({**CLAUDE, ".fugurc": old, ".mcp.json": '{"mcpServers": {"git": {"command": "g"}}}'})
+    init("claude-code", dry_run=True)
+    assert "left out: MCP server git" in capsys.readouterr().out
+    assert (Path.home() / ".fugurc").read_text() == old
     init("claude-code", dry_run=False)
     config = load_config(Path.cwd(), {}).config
     assert config.permission_mode == "ask" and config.tui.vi
@@ -197,13 +200,14 @@ def test_what_stands_in_the_users_file_stays_and_a_copy_is_kept(
 @pytest.mark.parametrize(
     ("source", "files", "message"),
     [
-        ("cursor", {}, "no 'cursor' to read from"),
-        (None, {}, "nothing to read from"),
+        ("cursor", {}, "cannot read the settings of 'cursor'"),
+        (None, {}, "name the agent"),
         ("codex", {}, "nothing to read"),
         ("codex", {".codex/config.toml": "model = "}, "cannot be parsed"),
         ("claude-code", {".claude/settings.json": "[]"}, "holds no settings"),
         ("aider", {".aider.conf.yml": "a: [1"}, "cannot be parsed"),
         ("opencode", {**OPENCODE, ".fugurc": "nonsense = 1"}, "unknown key"),
+        ("opencode", {**OPENCODE, ".fugurc": "# \udcff"}, "cannot read .*fugurc"),
     ],
 )
 def test_what_cannot_be_read_changes_nothing(
