@@ -434,21 +434,23 @@ class _Decision:
         scores: Mapping[str, float],
         kinds: _Kinds,
     ) -> Member:
-        """Return `chosen`, or an agent of about its price with at most half of its outcomes that
-        may be as good: trying it costs little and tells much. Half, so that two agents whose rates
-        stay close do not take turns for ever: each is tried once more whenever the other's
-        outcomes have doubled. Where nobody has outcomes this changes nothing.
+        """Return `chosen`, or an agent that may be as good at about the same price and has at most
+        half of its outcomes: trying it costs little and tells much.
+
+        Half, because two agents with similar rates would otherwise take turns for ever. So each is
+        tried once more whenever the other's outcomes have doubled. Without outcomes the result is
+        `chosen`.
         """
         rate = self._typical_rate(chosen, kinds)
-        in_kind, overall = self._experience(chosen, kinds)
-        alike = [
-            member
-            for member in fresh
-            if self._experience(member, kinds) < (in_kind, overall)
-            and self._experience(member, kinds)[0] <= in_kind / 2
-            and self._cost_about_the_same(member, chosen)
-            and not can_tell_apart_in_kind(self._typical_rate(member, kinds), rate)
-        ]
+        experience = self._experience(chosen, kinds)
+        alike = []
+        for member in fresh:
+            in_kind, overall = self._experience(member, kinds)
+            is_new = (in_kind, overall) < experience and in_kind <= experience[0] / 2
+            if not is_new or not self._cost_about_the_same(member, chosen):
+                continue
+            if not can_tell_apart_in_kind(self._typical_rate(member, kinds), rate):
+                alike.append(member)
         return min(
             alike or [chosen],
             key=lambda member: (self._experience(member, kinds), -scores[member.name]),

@@ -32,7 +32,7 @@ class KindBacklog:
     head: ComposedHead
     reader: BackboneKindReader
     outcomes: OutcomeStore
-    _is_reading: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _reading_lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     """Held while requests are read, so that the end of the next request reads none again."""
 
     def prepare(self, journal: Log) -> None:
@@ -55,7 +55,7 @@ class KindBacklog:
         """Write down the kinds of requests that have none, if the model is loaded or they are
         many.
         """
-        async with self._is_reading:
+        async with self._reading_lock:
             unread = await asyncio.to_thread(
                 self.outcomes.unread, tuple(journal.records), journal.path
             )

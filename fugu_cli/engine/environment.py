@@ -249,7 +249,7 @@ class ClientChannel(Protocol):
 
 @dataclass
 class ModeSwitch:
-    """The permission mode that the user changed to; None where it is still the rules' own."""
+    """The permission mode that the user changed to; None as long as the mode of the rules holds."""
 
     mode: policy.Mode | None = None
 
@@ -285,7 +285,7 @@ class Environment:
     subagents: tuple[Subagent, ...] = ()
     """The subagents described in files. A general one always exists."""
     advisor: str = "off"
-    """Who advises agents (engine/advisors.py): auto, off or the name of an agent."""
+    """The setting `advisor`, which engine/advisors.py reads: auto, off or the name of an agent."""
     never_advise: frozenset[str] = frozenset()
     """Agents that advise nobody."""
     skip: TestRunCanceller = field(default_factory=TestRunCanceller)

@@ -144,7 +144,7 @@ def _is_advised(state: SessionState, environment: Environment) -> bool:
 
 
 def role_refusal(call: Call, state: SessionState, environment: Environment) -> str:
-    """Tools that are not offered, and those that the role may not use."""
+    """Return why the turn may not make this call: its tool is not offered, or not for its role."""
     offered = offered_tools(state, environment)
     if refusal := no_such_tool(call, state, environment, offered):
         return refusal
@@ -154,7 +154,9 @@ def role_refusal(call: Call, state: SessionState, environment: Environment) -> s
     if _is_for_every_role(environment.toolbox[call.tool]):
         return ""
     if call.tool == BASH.name and _starts_job(call, environment):
-        return f"a {role.capitalize()} starts no jobs. Run the command without `background`"
+        return (
+            f"a {role.capitalize()} starts no background jobs. Run the command without `background`"
+        )
     if call.tool == BASH.name and _is_left_to_policy(call, environment):
         return ""
     return ROLE_REFUSAL.format(role=role.capitalize())
@@ -166,8 +168,8 @@ def _starts_job(call: Call, environment: Environment) -> bool:
 
 
 def _is_left_to_policy(call: Call, environment: Environment) -> bool:
-    """Return whether a turn that changes nothing may leave its command line to policy: the line
-    only reads, or a sandbox holds, in which the turn cannot write, and nobody is asked.
+    """Return whether the rules alone decide about a command line of a turn that changes nothing: the
+    line only reads, or the sandbox keeps it from writing and the user need not be asked.
     """
     holds = environment.workspace.sandbox_holds
     judgement = policy.judge(
@@ -191,7 +193,7 @@ def allowed_tools(
 
 ROLE_REFUSAL = (
     "a {role} changes nothing: it reads, runs the tests (run_tests), and runs commands that only "
-    "read or, in the sandbox, that need no yes. Say in your last message what is to be done"
+    "read or, in the sandbox, that need no approval. Say in your last message what is to be done"
 )
 
 

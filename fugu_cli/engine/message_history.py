@@ -249,10 +249,13 @@ def work_note(turn: Turn, limit: int) -> str:
     changed = f" and changed {paths}" if paths else ""
     words = escape_frames(clip_middle(turn.text.strip(), limit))
     if turn.failed is not None or turn.interrupted:
-        stopped = f"it failed: {turn.failed.message}" if turn.failed else "it was interrupted."
-        had_answered = bool(words and not turn.replies[-1].calls)
-        said = f"\nBefore that it had said:\n<work>\n{words}\n</work>" if had_answered else ""
-        return f"{agent} began this{changed}; then {stopped}{said}"
+        cause = "it was interrupted."
+        if turn.failed is not None:
+            cause = f"it failed: {turn.failed.message}"
+        note = f"{agent} began this{changed}; then {cause}"
+        if words and not turn.replies[-1].calls:
+            note += f"\nBefore that it had said:\n<work>\n{words}\n</work>"
+        return note
     if turn.unable is not None:
         return f"{agent} said that it cannot do this: {turn.unable}"
     if not words:
@@ -304,16 +307,19 @@ def _role_text(turn: Turn, own: Sequence[Turn], others: Sequence[Turn], mode: st
 def turn_messages(
     turn: Turn, schema: str = "", *, is_open: bool = False, is_planning: bool = False
 ) -> list[Message]:
-    """Return a turn's replies with the results of their calls. `schema`: the one that its last
-    words must follow. `is_open`: its agent is asked for another reply. `is_planning`: its last
-    words are a plan, which the user's later messages are about.
+    """Return a turn's replies with the results of their calls, and the messages between them.
+
+    The turn's last words must follow `schema`. `is_open`: its agent is asked for another reply.
+    `is_planning`: its last words are a plan, which the user's later messages are about.
     """
     results = {run.permitted.call.id: run for run in turn.runs if not run.evidence}
     opening = opening_ids(turn)
     messages: list[Message] = []
     corrected = structured_answer.correction(turn, schema)
-    begun = [place for place, fact in enumerate(turn.events) if isinstance(fact, Replied)]
-    for reply, start, stop in zip(turn.replies, begun, [*begun, len(turn.events)][1:], strict=True):
+    starts = [index for index, event in enumerate(turn.events) if isinstance(event, Replied)]
+    stops = [*starts, len(turn.events)][1:]
+    for reply, start, stop in zip(turn.replies, starts, stops, strict=True):
+        events = turn.events[start:stop]
         if not is_cut_in_silence(reply):
             messages.append(
                 FromAgent(
@@ -332,19 +338,20 @@ def turn_messages(
             names = ", ".join(turn.assigned.choices)
             text = prompts.fill(prompts.load("conductor/choose_again"), names=names)
             messages.append(FromUser(text=text))
-        after = call_records(turn.events[start:stop])
-        runs = [run for run in after if run.permitted.call.id not in opening]
+        runs = [run for run in call_records(events) if run.permitted.call.id not in opening]
         is_about_plan = is_planning and not reply.calls
-        steered = steering.later_messages(turn.events[start:stop], is_about_plan=is_about_plan)
-        if steered and not any(_fails(run) for run in runs):
+        user_messages = steering.later_messages(events, is_about_plan=is_about_plan)
+        if user_messages and not any(_fails(run) for run in runs):
             is_shown_failures = False
         evidence = _runs_as_text(runs)
         if is_shown_failures and not is_cut_in_silence(reply):
-            shown = evidence or [FromUser(text=prompts.load("worker_unchanged"))]
-            text = f"{shown[0].text}\n\n{prompts.load('worker_failing')}"
-            evidence = [shown[0].model_copy(update={"text": text})]
+            results_shown = FromUser(text=prompts.load("worker_unchanged"))
+            if evidence:
+                results_shown = evidence[0]
+            text = f"{results_shown.text}\n\n{prompts.load('worker_failing')}"
+            evidence = [results_shown.model_copy(update={"text": text})]
         messages += evidence
-        messages += steered
+        messages += user_messages
     if turn.failed is not None:
         messages.append(FromUser(text=f"[{turn.assigned.agent} failed: {turn.failed.message}]"))
     if turn.interrupted:
@@ -356,9 +363,9 @@ def was_shown_failures(turn: Turn, schema: str) -> bool:
     """Return whether a Worker that had said its last word was asked for another reply because
     tests or checks fail. `schema` as in `turn_messages`.
     """
-    ask = prompts.load("worker_failing")
+    demand = prompts.load("worker_failing")
     return any(
-        isinstance(message, FromUser) and message.text.endswith(ask)
+        isinstance(message, FromUser) and message.text.endswith(demand)
         for message in turn_messages(turn, schema)
     )
 

@@ -73,11 +73,11 @@ async def ensure_worktrees(
     return [await _made(workspace, turn, worktree_folder(log, workspace, turn)) for turn in turns]
 
 
-async def _made(workspace: Workspace, turn: Turn, place: Path) -> Workspace:
+async def _made(workspace: Workspace, turn: Turn, folder: Path) -> Workspace:
     from fugu_cli.tools.worktrees import make_worktree
 
     assert turn.assigned.snapshot is not None
-    return await make_worktree(workspace, turn.assigned.snapshot, place)
+    return await make_worktree(workspace, turn.assigned.snapshot, folder)
 
 
 def _worked(turn: Turn) -> bool:
@@ -128,167 +128,172 @@ def _set_apart(home: Path) -> None:
                 tree.rename(f"{home}-{tree.name}{REMOVING}")
 
 
-def open_turns(place: TurnContext) -> list[int]:
-    """Numbers of the turns that have something left to do, in the order in which they began."""
-    turns = place.log.state.request.turns
+def open_turns(context: TurnContext) -> list[int]:
+    """Return the numbers of the turns that have something left to do, in the order they began."""
+    turns = context.log.state.request.turns
     if turns and not turns[-1].assigned.plan:
         turns = turns[-1:]
-    return [one.number for one in turns if not isinstance(next_step(place, one.number), TurnClosed)]
+    numbers = [turn.number for turn in turns]
+    return [number for number in numbers if not isinstance(next_step(context, number), TurnClosed)]
 
 
-async def run_turns(place: TurnContext, numbers: Sequence[int]) -> None:
+async def run_turns(context: TurnContext, numbers: Sequence[int]) -> None:
     """Drive these turns to their ends."""
-    runner = TurnRunner(place, numbers)
+    runner = TurnRunner(context, numbers)
     await run_together(runner.drive(number) for number in numbers)
 
 
-async def _told(place: TurnContext, number: int) -> None:
-    """Hooks hear that a step of a workflow, or a subtask, is over."""
-    now = place.log.state.request.turn(number)
-    if (
-        place.environment.hooks is None
-        or now is None
-        or not (now.assigned.plan or now.assigned.subtask)
-    ):
+async def _run_end_hooks(context: TurnContext, number: int) -> None:
+    """Run the hooks for the end of a turn that is a step of a workflow or a subtask."""
+    hooks = context.environment.hooks
+    turn = context.log.state.request.turn(number)
+    if hooks is None or turn is None or not (turn.assigned.plan or turn.assigned.subtask):
         return
-    told = {"agent_id": f"turn-{number}", "last_assistant_message": now.text}
-    task = now.assigned.subtask
-    kind = (task.name or "general-purpose") if task is not None else now.assigned.role
-    await place.environment.hooks.step_ended(kind, told, place.environment.workspace)
+    fields = {"agent_id": f"turn-{number}", "last_assistant_message": turn.text}
+    agent_type: str = turn.assigned.role
+    if turn.assigned.subtask is not None:
+        agent_type = turn.assigned.subtask.name or "general-purpose"
+    await hooks.step_ended(agent_type, fields, context.environment.workspace)
 
 
 class TurnRunner:
     """Open turns by number, and what they wait for."""
 
-    def __init__(self, place: TurnContext, numbers: Sequence[int] = ()) -> None:
-        self._place = place
+    def __init__(self, context: TurnContext, numbers: Sequence[int] = ()) -> None:
+        self._context = context
         self._over = {number: asyncio.Event() for number in numbers}
         self._running = asyncio.Lock()
 
     async def drive(self, number: int) -> None:
-        """One turn to its end. A subtask that begins later than others is driven with them."""
+        """Run the turn to its end. `number` may be a subtask that begins later than the others."""
         over = self._over.setdefault(number, asyncio.Event())
         try:
-            place = replace(self._place, environment=await self._environment(number))
-            while not isinstance(step := next_step(place, number), TurnClosed):
-                await self._wait(place, number, step)
-                async with self._alone(place, step):
-                    await self._do(place, number, step)
-                if place.log.state.request.finished is not None:  # a hook ended the work
+            context = replace(self._context, environment=await self._environment(number))
+            while not isinstance(step := next_step(context, number), TurnClosed):
+                await self._wait(context, number, step)
+                async with self._step_lock(context, step):
+                    await self._run_step(context, number, step)
+                if context.log.state.request.finished is not None:  # a hook ended the work
                     return
-            await _told(place, number)
+            await _run_end_hooks(context, number)
         finally:
             over.set()
 
-    async def _do(self, place: TurnContext, number: int, step: NextStep) -> None:
-        turn = place.log.state.request.turn(number)
+    async def _run_step(self, context: TurnContext, number: int, step: NextStep) -> None:
+        turn = context.log.state.request.turn(number)
         if (
             turn is None
-            or turn.assigned.agent not in place.team.agents
+            or turn.assigned.agent not in context.team.agents
             or not isinstance(step, RunCall)
         ):
-            await do_step(place, number, step)
+            await do_step(context, number, step)
             return
-        call, toolbox = step.call, place.environment.toolbox
-        if call.tool == TASK in toolbox and turn.assigned.subtask is None:
+        call, toolbox = step.call, context.environment.toolbox
+        if call.tool == TASK and TASK in toolbox and turn.assigned.subtask is None:
             from fugu_cli.engine import subtasks
 
-            await subtasks.run_tasks(place, number, call, TurnRunner(place).drive)
-        elif call.tool == ADVISE.name in toolbox:
+            await subtasks.run_tasks(context, number, call, TurnRunner(context).drive)
+        elif call.tool == ADVISE.name and ADVISE.name in toolbox:
             from fugu_cli.engine import advice
 
-            await advice.run_advice(place, number, call)
+            await advice.run_advice(context, number, call)
         else:
-            await do_step(place, number, step)
+            await do_step(context, number, step)
 
     async def _environment(self, number: int) -> Environment:
-        """The turn's own environment: alone it is the one there is; beside others it has not seen
-        what they saw.
+        """Return the turn's own environment. Beside other turns it does not count files as read that
+        only the others have read.
         """
-        environment, log = self._place.environment, self._place.log
-        now = log.state.request.turn(number)
-        assert now is not None
-        if now.assigned.worktree:
-            (workspace,) = await ensure_worktrees(log, environment.workspace, [now])
-        elif len(self._over) > 1 or now.assigned.subtask is not None or now.assigned.choices:
-            workspace = environment.workspace.apart(now.assigned.agent)
+        environment, log = self._context.environment, self._context.log
+        turn = log.state.request.turn(number)
+        assert turn is not None
+        if turn.assigned.worktree:
+            (workspace,) = await ensure_worktrees(log, environment.workspace, [turn])
+        elif len(self._over) > 1 or turn.assigned.subtask is not None or turn.assigned.choices:
+            workspace = environment.workspace.apart(turn.assigned.agent)
         else:
             return environment
-        if now.assigned.choices:
-            workspace.copies = await self._copies(now)
-        start = next(i for i, event in enumerate(log.events) if event is now.assigned)
-        known = 0 if now.assigned.subtask is not None else start  # a subtask was shown nothing
-        mine = [
-            r for r in log.records if r.seq < known or getattr(r.event, "turn", number) == number
+        if turn.assigned.choices:
+            workspace.copies = await self._copies(turn)
+        start = 0  # a subtask was shown nothing
+        if turn.assigned.subtask is None:
+            start = next(i for i, event in enumerate(log.events) if event is turn.assigned)
+        visible_records = [
+            record
+            for record in log.records
+            if record.seq < start or getattr(record.event, "turn", number) == number
         ]
-        recall_reads(workspace, mine)
+        recall_reads(workspace, visible_records)
         return replace(environment, workspace=workspace)
 
     async def _copies(self, chooser: Turn) -> dict[str, Workspace]:
         """Return the copies that a step chooses among, by the names of their steps."""
-        log, request = self._place.log, self._place.log.state.request
+        log, request = self._context.log, self._context.log.state.request
         turns = {
             step_name(request.workflows, turn.assigned.plan, turn.assigned.step): turn
             for turn in request.turns
             if turn.assigned.worktree and turn.number in chooser.assigned.sees
         }
         chosen = [turn for name, turn in turns.items() if name in chooser.assigned.choices]
-        workspaces = await ensure_worktrees(log, self._place.environment.workspace, chosen)
+        workspaces = await ensure_worktrees(log, self._context.environment.workspace, chosen)
         names = [name for name in turns if name in chooser.assigned.choices]
         return dict(zip(names, workspaces, strict=True))
 
-    async def _wait(self, place: TurnContext, number: int, step: NextStep) -> None:
+    async def _wait(self, context: TurnContext, number: int, step: NextStep) -> None:
         """Wait for the turns before this one if it is about to write or run something."""
         before = [
             turn
             for turn in self._over
-            if turn < number and not self._over[turn].is_set() and self._here(turn)
+            if turn < number and not self._over[turn].is_set() and self._has_no_worktree(turn)
         ]
-        if not before or not self._shared(place) or not self._writes(place, step):
+        if not before or not self._shared(context) or not self._writes(context, step):
             return
         for turn in before:
-            place.log.tell(
+            context.log.tell(
                 Waiting(why=f"turn {number} waits for turn {turn} before it changes anything")
             )
             await self._over[turn].wait()
 
-    def _alone(self, place: TurnContext, step: NextStep) -> AbstractAsyncContextManager[object]:
-        """One at a time is run what is looked at for its changes: a command that reads must not be
-        given those of a turn that writes."""
-        runs = self._acts(place, step) and self._shared(place)
+    def _step_lock(
+        self, context: TurnContext, step: NextStep
+    ) -> AbstractAsyncContextManager[object]:
+        """Return a lock for a step that may change the working tree, so that no other turn's changes
+        are taken for its own.
+        """
+        runs = self._acts(context, step) and self._shared(context)
         return self._running if runs else nullcontext()
 
-    def _shared(self, place: TurnContext) -> bool:
-        """The turn works in the working tree itself."""
-        return place.environment.workspace.root == self._place.environment.workspace.root
+    def _shared(self, context: TurnContext) -> bool:
+        """Return whether the turn works in the working tree itself."""
+        return context.environment.workspace.root == self._context.environment.workspace.root
 
-    def _here(self, number: int) -> bool:
-        now = self._place.log.state.request.turn(number)
-        return now is not None and not now.assigned.worktree
+    def _has_no_worktree(self, number: int) -> bool:
+        turn = self._context.log.state.request.turn(number)
+        return turn is not None and not turn.assigned.worktree
 
-    def _writes(self, place: TurnContext, step: NextStep) -> bool:
-        """It may change something. What policy knows to read only does not."""
-        return self._acts(place, step) and not (
-            isinstance(step, RunCall) and self._reads(place, step.call)
+    def _writes(self, context: TurnContext, step: NextStep) -> bool:
+        """Return whether the step may change something, as far as policy can tell."""
+        return self._acts(context, step) and not (
+            isinstance(step, RunCall) and self._reads(context, step.call)
         )
 
-    def _reads(self, place: TurnContext, call: Call) -> bool:
+    def _reads(self, context: TurnContext, call: Call) -> bool:
         from fugu_cli.engine import content_key
 
-        environment = place.environment
+        environment = context.environment
         try:
             return content_key.only_reads(
                 environment.workspace,
                 secret_restoration.restore_secrets(
-                    place.log, environment.toolbox, environment.workspace, call
+                    context.log, environment.toolbox, environment.workspace, call
                 ),
             )
         except secret_restoration.UnrestorableMark:
             return True  # it is refused
 
-    def _acts(self, place: TurnContext, step: NextStep) -> bool:
-        """It uses a tool that may do more than read."""
-        toolbox = place.environment.toolbox
+    def _acts(self, context: TurnContext, step: NextStep) -> bool:
+        """Return whether the step uses a tool that may do more than read."""
+        toolbox = context.environment.toolbox
         match step:
             case RunCall(call) | GatherEvidence(call):
                 return call.tool in toolbox and toolbox[call.tool].effect != "reads"
@@ -301,36 +306,38 @@ MAX_PLAN_BYTES = 262_144
 coordinators/conductor/planner.py reads far fewer."""
 
 
-async def record_plan(place: TurnContext, decision: AskPlanner) -> None:
+async def record_plan(context: TurnContext, decision: AskPlanner) -> None:
     """Ask the planner and record what it wrote; what it costs is the request's like any other call.
     One that no budget carries has failed: another agent plans, or the request is done turn by
     turn."""
-    log, name = place.log, decision.agent
-    member = place.team.members[name]
-    limits = spending.budgets_of(place.environment.limits.budget)
+    log, name = context.log, decision.agent
+    member = context.team.members[name]
+    limits = spending.budgets_of(context.environment.limits.budget)
     asked = decision.prompt
-    if decision.reads_instructions and place.environment.instructions:
-        system = f"{asked.system}\n\n{place.environment.instructions}"
+    if decision.reads_instructions and context.environment.instructions:
+        system = f"{asked.system}\n\n{context.environment.instructions}"
         asked = asked.model_copy(update={"system": system})
-    prompt = spending.within_budget(log.state, member, asked, limits, place.reserved.held)
+    prompt = spending.within_budget(log.state, member, asked, limits, context.reserved.held)
     if not await availability.may_call(
-        log, 0, (member, prompt), place.environment.limits.budget, place.reserved
+        log, 0, (member, prompt), context.environment.limits.budget, context.reserved
     ):
         return
     _record_steering(log, decision)
     log.tell(Waiting(why=f"{name} is planning"))
     started = time.monotonic()
 
-    pauses = availability.CallPauses(place.team, name, "now")
+    pauses = availability.CallPauses(context.team, name, "now")
 
     def wait(pause: Pause) -> None:
         pauses.check(pause, log.state)
         lost = usd(pause.used, member.price)
-        availability.check_budget(log.state, member, prompt, place.environment.limits.budget, lost)
+        availability.check_budget(
+            log.state, member, prompt, context.environment.limits.budget, lost
+        )
         log.tell(availability.waiting_event(pause, 0, name))
 
     try:
-        reply = await place.team.agents[name].reply(prompt, _SilentPlanner(name), wait)
+        reply = await context.team.agents[name].reply(prompt, _SilentPlanner(name), wait)
     except AgentError as error:
         log.append(failed_event(0, name, error))
         return

@@ -117,7 +117,9 @@ async def failing_before(
             if copy.box is None or results.unknown or not failed:
                 return results
             if hidden := await asyncio.to_thread(copy.box.hidden_links):
-                return EarlierResults(unknown=f"commands do not see what {hidden[0]} links to")
+                return EarlierResults(
+                    unknown=f"commands in the sandbox cannot read what {hidden[0]} links to"
+                )
             return results
     except (StorageError, OSError) as error:
         return EarlierResults(unknown=f"the files as they were could not be laid out: {error}")

@@ -101,7 +101,7 @@ def test_a_verifier_runs_a_reproduction_and_cannot_write_the_repository(
     reproduced, spoilt = (event for event in ran if event.call.tool == "bash")
     assert "fixed\nfixed" in reproduced.output
     assert "calc.txt: " in spoilt.output
-    assert "in the sandbox, that need no yes" in server.asked("judge")[1].text
+    assert "in the sandbox, that need no approval" in server.asked("judge")[1].text
 
 
 def test_an_accept_against_failing_tests_does_not_count(team: Place, server: Loopback) -> None:

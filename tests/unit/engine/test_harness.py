@@ -249,7 +249,7 @@ def test_a_worker_is_shown_once_in_its_turn_what_fails_after_its_last_word(
     assert harness.next_step(SessionState(idle), STRONG, environment) == RequestReply()
     newest = harness.build_prompt(SessionState(idle), STRONG, (), "").messages[-1]
     assert isinstance(newest, FromUser)
-    assert newest.text.startswith("[Nothing was changed since the tests or checks that fail")
+    assert newest.text.startswith("[No file was changed since the failing tests or checks")
     for word, step in (("UNABLE: no key", idle[:-1]), ("done", idle)):
         closed = SessionState([*step, replied(2, "cheap", word)])
         assert harness.next_step(closed, STRONG, environment) == TurnClosed(), word
