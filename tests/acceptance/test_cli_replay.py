@@ -42,7 +42,7 @@ def script(name: str, text: str) -> None:
 
 def recorded(*more: str) -> str:
     """A session in which `small` works in vain, `large` fixes it and `small` accepts; its id."""
-    pool(small=VAIN + YES, large=CAN)
+    pool(small=VAIN + VAIN + YES, large=CAN)
     Path("untracked.txt").write_text("mine\n")
     assert (
         called(
@@ -181,7 +181,7 @@ def test_a_session_of_another_folder_is_compared_anywhere(
 
 
 def test_decisions_made_outside_git_can_be_replayed(capsys: pytest.CaptureFixture[str]) -> None:
-    root = pool(small=VAIN + YES, large=CAN)
+    root = pool(small=VAIN + VAIN + YES, large=CAN)
     shutil.rmtree(root / ".git")
     assert called(["run", "--agent", "small", "what is it?"]) == 0
     assert called(["replay", "--coordinator", "cascade"]) == 0

@@ -68,10 +68,8 @@ def test_one_command_runs_at_a_time(tmp_path: Path) -> None:
         assert one.stop()
         await first
         assert (one.running, one.stop()) == (False, False)
-        assert (
-            one.with_outputs("and?")
-            == "and?\n\n[The user ran `sleep 30`; exit code -9; its output:]\n"
-        )
+        with one.with_outputs("and?") as text:
+            assert text == "and?\n\n[The user ran `sleep 30`; exit code -9; its output:]\n"
 
     asyncio.run(whole())
 
