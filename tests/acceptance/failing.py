@@ -112,7 +112,7 @@ def in_runs(place: Place, server: Loopback) -> list[Pair]:
         order = [kinds[index * step % len(kinds)] for index in range(len(kinds) + 1)]
         agents = []
         for number, kind in enumerate(order):
-            name = f"a{number:02}"
+            name = f"a{step:02}{number:02}"  # a used-up plan is remembered by name
             url = "http://127.0.0.1:9/v1" if kind == NO_SERVER else ""
             price = f"{{ input = {number + 1}.0, output = {number + 1}.0 }}"
             agents.append(replace(Agent(name, price=price), url=url))
@@ -122,8 +122,8 @@ def in_runs(place: Place, server: Loopback) -> list[Pair]:
         failed = [event.what for event in place.events() if isinstance(event, Failed)]
         for first, second in itertools.pairwise(failed):
             calls = len(server.asked(second))
-            kind = order[int(second[1:])]
-            pairs.append(Pair(order[int(first[1:])], kind, calls, f"exit {done.code}"))
+            kind = order[int(second[3:])]
+            pairs.append(Pair(order[int(first[3:])], kind, calls, f"exit {done.code}"))
     return pairs
 
 

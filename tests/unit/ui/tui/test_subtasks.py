@@ -130,7 +130,7 @@ def test_a_subtask_that_is_cut_says_so_in_its_block() -> None:
         (*RUNNING, Interrupted(turn=2), Interrupted(turn=3), Interrupted(turn=1)), unfolded=True
     )
     assert cut[:5] == [
-        "  ■ task reviewer: review calc",
+        "  ■ task reviewer: review calc  interrupted",
         "    small takes it (cheap first)",
         "    I read.",
         "    read calc.py  ok",
