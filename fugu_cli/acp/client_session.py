@@ -138,7 +138,7 @@ class ClientSession:
         """The answer to the prompt that is being carried out."""
         self._failure: FuguError | None = None
         self._updates: LogUpdates | None = None
-        self._telling: asyncio.Task[None] | None = None
+        self._telling_settings: asyncio.Task[None] | None = None
         self._asking: list[tuple[ApprovalQuestion, asyncio.Task[None]]] = []
 
     @property
@@ -249,10 +249,11 @@ class ClientSession:
         """Send an item of the log."""
         self.outbox.put(item)
         if isinstance(item, Recorded) and isinstance(item.event, Asked) and item.event.plan:
-            self._telling = asyncio.create_task(self.tell_settings())  # it changed the mode
+            # the accepted plan changed the mode
+            self._telling_settings = asyncio.create_task(self.tell_settings())
 
     async def tell_settings(self) -> None:
-        """Send the editor the mode and the options as they are."""
+        """Send the editor the present mode and options."""
         options = session_settings.config_options(self.session, self.work.pinned)
         mode = self.session.environment.rules.mode
         await self.outbox.tell(

@@ -57,7 +57,7 @@ PLAN_KINDS: dict[ApprovalScope, PermissionOptionKind] = {
     "once": "allow_once",
     "feedback": "reject_once",
 }
-"""The answers to a plan. Whoever wants it changed says how in the next prompt."""
+"""The answers to a plan. A user who wants it changed says how in the next prompt."""
 
 
 async def ask_permission_in_editor(
@@ -94,7 +94,9 @@ async def ask_permission_in_editor(
 def _asked_call(
     call: Call, judgement: Judgement, call_id: str, session: SessionProtocol
 ) -> ToolCallUpdate:
-    """Return the call with the reason of the question and its change. Reads files."""
+    """Return the call as the editor shows it, with the reason of the question and the proposed
+    change. Reads files.
+    """
     root = session.environment.workspace.root
     target = escape_for_approval(event_text.approval_target(call, judgement.target)).strip()
     asker = f" by the subtask {escape_for_approval(judgement.subtask)}" if judgement.subtask else ""
@@ -111,7 +113,7 @@ def _asked_call(
 
 
 def _plan_call(call: Call, call_id: str) -> ToolCallUpdate:
-    """Return the question about a plan in the form of a call: carrying it out switches the mode."""
+    """Return the question about a plan as a call of the kind `switch_mode`."""
     arguments = arguments_object(call)
     return ToolCallUpdate(
         tool_call_id=call_id,

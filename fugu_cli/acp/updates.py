@@ -288,11 +288,11 @@ class LogUpdates:
                 return [thought(_block_text(event), plan=workflow_text.workflow_object(event))]
             case SteeringGiven():
                 request = self._state.request
-                given = [other for other in request.events if isinstance(other, SteeringGiven)]
-                if any(other.number == event.number for other in given[:-1]):
+                deliveries = [item for item in request.events if isinstance(item, SteeringGiven)]
+                if any(delivery.number == event.number for delivery in deliveries[:-1]):
                     return []
-                with_result = event_text.is_given_with_result(event, request)
-                how = " with the next result" if with_result else ""
+                is_with_result = event_text.is_given_with_result(event, request)
+                how = " with the next result" if is_with_result else ""
                 return [thought(f"↳ given to {event.agent}{how}: {event.message.said}")]
             case Opened():
                 return []

@@ -163,9 +163,14 @@ PLAN_OPTIONS = (
 
 
 def scope_of_key(options: Sequence[ApprovalOption], key: str) -> ApprovalScope | None:
-    """Return the answer that a key gives, or the number of an answer; None if there is none."""
-    numbers = {str(number): option.scope for number, option in enumerate(options, start=1)}
-    return (numbers | {option.key: option.scope for option in options}).get(key)
+    """Return the answer of a key, which may also be the number of the answer; None for others."""
+    for option in options:
+        if option.key == key:
+            return option.scope
+    for number, option in enumerate(options, start=1):
+        if str(number) == key:
+            return option.scope
+    return None
 
 
 def question_heading(call: Call) -> str:

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ApprovalQuestion:
-    """May this call run? The answer goes into `answer`. Calls of the same reply were asked about
-    `before` it, and will be asked about `after` it. `number` tells the session's questions apart."""
+    """The question whether a call may run, and the future of its `answer`. `before` counts the calls of
+    the same reply that were asked about earlier, `after` holds those that come later. Each question
+    of a session has its own `number`.
+    """
 
     call: Call
     judgement: policy.Judgement
@@ -166,7 +168,7 @@ class ApprovalQueue:
         enter_text: Callable[[str], Awaitable[str]],
         answer: Callable[[ApprovalQuestion, str], None],
     ) -> None:
-        """`answer` answers a question in the user's own words."""
+        """Create it without questions. `answer` is called with the user's own words to a question."""
         self._shown: ApprovalQuestion | None = None
         self._show, self._enter_text, self._answer = show, enter_text, answer
         self._root = root

@@ -166,18 +166,18 @@ class Session:
 
     @property
     def can_change_plan(self) -> bool:
-        """Whether what the user says next is about the open plan: in plan mode, where the agent
-        that made it may go on.
+        """True if the user's next text is a change of the open plan: in plan mode, while the agent
+        that made the plan can take a turn.
         """
         plan = self.log.state.open_plan
         if plan is None or self.environment.rules.mode != "plan":
             return False
-        is_at_hand = plan.agent in self.team.members and plan.agent not in self.excluded
-        return is_at_hand and self.pinned in (None, plan.agent)
+        is_available = plan.agent in self.team.members and plan.agent not in self.excluded
+        return is_available and self.pinned in (None, plan.agent)
 
     async def change_plan(self, text: str, typed: str = "", media: tuple[Media, ...] = ()) -> None:
-        """Record what the user wants changed in the open plan; its agent goes on with its turn.
-        Raises UsageError where there is no plan, or a hook refuses the message.
+        """Record a change that the user wants in the open plan. The agent that made it continues
+        its turn. Raises UsageError where there is no plan, or a hook refuses the message.
         """
         message = await _message(self, text, typed, media)
         if self.log.state.open_plan is None:
@@ -187,9 +187,9 @@ class Session:
         self.log.append(message)
 
     async def accept_plan(self, mode: Mode) -> None:
-        """Record a request that carries out the open plan, from now on in this mode or in the
-        loosest that the administrator allows. Raises UsageError where there is no plan, or a hook
-        refuses the request.
+        """Record a request that carries out the open plan, and change to this mode, or to the
+        loosest mode that the administrator allows. Raises UsageError where there is no plan, or a
+        hook refuses the request.
         """
         from fugu_cli.app.modes import modes_up_to
         from fugu_cli.app.plans import accepted_request  # few runs carry a plan out
@@ -198,17 +198,17 @@ class Session:
         if mode not in modes_up_to(loosest) and loosest != "plan":
             mode = loosest
         request = await accepted_request(self.log, self.environment.workspace, mode)
-        before = self.environment.rules.mode
+        earlier_mode = self.environment.rules.mode
         self.set_mode(mode)
         try:
             await _record(self, await _with_hooks(self, request))
         except BaseException:
-            self.set_mode(before)
+            self.set_mode(earlier_mode)
             raise
 
     def go_on(self) -> bool:
         """Return whether there is a request to finish. Reopens one that a limit or a failure
-        stopped. A plan that was asked for is still made in plan mode.
+        stopped. An unfinished request for a plan continues in plan mode.
         """
         end, opened = self.log.state.request.finished, self.log.state.opened
         if end is not None and end.reason in STOPPED and opened is not None:
@@ -327,9 +327,9 @@ class Session:
         """
         if self.environment.rules.only_managed_allow:
             raise UsageError(
-                "on this machine only the administrator's rules allow a call for good; it is "
-                "allowed in this session",
-                hint="ask your administrator for the rule",
+                "on this machine only the administrator's rules allow calls permanently, so this "
+                "call is allowed for this session only",
+                hint="ask your administrator to add the rule",
             )
         rule = judgement.rule or saved_permissions.rule_for(call, judgement)
         rules = self.environment.rules.model_copy(
@@ -406,7 +406,7 @@ class Session:
 
 
 async def _with_hooks(session: Session, request: Asked) -> Asked:
-    """Return the request with what hooks add. Raises UsageError where one refuses it."""
+    """Return the request with the text that hooks add. Raises UsageError if one refuses it."""
     hooks, workspace = session.environment.hooks, session.environment.workspace
     if hooks is None:
         return request
@@ -419,13 +419,13 @@ async def _with_hooks(session: Session, request: Asked) -> Asked:
 
 
 async def _message(session: Session, text: str, typed: str, media: tuple[Media, ...]) -> Steered:
-    """Return a message to the agents, with what hooks add and the pictures and PDFs that `@` names
-    in it. Raises UsageError where a hook refuses it.
+    """Return a message to the agents, with the text that hooks add and the pictures and PDFs that
+    `@` names in it. Raises UsageError where a hook refuses it.
     """
     if (hooks := session.environment.hooks) is not None:
         answer = await hooks.prompted(text, session.environment.workspace)
         if answer.decision == "deny":
-            hint = "nobody is given the message"
+            hint = "no agent is given the message"
             raise UsageError(f"a hook refused the message: {answer.reason}", hint=hint)
         if answer.context:
             typed = typed or text
@@ -477,9 +477,8 @@ async def _record(session: Session, request: Asked) -> None:
     )
     snapshot = "" if workspace.in_git else None
     if is_planning:
-        snapshot = (
-            await workspace.history.snapshot()
-        )  # files may change before the plan is accepted
+        # files may change before the plan is accepted
+        snapshot = await workspace.history.snapshot()
     fields = {
         "rules": rules,
         "tree": await folder_tree(session.environment) if session.tier == "ultra" else "",

@@ -64,11 +64,13 @@ class QueueListener(Protocol):
 
 @dataclass(frozen=True)
 class QueuedRequest:
-    """A request before it is one. `pin`: this agent alone takes its turns; `tier`: in this tier, ""
-    in that of the session; `effort`: with this one, None with the session's. `typed`: what the user
-    wrote, where the text was made of it; `skill`: what a skill says that they named; `piped` and
-    `media`: what comes beside the request. `carries_out`: it carries out the open plan, in this
-    mode, and has no text."""
+    """A request that is not recorded yet.
+
+    `pin`: only this agent takes its turns. `tier` and `effort` are its own; with "" and None it has
+    those of the session. `typed`: the user's words, if `text` was made from them. `skill`: the text
+    of a skill that the user named. `piped` and `media` come with the request. `carries_out`: the
+    request has no text and carries out the open plan in this mode.
+    """
 
     text: str
     pin: str | None = None
@@ -82,7 +84,7 @@ class QueuedRequest:
 
     @property
     def has_own_settings(self) -> bool:
-        """Whether it names its own agent, tier or effort."""
+        """True if it names its own agent, tier or effort."""
         return self.pin is not None or bool(self.tier) or self.effort is not None
 
     @property
@@ -97,8 +99,8 @@ def is_unfinished(session: DrivenSession) -> bool:
 
 
 async def record_request(session: DrivenSession, typed: QueuedRequest, text: str) -> None:
-    """Record the request. In plan mode one that follows a plan is a message to the agent that made
-    it. An effort of its own is recorded with it, and is the session's no longer than that.
+    """Record the request. In plan mode a request that follows a plan is recorded as a message to
+    the agent that made the plan. An effort of its own holds for this request alone.
     """
     if typed.carries_out is not None:
         await session.accept_plan(typed.carries_out)
@@ -118,7 +120,7 @@ async def record_request(session: DrivenSession, typed: QueuedRequest, text: str
 
 
 def _as_message(typed: QueuedRequest, text: str) -> QueuedRequest:
-    """Return the request as one text, with what comes beside it."""
+    """Return the request as a message: its text, skill and piped text become one text."""
     whole = "\n\n".join(part for part in (text, typed.skill, typed.piped) if part)
     words = typed.typed or typed.text
     return QueuedRequest(text=whole, typed=words if whole != words else "", media=typed.media)
@@ -211,7 +213,7 @@ ENDING_POLL_SECONDS = 0.02
 
 
 class RequestQueue:
-    """One session at a time and all that is under way in it."""
+    """One session at a time, with its running request, the waiting ones and its open questions."""
 
     def __init__(
         self,
@@ -220,15 +222,15 @@ class RequestQueue:
         ask: AskPermission | None = None,
     ) -> None:
         """Create the queue. `expand` adds text to a request when it starts, since waiting requests
-        can be taken back. `ask` asks the user whether a plan is carried out, without one
-        `approvals` do.
+        can be taken back. `ask` asks the user whether a plan is carried out; by default the
+        question goes to `approvals`.
         """
         self.session: SessionProtocol | None = None
         self.queue: list[QueuedRequest] = []
         self.approvals = ApprovalQuestions(self.changed)
         self.pinned: str | None = None
         self.takes_requests = True
-        """Whether there are further requests after the running one."""
+        """True if further requests can be run after the running one."""
         self._listener = listener
         self.following = LogFollower(listener)
         self._expand = expand
@@ -238,11 +240,11 @@ class RequestQueue:
         self._cut = False
         self._steer = False
         self._requests_looked_at = 0
-        """The first requests, whose unread messages are queued, or are told to the next request."""
+        """Number of requests, counted from the first, whose unread messages were dealt with."""
         self._closing = asyncio.Lock()
         self._host: SessionHost | None = None
         self._begun: set[asyncio.Task[object]] = set()
-        """Work that followers began."""
+        """Tasks that followers started."""
 
     def changed(self) -> None:
         """Tell the interface and the followers that running work, queue, questions or mode changed."""
@@ -269,8 +271,8 @@ class RequestQueue:
             await asyncio.sleep(ENDING_POLL_SECONDS)
 
     async def open(self, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]) -> bool:
-        """Leave the session there is and show another. False when it could not be opened: the old
-        one stays.
+        """Close the open session and show another. Return False when that could not be opened: then
+        the old session stays open.
         """
         with garbage_collection_paused():
             try:
@@ -289,8 +291,8 @@ class RequestQueue:
         return True
 
     async def answer_followers(self, log: Log) -> str:
-        """Answer on the socket of the session from now on, until `close`. Return "", or why it has
-        none.
+        """Answer on the socket of the session until `stop_answering`. Return "", or the reason why
+        there is no socket.
         """
         from fugu_cli.app.session_host import SessionHost
 
@@ -304,20 +306,20 @@ class RequestQueue:
             self._host = None
 
     async def adopt(self, session: SessionProtocol) -> str:
-        """Act on a session with one request that the caller runs (`run_elsewhere`), and answer its
-        followers until `stop_answering`. Return "", or why nobody can follow.
+        """Hold a session whose only request the caller runs (`run_elsewhere`), and answer its
+        followers until `stop_answering`. Return "", or the reason why nobody can follow it.
         """
         self.session, self.takes_requests = session, False
         return await self.answer_followers(session.log)
 
     def run_elsewhere(self, run: asyncio.Task[object]) -> None:
-        """Act on a request that the caller runs."""
+        """Hold the request that the caller runs, so that followers can interrupt it."""
         self._run = run
         self.changed()
 
     async def submit(self, typed: QueuedRequest) -> None:
-        """Run a request now, or after the running one. Returns when nothing is left to do. While a
-        plan waits for its answer, the request is that answer.
+        """Run a request now, or after the running one. Returns when nothing is left to do. An open
+        question about a plan is withdrawn: the request is the answer to it.
         """
         self._withdraw_plan_question()
         if self.running or self.session is None:
@@ -342,8 +344,8 @@ class RequestQueue:
         return None if is_given else steering
 
     def _queue_unread(self, session: DrivenSession) -> None:
-        """Queue what the user wrote to requests that have ended before anybody read it, once. A
-        hook's follow-up may have come after such a request.
+        """Queue, once, the messages that no agent had read when their request ended. Looks at every
+        request that ended since the last time: a hook may have added one.
         """
         unread = []
         requests = session.log.state.requests
@@ -360,7 +362,7 @@ class RequestQueue:
             ]
         self.queue[:0] = unread
         for message in unread:
-            why = f"nobody had read this before the end, so it is queued: {message.shown}"
+            why = f"the request ended before an agent read this, so it is queued: {message.shown}"
             session.log.tell(Waiting(why=why, notice=True))
 
     async def send_queued(self) -> None:
@@ -415,29 +417,29 @@ class RequestQueue:
                 typed = self.queue.pop(0)
             elif self._cut and is_unfinished(session):
                 typed = None  # it goes on with what it had not read
-            elif (request := await self._ask_about_plan(session)) is not None:
-                typed = request
             else:
-                break
+                typed = await self._ask_about_plan(session)
+                if typed is None:
+                    break
         self.changed()
 
     async def send(self, text: str, how: SendHow, pin: str = "") -> None:
-        """Do with a follower's text what the interfaces do with a typed one. A request runs in the
-        background. Raises UsageError.
+        """Handle a follower's text like one that was typed in the interface. Does not wait for a
+        request to be run. Raises UsageError.
         """
         session = self.session
         if session is None:
             raise UsageError("the session is being closed", hint="nothing was sent")
         request = await asyncio.to_thread(request_from_text, session, text, pin or None)
         if how == "steer":
-            left = await self.steer(request)
-            if left is None:
+            remaining = await self.steer(request)
+            if remaining is None:
                 return
-            request = left
+            request = remaining
         if not self.takes_requests:
             raise UsageError(
-                "`fugu run` works on one request, and nobody would begin another",
-                hint="give it as a message while agents are at work, or resume the session later",
+                "`fugu run` runs this session and works on one request only",
+                hint="send a message while agents are at work, or resume the session later",
             )
         if how == "at_once" and self.running:
             self.send_at_once(request)
@@ -451,9 +453,9 @@ class RequestQueue:
     def _begin(self, work: Coroutine[None, None, object]) -> None:
         task: asyncio.Task[object] = asyncio.get_running_loop().create_task(work)
         self._begun.add(task)
-        task.add_done_callback(self._finish)
+        task.add_done_callback(self._end_begun)
 
-    def _finish(self, task: asyncio.Task[object]) -> None:
+    def _end_begun(self, task: asyncio.Task[object]) -> None:
         self._begun.discard(task)
         if not task.cancelled():
             task.result()  # a bug ends the interface, as one in its own tasks does
@@ -503,12 +505,13 @@ class RequestQueue:
         """Ask about the plan that an opened session ended with, and do what the user answers."""
         if self.session is None or self.running or self._plan_question is not None:
             return
-        if (request := await self._ask_about_plan(self.session)) is not None:
+        request = await self._ask_about_plan(self.session)
+        if request is not None:
             await self._drive(request)
 
     async def _ask_about_plan(self, session: DrivenSession) -> QueuedRequest | None:
-        """Return the request that the user's answer to the open plan stands for; None where there
-        is no plan, or it stays as it is.
+        """Ask about the open plan, and return the request that follows from the user's answer. None:
+        there is no plan, or the user leaves it as it is.
         """
         plan = session.log.state.open_plan
         if plan is None:
@@ -567,7 +570,7 @@ class RequestQueue:
 
     @property
     def has_unread(self) -> bool:
-        """Whether the request under way has messages of the user's that nobody has read."""
+        """True if no agent has read some of the user's messages to the running request."""
         session = self.session
         return session is not None and bool(session.log.state.request.unread_steering)
 
@@ -595,8 +598,8 @@ class RequestQueue:
 
 
 def request_from_text(session: SessionProtocol, text: str, pin: str | None = None) -> QueuedRequest:
-    """Return the request of a typed line. `pin` has precedence over the agent that a command names.
-    Raises UsageError.
+    """Parse a typed text. `pin` has precedence over the agent that a command names. Raises
+    UsageError for an agent that is not in the pool.
     """
     from fugu_cli.extensions.skill_library import parse_request
 

@@ -54,13 +54,13 @@ class DrivenSession(Protocol):
 
     @property
     def can_change_plan(self) -> bool:
-        """Whether what the user says next is about the open plan."""
+        """True if the user's next text is a change of the open plan."""
 
     async def change_plan(self, text: str, typed: str = "", media: tuple[Media, ...] = ()) -> None:
-        """Record what the user wants changed in the open plan. Raises UsageError."""
+        """Record a change that the user wants in the open plan. Raises UsageError."""
 
     async def accept_plan(self, mode: policy.Mode) -> None:
-        """Record a request that carries out the open plan, in this mode from now on. Raises
+        """Record a request that carries out the open plan, and change to this mode. Raises
         UsageError where there is no plan.
         """
 

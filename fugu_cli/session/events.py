@@ -317,8 +317,8 @@ class Opened(Value):
 
 
 class AcceptedPlan(Value):
-    """A plan that the user wants carried out. `agent` made it; `changed` names files that changed
-    since it was begun.
+    """A plan that the user wants carried out. `agent` made it. `changed` names files that changed
+    since it was asked for.
     """
 
     agent: str
@@ -352,7 +352,7 @@ class Asked(Value):
     moment the request came (engine/session_rules.py). `mode`: the permission mode then, "" in older
     logs. `tree`: folders and files of the repository, in lines, for a planner. `only_reads`: a
     command of fugu's asks (`fugu review`): the text is all that the agent is to do, and it has the
-    tools that read files. `plan`: the plan that it carries out.
+    tools that read files. `plan`: the plan that the request carries out.
     """
 
     type: Literal["asked"] = "asked"
@@ -382,7 +382,7 @@ class Asked(Value):
 
     @property
     def wanted(self) -> str:
-        """What the user asked for: of a request that carries out a plan, what that was made for."""
+        """The task as the user typed it: that of the plan, for a request that carries one out."""
         return self.said if self.plan is None else self.text
 
     @property

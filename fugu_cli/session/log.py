@@ -38,7 +38,7 @@ Told = TypeVar("Told", bound=BaseModel)
 HEARTBEAT_SECONDS = 0.5
 """Seconds between two signs of life."""
 MOST_LOCK_BYTES = 4096
-"""Of a lock that are read."""
+"""Bytes that are read of a lock."""
 
 
 class Redaction(Protocol):
@@ -109,8 +109,8 @@ class LineFile:
         return file
 
     def name_socket(self, text: str) -> None:
-        """Write into the lock where the process that holds it answers. A killed process leaves that
-        behind.
+        """Write the path of the socket on which this process answers into the lock, or the reason
+        why it has none. Stays in the lock if the process is killed.
         """
         with suppress(OSError):
             lock_path(self._path).write_text(text, "utf-8")
@@ -173,8 +173,7 @@ class Log:
         except Timeout as error:
             raise SessionBusy(
                 f"session {path.stem} is open in another process",
-                hint=f"`fugu attach {path.stem}` opens it here, too; --fork-session goes on from a "
-                "copy",
+                hint=f"`fugu attach {path.stem}` opens it here, too; --fork-session continues a copy",
             ) from error
         except OSError as error:
             raise StorageError(f"cannot lock {path}: {error.strerror}", hint=_SPACE) from error
@@ -266,11 +265,11 @@ class Log:
         return reader
 
     def stop_listening(self, reader: Callable[[Recorded | Live | None], object]) -> None:
-        """Call `reader` no more."""
+        """Stop calling `reader`."""
         self._readers.remove(reader)
 
     def name_socket(self, text: str) -> None:
-        """Say in the session's lock where this process answers, or why it does not."""
+        """Write into the session's lock on which socket this process answers, or why on none."""
         if self._file is not None:
             self._file.name_socket(text)
 
@@ -283,16 +282,16 @@ class Log:
 
 
 class LogMirror(Log):
-    """A session that another process writes, read from its file. Nothing is written here."""
+    """The log of a session that another process writes, read from its file."""
 
     def __init__(self, path: Path) -> None:
-        """Read what there is. Raises StorageError."""
+        """Read the lines that are there. Raises StorageError."""
         super().__init__(path, [])
         self._reader, self._offset = LineReader(), 0
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Add the whole lines that were written since, and tell every reader. Raises StorageError."""
+        """Add the complete lines written since, and tell every reader. Raises StorageError."""
         assert self.path is not None
         try:
             with self.path.open("rb") as file:
@@ -328,8 +327,8 @@ def lock_path(path: Path) -> Path:
 
 
 def socket_name(path: Path) -> str:
-    """Return what the lock says of the process that opened the session last: its socket, or why it
-    has none; "" once it has closed the session.
+    """Return the socket of the process that opened the session last, or the reason why it has none,
+    as the lock says. "" once the process has closed the session.
     """
     try:
         return lock_path(path).read_bytes()[:MOST_LOCK_BYTES].decode("utf-8", "replace")

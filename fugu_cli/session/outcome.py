@@ -138,7 +138,7 @@ def _ids(call: Call) -> tuple[str, ...]:
 
 
 def _ran_tests(lookup: ToolRan) -> bool:
-    """Return whether a lookup ran tests. After a run that passes it only finds removed ones."""
+    """Return whether a lookup ran tests. After a passing run it only searches for removed tests."""
     return _lookup_arguments(lookup.call).get("failing") is not False
 
 
@@ -239,7 +239,7 @@ class WorkFold:
 
     @property
     def failing_were_looked_up(self) -> bool:
-        """Return whether tests ran on the files as they were before the request."""
+        """True if failing tests were run on the files as they were before the request."""
         return any(_ran_tests(lookup) for lookup in self.lookups)
 
     def first_tests(self) -> TestRun | None:

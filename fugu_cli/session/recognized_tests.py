@@ -134,7 +134,7 @@ def passed_count(output: str) -> int | None:
 
 
 def _counts(pattern: re.Pattern[str], text: str) -> list[str]:
-    """Return what the first matching group of each match says."""
+    """Return the first non-empty group of each match."""
     return [next(filter(None, match.groups())) for match in pattern.finditer(text)]
 
 

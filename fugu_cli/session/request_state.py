@@ -82,7 +82,7 @@ class RequestState:
     """
 
     def __init__(self, events: Iterable[Event] = (), rest_of: RequestState | None = None) -> None:
-        """`rest_of`: the whole request, where `events` are what a summary does not replace."""
+        """`rest_of`: the whole request, where `events` are only those that no summary replaces."""
         self._rest_of = rest_of
         self.events: list[Event] = list(events)
         """From its Asked on, oldest first. The list grows; do not change it."""
@@ -151,7 +151,7 @@ class RequestState:
 
     @cached_property
     def unread_steering(self) -> tuple[Steered, ...]:
-        """Those of these messages after which no agent that was given them has replied."""
+        """The messages of `steering` after which no agent that was given them has replied."""
         if self._rest_of is not None:
             return self._rest_of.unread_steering
         given: dict[int, set[int]] = {}
@@ -169,7 +169,7 @@ class RequestState:
 
     @cached_property
     def ungiven_steering(self) -> tuple[Steered, ...]:
-        """Those of these messages that no prompt has shown yet."""
+        """The messages of `steering` that no prompt has shown yet."""
         given = {event.number for event in self.events if isinstance(event, SteeringGiven)}
         return tuple(
             message for number, message in enumerate(self.steering, start=1) if number not in given
@@ -185,8 +185,8 @@ class RequestState:
     @cached_property
     def whole_text(self) -> str:
         """The request as agents read it, with what the user has added meanwhile."""
-        asked = self.asked.whole if self.asked is not None else ""
-        return "\n\n".join(part for part in (asked, self.steering_text) if part)
+        request_text = self.asked.whole if self.asked is not None else ""
+        return "\n\n".join(part for part in (request_text, self.steering_text) if part)
 
     def effort_for(self, member: Member) -> Effort:
         """Return how much the request lets an agent reason; "" where it does not say so, or the
@@ -210,7 +210,7 @@ class RequestState:
 
     @cached_property
     def plan(self) -> Plan | None:
-        """The plan that the request ended with; None where it asked for none, has not ended, or
+        """The plan that the request ended with. None if it did not ask for a plan, has not ended or
         changed files.
         """
         end, turn = self.finished, self.answered_by

@@ -291,9 +291,7 @@ class SessionState:
 
     @property
     def open_plan(self) -> Plan | None:
-        """The plan that the newest request ended with, which nobody has accepted; None where there
-        is none.
-        """
+        """The plan that the newest request ended with and that nobody has accepted yet, or None."""
         return None if self.served else self.request.plan
 
     @cached_property
@@ -467,8 +465,8 @@ def _begins(event: Event, number: int) -> bool:
 
 
 def _rest_of_request(request: RequestState, count: int) -> RequestState | None:
-    """Return a request without its first `count` events, but with its words, the assignments of
-    the turns that go on and what the user wrote to them; None where it was over by then.
+    """Return a request without its first `count` events. Its text stays, and so do the assignments
+    of turns that go on and the messages that these were given. None if it was over by then.
     """
     before, after = RequestState(request.events[:count]), request.events[count:]
     open_turns = {event.turn for event in after if isinstance(event, _OF_A_TURN)}
@@ -476,12 +474,11 @@ def _rest_of_request(request: RequestState, count: int) -> RequestState | None:
         open_turns.add(request.turns[-1].number)  # its agent changes its plan
     if before.asked is None or (before.finished is not None and not open_turns):
         return None
-    begun = [
-        event
-        for event in before.events
-        if isinstance(event, Assigned | SteeringGiven) and event.turn in open_turns
-    ]
-    return RequestState([before.asked, *begun, *after], rest_of=request)
+    kept: list[Event] = [before.asked]
+    for event in before.events:
+        if isinstance(event, Assigned | SteeringGiven) and event.turn in open_turns:
+            kept.append(event)
+    return RequestState([*kept, *after], rest_of=request)
 
 
 def _last_of(events: Sequence[Event], task: Subtask) -> tuple[Event, ...]:

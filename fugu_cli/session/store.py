@@ -58,7 +58,7 @@ _RIGHTS = "check free space and permissions with `df -h` and `ls -l`"
 @dataclass(frozen=True)
 class SessionSummary:
     """A session as a list shows it. Times are seconds since the epoch; `state` is how its newest
-    request ended. `cost` is in USD; where `is_unpriced`, some of it is unknown.
+    request ended. `cost` is in USD. `is_unpriced`: the cost of some calls is unknown.
     """
 
     id: str
