@@ -16,6 +16,7 @@ from typing import Literal, get_args
 
 from fugu_cli.config.agent_pool import SERVICES, KnownService
 from fugu_cli.errors import ConfigError
+from fugu_cli.safety.paths import expand_home, is_folder
 from fugu_cli.safety.policy.rule_matching import pattern_fault
 from fugu_cli.system.bounded_json import parse_json
 
@@ -232,6 +233,19 @@ def _add_named_model(imported: ImportedSettings, text: str) -> None:
 # --- Claude Code ----------------------------------------------------------------------------------
 
 
+def _add_folders(imported: ImportedSettings, folders: list[str]) -> None:
+    """Add the folders that are there: fugu does not start with one that is not."""
+    present = []
+    for folder in folders:
+        path = expand_home(folder)
+        if path.is_absolute() and is_folder(path):
+            present.append(folder)
+        else:
+            imported.left_out.append(f"additionalDirectories {folder}: there is no such folder")
+    if present:
+        imported.settings["add_dirs"] = present
+
+
 def _read_claude_code(tables: Mapping[str, Table], imported: ImportedSettings) -> None:
     settings = tables.get("settings.json", {})
     permissions = _table(settings.get("permissions"))
@@ -245,8 +259,7 @@ def _read_claude_code(tables: Mapping[str, Table], imported: ImportedSettings) -
         imported.left_out.append(
             f"defaultMode {mode}: choose a mode yourself (`fugu help permissions`)"
         )
-    if folders := _texts(permissions.get("additionalDirectories")):
-        imported.settings["add_dirs"] = folders
+    _add_folders(imported, _texts(permissions.get("additionalDirectories")))
     if isinstance(model := settings.get("model"), str):
         _add_model(imported, model)
     if "hooks" in settings:

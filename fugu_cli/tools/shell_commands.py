@@ -15,7 +15,6 @@ import codecs
 import contextlib
 import errno
 import os
-import re
 import shutil
 import tempfile
 import time
@@ -76,7 +75,8 @@ DROPPED = frozenset(
 )
 
 
-READ_ONLY = os.strerror(errno.EROFS)
+REFUSED = (os.strerror(errno.EROFS), os.strerror(errno.EACCES), "insufficient permission")
+"""Words of git and other programs that could not write."""
 SEALED = (
     "`.git` could only be read here, for git writes it only in a command line without other "
     "programs that run code. "
@@ -147,13 +147,13 @@ class CommandOutput:
         self._head, self._tail, self._dropped = word, "", 0
         return text.removesuffix(word)
 
-    def add_closing_notes(self, command: str, running: RunningCommand) -> None:
+    def add_closing_notes(self, running: RunningCommand) -> None:
         """Add the notes at the end of a command: restored files, and why git could not write."""
         self.take(b"", final=True)
         if (
             running.launch is not None
             and running.launch.git_sealed
-            and _needs_git(command, self.text)
+            and _could_not_write_git(self.text)
         ):
             self.take(f"\n[{SEALED}]".encode())
         if running.launch is not None and running.process.returncode:
@@ -290,7 +290,7 @@ async def run_command(
             except TimeoutError:
                 timed_out = True
         taken = time.monotonic() - start
-    output.add_closing_notes(command, running)
+    output.add_closing_notes(running)
     return CommandResult(
         output.text,
         code=None if timed_out else running.process.returncode,
@@ -301,9 +301,9 @@ async def run_command(
     )
 
 
-def _needs_git(command: str, output: str) -> bool:
+def _could_not_write_git(output: str) -> bool:
     """Return whether git seems to have failed because it could not write its folder."""
-    return ".git" in output and (re.search(r"\bgit\b", command) is not None or READ_ONLY in output)
+    return ".git" in output and any(words in output for words in REFUSED)
 
 
 @contextlib.contextmanager
@@ -429,7 +429,7 @@ class BackgroundJob:
 
     def record_end(self, running: RunningCommand) -> JobEnded:
         """Record the end of its command."""
-        self.output.add_closing_notes(self.command, running)
+        self.output.add_closing_notes(running)
         code = running.process.returncode if self.by == "itself" else None
         self.end = JobEnded(
             job=self.name, command=self.command, by=self.by, code=code, seconds=self.seconds

@@ -276,7 +276,7 @@ class Sandbox:
 
     def launch(self, command: str, *, read_only: bool = False) -> Launch:
         """Return what holds for one command line, with the disk as it is now. `read_only`: it
-        can write its private folder alone. Raises what `mechanism` raises.
+        can write its private folder and the caches alone. Raises what `mechanism` raises.
         """
         from fugu_cli.safety.sandbox.access_rules import AccessOptions, file_access, opened_paths
         from fugu_cli.safety.sandbox.git_access import git_folder_written_by, nested_git_folders
