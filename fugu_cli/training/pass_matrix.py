@@ -77,7 +77,7 @@ def read_matrix(path: Path) -> list[MatrixCell]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        hint = "`fugu train matrix TASKS --out FOLDER` writes it there as matrix.jsonl, at its end"
+        hint = "`fugu train matrix TASKS --out FOLDER` writes FOLDER/matrix.jsonl when it ends"
         raise ConfigError(
             f"{path}: the pass matrix cannot be read: {error.strerror}", hint=hint
         ) from error
@@ -337,7 +337,7 @@ def headroom(draws: Sequence[MatrixCell], unit: str) -> Headroom:
         best=best,
         oracle=_interval(mean(mean(oks) for oks in luckiest), luckiest),
         fair=_interval(
-            mean(map(_halves, fair)),
+            mean(mean(map(mean, halves)) for halves in fair),
             [[*chosen_half, *judging_half] for chosen_half, judging_half in fair],
         )
         if fair
@@ -371,10 +371,11 @@ def _gain(row: Mapping[str, Sequence[bool]], best: str, ranks: Ranks) -> float:
     """Return how much choosing adds on one task. With repeats, some of them choose and the others
     judge.
     """
-    fair = min(len(oks) for oks in row.values()) > 1
-    return (_halves(_fair(row, ranks)) if fair else max(mean(oks) for oks in row.values())) - mean(
-        row[best]
-    )
+    if min(len(oks) for oks in row.values()) > 1:
+        chosen = mean(map(mean, _fair(row, ranks)))
+    else:
+        chosen = max(mean(oks) for oks in row.values())
+    return chosen - mean(row[best])
 
 
 def _fair(row: Mapping[str, Sequence[bool]], ranks: Ranks) -> tuple[Sequence[bool], Sequence[bool]]:
@@ -388,10 +389,6 @@ def _fair(row: Mapping[str, Sequence[bool]], ranks: Ranks) -> tuple[Sequence[boo
         max(row, key=lambda agent: (mean(row[agent][half::2]), ranks[agent])) for half in (0, 1)
     ]
     return row[chosen[0]][1::2], row[chosen[1]][0::2]
-
-
-def _halves(tries: tuple[Sequence[bool], Sequence[bool]]) -> float:
-    return mean(map(mean, tries))
 
 
 def _disagreement(rows: Sequence[Mapping[str, Sequence[bool]]], agents: Sequence[str]) -> float:
@@ -470,7 +467,7 @@ def _verdict(headroom: Headroom) -> str:
             "request's text."
         )
     alone = (
-        f"{headroom.best} alone does as well as any choice, and nobody "
+        f"{headroom.best} alone does as well as any choice, and no other agent "
         "solves more than half as much for less than half the cost."
     )
     if headroom.headroom.high > WORTH_KNOWING:

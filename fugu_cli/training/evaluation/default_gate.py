@@ -224,7 +224,7 @@ def _oracle_reward(draws: Sequence[TaskDraw], limits: OutcomeLimits, unit: float
 
 @dataclass(frozen=True)
 class DrawnTask:
-    """A task of the data set by its index there, with its draws and the costs of its agents."""
+    """A task with its index in the data set, its draws, and the costs of its agents."""
 
     index: int
     fold: int
@@ -235,8 +235,11 @@ class DrawnTask:
 def play_tuned_lists(
     pool: Sequence[str], tasks: Sequence[DrawnTask]
 ) -> Iterator[tuple[int, int, float, float]]:
-    """Yield cell, index of the task, and what the tuned list solves and spends there, in runs of the
-    dearest model. Of all lists of up to four runs it is the best on the tasks of the other folds.
+    """Yield for each cell and task: the cell, the task's index, the share of its draws that the tuned
+    list solves, and its mean cost, in runs of the dearest model.
+
+    The tuned list of a task is the best, on the tasks of the other folds, of all lists of up to four
+    runs.
     """
     draws = [draw for task in tasks for draw in task.draws]
     repeats = len(tasks[0].draws)
@@ -266,8 +269,13 @@ def play_tuned_lists(
         for fold in range(FOLDS):
             best = int(np.argmax(rewards[:, folds != fold].sum(axis=1)))
             for row in np.flatnonzero(folds == fold):
-                solved_here, spent_here = solved_by_list[best, row], spent_by_list[best, row]
-                yield cell, tasks[int(row)].index, float(solved_here), float(spent_here)
+                task = tasks[int(row)]
+                yield (
+                    cell,
+                    task.index,
+                    float(solved_by_list[best, row]),
+                    float(spent_by_list[best, row]),
+                )
 
 
 @dataclass(frozen=True)

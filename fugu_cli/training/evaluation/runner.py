@@ -36,7 +36,7 @@ COORDINATOR_ARMS = (
     "panel-judge-merge",
 )
 ADVISED = "advised"
-"""The arm of one agent in every role that may ask the strongest one for advice."""
+"""The arm with one agent in every role, which may ask the strongest agent for advice."""
 PER_AGENT_ARMS = ("one-pass", "single", "retry-same", ADVISED)
 ALL_ARMS = (
     *COORDINATOR_ARMS[:2],
@@ -80,7 +80,7 @@ def expand_arms(
             )
         if rule == ADVISED and name == strongest:
             raise UsageError(
-                f"{word!r}: nobody is stronger than {name}", hint="name another agent of the pool"
+                f"{word!r}: no agent of the pool is stronger than {name}", hint="name another agent"
             )
         if name or rule in COORDINATOR_ARMS:
             arms.append(word)
