@@ -34,6 +34,7 @@ _CLAUDE_ALIASES = {"opus": "strong", "sonnet": "middle", "haiku": "cheap"}
 _JSON_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])', re.DOTALL)
 _CLAUDE_RULE = re.compile(r"\s*([\w*-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
+_OPENCODE_VARIABLE = re.compile(r"\{env:(\w+)\}")
 _CODEX_MODES = {"untrusted": "ask", "on-request": "edit", "on-failure": "edit"}
 """Codex's approval policies as permission modes. Any other is left out."""
 _CLAUDE_MODES = {"default": "ask", "acceptEdits": "edit", "plan": "plan"}
@@ -437,15 +438,27 @@ def _add_opencode_permissions(permission: Table, imported: ImportedSettings) -> 
 def _opencode_server(entry: Table) -> dict[str, object] | str:
     if entry.get("enabled") is False:
         return "it is switched off"
-    command = _texts(entry.get("command"))
+    if "{file:" in json.dumps(entry):
+        return "it takes a value from a file; add it with `fugu mcp add`"
+    command = [_with_variables(word) for word in _texts(entry.get("command"))]
     if entry.get("type") == "local" and command:
         server: dict[str, object] = {"command": command[0], "args": command[1:]}
         if environment := _table(entry.get("environment")):
-            server["env"] = dict(environment)
+            server["env"] = {name: _with_variables(value) for name, value in environment.items()}
         return server
     if entry.get("type") == "remote" and isinstance(entry.get("url"), str):
-        return {"type": "http", "url": entry["url"], "headers": dict(_table(entry.get("headers")))}
+        headers = _table(entry.get("headers"))
+        return {
+            "type": "http",
+            "url": _with_variables(entry["url"]),
+            "headers": {name: _with_variables(value) for name, value in headers.items()},
+        }
     return "it has no command and no address"
+
+
+def _with_variables(value: object) -> object:
+    """Return a text with OpenCode's `{env:NAME}` as `${NAME}`; any other value as it is."""
+    return _OPENCODE_VARIABLE.sub(r"${\1}", value) if isinstance(value, str) else value
 
 
 # --- aider ----------------------------------------------------------------------------------------

@@ -76,7 +76,8 @@ OPENCODE = {
   "small_model": "corp/tiny",
   "provider": {"corp": {"options": {"baseURL": "https://llm.corp.example/v1", "apiKey": "sk-secret"}}},
   "permission": {"edit": "ask", "bash": {"git *": "allow", "rm *": "deny", "*": "ask"}, "lsp": "allow"},
-  "mcp": {"fs": {"type": "local", "command": ["npx", "fs"], "environment": {"A": "b"}}},
+  "mcp": {"fs": {"type": "local", "command": ["npx", "fs"], "environment": {"A": "{env:B}"}},
+          "key": {"type": "remote", "url": "https://x.example", "headers": {"K": "{file:~/.key}"}}},
   "theme": "x",
 }"""
 }
@@ -129,7 +130,12 @@ AIDER = {
             OPENCODE,
             {"allow": ("bash(git *)",), "ask": ("edit", "bash"), "deny": ("bash(rm *)",)},
             ["fs"],
-            ["permission lsp", "key of corp", "theme"],
+            [
+                "permission lsp",
+                "key of corp",
+                "theme",
+                "MCP server key: it takes a value from a file",
+            ],
         ),
         (
             "aider",
@@ -170,6 +176,7 @@ def test_agents_at_servers_of_ones_own_get_an_entry() -> None:
     init("opencode", dry_run=False)
     agents = {entry.name: entry for entry in load_config(Path.cwd(), {}).config.agents}
     assert list(agents) == ["gpt-own", "claude-elder-1", "tiny"]
+    assert servers()["fs"]["env"] == {"A": "${B}"}
     own = agents["gpt-own"]
     assert (own.base_url, own.api_key_env, own.api) == (
         "https://llm.corp.example/v1",
