@@ -282,7 +282,9 @@ class CircuitBreaker:
             self._keep_window(name, self._failing[name])
 
     def _keep_window(self, name: str, failing: FailingAgent) -> None:
-        """Write down that the account of `name` is used up."""
+        """Write down that the account of `name` is used up. Where that fails, only this breaker
+        knows it.
+        """
         account = self._accounts.get(name)
         if self._quotas is None or account is None:
             return
@@ -295,8 +297,8 @@ class CircuitBreaker:
             failures=failing.failures,
             server_named=failing.server_named,
         )
-        self._quotas.record(account, window)
-        self._windows[name] = window
+        if self._quotas.record(account, window):
+            self._windows[name] = window
 
     def _read_windows(self) -> None:
         """Take over what other processes have learned since: accounts that are used up, and those

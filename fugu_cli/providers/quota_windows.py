@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -78,22 +77,25 @@ class QuotaFile:
                 windows[account] = window.model_copy(update={"until": until})
         return windows
 
-    def record(self, account: str, window: QuotaWindow) -> None:
-        """Write the account's window for all processes."""
-        self._change(lambda windows: windows.update({account: window}))
+    def record(self, account: str, window: QuotaWindow) -> bool:
+        """Write the account's window for all processes. Return whether it could be written."""
+        return self._change(lambda windows: windows.update({account: window}))
 
     def remove(self, account: str) -> None:
         """Forget a window: the account has answered."""
         self._change(lambda windows: windows.pop(account, None))
 
-    def _change(self, change: Callable[[dict[str, QuotaWindow]], object]) -> None:
-        with suppress(OSError, StorageError, Timeout):
+    def _change(self, change: Callable[[dict[str, QuotaWindow]], object]) -> bool:
+        try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._lock:
                 self._cached = None
                 windows = self.windows()
                 change(windows)
                 write_atomically(self._path, _WINDOWS.dump_json(windows), 0o600)
+        except (OSError, StorageError, Timeout):
+            return False
+        return True
 
     def _read(self) -> dict[str, QuotaWindow]:
         try:

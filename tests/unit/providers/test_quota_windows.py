@@ -89,6 +89,15 @@ def test_a_damaged_file_is_written_anew(clocks: Clocks, tmp_path: Path, content:
     assert list(clocks.process(tmp_path).unavailable()) == ["b"]
 
 
+def test_where_the_file_cannot_be_written_the_process_itself_still_waits(
+    clocks: Clocks, tmp_path: Path
+) -> None:
+    (tmp_path / "data").write_text("a file in the place of the folder")
+    breaker = clocks.process(tmp_path / "data")
+    breaker.failed("a", "limited", 5 * HOUR)
+    assert list(breaker.unavailable()) == ["a"]
+
+
 def test_without_a_time_the_waits_grow_over_processes(clocks: Clocks, tmp_path: Path) -> None:
     waits = []
     for _ in range(6):
