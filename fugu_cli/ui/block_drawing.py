@@ -421,14 +421,14 @@ def _last_lines(output: str, *, has_keys: bool) -> str:
 
 
 def _failing_tests(result: ToolRan, *, has_keys: bool) -> str:
-    """Return the failing tests by name, each with what its runner says of it."""
+    """Return the names of failing tests, each with the assertion that its runner reports."""
     assert result.tests is not None
     failing = result.tests.failing
     output = sanitize_for_screen(result.output).split("\n")
     lines = []
     for test in failing[:NAMED_FAILURES]:
-        said = next((line for line in output if f"{test} - " in line), "")
-        assertion = said.partition(f"{test} - ")[2].strip()
+        summary = next((line for line in output if f"{test} - " in line), "")
+        assertion = summary.partition(f"{test} - ")[2].strip()
         lines.append(_shortened(f"✗ {test}: {assertion}" if assertion else f"✗ {test}"))
     if len(failing) > NAMED_FAILURES:
         more = _folded(len(failing) - NAMED_FAILURES, "failing test", has_keys=has_keys)
@@ -613,8 +613,10 @@ def fragments_at(
     terminal: Columns = int,
     since: int = 0,
 ) -> list[Fragment]:
-    """Return the pieces of a block among others, with the gap before it. Calls that share a line
-    are drawn by the first of them from `since` on, unless they are unfolded.
+    """Return the pieces of the block at `index`, with the gap before it.
+
+    Calls that share a line are drawn with the first of them, unless they are unfolded. Blocks before
+    `since` were printed earlier and are not drawn again.
     """
     block = blocks[index]
     gap = [GAP] if has_gap_before(blocks, index) else []
@@ -636,7 +638,7 @@ def _group_fragment(calls: Sequence[ToolBlock], terminal: Columns) -> Fragment:
 def group_lines(
     calls: Sequence[ToolBlock], width: int, palette: Palette, *, has_keys: bool
 ) -> list[StyledLine]:
-    """Return the line of calls that share one, and below it the tests that fail."""
+    """Draw the line that the calls share, and below it the failing tests."""
     is_checks = calls[0].evidence
     signs = [_sign(call, palette) for call in calls if call.call.tool != TESTS_BEFORE]
     sign, tone = max(
@@ -660,7 +662,7 @@ def group_lines(
 
 
 SIGN_ORDER = "·✓■⊘✗…"
-"""Signs of calls, from the one that matters least."""
+"""Signs of calls, the least important first."""
 
 
 def _single(block: _FinishedBlock, unfolded: bool, terminal: Columns) -> Fragment:

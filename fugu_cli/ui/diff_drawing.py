@@ -186,17 +186,17 @@ def _draw_rows(
     coloured = len(rows) <= MOST_COLOURED
     lines: list[StyledLine] = []
     at = 0
-    beside = side_by_side and _has_both_sides(rows, 0)
+    has_two_columns = side_by_side and _has_both_sides(rows, 0)
     while at < len(rows):
         row = rows[at]
         if row.kind == "file":
-            beside = side_by_side and _has_both_sides(rows, at + 1)
+            has_two_columns = side_by_side and _has_both_sides(rows, at + 1)
             lines += wrap_lines(row.text, width, f"bold {palette.text}")
         elif row.kind == "gap":
             lines += wrap_lines(f"{'⋮':>{numbers}} {row.text}".rstrip(), width, palette.dim)
         elif row.kind == "other":
             lines += _plain(row.text, width, palette)
-        elif beside:
+        elif has_two_columns:
             olds = _run(rows, at, "old")
             news = _run(rows, at + olds, "new")
             lefts, rights = rows[at : at + olds], rows[at + olds : at + olds + news]
@@ -216,8 +216,8 @@ def _draw_rows(
 
 
 def _has_both_sides(rows: Sequence[PatchRow], start: int) -> bool:
-    """Return whether the file whose rows begin there was there before and still is: a new one would
-    stand beside an empty half.
+    """Return whether the file whose rows begin at `start` existed before and still does. A new or
+    removed file would stand beside an empty half.
     """
     kinds = set()
     for row in rows[start:]:

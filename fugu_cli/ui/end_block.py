@@ -112,4 +112,4 @@ FAILURE_HINTS = {
     "invalid": "the provider refused the request as it is; if it is too long, begin a new session",
     "credit": "the provider's account has no credit left",
 }
-"""What to do next, by the kind of the last failure."""
+"""The next step for the user, by the kind of the last failure."""

@@ -226,10 +226,10 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Dec
 
 
 def advice_text(event: ToolRan) -> str:
-    """Return a line about an `advise` call: who was asked what, and whether there was an answer."""
-    asked = f"asked {sanitize(event.agent)}" if event.agent else "asked for advice"
-    came_to_nothing = "" if event.ok else "; no advice"
-    return f"{asked}: {first_line(call_target(event.call), 200)}{came_to_nothing}"
+    """Return a line about an `advise` call: the advisor, the question, and a missing answer."""
+    text = f"asked {sanitize(event.agent)}" if event.agent else "asked for advice"
+    text += f": {first_line(call_target(event.call), 200)}"
+    return text if event.ok else f"{text}; no advice"
 
 
 def _effort(agent: str, state: SessionState) -> str:

@@ -88,9 +88,9 @@ class PlacedBlocks:
         self.turn = 0
         """The newest turn that has a heading."""
         self.holds_checks = True
-        """fugu's newest checks wait for the next block: a Verifier's heading comes above them."""
+        """True while the newest checks may still move below a Verifier's heading."""
         self.pending_reads: set[str] = set()
-        """Reads of replies that have no result yet: they share a line."""
+        """Ids of reads without a result yet, which may still join the newest line."""
         self._group = 0
         self.retractable: int | None = None
         """The first heading of turns in which nothing has come yet, or that failed because no
@@ -112,7 +112,7 @@ class PlacedBlocks:
 
     @property
     def open_group(self) -> int:
-        """The index where the line begins that the next call may share."""
+        """The index of the first call on the line that the next call may join, else the end."""
         last = len(self.blocks) - 1
         while last >= 0 and is_empty(self.blocks[last]):
             last -= 1
@@ -121,7 +121,7 @@ class PlacedBlocks:
         return group_start(self.blocks, last)
 
     def put_call(self, permitted: Permitted) -> None:
-        """Add a call, on the line of the calls before it where it may share theirs."""
+        """Add a call, on the line of the calls before it if it may join them."""
         block = ToolBlock(permitted.call, permitted)
         at = self.ends.get(permitted.turn, len(self.blocks))
         before = at - 1
@@ -140,7 +140,7 @@ class PlacedBlocks:
         self.calls[permitted.call.id] = self.put(permitted.turn, block)
 
     def put_verifier(self, heading: DecisionBlock) -> None:
-        """Add a Verifier's heading above fugu's newest checks, which it is shown."""
+        """Add a Verifier's heading above fugu's newest checks, because the Verifier reads them."""
         last = len(self.blocks) - 1
         if last < 0 or group_kind(self.blocks[last]) != "checks":
             self.blocks.append(heading)
@@ -642,9 +642,9 @@ def _steering_block(event: SteeringGiven, request: RequestState) -> Block | None
     of a workflow. Later turns read it as a part of the request.
     """
     earlier = [
-        given
-        for given in request.events
-        if isinstance(given, SteeringGiven) and given.number == event.number and given is not event
+        item
+        for item in request.events
+        if isinstance(item, SteeringGiven) and item.number == event.number and item is not event
     ]
     agent = event.agent if event.turn else f"{event.agent}, who plans,"
     turn = request.turn(event.turn)

@@ -48,8 +48,8 @@ def _line(text: str) -> KeyAction:
 
 
 def _stop(main: MainScreen) -> None:
-    """Close the find bar, else stop what runs; with nothing running, back to the prompt; twice, back to an earlier
-    request.
+    """Close the find bar if it is open, else stop the running work. If nothing runs, focus the
+    prompt; the second time, offer the earlier requests.
     """
     if main.query_one(FindBar).close():
         return

@@ -50,7 +50,7 @@ class ColumnView(Widget, can_focus=True):
         self.top = 0
         """The first line that is seen."""
         self.needle = ""
-        """The text that is looked for, in small letters."""
+        """The text that is searched for, in lower case."""
         self.match_line: int | None = None
         """The line of the match that was shown last."""
         self._lead = lead
@@ -111,9 +111,9 @@ class ColumnView(Widget, can_focus=True):
             style = "reverse bold" if is_current else "reverse"
             strip = _highlighted(strip, plain_text(line), self.needle, parse_style(style))
         if selection is not None and (span := selection.get_span(at)) is not None:
-            strip = _selected(
-                strip, span, self.screen.get_component_rich_style("screen--selection")
-            )
+            start, end = span
+            selected_style = self.screen.get_component_rich_style("screen--selection")
+            strip = _restyled(strip, start, strip.cell_length if end == -1 else end, selected_style)
         strip = strip.apply_offsets(0, at)
         ends = parse_style(self.column.stack.palette.dim)
         lead, tail = Segment(self._lead, self._lead_style()), Segment("▐" if bar else " ", ends)
@@ -181,16 +181,14 @@ def _highlighted(strip: Strip, text: str, needle: str, style: Style) -> Strip:
     start = lowered.find(needle) if len(lowered) == len(text) else -1
     while start >= 0:
         end = start + len(needle)
-        span = cell_len(text[:start]), cell_len(text[:end])
-        strip = _selected(strip, span, style)
+        strip = _restyled(strip, cell_len(text[:start]), cell_len(text[:end]), style)
         start = lowered.find(needle, end)
     return strip
 
 
-def _selected(strip: Strip, span: tuple[int, int], words: Style) -> Strip:
-    start, end = span[0], strip.cell_length if span[1] == -1 else span[1]
+def _restyled(strip: Strip, start: int, end: int, style: Style) -> Strip:
     inside = Strip(
-        Segment(segment.text, (segment.style or Style()) + words, segment.control)
+        Segment(segment.text, (segment.style or Style()) + style, segment.control)
         for segment in strip.crop(start, end)
     )
     return Strip.join([strip.crop(0, start), inside, strip.crop(end, strip.cell_length)])
@@ -321,7 +319,7 @@ class EntryPager(Pager):
 
     @dataclass
     class MatchWanted(Message):
-        """The next match is to be shown, or with -1 the previous one."""
+        """The user wants to see the next match (1) or the previous one (-1)."""
 
         by: int
 
@@ -331,11 +329,11 @@ class EntryPager(Pager):
         raise NotImplementedError
 
     def entry_text(self, entry: int) -> str:
-        """Return the text of a block, what is folded away included."""
+        """Return the text of a block, with what is folded."""
         raise NotImplementedError
 
     def reveal(self, entry: int, needle: str) -> None:
-        """Make sure that the text is drawn, where the block holds it."""
+        """Unfold the block if the text is in a folded part."""
 
     @property
     def last_seen(self) -> int:
@@ -344,7 +342,7 @@ class EntryPager(Pager):
         return block if block is not None else 0
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Take n and N only while something is looked for."""
+        """Handle n and N only during a search."""
         return action != "find" or self.screen.has_class("-finding")
 
     def action_find(self, by: int) -> None:
@@ -358,13 +356,15 @@ class EntryPager(Pager):
         self.refresh()
 
     def show_match(self, entry: int, needle: str, *, from_end: bool = False) -> None:
-        """Bring the first line of a block that holds the text into sight, or the last one."""
+        """Scroll to the first line of the block that contains the text, or to the last one."""
         self.reveal(entry, needle)
         lines = self._lines_with(entry, needle) or [self.column.top_of(entry)]
         self._show_line(lines[-1 if from_end else 0])
 
     def step_within(self, entry: int, needle: str, by: int) -> bool:
-        """Go to another line of the block that holds the text. Return False where there is none."""
+        """Scroll to the next line of the block that contains the text, or to the previous one (-1).
+        Return False if there is none.
+        """
         line = self.match_line
         if line is None or not by:
             return False
@@ -390,6 +390,6 @@ class EntryPager(Pager):
 
 
 class TextPager(Pager):
-    """The pager of a dialog. Nothing is typed there, so that space turns the page, too."""
+    """The pager of a dialog, in which nothing is typed: space turns the page."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("space", "page(1)", show=False)]

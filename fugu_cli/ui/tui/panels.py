@@ -40,7 +40,7 @@ CARD_COMMANDS = {
     "b": "/blame",
     "t": "/trace 1",
 }
-"""What the keys of the marked outcome do."""
+"""The commands by the keys of a marked outcome."""
 CARD_HINT = "d diff · u undo · c commit · b blame · t why"
 FIND_HINT = "n next · N previous · ctrl+f another text · esc closes"
 
@@ -184,15 +184,15 @@ class Conversation(EntryPager):
         return [*gap, *self._growing[block.chunker].pieces()]
 
     def _line_start(self, index: int) -> int:
-        """Return the first of the calls that share the block's line."""
+        """Return the index of the first call on the block's line."""
         from fugu_cli.ui.call_groups import group_kind, group_start
 
         assert self._transcript is not None
         blocks = self._transcript.blocks
         return group_start(blocks, index) if group_kind(blocks[index]) else index
 
-    def _line(self, block: int) -> list[int]:
-        """Return the block, and the calls that share its line."""
+    def _line_indexes(self, block: int) -> list[int]:
+        """Return the indexes of the calls that share the block's line, the block's own included."""
         from fugu_cli.ui.call_groups import grouped_calls
 
         assert self._transcript is not None
@@ -208,7 +208,7 @@ class Conversation(EntryPager):
         from fugu_cli.ui.block_drawing import foldable
 
         blocks = self._transcript.blocks if self._transcript is not None else []
-        candidates = range(len(blocks)) if block is None else self._line(block)
+        candidates = range(len(blocks)) if block is None else self._line_indexes(block)
         indexes = [index for index in candidates if foldable(blocks[index])]
         if block is None:
             self._unfolded = not self._unfolded

@@ -113,7 +113,7 @@ class PromptInput(TextArea):
         self.picture: Callable[[], str] = lambda: ""
         self.paths: Callable[[str], str] = lambda text: ""
         self.is_working: Callable[[], bool] = lambda: False
-        """Whether a request is being worked on, so that another can be queued."""
+        """True if a request is being worked on, so that another can be queued."""
         self.vi: ViKeys | None = None
         self.vi_key: Callable[[], None] = lambda: None
         """A key was vi's: its mode may be another one."""
