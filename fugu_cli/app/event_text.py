@@ -320,8 +320,12 @@ def undo_text(event: Undone) -> str:
     words = first_line(event.words, 200)
     if not event.paths:
         return f"{words}: the files put back"
-    gone = {change.path for change in event.changes if change.after is None}
-    removed = sum(path in gone for path in event.paths)
-    counts = {"put back": len(event.paths) - removed, "removed": removed}
-    done = [f"{plural(count, 'file')} {verb}" for verb, count in counts.items() if count]
-    return f"{words}: {', '.join(done)}"
+    removed_paths = {change.path for change in event.changes if change.after is None}
+    removed = len([path for path in event.paths if path in removed_paths])
+    put_back = len(event.paths) - removed
+    clauses = []
+    if put_back:
+        clauses.append(f"{plural(put_back, 'file')} put back")
+    if removed:
+        clauses.append(f"{plural(removed, 'file')} removed")
+    return f"{words}: {', '.join(clauses)}"

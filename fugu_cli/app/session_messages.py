@@ -19,8 +19,8 @@ from fugu_cli.safety.policy import Judgement
 from fugu_cli.session.live_events import Live
 
 SendHow = Literal["steer", "queue", "at_once"]
-"""What becomes of a text while a request is running: a message for the agents at work (steer), the
-next request (queue), or a request that replaces the running one (at_once).
+"""The use of a text while a request is running: a message for the agents at work (steer), the next
+request (queue), or a request that replaces the running one (at_once).
 """
 LONGEST_TEXT = 1_000_000
 """Characters of a request or a message."""

@@ -263,8 +263,8 @@ class ClientQuestions:
         return Refusal(feedback=words) if words.strip() else "no"
 
     async def _ask_about_plan(self, call: Call) -> Permission:
-        """Ask whether a plan is carried out as Claude Code's ExitPlanMode, and return the answer. A
-        yes that sets the mode acceptEdits accepts edits too.
+        """Ask whether a plan is carried out, in the form of Claude Code's ExitPlanMode, and return
+        the answer. A yes that sets the mode acceptEdits accepts edits too.
         """
         from fugu_cli.engine.environment import Refusal
 
@@ -290,8 +290,10 @@ class ClientQuestions:
                 for update in updates
             )
             return "session" if accepts_edits else "once"
-        words = answer.get("message")
-        return Refusal(feedback=words) if isinstance(words, str) and words.strip() else "no"
+        feedback = answer.get("message")
+        if isinstance(feedback, str) and feedback.strip():
+            return Refusal(feedback=feedback)
+        return "no"
 
     async def relay(self, server: str, message: Object) -> object:
         """Send an MCP message to a server inside the client (mcp_client.Relay)."""

@@ -43,8 +43,8 @@ def list_or_change_sessions(flags: SessionsFlags) -> int:
 
 
 def _show(flags: SessionsFlags) -> int:
-    """Print a line a session, or only their paths. No session at all is an error only where one was
-    asked for.
+    """Print a line for each session, or only its path. Raises UsageError if no session matches the
+    flags; a folder that simply has none is no error.
     """
     loaded = current_config()
     data, root = loaded.config.data, loaded.root
@@ -62,9 +62,13 @@ def _show(flags: SessionsFlags) -> int:
     if not listed:
         if flags.latest or flags.search or flags.archived:
             raise UsageError(
-                "no session matches", hint="`fugu sessions --all` lists those of every folder"
+                "no session matches",
+                hint="`fugu sessions --all` lists the sessions of every folder",
             )
-        print_clean('this folder has no session yet; start one with `fugu run "..."`')
+        message = (
+            "there is no session yet" if flags.everywhere else "this folder has no session yet"
+        )
+        print_clean(f'{message}; start one with `fugu run "..."`')
         return 0
     if flags.paths:
         lines = [str(summary.path) for summary in listed]
@@ -80,12 +84,13 @@ def _show(flags: SessionsFlags) -> int:
 
 
 def _session_line(summary: SessionSummary) -> str:
-    columns = (_id_and_time(summary), f"{summary.ended:<13}", f"{_request_count(summary):<11}")
-    return "  ".join((*columns, first_line(summary.title, 60))).rstrip()
+    columns = [_id_and_time(summary), f"{summary.ended:<13}", f"{_request_count(summary):<11}"]
+    columns.append(first_line(summary.title, 60))
+    return "  ".join(columns).rstrip()
 
 
 def standing_lines(summaries: Sequence[SessionSummary]) -> list[str]:
-    """Return a line for each session of any folder: how it stands, its cost, what it waits for."""
+    """Return a line for each session: its state, cost, requests, folder, title, and what it waits for."""
     lines = []
     for summary, standing in zip(summaries, session_standings(summaries), strict=True):
         cost = known_cost(

@@ -105,9 +105,9 @@ def end_line(request: RequestState, end: Finished | None = None) -> EndLine:
     if end is not None and end.tests_not_run:
         clauses.append(f"not run: {', '.join(end.tests_not_run[:NAMED_TESTS])}")
         worse = True
-    return EndLine(
-        tuple(clause for clause in clauses if clause), "warn" if tone == "good" and worse else tone
-    )
+    if tone == "good" and worse:
+        tone = "warn"
+    return EndLine(tuple(clause for clause in clauses if clause), tone)
 
 
 def _done(
@@ -179,8 +179,13 @@ def _tests(request: RequestState) -> tuple[str, bool]:
             if run.report is not None and run.report.passed
             else passed_count(run.output)
         )
-        passing = f"{count} test{'s pass' if count != 1 else ' passes'}"
-        return (passing if count else "the tests pass") + _failed_before(request), False
+        if not count:
+            passing = "the tests pass"
+        elif count == 1:
+            passing = "1 test passes"
+        else:
+            passing = f"{count} tests pass"
+        return passing + _failed_before(request), False
     return _failing(request, run), True
 
 

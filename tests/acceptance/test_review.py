@@ -92,6 +92,7 @@ def test_another_vendors_agent_judges_each_finding_before_it_is_shown(
     ) == (True, True)
     assert "large" not in asked.text
     assert "this folder has no session yet" in place.fugu("sessions").out
+    assert "there is no session yet" in place.fugu("sessions", "--all").out
 
 
 def test_the_report_is_valid_sarif_and_json(place: Place, server: Loopback) -> None:
