@@ -267,9 +267,7 @@ class Environment:
     somebody_to_ask: bool = True
     """`ask` reaches somebody."""
     remembers: bool = False
-    """Whether a call's dependencies are recorded with its result. The tool memory of workflows
-    needs them.
-    """
+    """True if a call's dependencies are recorded with its result, for the tool memory of workflows."""
     denials: Denials | None = None
     """Files that are kept from some agents."""
     hooks: Hooks | None = None

@@ -1,7 +1,7 @@
-"""How an agent takes a turn: its next step, its prompt, its tools. Also decides which tests and
+"""Decides how an agent takes a turn: its next step, its prompt, its tools, and which tests and
 checks run next.
 
-Every answer is a function of the log, so a killed turn goes on where it stopped.
+Every decision is a function of the log, so a killed turn goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SAME_CALL_LIMIT = 3
 closed.
 """
 MORE_ROOM = 2
-"""How many times a reply that was cut before any text is asked for again with twice the room."""
+"""Times that a reply cut before any text is asked for again, each time with twice the tokens."""
 
 
 def next_step(state: SessionState, member: Member, environment: Environment) -> NextStep:
@@ -278,7 +278,7 @@ def _opening(state: SessionState, turn: Turn, environment: Environment) -> Call 
 
 
 def _takes_over_changes(state: SessionState, turn: Turn) -> bool:
-    """Whether an earlier try of the same step of a plan came to nothing and left changes behind."""
+    """Return whether an earlier try of the same step of a plan came to nothing and left changes behind."""
     step = (turn.assigned.plan, turn.assigned.step)
     return not turn.assigned.in_copy and any(
         earlier.changes and not earlier.assigned.in_copy

@@ -180,8 +180,9 @@ def shown_rules(rules: Rules, before: Rules) -> str:
 
 
 def _is_own(turn: Turn, agent: str, served: bool) -> bool:
-    """Whether the agent reads the turn as its own messages. A Verifier began with a message of its
-    own, so that nobody reads its turn in this way later."""
+    """Return whether the agent reads the turn as its own messages. Nobody reads a Verifier's turn so,
+    because it began with another message.
+    """
     if turn.assigned.by == CLIENT or (served and turn.assigned.role == "worker"):
         return True
     return turn.assigned.agent == agent and turn.assigned.role != "verifier"

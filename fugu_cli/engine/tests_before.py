@@ -224,7 +224,7 @@ def _lay_out_folder(source: Path, target: Path, old: Path, new: Path) -> bool:
 
 
 def _can_be_laid_out(source: Path) -> bool:
-    """Whether `source` is small enough, holds plain files alone, and no environment."""
+    """Return whether `source` is small enough and holds plain files alone, and no environment."""
     count = size = 0
     for folder, _, files in os.walk(source):
         for name in files:
@@ -469,32 +469,41 @@ SHOWN = 50
 
 
 class TestsBeforeArguments(Value):
-    """Arguments: the snapshot before the request, the ids of tests that fail now (none where the
-    runner gives no ids), whether any fail, and the test files that were changed."""
+    """Arguments of tests_before."""
 
     __test__ = False
 
     tree: str = ""
+    """The snapshot before the request."""
     ids: tuple[str, ...] = ()
+    """Tests that fail now; none if the runner gives no ids."""
     failing: bool = False
+    """True if any test fails now."""
     edited: tuple[FileChange, ...] = ()
+    """Test files that were changed."""
 
 
-async def tests_before(given: TestsBeforeArguments, workspace: Workspace, say: Say) -> ToolResult:
-    """Run the failing tests on the files as they were. `ok`: it is known how they stood."""
-    removed = await _removed(given.edited, workspace)
-    gone = _listed("Removed by this request:", removed)
-    if not given.failing:
-        return ToolResult(text=gone, tests=TestReport(removed=removed))
-    report = TestReport(failed=len(given.ids), failing=given.ids, by_id=bool(given.ids))
-    before = await failing_before(workspace, given.tree or None, report if given.ids else None, say)
+async def tests_before(
+    arguments: TestsBeforeArguments, workspace: Workspace, say: Say
+) -> ToolResult:
+    """Run the failing tests on the files as they were. The result is `ok` if it is known then how
+    they stood.
+    """
+    removed = await _removed(arguments.edited, workspace)
+    removed_text = _listed("Removed by this request:", removed)
+    if not arguments.failing:
+        return ToolResult(text=removed_text, tests=TestReport(removed=removed))
+    ids = arguments.ids
+    report = TestReport(failed=len(ids), failing=ids, by_id=True) if ids else None
+    before = await failing_before(workspace, arguments.tree or None, report, say)
     if before.unknown:
-        said = f"{before.unknown}."
-        return ToolResult(
-            text="\n".join(filter(None, [said, gone])), ok=False, tests=TestReport(removed=removed)
-        )
-    found = _report(before, removed)
-    return ToolResult(text="\n".join(filter(None, [*_describe(before), gone])), tests=found)
+        lines = [f"{before.unknown}.", removed_text]
+        tests = TestReport(removed=removed)
+    else:
+        lines = [*_describe(before), removed_text]
+        tests = _report(before, removed)
+    text = "\n".join(line for line in lines if line)
+    return ToolResult(text=text, ok=not before.unknown, tests=tests)
 
 
 async def _removed(edited: Sequence[FileChange], workspace: Workspace) -> tuple[str, ...]:

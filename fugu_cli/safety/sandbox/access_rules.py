@@ -327,8 +327,8 @@ class FileAccess:
 
 @dataclass(frozen=True)
 class AccessOptions:
-    """What the user allows beyond the rule, and fugu's own folders (`own` is hidden, `cache`
-    writable).
+    """Access that the user allows beyond the rule, and fugu's own folders: `own` is hidden, `cache`
+    writable.
     """
 
     writable: tuple[Path, ...] = ()

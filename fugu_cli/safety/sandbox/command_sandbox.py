@@ -246,7 +246,7 @@ class Sandbox:
 
     @property
     def holds(self) -> bool:
-        """Whether the trial showed that commands are confined. Raises what `mechanism` raises.
+        """True if the trial showed that commands are confined. Raises what `mechanism` raises.
 
         No command reaches the network, or writes outside, to the git folder or to files that others
         run, unless the user's settings allow it.
@@ -256,12 +256,12 @@ class Sandbox:
 
     @property
     def _git_opened(self) -> bool:
-        """The user lets every command write the git folder."""
+        """True if the user lets every command write the git folder."""
         return self.root / ".git" in self.settings.writable
 
     @property
     def offline(self) -> bool:
-        """Whether commands have no network."""
+        """True if commands have no network."""
         return self.mechanism.kind != "none" and not self.settings.network
 
     def open_files(self, patterns: tuple[str, ...]) -> None:

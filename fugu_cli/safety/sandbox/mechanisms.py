@@ -50,12 +50,12 @@ class Mechanism:
 
     @property
     def has_private_mounts(self) -> bool:
-        """Whether a command has a private view of the file system, with a private /tmp."""
+        """True if a command has a private view of the file system, with a private /tmp."""
         return self.kind == "bubblewrap" or self.namespaces
 
     @property
     def holds(self) -> bool:
-        """Whether a command reaches no network, and writes neither outside nor sealed files inside."""
+        """True if a command reaches no network, and writes neither outside nor sealed files inside."""
         return self.kind != "none" and not self.why
 
     @property
