@@ -112,6 +112,8 @@ class FindBar(Horizontal):
         one of the conversation that was visible or above when the bar was opened.
         """
         matches = await self._find_matches()
+        if not self._needle:
+            return  # the bar was closed meanwhile
         if not matches:
             self.query_one("#find-count", Static).update("nothing found")
             return

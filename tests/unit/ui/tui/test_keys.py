@@ -509,6 +509,11 @@ def test_what_is_folded_away_is_found_and_n_goes_on(
         await shows("1 of 4 entries")
         await pilot.press("N", *"no", "escape")
         assert not bar.display and prompt(app).text == "o"
+        await pilot.press("ctrl+f")
+        bar.action_step(1)
+        bar.close()  # while the search is under way
+        await pilot.pause()
+        assert conversation.match_line is None
 
     play(what, resume=stored)
 
