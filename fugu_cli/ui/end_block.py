@@ -17,7 +17,6 @@ from fugu_cli.session.events import (
     Opened,
     OutcomesKnown,
     Permitted,
-    Replied,
 )
 from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.verdicts import UNREACHABLE_HINT, EndLine, end_line, verified_by
@@ -37,7 +36,7 @@ def end_block(
     knew of its agents when the user asked. `seconds` include the time spent waiting for the user.
     """
     events = request.events
-    replies = [reply for reply in events if isinstance(reply, Replied)]
+    usage = costs.usage(events).values()
     waited = sum(call.waited for call in events if isinstance(call, Permitted))
     members = {member.name: member for member in opened.pool} if opened is not None else {}
     line = end_line(request)
@@ -53,7 +52,7 @@ def end_block(
         line,
         turns=sum(isinstance(turn, Assigned) and turn.subtask is None for turn in events),
         seconds=max(seconds - waited, 0.0),
-        tokens=sum(reply.usage.input + reply.usage.output for reply in replies),
+        tokens=sum(used.input + used.output for used in usage),
         cost=_cost(events, members),
         by_other=verified_by(request) is not None,
         files=len(request.changes),

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.app import event_text
-from fugu_cli.messages import Call
+from fugu_cli.messages import Call, Usage
 from fugu_cli.session.events import (
     Compacted,
     Event,
+    Failed,
     FileChange,
     Finished,
     Interrupted,
@@ -107,6 +108,14 @@ def printed(facts: list[Event]) -> list[str]:
 def test_the_rarer_facts_have_a_line_too(event: Event, lines: list[str]) -> None:
     opening = example.opening()
     assert printed([*opening, event])[len(printed(opening)) :] == lines
+
+
+def test_the_end_counts_the_tokens_of_calls_that_failed_too() -> None:
+    failed = Failed(
+        turn=1, what="small", kind="protocol", message="x", usage=Usage(input=7, output=3)
+    )
+    lines = printed([opened(), asked(), assigned(1, "small"), failed, Finished(reason="failed")])
+    assert any("10 tokens" in line for line in lines)
 
 
 def test_a_reply_that_did_not_come_to_its_end_says_so() -> None:
