@@ -319,7 +319,7 @@ def test_what_the_user_is_asked_and_what_the_answer_covers(
 
 
 def test_a_yes_for_the_session_covers_what_the_offered_rule_says(root: Path) -> None:
-    lines = ["make test", "make test A=1", "make test && make clean", "make clean"]
+    lines = ["make test", "make test all", "make test && make clean", "make clean"]
 
     def each(prompt: Prompt) -> Reply:
         done = len(said(prompt))
