@@ -795,4 +795,6 @@ def test_a_message_that_nobody_read_before_the_end_is_said_where_the_session_goe
     finished["seq"] += 1
     path.write_text("\n".join([*lines, json.dumps(steered), json.dumps(finished)]) + "\n")
     assert called([*base, "--continue", "and what else?"]) == 0
-    assert "is not part of this one: and in French" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "before an agent had read this message" in told
+    assert ": and in French" in told
