@@ -72,7 +72,7 @@ def test_a_run_names_what_was_ignored(place: Place, server: Loopback) -> None:
 def test_the_inline_mode_asks_the_same(place: Place, server: Loopback, fugu: Start) -> None:
     server.play("m", Says("Bai."))
     terminal = fugu("--inline")
-    terminal.sees(QUESTION, "y trust, n not now, d look")
+    terminal.sees(QUESTION, "y trust, n not now, d look", "›")
     terminal.keys("d\r")
     terminal.sees("Answer in Basque.", "no-such-program")
     terminal.keys("y\r")
