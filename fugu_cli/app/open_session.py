@@ -202,7 +202,7 @@ class Session:
         self.set_mode(mode)
         try:
             await _record(self, await _with_hooks(self, request))
-        except BaseException:
+        except BaseException:  # a cancellation too: without the request the mode stays as it was
             self.set_mode(earlier_mode)
             raise
 

@@ -101,7 +101,7 @@ class RunningSession(FolderSessions):
         connection = await Connection.open(self.path)
         try:
             return await asyncio.to_thread(self._read_session, connection, ask)
-        except BaseException:
+        except BaseException:  # a cancellation too: nobody else would close the connection
             connection.close()
             raise
 

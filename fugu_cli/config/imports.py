@@ -114,7 +114,7 @@ def _parse(text: str, path: Path) -> Table:
             without_comments = _JSON_COMMENT.sub(lambda match: match[1] or "", text)
             plain = _TRAILING_COMMA.sub(lambda match: match[1] or "", without_comments)
             table = parse_json(plain or "{}")
-    except Exception as error:
+    except Exception as error:  # each of the three parsers has errors of its own
         lines = str(error).splitlines()
         fault = lines[0] if lines else type(error).__name__
         raise ConfigError(

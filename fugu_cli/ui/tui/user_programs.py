@@ -165,7 +165,7 @@ class UserShell:
         outputs, self._unreported = self._unreported, []
         try:
             yield "\n\n".join([text, *outputs])
-        except BaseException:
+        except BaseException:  # a cancellation too: the outputs must not be lost
             self._unreported[:0] = outputs
             raise
 
