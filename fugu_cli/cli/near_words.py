@@ -19,6 +19,19 @@ SHORTEST_PART = 4
 """Letters that a part of a flag must have to be compared alone, as `budget` in `--max-budget-usd`."""
 PART_WEIGHT = 0.9
 """Factor by which likeness to a part of a flag counts less than likeness to the whole flag."""
+NAMES_ELSEWHERE = {
+    "ask": "run",
+    "auth": "login",
+    "exec": "run",
+    "history": "sessions",
+    "list": "sessions",
+    "log": "trace",
+    "stats": "cost",
+    "status": "doctor",
+    "upgrade": "update",
+    "usage": "cost",
+}
+"""Names of commands in other coding agents (Codex, OpenCode, Gemini CLI, Aider), with ours."""
 
 
 def suggestion_for(error: Exception) -> str:
@@ -74,12 +87,16 @@ def most_alike(likeness: Mapping[str, float]) -> list[str]:
 
 
 def near_commands(typed: str, context: Context, flags: Sequence[str]) -> list[str]:
-    """Return a flag or a help page of the same name as an unknown command, else similar commands."""
+    """Return what is called so here: a flag, a command that has this name in other agents, a help
+    page; else similar commands.
+    """
     if f"--{typed}" in flags:
         return [f"`{context.command_path} --{typed}`"]
+    commands = getattr(context.command, "commands", {})
+    if NAMES_ELSEWHERE.get(typed) in commands:
+        return [f"`{context.command_path} {NAMES_ELSEWHERE[typed]}`"]
     if typed in help_topics() or typed in PAGES_ELSEWHERE:
         return [f"`fugu help {typed}`"]
-    commands = getattr(context.command, "commands", {})
     likeness = {
         name: likeness_of(typed, name) for name, command in commands.items() if not command.hidden
     }

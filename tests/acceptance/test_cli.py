@@ -53,6 +53,7 @@ def kept(root: Path | None = None, text: str = "fix the failing tests") -> Path:
         (("run", "x", "--bugdet", "3"), "No such option: --bugdet", "mean `--max-budget-usd`"),
         (("comit",), "No such command 'comit'.", "did you mean `fugu commit`? `fugu --help`"),
         (("pool", "chekc"), "No such command 'chekc'.", "did you mean `fugu pool check`?"),
+        (("exec",), "No such command 'exec'.", "did you mean `fugu run`?"),
         (("version",), "No such command 'version'.", "did you mean `fugu --version`?"),
         (("config",), "No such command 'config'.", "did you mean `fugu help config`?"),
         (
