@@ -56,9 +56,9 @@ from fugu_cli.safety.paths import is_folder
 if TYPE_CHECKING:
     from acp.interfaces import Client
 
-    from fugu_cli.acp.frames import StdioFrames
     from fugu_cli.app.session_protocol import SessionOpener
     from fugu_cli.session.store import SessionSummary
+    from fugu_cli.system.stdio_frames import StdioFrames
 
 LOGIN = "fugu-login"
 """The id of the one way to log in."""

@@ -57,10 +57,10 @@ def _log_in() -> int:
 
 async def _answer(flags: AcpFlags, source: int, sink: int) -> int:
     from fugu_cli.acp.agent import answer_editor
-    from fugu_cli.acp.frames import StdioFrames
     from fugu_cli.cli.session_opening import import_wiring
     from fugu_cli.system import signals
     from fugu_cli.system.reader_watch import call_when_reader_leaves
+    from fugu_cli.system.stdio_frames import StdioFrames
 
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
 

@@ -68,26 +68,9 @@ async def agent_answer(
     loaded: LoadedConfig, question: AgentQuestion[Answer]
 ) -> AgentAnswer[Answer]:
     """Ask, and wait for the answer. Raises UnansweredError, and what opening a session raises."""
-    config = loaded.config
-    rule = f"single:{question.agent}" if question.agent else config.coordinator
-    rule = rule if rule.startswith("single:") else "cascade"
-    changed: dict[str, object] = {
-        "coordinator": rule,
-        "permission_mode": "plan",
-        "tier": "fugu",
-        "verify_answers": False,
-    }
-    if rule.startswith("single:"):
-        changed["max_turns"] = (
-            1  # nobody else may act: what it is refused is no reason to ask it again
-        )
-    changed["tests"] = config.tests.model_copy(update={"until": (), "until_pass": False})
     answering = replace(
-        loaded,
-        config=config.model_copy(update=changed),
-        servers=DeclaredServers(),
+        answering_config(loaded, question.agent),
         answer_schema=json.dumps(question.form.model_json_schema()),
-        only_reads=True,
     )
     stream = SessionStream(lambda _: None, deny_headless)
     await stream.open(answering, os.environ)
@@ -110,6 +93,31 @@ async def agent_answer(
         float(str(result["total_cost_usd"])),
         log.path,
         costs.is_estimated(log.events, log.state.pool),
+    )
+
+
+def answering_config(loaded: LoadedConfig, agent: str) -> LoadedConfig:
+    """Return the configuration of a session that answers one question and has the tools that read
+    files. `agent` alone answers; "": the one that always does, else the cascade chooses.
+    """
+    config = loaded.config
+    rule = f"single:{agent}" if agent else config.coordinator
+    rule = rule if rule.startswith("single:") else "cascade"
+    changed: dict[str, object] = {
+        "coordinator": rule,
+        "permission_mode": "plan",
+        "tier": "fugu",
+        "verify_answers": False,
+        "tests": config.tests.model_copy(update={"until": (), "until_pass": False}),
+    }
+    if rule.startswith("single:"):
+        # nobody else may act: what it is refused is no reason to ask it again
+        changed["max_turns"] = 1
+    return replace(
+        loaded,
+        config=config.model_copy(update=changed),
+        servers=DeclaredServers(),
+        only_reads=True,
     )
 
 

@@ -16,6 +16,7 @@ from fugu_cli.cli.command_flags import (
     CommitFlags,
     McpAddFlags,
     McpScopeFlag,
+    McpServeFlags,
     PullRequestFlags,
     ReplayFlags,
     ReviewFlags,
@@ -256,7 +257,7 @@ def pool_show(
 
 
 models = group("List, fetch or remove the embedded models.")
-mcp = group("List, add, remove or log in at MCP servers.", list_mcp_servers)
+mcp = group("List, add, remove or log in at MCP servers; be one.", list_mcp_servers)
 app.add_typer(mcp, name="mcp")
 app.add_typer(pool, name="pool")
 app.add_typer(models, name="models")
@@ -468,6 +469,15 @@ def mcp_login(
     from fugu_cli.cli import mcp as command
 
     return command.login(name, remove, timeout)
+
+
+@mcp.command("serve")
+@flags_as_parameters(McpServeFlags)
+def mcp_serve(flags: McpServeFlags) -> int:
+    """Be an MCP server: another agent, which starts this, gives fugu work."""
+    from fugu_cli.cli import mcp_serve as command
+
+    return command.serve_client(flags)
 
 
 @models.command("list")

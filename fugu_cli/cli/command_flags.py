@@ -269,6 +269,21 @@ class AcpFlags:
 
 
 @dataclass(frozen=True)
+class McpServeFlags:
+    """`fugu mcp serve`, as the user wrote it: what holds for every call of the client."""
+
+    tier: TierFlag = None
+    permission_mode: PermissionModeFlag = None
+    agent: AgentFlag = None
+    max_turns: MaxTurnsFlag = None
+    max_budget_usd: MaxBudgetFlag = None
+    append_system_prompt: AppendFlag = None
+    add_dirs: AddDirFlag = None
+    bare: BareFlag = False
+    trust: TrustFlag = False
+
+
+@dataclass(frozen=True)
 class ReplayFlags:
     """`fugu replay`, as the user wrote it. None means: not said here."""
 

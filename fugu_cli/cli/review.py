@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -86,7 +87,7 @@ class _Pool:
     def dollars(self) -> float:
         return sum(answer.dollars for answer in self.answers)
 
-    def ask(
+    async def ask(
         self, question: AgentQuestion[Answer], candidates: Sequence[Member]
     ) -> AgentAnswer[Answer]:
         """Return the answer of the first candidate that answers. Raises UnansweredError if none
@@ -94,8 +95,8 @@ class _Pool:
         """
         for member in candidates:
             try:
-                answer = asyncio.run(
-                    agent_answer(self._affordable(), replace(question, agent=member.name))
+                answer = await agent_answer(
+                    self._affordable(), replace(question, agent=member.name)
                 )
             except UnansweredError as error:
                 if member is candidates[-1] or not error.for_another:
@@ -132,28 +133,35 @@ class _Pool:
 def review(flags: ReviewFlags) -> int:
     """Print the report. 0: nothing was found; 3: something was, or not everything was looked at."""
     loaded = current_config(settings_of(replace(flags, agent=None)))
-    git = commits.git_in(current_path())
-    change = _find_change(loaded, git, flags.base)
+    result = asyncio.run(review_change(loaded, current_path(), flags.base, flags.agent or ""))
+    _print(result, flags.format)
+    return UNFINISHED if result.findings or result.unfinished else 0
+
+
+async def review_change(
+    loaded: LoadedConfig, folder: Path, base: str | None, agent: str = ""
+) -> Review:
+    """Return the review of the change from `base`, by default from the last commit, to the present
+    files. `agent` alone looks for faults; "": the strongest. Raises FuguError.
+    """
+    change = await asyncio.to_thread(lambda: _find_change(loaded, commits.git_in(folder), base))
     if not change.diff:
-        _print(Review((), 0, "", ""), flags.format)
-        return 0
-    check_answering(loaded)
+        return Review((), 0, "", "")
+    await asyncio.to_thread(check_answering, loaded)
     entries = [entry.member() for entry in usable_pool(loaded.config, os.environ)]
     members = [
         member
         for member in reversed(by_strength(entries))
         if member.name not in loaded.config.opt_out
     ]
-    pool = _Pool(loaded, members, flags.agent or "")
+    pool = _Pool(loaded, members, agent)
     if not pool.finders():
         raise UsageError(
-            f"there is no agent {flags.agent!r} that may review",
+            f"there is no agent {agent!r} that may review",
             hint=f"there are {', '.join(member.name for member in members)}",
         )
     mask = wiring.build_workspace(loaded.config, loaded.root).mask
-    result = _run_review(pool, change, mask)
-    _print(result, flags.format)
-    return UNFINISHED if result.findings or result.unfinished else 0
+    return await _run_review(pool, change, mask)
 
 
 def _find_change(loaded: LoadedConfig, git: UserGit, base: str | None) -> _Change:
@@ -190,10 +198,10 @@ def _merge_base(git: UserGit, base: str) -> str:
     return ancestor
 
 
-def _run_review(pool: _Pool, change: _Change, mask: Callable[[str], str]) -> Review:
+async def _run_review(pool: _Pool, change: _Change, mask: Callable[[str], str]) -> Review:
     say("looking for what is wrong with the change")
     question = AgentQuestion(prompts.load("review/find"), change.diff, _Report)
-    report = pool.ask(question, pool.finders())
+    report = await pool.ask(question, pool.finders())
     findings = []
     for reported in report.value.findings:
         finding = _fit_to_change(reported, change.lines, mask)
@@ -202,7 +210,7 @@ def _run_review(pool: _Pool, change: _Change, mask: Callable[[str], str]) -> Rev
     confirmed: tuple[ReviewFinding, ...] = ()
     verifier, unfinished = "", ""
     if findings:
-        confirmed, verifier, unfinished = _confirm_findings(pool, change, report, findings)
+        confirmed, verifier, unfinished = await _confirm_findings(pool, change, report, findings)
     confirmed = tuple(
         finding.model_copy(update={"reason": mask(sanitize(finding.reason))})
         for finding in confirmed
@@ -221,7 +229,7 @@ def _run_review(pool: _Pool, change: _Change, mask: Callable[[str], str]) -> Rev
     )
 
 
-def _confirm_findings(
+async def _confirm_findings(
     pool: _Pool, change: _Change, report: AgentAnswer[_Report], findings: Sequence[ReviewFinding]
 ) -> tuple[tuple[ReviewFinding, ...], str, str]:
     """Return the findings that another agent confirms, that agent, and a note about findings that
@@ -237,7 +245,7 @@ def _confirm_findings(
     prompt = prompts.load("review/verify")
     question = AgentQuestion(prompt, f"{listing}\n\n{change.diff}", _Verdicts)
     try:
-        answer = pool.ask(question, judges)
+        answer = await pool.ask(question, judges)
     except UnansweredError as error:
         note = f"nobody judged {count}, which `fugu trace {report.session.stem}` shows: {error}"
         return (), "", note

@@ -147,6 +147,7 @@ TOLD_IN = {
     "fugu login": "pool",
     "fugu pool": "pool",
     **dict.fromkeys([words for words in COMMANDS if words.startswith("fugu mcp")], "mcp"),
+    "fugu mcp serve": "mcp-serve",
     "fugu attach": "attach",
     "fugu blame": "blame",
     "fugu commit": "git",

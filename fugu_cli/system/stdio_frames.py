@@ -1,8 +1,8 @@
-"""Protocol frames over two file descriptors: one JSON object per line. A malformed line is answered
+"""JSON-RPC frames over two file descriptors: one JSON object per line. A malformed line is answered
 with an error, and the next one is read.
 
-This is the transport of the SDK's connection. Reading and writing have a thread each, because they
-block, so any kind of file works. It knows no method of the protocol.
+This is the transport of `fugu acp` and `fugu mcp serve`. Reading and writing have a thread each,
+because they block, so any kind of file works. It knows no method of a protocol.
 """
 
 from __future__ import annotations

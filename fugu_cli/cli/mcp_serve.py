@@ -1,0 +1,138 @@
+"""`fugu mcp serve`: fugu as an MCP server on standard input and output.
+
+The protocol is the SDK's, up to 2025-11-25: from then on a server may not ask the client anything
+in the middle of a call, and newer clients speak the older protocol too. mcp_calls.py holds the
+tools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from fugu_cli import __version__
+from fugu_cli.cli.command_flags import McpServeFlags
+from fugu_cli.cli.flags import check_empty
+
+if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from mcp.server.lowlevel import Server
+    from mcp.shared.message import SessionMessage
+
+    from fugu_cli.system.stdio_frames import StdioFrames
+
+ABORTED = 4
+INSTRUCTIONS = (
+    "fugu is a coding agent with a pool of models. It works in the user's repository by itself: "
+    "`run` carries a request out and returns the answer and the changed files, `review` looks for "
+    "faults in the uncommitted change, `ask_agent` asks one model about the repository, `sessions` "
+    "lists earlier work. fugu sees nothing of your conversation, so write everything it needs."
+)
+
+
+def serve_client(flags: McpServeFlags) -> int:
+    """Serve the client that started this process until it closes standard input."""
+    check_empty(agent=flags.agent, append_system_prompt=flags.append_system_prompt)
+    from fugu_cli.cli.current_folder import say
+    from fugu_cli.cli.output import take_standard_streams
+    from fugu_cli.extensions.mcp_client import load_sdk
+
+    if sys.stdin is not None and sys.stdin.isatty():
+        say("this is for an MCP client, which starts it and speaks to it (`fugu help mcp`)")
+    load_sdk()
+    return asyncio.run(_serve(flags, *take_standard_streams()))
+
+
+async def _serve(flags: McpServeFlags, source: int, sink: int) -> int:
+    from fugu_cli.system import signals
+    from fugu_cli.system.reader_watch import call_when_reader_leaves
+    from fugu_cli.system.stdio_frames import StdioFrames
+
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def stop() -> None:
+        """End everything that was started; at the second call leave at once."""
+        if stopped.is_set():
+            os._exit(ABORTED)
+        stopped.set()
+
+    signals.call_on_signals(loop, stop)
+    call_when_reader_leaves(loop, sink, stopped.set)
+    serving = asyncio.create_task(_answer_client(_build_server(flags), StdioFrames(source, sink)))
+    stopping = asyncio.create_task(stopped.wait())
+    try:
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (serving, stopping):
+            task.cancel()
+        await asyncio.gather(serving, stopping, return_exceptions=True)
+    signals.exit_on_signals(loop, 0)
+    return 0
+
+
+def _build_server(flags: McpServeFlags) -> Server[Any]:
+    from mcp.server.lowlevel import Server
+
+    from fugu_cli.cli.mcp_calls import ServedTools
+
+    tools = ServedTools(flags)
+    return Server(
+        "fugu",
+        version=__version__,
+        title="fugu",
+        instructions=INSTRUCTIONS,
+        on_list_tools=tools.list_tools,
+        on_call_tool=tools.call_tool,
+    )
+
+
+async def _answer_client(server: Server[Any], frames: StdioFrames) -> None:
+    """Answer the client until its frames end. Calls that still run are cancelled then."""
+    import anyio
+    from mcp.server.runner import serve_loop
+    from mcp.shared.message import SessionMessage
+
+    to_server, from_client = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    to_client, from_server = anyio.create_memory_object_stream[SessionMessage](0)
+    forwarding = [
+        asyncio.create_task(_forward_requests(frames, to_server)),
+        asyncio.create_task(_forward_answers(frames, from_server)),
+    ]
+    try:
+        await serve_loop(server, from_client, to_client, lifespan_state={})
+    finally:
+        for task in forwarding:
+            task.cancel()
+        await asyncio.gather(*forwarding, return_exceptions=True)
+        await frames.close()
+
+
+async def _forward_requests(
+    frames: StdioFrames, server: MemoryObjectSendStream[SessionMessage | Exception]
+) -> None:
+    import mcp_types
+    from mcp.shared.message import SessionMessage
+    from pydantic import ValidationError
+
+    from fugu_cli.system.stdio_frames import INVALID_REQUEST
+
+    async with server:
+        while (frame := await frames.receive()) is not None:
+            try:
+                message = mcp_types.jsonrpc_message_adapter.validate_python(frame, by_name=False)
+            except ValidationError:
+                error = {"code": INVALID_REQUEST, "message": "Invalid request: not JSON-RPC 2.0"}
+                await frames.send({"jsonrpc": "2.0", "id": frame.get("id"), "error": error})
+                continue
+            await server.send(SessionMessage(message))
+
+
+async def _forward_answers(
+    frames: StdioFrames, server: MemoryObjectReceiveStream[SessionMessage]
+) -> None:
+    async with server:
+        async for message in server:
+            dumped = message.message.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            await frames.send(dumped)
