@@ -11,8 +11,9 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from fugu_cli.config import MANAGED_FILE, Config
 from fugu_cli.config.agent_pool import pool_variables, usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
+from fugu_cli.coordinators.baselines import FixedWorkflow
 from fugu_cli.engine.environment import Permission
 from fugu_cli.errors import ConfigError, CoordinatorUnavailable, FuguError, StorageError, UsageError
 from fugu_cli.formatting import plural
@@ -35,10 +37,13 @@ from fugu_cli.safety import policy
 from fugu_cli.session.events import Member
 from fugu_cli.session.spending import PRICE_HINT, UNPRICED
 from fugu_cli.training.evaluation import report, results_folder, runner
+from fugu_cli.training.evaluation.engine import LocalEngine, RolloutEngine
 from fugu_cli.training.evaluation.paid_calls import (
     PaidAgent,
+    ReplyLocks,
     RolloutBilling,
     Spending,
+    SpendingAccount,
     SpendingLimits,
     task_literals,
 )
@@ -164,44 +169,41 @@ class RolloutSessionFactory:
     environ: Mapping[str, str]
     folder: Path
 
-    def __call__(self, spending: Spending) -> OpenRolloutSession:
+    def __call__(self, spending: SpendingAccount) -> OpenRolloutSession:
         """Return a function that opens a session in a folder, as `fugu run` does, with nobody to
         ask.
-
-        Raises ConfigError if money is limited and an agent has no price.
         """
         from fugu_cli.coordinators.action_space import by_strength
 
         add_python_to_path()
         entries = {entry.name: entry for entry in usable_pool(self.config, self.environ)}
         opted_out = self.config.opt_out
-        unpriced = [
-            name for name, entry in entries.items() if entry.rates is None and name not in opted_out
-        ]
-        if spending.limits.usd is not None and unpriced:
-            raise ConfigError(f"{', '.join(unpriced)}: {UNPRICED}", hint=PRICE_HINT)
-
         able = [entry.member() for name, entry in entries.items() if name not in opted_out]
         strongest = by_strength(able)[-1].name
 
+        locks = ReplyLocks()
+
         async def opened(context: RolloutContext) -> RolloutSession:
-            name, own = (
-                str(context.data.parent.relative_to(self.folder)),
-                task_literals(context.task),
+            billing = RolloutBilling(
+                rollout=str(context.data.parent.relative_to(self.folder)),
+                repository=context.repository,
+                seed=context.seed,
+                folder=self.folder,
+                spending=spending,
+                locks=locks,
+                named=task_literals(context.task),
             )
-            account = RolloutBilling(
-                name, context.repository, context.seed, self.folder, spending, own
-            )
+            spending.begin_rollout(billing.rollout)
 
             def paid(agent: Agent) -> Agent:
                 entry = entries[agent.name]
-                return PaidAgent(agent, entry.member(), reply_settings(entry), account)
+                return PaidAgent(agent, entry.member(), reply_settings(entry), billing)
 
             config = rollout_config(self.config, context, strongest)
             loaded = LoadedConfig(
                 config=config, files=(), notes=(), root=context.repository, trusted=False
             )
-            return wiring.build_session(
+            session = wiring.build_session(
                 loaded,
                 self.environ,
                 _deny,
@@ -210,6 +212,9 @@ class RolloutSessionFactory:
                 learns=False,
                 somebody_to_ask=False,
             )
+            if context.steps:
+                session.team = replace(session.team, coordinator=FixedWorkflow(context.steps))
+            return session
 
         return opened
 
@@ -232,6 +237,11 @@ def rollout_config(config: Config, context: RolloutContext, strongest: str) -> C
     coordinator, advisor = config.coordinator if conductor else context.arm, config.advisor
     if rule == runner.ADVISED:
         coordinator, advisor = f"single:{worker}", strongest
+    if context.steps:
+        coordinator = "cascade"
+    if context.checkpoint is not None:
+        chosen = {"checkpoint": context.checkpoint.file, "sample": context.checkpoint.sample}
+        config = config.model_copy(update=chosen)
     return config.model_copy(
         update={
             "coordinator": coordinator,
@@ -267,6 +277,7 @@ async def _deny(_call: Call, _judgement: policy.Judgement) -> Permission:
     return "headless"
 
 
+PAID_FILE = "paid.jsonl"
 DISK_HINT = "make room on the disk"
 INTERRUPTED = 4
 UNFINISHED = 2
@@ -304,9 +315,6 @@ def evaluate(flags: EvalFlags) -> int:
         )
     words = _parse_arms(flags, folder, members, config.opt_out)
     checkpoint = "" if flags.report else _checkpoint(config, members, words)
-    rollouts = flags.rollouts
-    if not rollouts and any(member.provider == "local" for member in members):
-        rollouts = 1  # a model on this machine uses all cores for one reply
     plan = runner.EvaluationPlan(
         problems=problems,
         arms=words,
@@ -319,18 +327,12 @@ def evaluate(flags: EvalFlags) -> int:
         entries={
             entry.name: json.dumps(reply_settings(entry), sort_keys=True) for entry in entries
         },
-        at_once=runner.rollouts_at_once(rollouts),
     )
     ended = runner.EvaluationEnd()
     if not flags.report:
         try:
-            ended = asyncio.run(
-                _measure(
-                    flags,
-                    plan,
-                    RolloutSessionFactory(config, pool_variables(config, environ), folder),
-                )
-            )
+            with results_folder.locked_folder(folder):
+                ended = asyncio.run(_measure(flags, plan, config, folder))
         except KeyboardInterrupt:
             say_progress("interrupted; the same command goes on")
             _write_report(folder, plan)
@@ -515,14 +517,56 @@ def about_pool(config: Config, environ: Mapping[str, str]) -> dict[str, JsonValu
     }
 
 
+def open_engine(flags: RolloutFlags, config: Config, folder: Path) -> RolloutEngine:
+    """Return the engine that the flags name. The caller has locked `folder`. Raises ConfigError if
+    money is limited and an agent has no price.
+    """
+    environ = pool_variables(config, os.environ)
+    unpriced = [
+        entry.name
+        for entry in usable_pool(config, environ)
+        if entry.rates is None and entry.name not in config.opt_out
+    ]
+    if flags.max_budget_usd is not None and unpriced:
+        raise ConfigError(f"{', '.join(unpriced)}: {UNPRICED}", hint=PRICE_HINT)
+    limits = SpendingLimits(flags.max_budget_usd, flags.max_requests)
+    spending = Spending(folder / PAID_FILE, limits)
+    opening = RolloutSessionFactory(config, environ, folder)
+    return LocalEngine(opening(spending), spending, folder)
+
+
+@contextmanager
+def engine_in_loop(
+    flags: RolloutFlags, config: Config, folder: Path, loop: asyncio.Runner
+) -> Iterator[RolloutEngine]:
+    """Open the engine that the flags name, and close it in its event loop."""
+    engine = open_engine(flags, config, folder)
+    try:
+        yield engine
+    finally:
+        loop.run(engine.close())
+
+
+def rollouts_at_once(flags: RolloutFlags, members: Sequence[Member], engine: RolloutEngine) -> int:
+    """Return the requested number, by default the engine's cores, at most four: providers limit
+    requests before machines do.
+    """
+    if flags.rollouts is not None:
+        return flags.rollouts
+    if any(member.provider == "local" for member in members):
+        return 1  # a model on this machine uses all cores for one reply
+    return min(4, engine.cores)
+
+
 async def _measure(
-    flags: EvalFlags, plan: runner.EvaluationPlan, opening: RolloutSessionFactory
+    flags: EvalFlags, plan: runner.EvaluationPlan, config: Config, folder: Path
 ) -> runner.EvaluationEnd:
-    folder = opening.folder
-    spending = Spending(
-        folder / "paid.jsonl", SpendingLimits(flags.max_budget_usd, flags.max_requests)
-    )
-    return await runner.run_evaluation(plan, opening(spending), folder, _report_progress)
+    engine = open_engine(flags, config, folder)
+    plan = replace(plan, at_once=rollouts_at_once(flags, plan.pool, engine))
+    try:
+        return await runner.run_evaluation(plan, engine, folder, _report_progress)
+    finally:
+        await engine.close()
 
 
 def _report_progress(progress: runner.EvaluationProgress | str) -> None:

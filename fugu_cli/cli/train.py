@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Sequence
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli import wiring
-from fugu_cli.cli import eval
 from fugu_cli.cli.coordinator import as_usage_errors
 from fugu_cli.cli.current_folder import current_config
 from fugu_cli.cli.eval import evaluate, refuse_ignored_keys, say_progress
@@ -30,6 +28,7 @@ from fugu_cli.session import log
 from fugu_cli.session.state import SessionState
 from fugu_cli.system.atomic_files import write_atomically
 from fugu_cli.training.evaluation import results_folder, runner
+from fugu_cli.training.evaluation.engine import RolloutEngine
 from fugu_cli.training.evaluation.results_folder import locked_folder
 from fugu_cli.training.evaluation.rollout import RolloutOutcome
 from fugu_cli.training.pass_matrix import MatrixCell, headroom, headroom_report
@@ -191,14 +190,13 @@ def train_kinds(flags: KindsFlags) -> int:
     return 0
 
 
-def usable_tasks(
-    problems: Sequence[Problem], folder: Path
+async def usable_tasks(
+    problems: Sequence[Problem], engine: RolloutEngine, folder: Path
 ) -> tuple[list[Problem], dict[str, ExpectedTests]]:
     """Return the tasks that can judge, with their known tests. Checks are kept in `folder`. Raises
     UsageError if there are none.
     """
-    eval.add_python_to_path()
-    checks = asyncio.run(runner.check_tasks(problems, folder, say_progress))
+    checks = await runner.check_tasks(problems, engine, folder, say_progress)
     tasks = [
         problem
         for problem in problems

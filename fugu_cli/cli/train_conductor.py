@@ -18,30 +18,20 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from fugu_cli.app.open_session import Session as OpenSession
 from fugu_cli.cli import eval
 from fugu_cli.cli.current_folder import current_config
-from fugu_cli.cli.eval import RolloutSessionFactory, about_pool, say_progress
+from fugu_cli.cli.eval import about_pool, say_progress
 from fugu_cli.cli.train import usable_tasks
 from fugu_cli.cli.training_flags import ConductorFlags
-from fugu_cli.config.agent_pool import pool_variables, usable_pool
-from fugu_cli.coordinators.baselines import FixedWorkflow
+from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.errors import UsageError
 from fugu_cli.session import log
 from fugu_cli.session.events import Member, WorkflowStep
 from fugu_cli.session.state import SessionState
-from fugu_cli.tools.shell_commands import commands_at_once
 from fugu_cli.training import grpo
-from fugu_cli.training.evaluation import results_folder, runner
-from fugu_cli.training.evaluation.paid_calls import Spending, SpendingLimits
-from fugu_cli.training.evaluation.rollout import (
-    OpenRolloutSession,
-    RolloutContext,
-    RolloutJob,
-    RolloutOutcome,
-    RolloutSession,
-    rollout,
-)
+from fugu_cli.training.evaluation import results_folder
+from fugu_cli.training.evaluation.engine import RolloutEngine, gather_or_cancel
+from fugu_cli.training.evaluation.rollout import RolloutJob, RolloutOutcome
 from fugu_cli.training.grpo import (
     PRESETS,
     ExampleSettings,
@@ -66,13 +56,13 @@ CHOSEN = ("steps", "questions", "replies", "tokens", "rate", "lora", "seed")
 
 @dataclass(frozen=True)
 class WorkflowRunner:
-    """Carries workflows out: problems by id, where their sessions lie, who pays, how many run at
-    once, and what is known of the problems' tests."""
+    """Carries workflows out: problems by id, the folder of their rows, the engine that runs them
+    and its event loop, how many run at once, and what is known of the problems' tests."""
 
     problems: Mapping[str, Problem]
     folder: Path
-    opening: RolloutSessionFactory
-    spending: Spending
+    engine: RolloutEngine
+    loop: asyncio.Runner
     at_once: int = 1
     expected: Mapping[str, ExpectedTests] = field(default_factory=dict)
 
@@ -88,7 +78,7 @@ class WorkflowRunner:
         single run.
         """
         finished = self._read_known()
-        asyncio.run(
+        self.loop.run(
             self._run_all(
                 [
                     workflow
@@ -104,16 +94,16 @@ class WorkflowRunner:
         async def run_workflow(problem: str, steps: tuple[WorkflowStep, ...]) -> None:
             expected = self.expected.get(problem, ExpectedTests())
             job = RolloutJob(
-                arm=_arm_name(steps), problem=self.problems[problem], expected=expected
+                arm=_arm_name(steps),
+                problem=self.problems[problem],
+                expected=expected,
+                steps=steps,
             )
             async with semaphore:
-                row = await rollout(
-                    job, _session_with_plan(self.opening(self.spending), steps), self.folder
-                )
+                row = await self.engine.do(job)
             results_folder.append_row(self.folder / WORKFLOWS, row)
 
-        with commands_at_once(runner.available_cores()):
-            await asyncio.gather(*(run_workflow(problem, steps) for problem, steps in workflows))
+        await gather_or_cancel([run_workflow(problem, steps) for problem, steps in workflows])
 
     def _read_known(self) -> dict[tuple[str, str], RolloutOutcome]:
         return {
@@ -124,18 +114,6 @@ class WorkflowRunner:
 
 def _arm_name(steps: tuple[WorkflowStep, ...]) -> str:
     return f"workflow:{hashlib.sha256(repr(steps).encode()).hexdigest()[:16]}"
-
-
-def _session_with_plan(
-    open_session: OpenRolloutSession, steps: tuple[WorkflowStep, ...]
-) -> OpenRolloutSession:
-    async def opened(context: RolloutContext) -> RolloutSession:
-        session = await open_session(replace(context, arm="cascade"))
-        assert isinstance(session, OpenSession)
-        session.team = replace(session.team, coordinator=FixedWorkflow(steps))
-        return session
-
-    return opened
 
 
 def train_conductor(flags: ConductorFlags) -> int:
@@ -153,21 +131,21 @@ def train_conductor(flags: ConductorFlags) -> int:
     settings = replace(PRESETS[flags.preset], **chosen)
     config, folder = current_config().config, (flags.out or Path("fugu-conductor")).resolve()
     members = {entry.name: entry.member() for entry in usable_pool(config, os.environ)}
-    local = 1 if any(member.provider == "local" for member in members.values()) else None
-    at_once = runner.rollouts_at_once(flags.rollouts or local)
-    with results_folder.locked_folder(folder, "training"):
+    with (
+        results_folder.locked_folder(folder, "training"),
+        asyncio.Runner() as loop,
+        eval.engine_in_loop(flags, config, folder, loop) as engine,
+    ):
         problems: Sequence[Problem] = eval.load_problems(flags, flags.suites, say_progress)
-        problems, expected = (problems, {}) if flags.form_only else usable_tasks(problems, folder)
-        opening = RolloutSessionFactory(config, pool_variables(config, os.environ), folder)
-        spending = Spending(
-            folder / "paid.jsonl", SpendingLimits(flags.max_budget_usd, flags.max_requests)
-        )
+        expected: dict[str, ExpectedTests] = {}
+        if not flags.form_only:
+            problems, expected = loop.run(usable_tasks(problems, engine, folder))
         trying = WorkflowRunner(
             {problem.id: problem for problem in problems},
             folder,
-            opening,
-            spending,
-            at_once,
+            engine,
+            loop,
+            eval.rollouts_at_once(flags, tuple(members.values()), engine),
             expected,
         )
         about: dict[str, JsonValue] = {

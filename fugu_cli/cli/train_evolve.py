@@ -8,7 +8,6 @@ import os
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING
@@ -19,13 +18,7 @@ from pydantic import JsonValue
 from fugu_cli.cli import eval
 from fugu_cli.cli.coordinator import as_usage_errors
 from fugu_cli.cli.current_folder import current_config
-from fugu_cli.cli.eval import (
-    DISK_HINT,
-    RolloutSessionFactory,
-    duration,
-    refuse_ignored_keys,
-    say_progress,
-)
+from fugu_cli.cli.eval import DISK_HINT, duration, refuse_ignored_keys, say_progress
 from fugu_cli.cli.train import (
     backbone_for_checkpoint,
     save_checkpoint,
@@ -34,7 +27,7 @@ from fugu_cli.cli.train import (
 )
 from fugu_cli.cli.training_flags import EvolveFlags
 from fugu_cli.config import Config
-from fugu_cli.config.agent_pool import pool_variables, usable_pool
+from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.coordinators import backbone_files, svf, trinity
 from fugu_cli.coordinators import checkpoint as checkpoints
 from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, TrainingOrigin
@@ -43,24 +36,20 @@ from fugu_cli.errors import StorageError
 from fugu_cli.messages import Value
 from fugu_cli.session.events import ROLES
 from fugu_cli.session.state import SessionState
-from fugu_cli.tools.shell_commands import commands_at_once
 from fugu_cli.training.default_comparison import (
     DefaultComparison,
     PlayedTask,
     compare_with_default,
 )
-from fugu_cli.training.evaluation import results_folder, runner
-from fugu_cli.training.evaluation.paid_calls import (
-    AgentUnanswered,
-    Spending,
-    SpendingLimitReached,
-    SpendingLimits,
-)
+from fugu_cli.training.evaluation import results_folder
+from fugu_cli.training.evaluation.engine import RolloutEngine, gather_or_cancel
+from fugu_cli.training.evaluation.paid_calls import AgentUnanswered, SpendingLimitReached
 from fugu_cli.training.evaluation.rollout import (
     LEARNED_ARM,
+    CheckpointChoice,
     RolloutJob,
+    RolloutLost,
     RolloutOutcome,
-    rollout,
 )
 from fugu_cli.training.evolution import TrialResult, cma_strategy, write_run_file
 from fugu_cli.training.search import Candidates, HeadCandidates, checkpoint_vector
@@ -79,24 +68,6 @@ class CandidateRow(Value):
     outcome: RolloutOutcome
 
 
-@dataclass(frozen=True)
-class CandidateRollout:
-    """One rollout: a candidate's opening, on one problem with one seed. `arm`: who decides in
-    it.
-    """
-
-    place: str
-    problem: Problem
-    seed: int
-    opening: RolloutSessionFactory
-    arm: str = "trinity"
-
-    @property
-    def key(self) -> tuple[str, str, int]:
-        """The identity of a rollout. Candidates drawn twice share one."""
-        return self.place, self.problem.id, self.seed
-
-
 HELD_OUT_SHARE = 3
 """Of so many tasks one is held out, to judge what was evolved."""
 HELD_OUT_SEEDS = 2
@@ -108,43 +79,43 @@ class RolloutFitness:
     """
 
     def __init__(
-        self, flags: EvolveFlags, config: Config, out_folder: Path, base: Checkpoint
+        self,
+        flags: EvolveFlags,
+        config: Config,
+        out_folder: Path,
+        base: Checkpoint,
+        engine: RolloutEngine,
+        loop: asyncio.Runner,
     ) -> None:
         self._flags = flags
-        self._config = config
         self._out = out_folder
         self._base = base
-        problems, self._expected = usable_tasks(
-            eval.load_problems(flags, flags.suites, say_progress), out_folder
-        )
+        self._engine = engine
+        self._loop = loop
+        loaded = eval.load_problems(flags, flags.suites, say_progress)
+        problems, self._expected = loop.run(usable_tasks(loaded, engine, out_folder))
         self.tasks = {problem.id: problem_sha(problem) for problem in problems}
         count = len(problems) // HELD_OUT_SHARE
         self._problems, self._held = problems[count:], problems[:count]
-        self._environ = pool_variables(config, os.environ)
-        members = [entry.member() for entry in usable_pool(config, self._environ)]
+        members = [entry.member() for entry in usable_pool(config, os.environ)]
         self._priced = any(
             member.price and (member.price.input or member.price.output) for member in members
         )
-        self._spending = Spending(
-            out_folder / "paid.jsonl", SpendingLimits(flags.max_budget_usd, flags.max_requests)
-        )
+        self._at_once = eval.rollouts_at_once(flags, members, engine)
 
     def play(self, candidates: Candidates, iteration: int) -> TrialResult:
         """Run every candidate on the iteration's tasks, with the same tasks and seeds for all."""
         draw = random.Random(f"{self._flags.seed}/{iteration}")
         chosen = [draw.choice(self._problems) for _ in range(self._flags.replications)]
         seeds = [draw.randrange(1000) for _ in chosen]
-        rollouts = [
-            CandidateRollout(
-                f"{iteration}-{candidate}",
-                problem,
-                seed,
-                self._factory_of_candidate(candidates, candidate, iteration),
-            )
-            for candidate in range(candidates.size)
-            for problem, seed in zip(chosen, seeds, strict=True)
-        ]
-        outcomes = asyncio.run(self._run_all(rollouts))
+        jobs = []
+        for candidate in range(candidates.size):
+            checkpoint = self._save_candidate(candidates, candidate, iteration)
+            jobs += [
+                self._job(f"{iteration}-{candidate}", problem, seed, checkpoint)
+                for problem, seed in zip(chosen, seeds, strict=True)
+            ]
+        outcomes = self._loop.run(self._run_all(jobs))
         return self._tally(outcomes, candidates.size)
 
     def validate(self, candidates: Candidates) -> TrialResult | None:
@@ -157,26 +128,21 @@ class RolloutFitness:
         """
         if not self._held:
             return None
-        default = self._config.model_copy(
-            update={"coordinator": Config().coordinator, "checkpoint": None, "sample": False}
-        )
-        openings = {
-            "evolved": self._factory_deciding_by(evolved, "held-evolved", sample=False),
-            "default": RolloutSessionFactory(default, self._environ, self._out),
-        }
-        rollouts = [
-            CandidateRollout(
-                f"held-{name}",
+        held_out = [(problem, seed) for problem in self._held for seed in range(HELD_OUT_SEEDS)]
+        checkpoint = self._save(evolved, "held-evolved", sample=False)
+        jobs = [
+            self._job("held-evolved", problem, seed, checkpoint) for problem, seed in held_out
+        ] + [
+            self._job(
+                "held-default",
                 problem,
                 seed,
-                opening,
-                LEARNED_ARM if name == "evolved" else default.coordinator,
+                CheckpointChoice(file=None, sample=False),
+                arm=Config().coordinator,
             )
-            for name, opening in openings.items()
-            for problem in self._held
-            for seed in range(HELD_OUT_SEEDS)
+            for problem, seed in held_out
         ]
-        outcomes = asyncio.run(self._run_all(rollouts))
+        outcomes = self._loop.run(self._run_all(jobs))
         unit = self._unit_cost([outcome for outcome in outcomes if outcome])
         half = len(outcomes) // 2
         answered = [
@@ -206,60 +172,68 @@ class RolloutFitness:
         meta = self._base.meta.model_copy(update={"training": training})
         return checkpoints.make(checkpoint_vector(self._base.offsets, offsets, head), meta)
 
-    def _factory_of_candidate(
+    def _save_candidate(
         self, candidates: Candidates, index: int, iteration: int
-    ) -> RolloutSessionFactory:
-        """Return a factory of sessions with this candidate's checkpoint."""
+    ) -> CheckpointChoice:
+        """Write this candidate's checkpoint. Its decisions are drawn."""
         assert isinstance(candidates, HeadCandidates)
         offsets = (
             np.zeros(0, np.float32) if candidates.offsets is None else candidates.offsets[index]
         )
-        return self._factory_deciding_by(
-            self.pack(candidates.heads[index], offsets, "a candidate"), f"{iteration}-{index}"
-        )
+        checkpoint = self.pack(candidates.heads[index], offsets, "a candidate")
+        return self._save(checkpoint, f"{iteration}-{index}", sample=True)
 
-    def _factory_deciding_by(
-        self, checkpoint: Checkpoint, name: str, *, sample: bool = True
-    ) -> RolloutSessionFactory:
+    def _save(self, checkpoint: Checkpoint, name: str, *, sample: bool) -> CheckpointChoice:
         path = self._out / "candidates" / f"{name}.safetensors"
         save_checkpoint(checkpoint, path)
-        config = self._config.model_copy(update={"checkpoint": path, "sample": sample})
-        return RolloutSessionFactory(config, self._environ, self._out)
+        return CheckpointChoice(file=path, sample=sample)
 
-    async def _run_all(self, rollouts: Sequence[CandidateRollout]) -> list[RolloutOutcome | None]:
+    def _job(
+        self,
+        place: str,
+        problem: Problem,
+        seed: int,
+        checkpoint: CheckpointChoice,
+        arm: str = LEARNED_ARM,
+    ) -> RolloutJob:
+        return RolloutJob(
+            arm=arm,
+            problem=problem,
+            seed=seed,
+            expected=self._expected.get(problem.id, ExpectedTests()),
+            folder=f"{ITERATIONS_FOLDER}/{place}",
+            checkpoint=checkpoint,
+        )
+
+    async def _run_all(self, jobs: Sequence[RolloutJob]) -> list[RolloutOutcome | None]:
         """Run the rollouts and return their outcomes in order, None if an agent did not answer.
 
-        Raises SpendingLimitReached, StorageError, and AgentUnanswered if that is final.
+        Raises SpendingLimitReached, StorageError, RolloutLost, and AgentUnanswered if that is
+        final.
         """
-        flags, file = self._flags, self._out / "rollouts.jsonl"
+        file = self._out / "rollouts.jsonl"
         earlier = {
             (row.place, row.outcome.task, row.outcome.seed): row.outcome
             for row in results_folder.read_rows(file, CandidateRow)
         }
-        jobs = {job.key: job for job in rollouts}
-        begun, left = time.monotonic(), len(jobs.keys() - earlier.keys())
+        by_key = {_key(job): job for job in jobs}  # candidates drawn twice share a rollout
+        begun, left = time.monotonic(), len(by_key.keys() - earlier.keys())
         every, finished = max(left // 10, 10), list[RolloutOutcome]()
-        local = any(entry.provider == "local" for entry in usable_pool(self._config, self._environ))
-        wanted_at_once = flags.rollouts or (1 if local else None)
-        gate = asyncio.Semaphore(runner.rollouts_at_once(wanted_at_once))
+        gate = asyncio.Semaphore(self._at_once)
 
-        async def run_rollout(job: CandidateRollout) -> RolloutOutcome | None:
+        async def run_rollout(job: RolloutJob) -> RolloutOutcome | None:
             async with gate:
-                if job.key in earlier:
-                    return earlier[job.key]
+                if _key(job) in earlier:
+                    return earlier[_key(job)]
                 try:
-                    folder = self._out / "iterations" / job.place
-                    expected = self._expected.get(job.problem.id, ExpectedTests())
-                    rollout_job = RolloutJob(
-                        arm=job.arm, problem=job.problem, seed=job.seed, expected=expected
-                    )
-                    outcome = await rollout(rollout_job, job.opening(self._spending), folder)
+                    outcome = await self._engine.do(job)
                 except AgentUnanswered as error:
-                    if error.final or self._spending.down(error.agent):
+                    if error.final or self._engine.spending.is_down(error.agent):
                         raise  # without one agent the search would be for another pool
                     say_progress(f"{job.problem.id}: {error}; dropped")
                     return None
-                results_folder.append_row(file, CandidateRow(place=job.place, outcome=outcome))
+                place, _, _ = _key(job)
+                results_folder.append_row(file, CandidateRow(place=place, outcome=outcome))
                 finished.append(outcome)
                 if len(finished) % every == 0 and len(finished) < left:
                     wait = (time.monotonic() - begun) / len(finished) * (left - len(finished))
@@ -269,12 +243,14 @@ class RolloutFitness:
                     )
                 return outcome
 
-        with commands_at_once(runner.available_cores()):
-            outcomes = await _gather_all(
-                [asyncio.create_task(run_rollout(job)) for job in jobs.values()]
-            )
-        by_key = dict(zip(jobs, outcomes, strict=True))
-        return [by_key[job.key] for job in rollouts]
+        try:
+            outcomes = await gather_or_cancel([run_rollout(job) for job in by_key.values()])
+        except (SpendingLimitReached, AgentUnanswered, RolloutLost, StorageError) as error:
+            hint = error.hint.rstrip(".") or (DISK_HINT if isinstance(error, StorageError) else "")
+            error.hint = f"{hint}; everything is kept, and the same command goes on".lstrip("; ")
+            raise
+        outcome_by_key = dict(zip(by_key, outcomes, strict=True))
+        return [outcome_by_key[_key(job)] for job in jobs]
 
     def _tally(self, outcomes: Sequence[RolloutOutcome | None], size: int) -> TrialResult:
         rows = self._base.meta.rows
@@ -302,7 +278,7 @@ class RolloutFitness:
             uses,
             roles,
             len(outcomes),
-            self._spending.usd,
+            self._engine.spending.total_usd(),
         )
 
     def _unit_cost(self, outcomes: Sequence[RolloutOutcome]) -> float:
@@ -327,6 +303,11 @@ class RolloutFitness:
         return outcome.usd if self._priced else outcome.model_seconds
 
 
+def _key(job: RolloutJob) -> tuple[str, str, int]:
+    """Return the identity of a candidate's rollout."""
+    return Path(job.folder).name, job.problem.id, job.seed
+
+
 def right(outcome: RolloutOutcome) -> float:
     """Return 1 if the work is right and the request ended well with it, else 0."""
     return float(outcome.ok and outcome.reason in ("accepted", "answered"))
@@ -338,22 +319,7 @@ def _unanswered(message: str) -> AgentUnanswered:
     )
 
 
-async def _gather_all(
-    tasks: Sequence[asyncio.Task[RolloutOutcome | None]],
-) -> list[RolloutOutcome | None]:
-    """Wait for all rollouts. An error that ends one for good ends all; results are kept."""
-    try:
-        return await asyncio.gather(*tasks)
-    except (SpendingLimitReached, AgentUnanswered, StorageError) as error:
-        hint = error.hint.rstrip(".") or (DISK_HINT if isinstance(error, StorageError) else "")
-        error.hint = f"{hint}; everything is kept, and the same command goes on".lstrip("; ")
-        raise
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
+ITERATIONS_FOLDER = "iterations"
 CHECKPOINT_NAME = "checkpoint.safetensors"
 
 
@@ -366,14 +332,21 @@ def evolve(flags: EvolveFlags) -> int:
     try:
         loaded = current_config()
         refuse_ignored_keys(loaded)
-        with as_usage_errors():
-            return _run_evolution(flags, loaded.config, folder)
+        with (
+            as_usage_errors(),
+            results_folder.locked_folder(folder, "training"),
+            asyncio.Runner() as loop,
+            eval.engine_in_loop(flags, loaded.config, folder, loop) as engine,
+        ):
+            return _run_evolution(flags, loaded.config, folder, engine, loop)
     except KeyboardInterrupt:
         say_progress("interrupted; everything is kept, and the same command goes on")
         return eval.INTERRUPTED
 
 
-def _run_evolution(flags: EvolveFlags, config: Config, path: Path) -> int:
+def _run_evolution(
+    flags: EvolveFlags, config: Config, path: Path, engine: RolloutEngine, loop: asyncio.Runner
+) -> int:
     from fugu_cli.training.evolution import Evolution, EvolutionSettings, FitnessWeights, RunFolder
 
     settings = EvolutionSettings(
@@ -388,7 +361,7 @@ def _run_evolution(flags: EvolveFlags, config: Config, path: Path) -> int:
     begun = flags.start or config.checkpoint
     base = checkpoints.load(begun) if begun is not None else _blank_checkpoint(config)
     layout = _layout(flags, config, base)
-    trial = RolloutFitness(flags, config, path, base)
+    trial = RolloutFitness(flags, config, path, base, engine, loop)
 
     def pack(point: Numbers, how: str) -> Checkpoint:
         return trial.pack(layout.head(point), layout.offsets(point), how)
@@ -400,10 +373,10 @@ def _run_evolution(flags: EvolveFlags, config: Config, path: Path) -> int:
         "settings": settings.model_dump(mode="json", exclude={"iterations", "patience"}),
     }
     folder = RunFolder(path, about, lambda mean, file: save_checkpoint(pack(mean, "running"), file))
-    with folder.held():
-        evolved = Evolution(settings, trial, layout.breed, folder).run(
-            layout.start(base.head, base.offsets), _report_iteration
-        )
+    folder.begin()
+    evolved = Evolution(settings, trial, layout.breed, folder).run(
+        layout.start(base.head, base.offsets), _report_iteration
+    )
     count = len(evolved.history)
     how = f"{count} iteration{'s' * (count != 1)}, {evolved.stopped}"
     say_progress(how)

@@ -1,4 +1,4 @@
-"""An agent whose calls stand in the account of their session while they are under way."""
+"""An agent whose calls stand in an account while they are under way."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from fugu_cli.providers import Agent, AgentWrapper, Pause, Say, ThoughtListener,
 from fugu_cli.session import spending
 from fugu_cli.session.costs import usd
 from fugu_cli.session.events import Member
-from fugu_cli.session.spending import SharedAccount
+from fugu_cli.session.spending import CallAccount
 
 UPDATE_SECONDS = 1.0
 """Seconds between two notes of what a call under way has received."""
 
 
 class AccountedAgent(AgentWrapper):
-    """`agent`, as `member` of the pool is priced. What a call may cost is reserved for all
-    processes of this machine, and what it has received is noted, should this process be killed.
+    """`agent`, as `member` of the pool is priced. The account reserves what a call may cost, and
+    notes what it has received, should this process be killed.
     """
 
-    def __init__(self, agent: Agent, member: Member, account: SharedAccount) -> None:
+    def __init__(self, agent: Agent, member: Member, account: CallAccount) -> None:
         super().__init__(agent)
         self._member = member
         self._account = account
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """The agent's reply. Raises AgentError where another process has spent the budget."""
-        if not spending.worst_case_cost(self._member, prompt):
-            return await self._agent.reply(prompt, say, wait)
+        """Return the agent's reply. Raises what the account raises for a call that must not be
+        made.
+        """
         call = _CallUnderWay(self._account, self._member, prompt, say)
         used = Usage()
 
@@ -54,7 +54,7 @@ class AccountedAgent(AgentWrapper):
 class _CallUnderWay:
     """A listener of one call that keeps its entry in the account true."""
 
-    def __init__(self, account: SharedAccount, member: Member, prompt: Prompt, say: Say) -> None:
+    def __init__(self, account: CallAccount, member: Member, prompt: Prompt, say: Say) -> None:
         self._account = account
         self._member = member
         self._say = say

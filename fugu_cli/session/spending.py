@@ -63,17 +63,21 @@ class OtherSpending(Protocol):
         """Return the estimated cost of running calls elsewhere."""
 
 
-class SharedAccount(OtherSpending, Protocol):
-    """The account of one session among all of this machine."""
+class CallAccount(Protocol):
+    """An account of model calls, in which each stands while it is under way."""
 
     def begin_call(self, member: Member, usage: Usage, reserved: float) -> str:
-        """Reserve the most that a call may cost, visible to all other processes. Return its key."""
+        """Reserve the most that a call may cost; `usage` is that of its prompt. Return its key."""
 
     def update_call(self, key: str, member: Member, usage: Usage, reserved: float) -> None:
         """Record the usage of a running call, and the most that it may cost."""
 
     def end_call(self, key: str, member: Member, usage: Usage) -> None:
         """End a call with its usage, which is about to be logged."""
+
+
+class SharedAccount(OtherSpending, CallAccount, Protocol):
+    """The account of one session among all of this machine."""
 
     def close(self) -> None:
         """Close the account. The session's spending stays recorded."""
@@ -348,13 +352,16 @@ class SessionAccount:
         return self._file.sums().reserved(but=self._id)
 
     def begin_call(self, member: Member, usage: Usage, reserved: float) -> str:
-        """Reserve the most that a call may cost; `usage` is that of its prompt. Return its key.
-        Raises AgentError if that exceeds a budget of the day or the project.
+        """Reserve the most that a call may cost; `usage` is that of its prompt. Return its key, ""
+        for a call that is free. Raises AgentError if that exceeds a budget of the day or the
+        project.
         """
+        if not reserved:
+            return ""
         self._calls += 1
         key = f"{self._id}:{self._calls}"
         with self._file.changing() as sums:
-            refusal = self._ledger.refusal(sums, reserved) if reserved else ""
+            refusal = self._ledger.refusal(sums, reserved)
             if not refusal:
                 sums.calls[key] = OpenCall(
                     session=self._session,
@@ -371,6 +378,8 @@ class SessionAccount:
 
     def update_call(self, key: str, member: Member, usage: Usage, reserved: float) -> None:
         """Record the usage of a running call, and the most that it may cost."""
+        if not key:
+            return
         with self._file.changing() as sums:
             if key in sums.calls:
                 estimate = usd(usage, member.price)
@@ -379,6 +388,8 @@ class SessionAccount:
 
     def end_call(self, key: str, member: Member, usage: Usage) -> None:
         """End a call with its usage, which is about to be logged."""
+        if not key:
+            return
         if usage == Usage():
             with self._file.changing() as sums:
                 sums.calls.pop(key, None)

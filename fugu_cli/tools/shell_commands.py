@@ -257,12 +257,12 @@ _slots: ContextVar[asyncio.Semaphore | None] = ContextVar("slots", default=None)
 
 
 @contextlib.contextmanager
-def commands_at_once(limit: int) -> Iterator[None]:
-    """Let at most `limit` commands of `run_command` run at a time, in all tasks begun in the block.
+def command_slots(slots: asyncio.Semaphore) -> Iterator[None]:
+    """Have each command of `run_command` hold one of `slots`, in all tasks begun in the block.
 
     Commands that share a machine with many others exceed their time for no fault of theirs.
     """
-    token = _slots.set(asyncio.Semaphore(limit))
+    token = _slots.set(slots)
     try:
         yield
     finally:
@@ -273,7 +273,7 @@ async def run_command(
     command: str, folder: Path, seconds: float, say: Say, context: CommandContext = CommandContext()
 ) -> CommandResult:
     """Run `command` in `folder` for at most `seconds`, which begin when a slot is free
-    (`commands_at_once`). Raises as `start_command` does.
+    (`command_slots`). Raises as `start_command` does.
     """
     output = CommandOutput(say)
     timed_out = False

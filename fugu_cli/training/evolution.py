@@ -30,7 +30,7 @@ from pydantic import JsonValue
 from fugu_cli.errors import StorageError, UsageError, installing
 from fugu_cli.messages import Value
 from fugu_cli.system import atomic_files
-from fugu_cli.training.evaluation.results_folder import Row, begin_run, locked_folder, read_rows
+from fugu_cli.training.evaluation.results_folder import Row, begin_run, read_rows
 from fugu_cli.training.search import Candidates, Numbers
 
 if TYPE_CHECKING:
@@ -166,14 +166,11 @@ class RunFolder:
         self._about = dict(about)
         self._save = save
 
-    @contextmanager
-    def held(self) -> Iterator[RunFolder]:
-        """Lock the folder during a run. Raises SessionBusy if another process trains or measures
-        here, UsageError if its run was started with other settings.
+    def begin(self) -> None:
+        """Begin a run or go on with it, in a folder that the caller has locked. Raises UsageError
+        if its run was started with other settings.
         """
-        with locked_folder(self.path, "training"):
-            begin_run(self.path, self._about)
-            yield self
+        begin_run(self.path, self._about)
 
     def restore(self) -> RunState | None:
         """Return the stored state, None before the first iteration. Raises StorageError for an

@@ -12,17 +12,18 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pydantic import JsonValue
 
+from fugu_cli.engine.accounted_agent import AccountedAgent
 from fugu_cli.errors import AgentError, FuguError
 from fugu_cli.messages import FromAgent, Message, Prompt, Reply, Usage, Value
-from fugu_cli.providers import Agent, Say, Wait
+from fugu_cli.providers import Agent, AgentWrapper, Say, Wait
 from fugu_cli.providers.wrappers import CachedAgent, reply_key
 from fugu_cli.session.costs import usd
 from fugu_cli.session.events import Member
-from fugu_cli.session.spending import worst_case_cost
+from fugu_cli.session.spending import CallAccount
 from fugu_cli.training.evaluation import results_folder
 from fugu_cli.training.tasks import Task
 
@@ -67,7 +68,9 @@ class SpendingLimits:
 
 
 class PaidCall(Value):
-    """One call that was made. `rollout` is whose."""
+    """One call that was made. `rollout` is whose. `lost`: its process was killed before it ended,
+    and tokens and USD are estimated from what was sent and received.
+    """
 
     rollout: str
     agent: str
@@ -76,27 +79,41 @@ class PaidCall(Value):
     output: int
     seconds: float
     usd: float
+    lost: bool = False
 
 
-class Spending:
-    """Counts the calls in `file` and refuses those that would go beyond the limits."""
+class CallUnderWay(Value):
+    """A line of `under-way.jsonl`: a call as far as it has come. The newest line of a key counts;
+    `over`: it has ended.
+    """
 
-    def __init__(self, file: Path, limits: SpendingLimits) -> None:
-        self._file = file
-        self.limits = limits
-        before = results_folder.read_rows(file, PaidCall)
-        self.requests = len(before)
-        self.usd = sum(call.usd for call in before)
-        self._reserved = 0.0
-        self._under_way = 0
-        self._failed: dict[str, int] = defaultdict(int)
-        self._down: dict[str, AgentUnanswered] = {}
+    key: str
+    call: PaidCall
+    over: bool = False
+
+
+UNDER_WAY_FILE = "under-way.jsonl"
+
+
+@dataclass(frozen=True)
+class _RunningCall:
+    """A call under way: its newest line, the most USD that it may cost, and when it began."""
+
+    line: CallUnderWay
+    reserved: float
+    began: float
+
+
+class ReplyLocks:
+    """A lock for each reply, so that a second caller finds it stored."""
+
+    def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._wanted: dict[str, int] = defaultdict(int)
 
     @asynccontextmanager
     async def alone(self, name: str) -> AsyncIterator[None]:
-        """Lock one reply, so that a second caller finds it stored.
+        """Lock one reply.
 
         A lock is removed with its last user: it belongs to one event loop, and several trainings
         run in a row.
@@ -110,61 +127,143 @@ class Spending:
             if not self._wanted[name]:
                 del self._wanted[name], self._locks[name]
 
-    @asynccontextmanager
-    async def call(self, agent: str, worst: float) -> AsyncIterator[None]:
-        """Reserve money for a call that may cost `worst` USD. Raises SpendingLimitReached, or
+
+class SpendingAccount(Protocol):
+    """The one account of all rollouts, which grants every call before it is made."""
+
+    def total_usd(self) -> float:
+        """Return the USD spent so far."""
+
+    def is_down(self, agent: str) -> bool:
+        """Return whether this run has given up on the agent."""
+
+    def begin_rollout(self, rollout: str) -> None:
+        """Count what an earlier attempt at the rollout left under way, because its process is
+        gone.
+        """
+
+    def begin_call(self, call: PaidCall, worst: float) -> str:
+        """Reserve `worst` USD for a call and return its key. Raises SpendingLimitReached, or
         AgentUnanswered for an agent that is down.
         """
-        if agent in self._down:
-            raise self._down[agent]
-        self._check(agent, worst)
-        self._reserved += worst
-        self._under_way += 1
-        try:
-            yield
-        except AgentError as error:
-            if error.kind in OUTSIDE_FAILURES:
-                raise self._unanswered(agent, error) from error
-            raise
-        finally:
-            self._reserved -= worst
-            self._under_way -= 1
-        self._failed[agent] = 0
 
-    def down(self, agent: str) -> bool:
-        """Return whether this run has given up on the agent."""
+    def update_call(self, key: str, call: PaidCall, worst: float) -> None:
+        """Record how far a call has come, and the most that it may cost."""
+
+    def end_call(self, key: str, call: PaidCall | None) -> None:
+        """Record what a call used; None: it used nothing. Raises StorageError."""
+
+    def record_answer(self, agent: str) -> None:
+        """Record that the agent answers."""
+
+    def record_failure(self, agent: str, kind: str, message: str, hint: str) -> AgentUnanswered:
+        """Record a failure outside the agent, and return it as the end of its rollout."""
+
+
+class Spending:
+    """Counts the calls in `file` and refuses those that would go beyond the limits. Fits
+    SpendingAccount.
+
+    Calls that a killed process left under way are counted when the file is opened again. The caller
+    holds the lock of the file's folder.
+    """
+
+    def __init__(self, file: Path, limits: SpendingLimits) -> None:
+        self._file = file
+        self._under_way_file = file.with_name(UNDER_WAY_FILE)
+        self.limits = limits
+        self._running: dict[str, _RunningCall] = {}
+        self._count_lost_calls()
+        calls = results_folder.read_rows(file, PaidCall)
+        self.requests = len(calls)
+        self.usd = sum(call.usd for call in calls)
+        self._begun = 0
+        self._failed: dict[str, int] = defaultdict(int)
+        self._down: dict[str, AgentUnanswered] = {}
+
+    def total_usd(self) -> float:
+        return self.usd
+
+    def is_down(self, agent: str) -> bool:
         return agent in self._down
 
-    def pay(self, paid: PaidCall) -> None:
-        """Record a call that was made. Raises StorageError."""
-        results_folder.append_row(self._file, paid)
-        self.requests += 1
-        self.usd += paid.usd
+    def begin_rollout(self, rollout: str) -> None:
+        for key, running in list(self._running.items()):
+            if running.line.call.rollout == rollout:
+                self.end_call(key, running.line.call.model_copy(update={"lost": True}))
+
+    def begin_call(self, call: PaidCall, worst: float) -> str:
+        if call.agent in self._down:
+            raise self._down[call.agent]
+        self._check(call.agent, worst)
+        self._begun += 1
+        key = str(self._begun)
+        line = CallUnderWay(key=key, call=call)
+        results_folder.append_row(self._under_way_file, line)
+        self._running[key] = _RunningCall(line, worst, time.monotonic())
+        return key
+
+    def update_call(self, key: str, call: PaidCall, worst: float) -> None:
+        running = self._running.get(key)
+        if running is not None:
+            line = CallUnderWay(key=key, call=call)
+            results_folder.append_row(self._under_way_file, line)
+            self._running[key] = replace(running, line=line, reserved=worst)
+
+    def end_call(self, key: str, call: PaidCall | None) -> None:
+        running = self._running.pop(key, None)
+        if call is not None:
+            if running is not None:
+                seconds = round(time.monotonic() - running.began, 3)
+                call = call.model_copy(update={"seconds": seconds})
+            results_folder.append_row(self._file, call)
+            self.requests += 1
+            self.usd += call.usd
+        if not self._running:
+            self._under_way_file.unlink(missing_ok=True)
+        elif running is not None:
+            over = running.line.model_copy(update={"over": True})
+            results_folder.append_row(self._under_way_file, over)
+
+    def record_answer(self, agent: str) -> None:
+        self._failed[agent] = 0
+
+    def record_failure(self, agent: str, kind: str, message: str, hint: str) -> AgentUnanswered:
+        self._failed[agent] += 1
+        final = kind in FINAL_FAILURES
+        failure = AgentUnanswered(
+            f"{agent} does not answer: {message}",
+            agent=agent,
+            final=final,
+            hint=FAILURE_HINTS.get(kind, hint),
+        )
+        if final or self._failed[agent] >= MAX_FAILURES:
+            self._down[agent] = failure
+        return failure
+
+    def _count_lost_calls(self) -> None:
+        lines = results_folder.read_rows(self._under_way_file, CallUnderWay)
+        newest = {line.key: line for line in lines}
+        for line in newest.values():
+            if not line.over:
+                lost = line.call.model_copy(update={"lost": True})
+                results_folder.append_row(self._file, lost)
+        self._under_way_file.unlink(missing_ok=True)
 
     def _check(self, agent: str, worst: float) -> None:
-        most, made = self.limits.requests, self.requests + self._under_way
+        most, made = self.limits.requests, self.requests + len(self._running)
         if most is not None and made >= most:
             raise SpendingLimitReached(
                 f"{made} of {most} requests are made", hint="a larger --max-requests goes on"
             )
         money = self.limits.usd
-        if money is not None and self.usd + self._reserved + worst > money:
+        reserved = sum(running.reserved for running in self._running.values())
+        if money is not None and self.usd + reserved + worst > money:
             raise SpendingLimitReached(
                 f"${self.usd:.4f} of ${money:.4f} are spent, and the next call to {agent} may "
                 f"cost ${worst:.4f}",
                 hint="a larger --max-budget-usd goes on",
             )
-
-    def _unanswered(self, agent: str, error: AgentError) -> AgentUnanswered:
-        self._failed[agent] += 1
-        final = error.kind in FINAL_FAILURES
-        hint = FAILURE_HINTS.get(error.kind, error.hint)
-        failure = AgentUnanswered(
-            f"{agent} does not answer: {error}", agent=agent, final=final, hint=hint
-        )
-        if final or self._failed[agent] >= MAX_FAILURES:
-            self._down[agent] = failure
-        return failure
 
 
 REPLIES_FOLDER = "replies"
@@ -184,8 +283,8 @@ work in the first.
 
 @dataclass(frozen=True)
 class RolloutBilling:
-    """The billing of a rollout: its name, repository and seed, the folder of stored replies, and
-    the spending.
+    """The billing of a rollout: its name, repository and seed, the folder of stored replies, the
+    account of all rollouts, and the locks of this process.
 
     `named` are texts of the task that look random but are not.
     """
@@ -194,7 +293,8 @@ class RolloutBilling:
     repository: Path
     seed: int
     folder: Path
-    spending: Spending
+    spending: SpendingAccount
+    locks: ReplyLocks
     named: frozenset[str] = frozenset()
 
 
@@ -221,13 +321,13 @@ class PaidAgent:
         agent: Agent,
         member: Member,
         settings: Mapping[str, JsonValue],
-        account: RolloutBilling,
+        billing: RolloutBilling,
     ) -> None:
-        self._account = account
-        self._settings = dict(settings) | ({"seed": account.seed} if account.seed else {})
-        counted = _CountedAgent(agent, member, account)
+        self._billing = billing
+        self._settings = dict(settings) | ({"seed": billing.seed} if billing.seed else {})
+        counted = _CountedAgent(agent, member, billing)
         self._cached = CachedAgent(
-            counted, account.folder / REPLIES_FOLDER, self._settings, self._same
+            counted, billing.folder / REPLIES_FOLDER, self._settings, self._same
         )
 
     @property
@@ -238,22 +338,20 @@ class PaidAgent:
         """Return the stored reply, or a new one. Raises SpendingLimitReached and AgentUnanswered,
         which end the rollout for now.
         """
-        seeded_prompt = _with_seed(prompt, self._account.seed)
-        async with self._account.spending.alone(
-            reply_key(self._settings, self._same(seeded_prompt))
-        ):
+        seeded_prompt = _with_seed(prompt, self._billing.seed)
+        async with self._billing.locks.alone(reply_key(self._settings, self._same(seeded_prompt))):
             # a pause without its error is always made: a limit of the moment must not decide who
             # acts
             kept = await self._cached.reply(
                 seeded_prompt, say, lambda pause: wait(replace(pause, error=None))
             )
-        return _with_repository(kept, _HERE, str(self._account.repository))
+        return _with_repository(kept, _HERE, str(self._billing.repository))
 
     async def close(self) -> None:
         await self._cached.close()
 
     def _same(self, prompt: Prompt) -> Prompt:
-        text = prompt.model_dump_json().replace(str(self._account.repository), "/repository")
+        text = prompt.model_dump_json().replace(str(self._billing.repository), "/repository")
         moved = Prompt.model_validate_json(text)
         return moved.model_copy(update={"messages": tuple(map(self._settled, moved.messages))})
 
@@ -265,53 +363,60 @@ class PaidAgent:
             return message
         text = message.text
         for pattern, instead in _CHANCE:
-            text = pattern.sub(_replace_unless(self._account.named, instead), text)
+            text = pattern.sub(_replace_unless(self._billing.named, instead), text)
         return message.model_copy(update={"text": text})
 
 
-class _CountedAgent:
+class _CountedAgent(AgentWrapper):
     """A call that is really made: within the limits, timed and written down."""
 
-    def __init__(self, agent: Agent, member: Member, account: RolloutBilling) -> None:
-        self._agent = agent
-        self._member = member
-        self._account = account
-
-    @property
-    def name(self) -> str:
-        return self._agent.name
+    def __init__(self, agent: Agent, member: Member, billing: RolloutBilling) -> None:
+        super().__init__(AccountedAgent(agent, member, _RolloutAccount(billing)))
+        self._billing = billing
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         started = time.monotonic()
-        async with self._account.spending.call(self.name, worst_case_cost(self._member, prompt)):
-            try:
-                reply = await self._agent.reply(prompt, say, wait)
-            except AgentError as error:
-                used = error.usage or Usage()
-                if used != Usage():  # what was refused before anything was read is no request
-                    self._pay(used, started)
-                raise
-        reply = _with_repository(reply, str(self._account.repository), _HERE)
-        return reply.model_copy(update={"seconds": self._pay(reply.usage, started)})
+        spending = self._billing.spending
+        try:
+            reply = await self._agent.reply(prompt, say, wait)
+        except AgentError as error:
+            if error.kind in OUTSIDE_FAILURES:
+                raise spending.record_failure(
+                    self.name, error.kind, str(error), error.hint
+                ) from error
+            raise
+        spending.record_answer(self.name)
+        reply = _with_repository(reply, str(self._billing.repository), _HERE)
+        return reply.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
 
-    def _pay(self, used: Usage, started: float) -> float:
-        """Write down what a call took. Returns its seconds."""
-        seconds = round(time.monotonic() - started, 3)
-        self._account.spending.pay(
-            PaidCall(
-                rollout=self._account.rollout,
-                agent=self.name,
-                input=used.input,
-                cached=used.cached,
-                output=used.output,
-                seconds=seconds,
-                usd=usd(used, self._member.price),
-            )
+
+@dataclass(frozen=True)
+class _RolloutAccount:
+    """The account of all rollouts, as one rollout's agents see it. Fits CallAccount."""
+
+    billing: RolloutBilling
+
+    def begin_call(self, member: Member, usage: Usage, reserved: float) -> str:
+        return self.billing.spending.begin_call(self._call(member, usage), reserved)
+
+    def update_call(self, key: str, member: Member, usage: Usage, reserved: float) -> None:
+        self.billing.spending.update_call(key, self._call(member, usage), reserved)
+
+    def end_call(self, key: str, member: Member, usage: Usage) -> None:
+        # a call that was refused before anything was read used nothing, and is no request
+        call = None if usage == Usage() else self._call(member, usage)
+        self.billing.spending.end_call(key, call)
+
+    def _call(self, member: Member, usage: Usage) -> PaidCall:
+        return PaidCall(
+            rollout=self.billing.rollout,
+            agent=member.name,
+            input=usage.input,
+            cached=usage.cached,
+            output=usage.output,
+            seconds=0.0,
+            usd=usd(usage, member.price),
         )
-        return seconds
-
-    async def close(self) -> None:
-        await self._agent.close()
 
 
 def _replace_unless(named: frozenset[str], instead: str) -> Callable[[re.Match[str]], str]:
@@ -339,5 +444,11 @@ def _with_seed(prompt: Prompt, seed: int) -> Prompt:
 
 if TYPE_CHECKING:
 
-    def _fits(agent: PaidAgent) -> Agent:
+    def _fits_agent(agent: PaidAgent) -> Agent:
         return agent
+
+    def _fits_account(account: _RolloutAccount) -> CallAccount:
+        return account
+
+    def _fits_spending(spending: Spending) -> SpendingAccount:
+        return spending

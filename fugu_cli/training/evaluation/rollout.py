@@ -13,10 +13,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
-from fugu_cli.errors import StorageError
+from fugu_cli.errors import FuguError, StorageError
 from fugu_cli.messages import Usage, Value
 from fugu_cli.session import log as logs
-from fugu_cli.session.events import Event, Failed, Finished, Interrupted, Planned, Replied
+from fugu_cli.session.events import (
+    Event,
+    Failed,
+    Finished,
+    Interrupted,
+    Planned,
+    Replied,
+    WorkflowStep,
+)
 from fugu_cli.session.log import Log
 from fugu_cli.session.state import SessionState
 from fugu_cli.training.evaluation.paid_calls import AgentUnanswered
@@ -43,10 +51,20 @@ class RolloutSession(Protocol):
         """Give back what it holds."""
 
 
+class CheckpointChoice(Value):
+    """The checkpoint that decides in a rollout, None for success rates, and whether its decisions
+    are drawn.
+    """
+
+    file: Path | None
+    sample: bool
+
+
 @dataclass(frozen=True)
 class RolloutContext:
     """The circumstances of a rollout: arm, task, repository, folder for the session's data,
     repetition, log to resume, and whether it is a question that only an answer solves.
+    `checkpoint` and `steps` are as in RolloutJob.
     """
 
     arm: str
@@ -56,6 +74,8 @@ class RolloutContext:
     seed: int = 0
     resume: Path | None = None
     question: bool = False
+    checkpoint: CheckpointChoice | None = None
+    steps: tuple[WorkflowStep, ...] = ()
 
 
 OpenRolloutSession = Callable[[RolloutContext], Awaitable[RolloutSession]]
@@ -151,12 +171,19 @@ load.
 
 
 class RolloutJob(Value):
-    """A rollout to run. `expected` is what is known of its tests."""
+    """A rollout to run, in any process that sees its folder.
+
+    `expected` is what is known of its tests. `folder` is below the folder of the whole evaluation.
+    `checkpoint`: None for the configured one. `steps`: a workflow to carry out, whatever the arm.
+    """
 
     arm: str
     problem: Problem
     seed: int = 0
     expected: ExpectedTests = ExpectedTests()
+    folder: str = ""
+    checkpoint: CheckpointChoice | None = None
+    steps: tuple[WorkflowStep, ...] = ()
 
     @property
     def name(self) -> str:
@@ -164,14 +191,17 @@ class RolloutJob(Value):
         return f"{self.arm.replace(':', '-')}/{self.problem.id}-{self.seed}"
 
 
-async def rollout(
-    job: RolloutJob, open_session: OpenRolloutSession, folder: Path
-) -> RolloutOutcome:
-    """Run or resume the job and grade it. Data lies below `folder`.
+class RolloutLost(FuguError):
+    """The process that ran a rollout died, several times. What it did is kept."""
+
+
+async def rollout(job: RolloutJob, open_session: OpenRolloutSession, base: Path) -> RolloutOutcome:
+    """Run or resume the job and grade it. Its data lie below `base`, in the job's folder.
 
     Raises what opening and running raise: SpendingLimitReached and AgentUnanswered leave everything
     to be continued. The latter is also raised if the cascade decided for the arm `trinity`.
     """
+    folder = base / job.folder
     own = folder / ROLLOUTS_FOLDER / job.name
     task = question_as_task(job.problem) if isinstance(job.problem, Question) else job.problem
     repository, before = own / "repository", _resumable_log(own)
@@ -184,7 +214,15 @@ async def rollout(
     )
     earlier = sum(gap for gap in gaps if gap < PAUSE)
     context = RolloutContext(
-        job.arm, task, repository, own / "data", job.seed, before, isinstance(job.problem, Question)
+        arm=job.arm,
+        task=task,
+        repository=repository,
+        data=own / "data",
+        seed=job.seed,
+        resume=before,
+        question=isinstance(job.problem, Question),
+        checkpoint=job.checkpoint,
+        steps=job.steps,
     )
     session = await open_session(context)
     started = time.monotonic()

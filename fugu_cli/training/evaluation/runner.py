@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,17 +14,12 @@ from fugu_cli import __version__
 from fugu_cli.coordinators import action_space
 from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.session.events import Member
-from fugu_cli.tools.shell_commands import commands_at_once
 from fugu_cli.training.evaluation import results_folder
+from fugu_cli.training.evaluation.engine import RolloutEngine, gather_or_cancel
 from fugu_cli.training.evaluation.paid_calls import AgentUnanswered, SpendingLimitReached
-from fugu_cli.training.evaluation.rollout import (
-    OpenRolloutSession,
-    RolloutJob,
-    RolloutOutcome,
-    rollout,
-)
+from fugu_cli.training.evaluation.rollout import RolloutJob, RolloutLost, RolloutOutcome
 from fugu_cli.training.tasks import ExpectedTests, Problem, Question, Task
-from fugu_cli.training.tasks.grading import TaskCheck, check_task, problem_sha
+from fugu_cli.training.tasks.grading import TaskCheck, problem_sha
 
 COORDINATOR_ARMS = (
     "trinity",
@@ -99,20 +93,6 @@ def report_order(arm: str) -> tuple[int, str]:
     return ALL_ARMS.index(rule) if rule in ALL_ARMS else len(ALL_ARMS), arm
 
 
-def available_cores() -> int:
-    """Return the cores of this process: how many tests and commands of rollouts run at once."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def rollouts_at_once(requested: int | None) -> int:
-    """Return the requested number, by default the cores of this process, at most four: providers
-    limit requests before machines do.
-    """
-    return requested or min(4, available_cores())
-
-
 ROWS_FILE = "rows.jsonl"
 CHECKS_FILE = "checks.jsonl"
 
@@ -158,70 +138,56 @@ class EvaluationEnd:
 
 
 async def run_evaluation(
-    plan: EvaluationPlan, open_session: OpenRolloutSession, folder: Path, tell: Tell
+    plan: EvaluationPlan, engine: RolloutEngine, folder: Path, tell: Tell
 ) -> EvaluationEnd:
-    """Measure what is not measured yet. The rows are in `folder`. Raises ConfigError, SessionBusy
-    and StorageError, and UsageError where every task is refused."""
-    with results_folder.locked_folder(folder):
-        tasks = {problem.id: problem_sha(problem) for problem in plan.problems}
-        fixed = results_folder.EvaluationSetup(
-            version=__version__,
-            pool=plan.pool,
-            entries=plan.entries,
-            settings=plan.settings,
-            checkpoint=plan.checkpoint,
-            tasks=tasks,
-            rollouts_at_once=plan.at_once,
-            commands_at_once=available_cores(),
-        )
-        results_folder.record_or_compare_setup(folder, fixed)
-        ended = EvaluationEnd()
-        checks = await check_tasks(plan.problems, folder, tell)
-        done = {
-            (row.arm, row.task, row.seed)
-            for row in results_folder.read_rows(folder / ROWS_FILE, RolloutOutcome)
-        }
-        every = _jobs(plan, checks)
-        if not every:
-            raise no_task_left()
-        jobs = [job for job in every if (job.arm, job.problem.id, job.seed) not in done]
-        work = _JobQueue(jobs, len(every), plan.at_once, folder, tell)
-        with commands_at_once(available_cores()):
-            await asyncio.gather(
-                *(_worker(work, open_session, folder, ended) for _ in range(plan.at_once))
-            )
-        ended.missing = len(work.jobs) + work.postponed
-        return ended
+    """Measure what is not measured yet. The rows are in `folder`, which the caller has locked.
+    Raises ConfigError and StorageError, and UsageError where every task is refused."""
+    tasks = {problem.id: problem_sha(problem) for problem in plan.problems}
+    fixed = results_folder.EvaluationSetup(
+        version=__version__,
+        pool=plan.pool,
+        entries=plan.entries,
+        settings=plan.settings,
+        checkpoint=plan.checkpoint,
+        tasks=tasks,
+        rollouts_at_once=plan.at_once,
+        commands_at_once=engine.cores,
+    )
+    results_folder.record_or_compare_setup(folder, fixed)
+    ended = EvaluationEnd()
+    checks = await check_tasks(plan.problems, engine, folder, tell)
+    done = {
+        (row.arm, row.task, row.seed)
+        for row in results_folder.read_rows(folder / ROWS_FILE, RolloutOutcome)
+    }
+    every = _jobs(plan, checks)
+    if not every:
+        raise no_task_left()
+    jobs = [job for job in every if (job.arm, job.problem.id, job.seed) not in done]
+    work = _JobQueue(jobs, len(every), plan.at_once, folder, tell)
+    await asyncio.gather(*(_worker(work, engine, ended) for _ in range(plan.at_once)))
+    ended.missing = len(work.jobs) + work.postponed
+    return ended
 
 
 async def check_tasks(
-    problems: Sequence[Problem], folder: Path, tell: Callable[[str], None]
+    problems: Sequence[Problem], engine: RolloutEngine, folder: Path, tell: Callable[[str], None]
 ) -> dict[str, TaskCheck]:
-    """Return every task's check, made once, as many at a time as there are cores. Questions need
-    none.
-    """
+    """Return every task's check, made once. Questions need none."""
     checks_made = {
         check.task: check for check in results_folder.read_rows(folder / CHECKS_FILE, TaskCheck)
     }
-    free_cores = asyncio.Semaphore(available_cores())
 
     async def checked(task: Task) -> TaskCheck:
         check = checks_made.get(task.id)
         if check is not None and check.holds(task):
             return check
-        async with free_cores:
-            check = await check_task(task)
+        check = await engine.check(task)
         results_folder.append_row(folder / CHECKS_FILE, check)
         return check
 
     tasks = [problem for problem in problems if not isinstance(problem, Question)]
-    running = [asyncio.create_task(checked(task)) for task in tasks]
-    try:
-        checks = await asyncio.gather(*running)
-    finally:
-        for check_running in running:
-            check_running.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+    checks = await gather_or_cancel([checked(task) for task in tasks])
     for check in checks:
         if check.refused:
             tell(f"{check.task}: refused: {check.refused}")
@@ -284,21 +250,22 @@ class _JobQueue:
         )
 
 
-async def _worker(
-    work: _JobQueue, open_session: OpenRolloutSession, folder: Path, ended: EvaluationEnd
-) -> None:
+async def _worker(work: _JobQueue, engine: RolloutEngine, ended: EvaluationEnd) -> None:
     """Take jobs until none is left or the evaluation must stop."""
     while work.jobs and not work.stop:
         job = work.jobs.popleft()
         work.running += 1
         started = time.monotonic()
         try:
-            row = await rollout(job, open_session, folder)
+            row = await engine.do(job)
         except AgentUnanswered as error:
             work.postponed += 1
             work.tell(f"{job.name}: {error}; left for the next time")
             if error.final:
                 work.stop, ended.stopped = True, error
+        except RolloutLost as error:
+            work.postponed += 1
+            work.tell(f"{job.name}: {error}; left for the next time")
         except (SpendingLimitReached, StorageError) as error:
             work.postponed += 1
             work.stop, ended.stopped = True, ended.stopped or error

@@ -17,9 +17,10 @@ import pytest
 
 import fugu_cli
 from fugu_cli.cli import eval as command
-from fugu_cli.cli.training_flags import EvalFlags
+from fugu_cli.cli.current_folder import current_config
+from fugu_cli.cli.training_flags import EvalFlags, RolloutFlags
 from fugu_cli.errors import ConfigError, FuguError, SessionBusy, UsageError
-from fugu_cli.training.evaluation import results_folder, runner
+from fugu_cli.training.evaluation import engine, results_folder, runner
 from fugu_cli.training.evaluation.paid_calls import PaidCall
 from fugu_cli.training.evaluation.results_folder import locked_folder
 from fugu_cli.training.evaluation.rollout import RolloutOutcome
@@ -413,7 +414,7 @@ def test_rollouts_at_once_take_turns_at_the_cores_for_tests_and_commands(
     assert evaluate(here, "single:worker", rollouts=2) == 0
 
 
-def test_tasks_are_checked_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_are_checked_side_by_side(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meeting = asyncio.Barrier(2)
 
     async def check(task: Task) -> TaskCheck:
@@ -421,11 +422,12 @@ def test_tasks_are_checked_side_by_side(tmp_path: Path, monkeypatch: pytest.Monk
         return TaskCheck(task=task.id, sha="")
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
-    monkeypatch.setattr(runner, "check_task", check)
+    monkeypatch.setattr(engine, "check_task", check)
     about = {"source": "own", "language": "text", "kind": "fix", "prompt": "", "files": {}}
     about |= {"test_command": "true", "grade_command": "true", "timeout": 1.0}
     tasks = [Task.model_validate({"id": name, **about}) for name in ("one", "two")]
-    checks = asyncio.run(asyncio.wait_for(runner.check_tasks(tasks, tmp_path, print), 60))
+    local = command.open_engine(RolloutFlags(), current_config().config, here)
+    checks = asyncio.run(asyncio.wait_for(runner.check_tasks(tasks, local, here, print), 60))
     assert list(checks) == ["one", "two"]
 
 
@@ -470,6 +472,9 @@ def test_a_killed_evaluation_goes_on_and_repeats_no_call(here: Path, server: Loo
     server.asked("worker")
     assert evaluate(here, *arms) == 0
     resumed = len(server.asked("worker")) - server_saw
+    lost = [call for call in paid(here) if call.lost]
+    assert len(lost) == under_way
+    assert all(call.usd > 0 for call in lost)
     assert cells(here) == [
         (arm, f"t{number}", 0, True) for arm in sorted(arms) for number in range(2)
     ]

@@ -14,6 +14,7 @@ from fugu_cli.session.events import Member
 from fugu_cli.training.evaluation.paid_calls import (
     REPLIES_FOLDER,
     PaidAgent,
+    ReplyLocks,
     RolloutBilling,
     Spending,
     SpendingLimits,
@@ -28,11 +29,17 @@ Give = Callable[..., Agent]
 def asked(agent: Agent, folder: Path, task: Task, *messages: Message, where: str = "here") -> str:
     """The reply to these messages in a rollout of the task, whose repository lies in `where`."""
     spending = Spending(folder / "paid.jsonl", SpendingLimits())
-    account = RolloutBilling(
-        "rollout", folder / where / "repository", 0, folder, spending, task_literals(task)
+    billing = RolloutBilling(
+        rollout="rollout",
+        repository=folder / where / "repository",
+        seed=0,
+        folder=folder,
+        spending=spending,
+        locks=ReplyLocks(),
+        named=task_literals(task),
     )
     prompt = Prompt(system="You work here.", messages=messages)
-    paying = PaidAgent(agent, MEMBER, {"model": "m"}, account)
+    paying = PaidAgent(agent, MEMBER, {"model": "m"}, billing)
     return asyncio.run(paying.reply(prompt, lambda _text: None, lambda _pause: None)).text
 
 

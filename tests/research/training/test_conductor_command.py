@@ -2,6 +2,7 @@
 and the command.
 """
 
+import asyncio
 import json
 import os
 import re
@@ -13,14 +14,15 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.cli import train_conductor as command
-from fugu_cli.cli.eval import RolloutSessionFactory
-from fugu_cli.cli.training_flags import ConductorFlags
+from fugu_cli.cli.eval import open_engine
+from fugu_cli.cli.train_evolve import evolve
+from fugu_cli.cli.training_flags import ConductorFlags, EvolveFlags, RolloutFlags
 from fugu_cli.config.loader import load_config as configuration
 from fugu_cli.errors import SessionBusy, UsageError
 from fugu_cli.session.events import WorkflowStep
 from fugu_cli.training import grpo
 from fugu_cli.training.evaluation import results_folder
-from fugu_cli.training.evaluation.paid_calls import Spending, SpendingLimitReached, SpendingLimits
+from fugu_cli.training.evaluation.paid_calls import PaidCall, SpendingLimitReached
 from fugu_cli.training.evaluation.results_folder import locked_folder
 from fugu_cli.training.grpo import FirstRound, PlannerExample, WorkflowResult
 from fugu_cli.training.tasks.loading import load_tasks
@@ -35,21 +37,19 @@ STEPS = (
 
 
 def test_a_workflow_is_carried_out_once_with_tools_and_tests_and_paid_for_once(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problems = {one.id: one for one in load_tasks(suite(tmp_path, task("one"))).tasks}
     (tmp_path / "sum.jsonl").write_text(
         json.dumps({"id": "sum", "question": "2 + 2?", "answer": "4"})
     )
     problems |= {one.id: one for one in load_tasks(tmp_path / "sum.jsonl").questions}  # type: ignore[dict-item]
-    with running() as server:
+    with running() as server, asyncio.Runner() as loop:
         configured(Path(os.environ["HOME"]), server, ("idler", "cheap"), ("worker", "strong"))
-        opening = RolloutSessionFactory(
-            configuration(tmp_path, os.environ).config, {"LOOPBACK_KEY": KEY}, tmp_path / "out"
-        )
-        trying = command.WorkflowRunner(
-            problems, tmp_path / "out", opening, Spending(tmp_path / "paid.jsonl", SpendingLimits())
-        )
+        monkeypatch.setenv("LOOPBACK_KEY", KEY)
+        config = configuration(tmp_path, os.environ).config
+        engine = open_engine(RolloutFlags(), config, tmp_path / "out")
+        trying = command.WorkflowRunner(problems, tmp_path / "out", engine, loop)
         server.react("idler", idles)
         server.react("worker", fixes)
         assert trying("one", STEPS) == WorkflowResult(right=True, answer="It is fixed.")
@@ -61,14 +61,15 @@ def test_a_workflow_is_carried_out_once_with_tools_and_tests_and_paid_for_once(
         assert (len(server.asked("worker")), len(server.asked("idler"))) == (3, 1)
         server.play("worker", Says("Answer: 4"))
         assert trying("sum", STEPS[1:2]) == WorkflowResult(right=True, answer="Answer: 4")
-        elsewhere = replace(opening, folder=tmp_path / "poor")
-        spending = Spending(tmp_path / "poor.jsonl", SpendingLimits(requests=0))
-        poor = command.WorkflowRunner(problems, elsewhere.folder, elsewhere, spending)
+        penniless = open_engine(RolloutFlags(max_requests=0), config, tmp_path / "poor")
+        poor = command.WorkflowRunner(problems, tmp_path / "poor", penniless, loop)
         with pytest.raises(SpendingLimitReached, match="0 of 0 requests are made"):
             poor("one", STEPS)
 
 
-def test_workflows_are_carried_out_at_the_same_time_and_each_once(tmp_path: Path) -> None:
+def test_workflows_are_carried_out_at_the_same_time_and_each_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problems = {one.id: one for one in load_tasks(suite(tmp_path, task("one"), task("two"))).tasks}
     together = threading.Barrier(2)
 
@@ -79,31 +80,32 @@ def test_workflows_are_carried_out_at_the_same_time_and_each_once(tmp_path: Path
             together.wait(60)
         return fixes(asked)
 
-    with running() as server:
+    with running() as server, asyncio.Runner() as loop:
         configured(Path(os.environ["HOME"]), server, ("worker", "strong"))
-        opening = RolloutSessionFactory(
-            configuration(tmp_path, os.environ).config, {"LOOPBACK_KEY": KEY}, tmp_path / "out"
-        )
-        spending = Spending(tmp_path / "paid.jsonl", SpendingLimits())
-        trying = command.WorkflowRunner(problems, tmp_path / "out", opening, spending, at_once=2)
+        monkeypatch.setenv("LOOPBACK_KEY", KEY)
+        config = configuration(tmp_path, os.environ).config
+        engine = open_engine(RolloutFlags(), config, tmp_path / "out")
+        trying = command.WorkflowRunner(problems, tmp_path / "out", engine, loop, at_once=2)
         server.react("worker", waits)
         trying.ahead([("one", STEPS[1:]), ("two", STEPS[1:])])
         made = len(server.asked("worker"))
         assert [trying(name, STEPS[1:]).right for name in ("one", "two")] == [True, True]
-        assert len(server.asked("worker")) == made == spending.requests
+        paid = results_folder.read_rows(tmp_path / "out" / "paid.jsonl", PaidCall)
+        assert len(server.asked("worker")) == made == len(paid)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_two_trainings_do_not_write_to_one_folder(tmp_path: Path) -> None:
-    file = suite(tmp_path, task("one"))
-    given = ConductorFlags(
-        suites=[str(file)], model="absent", preset="small", form_only=True, out=tmp_path / "out"
-    )
-    with (
-        locked_folder(tmp_path / "out"),
-        pytest.raises(SessionBusy, match="another training writes to"),
-    ):
-        command.train_conductor(given)
+    suites, out = [str(suite(tmp_path, task("one")))], tmp_path / "out"
+    with locked_folder(out):
+        with pytest.raises(SessionBusy, match="another training writes to"):
+            command.train_conductor(
+                ConductorFlags(
+                    suites=suites, model="absent", preset="small", form_only=True, out=out
+                )
+            )
+        with pytest.raises(SessionBusy, match="another training writes to"):
+            evolve(EvolveFlags(suites=suites, out=out))
 
 
 @pytest.mark.filterwarnings("ignore")

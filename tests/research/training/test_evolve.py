@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fugu_cli.errors import SessionBusy, StorageError, UsageError
-from fugu_cli.training.evaluation.results_folder import locked_folder
+from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.training.evolution import (
     Evolution,
     EvolutionIteration,
@@ -81,8 +80,8 @@ def run(
     tell: Callable[[EvolutionIteration], None] = lambda _: None,
 ) -> Evolved:
     folder = RunFolder(path, {"pool": ["a", "b"]}, save)
-    with folder.held():
-        return Evolution(settings, trial, breed, folder).run(np.zeros(3), tell)
+    folder.begin()
+    return Evolution(settings, trial, breed, folder).run(np.zeros(3), tell)
 
 
 def without_seconds(path: Path) -> list[dict[str, object]]:
@@ -140,22 +139,11 @@ def test_without_validation_the_newest_mean_is_the_result(tmp_path: Path) -> Non
     assert len(found.history) == 6
 
 
-def test_two_trainings_in_one_folder_are_one_too_many(tmp_path: Path) -> None:
-    with (
-        locked_folder(tmp_path),
-        pytest.raises(SessionBusy, match="another training"),
-    ):  # a matrix is measured there
-        run(tmp_path, SMALL, Bowl())
-
-
 def test_a_changed_pool_is_refused_and_named(tmp_path: Path) -> None:
     run(tmp_path, SMALL, Bowl())
     changed = RunFolder(tmp_path, {"pool": ["a", "c"]}, save)
-    with (
-        pytest.raises(UsageError, match='another pool: \\["a", "b"\\], now it is \\["a", "c"\\]'),
-        changed.held(),
-    ):
-        pass
+    with pytest.raises(UsageError, match='another pool: \\["a", "b"\\], now it is \\["a", "c"\\]'):
+        changed.begin()
 
 
 def test_a_log_that_is_shorter_than_the_run_is_refused(tmp_path: Path) -> None:
@@ -174,7 +162,8 @@ def test_a_full_disk_leaves_the_last_iteration_whole(tmp_path: Path) -> None:
     run(tmp_path, SMALL.model_copy(update={"iterations": 2}), Bowl())
     before = (tmp_path / "state.npz").read_bytes()
     folder = RunFolder(tmp_path, {"pool": ["a", "b"]}, full)
-    with pytest.raises(StorageError, match="No space left on device") as caught, folder.held():
+    folder.begin()
+    with pytest.raises(StorageError, match="No space left on device") as caught:
         Evolution(SMALL, Bowl(), breed, folder).run(np.zeros(3), lambda _: None)
     assert "goes on" in caught.value.hint
     assert (tmp_path / "state.npz").read_bytes() == before
@@ -191,9 +180,9 @@ def test_a_broken_file_of_a_run_is_named(tmp_path: Path, name: str) -> None:
 
 def test_a_state_is_read_back_as_it_was(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path, {}, lambda _mean, _path: None)
-    with folder.held():
-        folder.keep(RunState(3, b"\x00search", np.array([0.1, 0.2]), -0.5, 2), [])
-        kept = folder.restore()
+    folder.begin()
+    folder.keep(RunState(3, b"\x00search", np.array([0.1, 0.2]), -0.5, 2), [])
+    kept = folder.restore()
     assert kept is not None
     assert (kept.iteration, kept.search, kept.best_worth, kept.best_at) == (
         3,
@@ -206,12 +195,12 @@ def test_a_state_is_read_back_as_it_was(tmp_path: Path) -> None:
 
 def test_a_state_that_was_cut_is_told_of(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path, {}, lambda _mean, _path: None)
-    with folder.held():
-        folder.keep(RunState(3, b"x" * 5000, np.zeros(1000), -0.5, 2), [])
-        file = tmp_path / "state.npz"
-        file.write_bytes(file.read_bytes()[:3000])
-        with pytest.raises(StorageError, match=r"state\.npz is no state of a training"):
-            folder.restore()
+    folder.begin()
+    folder.keep(RunState(3, b"x" * 5000, np.zeros(1000), -0.5, 2), [])
+    file = tmp_path / "state.npz"
+    file.write_bytes(file.read_bytes()[:3000])
+    with pytest.raises(StorageError, match=r"state\.npz is no state of a training"):
+        folder.restore()
 
 
 def played(solved: list[list[float]], rows: list[list[float]]) -> TrialResult:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.cli import sessions
-from fugu_cli.cli.eval import RolloutSessionFactory
+from fugu_cli.cli.eval import open_engine
+from fugu_cli.cli.training_flags import RolloutFlags
 from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.config.known_models import price_of
@@ -32,7 +33,6 @@ from fugu_cli.session.events import Asked, Event, Failed, Member, Opened, Price,
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Budgets, Ledger, all_payments, session_payments
 from fugu_cli.session.state import SessionState
-from fugu_cli.training.evaluation.paid_calls import Spending, SpendingLimits
 from fugu_cli.wires.messages import MessagesDecoder, encode_request
 from tests.reacting import Reacting
 
@@ -139,15 +139,17 @@ def test_under_a_budget_nobody_is_called_whose_price_is_unknown() -> None:
     assert spending.over_budget(SessionState(events), UNPRICED, PROMPT, Budgets()) == ""
 
 
-def test_an_evaluation_with_a_budget_does_not_begin_with_an_unknown_price(tmp_path: Path) -> None:
+def test_an_evaluation_with_a_budget_does_not_begin_with_an_unknown_price(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
     entry = AgentEntry(name="new", provider="openai", model="anything-new")
-    opening = RolloutSessionFactory(Config(agents=(entry,)), {"OPENAI_API_KEY": "k"}, tmp_path)
-    opening(Spending(tmp_path / "paid.jsonl", SpendingLimits(requests=1)))
+    open_engine(RolloutFlags(max_requests=1), Config(agents=(entry,)), tmp_path)
     with pytest.raises(ConfigError, match="new: no price is known"):
-        opening(Spending(tmp_path / "paid.jsonl", SpendingLimits(usd=1.0)))
+        open_engine(RolloutFlags(max_budget_usd=1.0), Config(agents=(entry,)), tmp_path)
     known = AgentEntry(name="known", provider="scripted", model="m")
-    without = replace(opening, config=Config(agents=(entry, known), opt_out=("new",)))
-    without(Spending(tmp_path / "paid.jsonl", SpendingLimits(usd=1.0)))
+    without = Config(agents=(entry, known), opt_out=("new",))
+    open_engine(RolloutFlags(max_budget_usd=1.0), without, tmp_path)
 
 
 def test_what_runs_here_or_takes_no_key_is_free_and_other_prices_are_known_or_given() -> None:

@@ -1,0 +1,109 @@
+"""Where rollouts run. Evaluation and training hand their jobs to a RolloutEngine; this module has
+the one that runs them in this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from fugu_cli.tools.shell_commands import command_slots
+from fugu_cli.training.evaluation.paid_calls import SpendingAccount
+from fugu_cli.training.evaluation.rollout import (
+    OpenRolloutSession,
+    RolloutJob,
+    RolloutOutcome,
+    rollout,
+)
+from fugu_cli.training.tasks import Task
+from fugu_cli.training.tasks.grading import TaskCheck, check_task
+
+Result = TypeVar("Result")
+
+
+class RolloutEngine(Protocol):
+    """Runs rollouts and checks of tasks, and keeps the one account of all of them.
+
+    A job owns its folder and the caller alone writes rows: a job that is given again goes on from
+    its log.
+    """
+
+    @property
+    def spending(self) -> SpendingAccount:
+        """The account that grants every model call."""
+
+    @property
+    def cores(self) -> int:
+        """How many tests and commands of rollouts run at a time."""
+
+    async def do(self, job: RolloutJob) -> RolloutOutcome:
+        """Run or resume a rollout. Raises what `rollout` raises, and RolloutLost."""
+
+    async def check(self, task: Task) -> TaskCheck:
+        """Check that the task can judge. Raises StorageError and RolloutLost."""
+
+    async def close(self) -> None:
+        """Give back what the engine holds."""
+
+
+class LocalEngine:
+    """Runs rollouts in this process. Their tests and commands run one a core; the caller bounds how
+    many rollouts wait for models.
+    """
+
+    def __init__(
+        self, open_session: OpenRolloutSession, spending: SpendingAccount, folder: Path
+    ) -> None:
+        self._open_session = open_session
+        self._spending = spending
+        self._folder = folder
+        self._slots = asyncio.Semaphore(self.cores)
+        self._checks = asyncio.Semaphore(self.cores)
+
+    @property
+    def spending(self) -> SpendingAccount:
+        return self._spending
+
+    @property
+    def cores(self) -> int:
+        return available_cores()
+
+    async def do(self, job: RolloutJob) -> RolloutOutcome:
+        with command_slots(self._slots):
+            return await rollout(job, self._open_session, self._folder)
+
+    async def check(self, task: Task) -> TaskCheck:
+        async with self._checks:
+            return await check_task(task)
+
+    async def close(self) -> None:
+        pass
+
+
+async def gather_or_cancel(coroutines: Sequence[Coroutine[object, object, Result]]) -> list[Result]:
+    """Run the coroutines side by side and return their results in order. An error of one ends
+    all.
+    """
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def available_cores() -> int:
+    """Return the cores of this process."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+if TYPE_CHECKING:
+
+    def _fits(engine: LocalEngine) -> RolloutEngine:
+        return engine
