@@ -232,13 +232,13 @@ class CallPauses:
         team = self._team
         if self._others == "none":
             return math.inf
-        out = action_space.agents_out(
+        excluded = action_space.agents_out(
             state, {*team.never, self._name}, tuple(team.members.values())
         )
         breaker = team.breaker
         if breaker is None:
-            return 0.0 if team.members.keys() - out else math.inf
-        if any(breaker.seconds(name) == 0 for name in team.members.keys() - out):
+            return 0.0 if team.members.keys() - excluded else math.inf
+        if any(breaker.seconds(name) == 0 for name in team.members.keys() - excluded):
             return 0.0
         able = team.members.keys() - team.never - {self._name}
         soonest = breaker.soonest(able, server_named=True) if self._others == "soon" else None
@@ -291,25 +291,33 @@ class BudgetReservations:
 
 
 async def may_call(
-    log: Log, turn: int, who: tuple[Member, Prompt], budget: Limit, reserved: BudgetReservations
+    log: Log,
+    turn: int,
+    member: Member,
+    prompt: Prompt,
+    budget: Limit,
+    reservations: BudgetReservations,
 ) -> bool:
     """Return whether the budget carries this call. A refusal is recorded as the agent's failure in
     `turn`.
     """
-    (member, prompt), limits = who, spending.budgets_of(budget)
-    while said := spending.over_budget(log.state, member, prompt, limits, reserved.held):
-        if alone := spending.over_budget(log.state, member, prompt, limits):
-            log.append(Failed(turn=turn, what=member.name, kind=BUDGET, message=alone))
+    limits = spending.budgets_of(budget)
+    while refusal := spending.over_budget(log.state, member, prompt, limits, reservations.held):
+        refusal_alone = spending.over_budget(log.state, member, prompt, limits)
+        if refusal_alone:
+            log.append(Failed(turn=turn, what=member.name, kind=BUDGET, message=refusal_alone))
             return False
-        log.tell(Waiting(why=f"{member.name} waits for calls under way: {said}"))
-        await reserved.given_back()
+        log.tell(Waiting(why=f"{member.name} waits for calls under way: {refusal}"))
+        await reservations.given_back()
     return True
 
 
 def check_budget(
-    state: SessionState, member: Member, prompt: Prompt, budget: Limit, held: float = 0.0
+    state: SessionState, member: Member, prompt: Prompt, budget: Limit, reserved: float = 0.0
 ) -> None:
-    """Raises AgentError where a try of a call might exceed the rest of a budget. `held`: set aside
-    for other calls, and spent on tries before it."""
-    if said := spending.over_budget(state, member, prompt, spending.budgets_of(budget), held):
-        raise AgentError(said, kind="budget")
+    """Raises AgentError where a try of a call might exceed the rest of a budget. `reserved`: set
+    aside for other calls, and spent on tries before it."""
+    if refusal := spending.over_budget(
+        state, member, prompt, spending.budgets_of(budget), reserved
+    ):
+        raise AgentError(refusal, kind="budget")

@@ -93,20 +93,20 @@ def attributed_edits(session: str, records: Sequence[Recorded]) -> list[Attribut
     were rolled back.
     """
     at = {id(record.event): record for record in records}
-    state, found = SessionState.of_records(records), []
-    for place in state.undo_history.requests:
-        writers = _Writers(session, place + 1, state.requests[place].events)
-        for fact in state.requests[place].effective:
-            author = writers.of(fact, at[id(fact)].at)
-            if author is not None and isinstance(fact, ToolRan | Merged):
-                found.append(AttributedEdit(author, fact.changes, author.at, at[id(fact)].seq))
-    return found
+    state, edits = SessionState.of_records(records), []
+    for index in state.undo_history.requests:
+        writers = _Writers(session, index + 1, state.requests[index].events)
+        for event in state.requests[index].effective:
+            author = writers.of(event, at[id(event)].at)
+            if author is not None and isinstance(event, ToolRan | Merged):
+                edits.append(AttributedEdit(author, event.changes, author.at, at[id(event)].seq))
+    return edits
 
 
-def merged_edits(found: Iterable[AttributedEdit]) -> list[AttributedEdit]:
+def merged_edits(edits: Iterable[AttributedEdit]) -> list[AttributedEdit]:
     """Return the edits of several sessions in order of time. Edits that a fork repeats count once."""
     once: dict[tuple[float, int], AttributedEdit] = {}
-    for edit in found:
+    for edit in edits:
         once.setdefault((edit.at, edit.seq), edit)
     return sorted(once.values(), key=lambda edit: (edit.at, edit.seq))
 
@@ -190,10 +190,10 @@ class BlameTracker:
         before = {change.path: self._before(change) for change in edit.changes}
         gone = {change.path: before[change.path] for change in edit.changes if change.after is None}
         for change in edit.changes:
-            now = before[change.path]
+            state = before[change.path]
             if change.before is None and change.after is not None and gone:
-                now = self._moved(change, gone) or now
-            self._after(change, now, edit.author)
+                state = self._moved(change, gone) or state
+            self._after(change, state, edit.author)
 
     def _before(self, change: FileChange) -> FileState:
         """The file as the change found it."""
@@ -226,7 +226,9 @@ class BlameTracker:
             return None
         lines = lines_of(data)
         shares = {path: matcher(state.written.lines, lines).ratio() for path, state in gone.items()}
-        path = max(shares, key=lambda one: (gone[one].blob == change.after, shares[one]))
+        path = max(
+            shares, key=lambda candidate: (gone[candidate].blob == change.after, shares[candidate])
+        )
         return gone.pop(path) if shares[path] >= ALIKE else None
 
     def _after(self, change: FileChange, before: FileState, author: LineAuthor) -> None:
@@ -248,41 +250,42 @@ class BlameTracker:
         state = self.states.get(path)
         if state is not None and state.blob == blob:
             return state.written
-        known = self._known.get((path, blob))
-        return known or carry_authors(
+        cached = self._known.get((path, blob))
+        return cached or carry_authors(
             state.written if state else AttributedLines(), lines_of(data), None
         )
 
 
-def related_edits(found: Sequence[AttributedEdit], path: str) -> list[AttributedEdit]:
+def related_edits(edits: Sequence[AttributedEdit], path: str) -> list[AttributedEdit]:
     """The edits a file's lines may come from: its own, and those of files it may have been moved or
     copied from.
     """
-    left = {change.after: change.path for edit in found for change in edit.changes}
-    wanted, kept = {path}, []
-    for edit in reversed(found):
-        mine = [change for change in edit.changes if change.path in wanted]
+    left = {change.after: change.path for edit in edits for change in edit.changes}
+    related, related_edits = {path}, []
+    for edit in reversed(edits):
+        mine = [change for change in edit.changes if change.path in related]
         if not mine:
             continue
-        kept.append(edit)
-        wanted |= {left[change.before] for change in mine if change.before in left}
+        related_edits.append(edit)
+        related |= {left[change.before] for change in mine if change.before in left}
         if any(change.before is None for change in mine):
-            wanted |= {change.path for change in edit.changes if change.after is None}
-    kept.reverse()
+            related |= {change.path for change in edit.changes if change.after is None}
+    related_edits.reverse()
     return [
-        replace(edit, changes=tuple(c for c in edit.changes if c.path in wanted)) for edit in kept
+        replace(edit, changes=tuple(c for c in edit.changes if c.path in related))
+        for edit in related_edits
     ]
 
 
 def moved_from(
-    found: Sequence[AttributedEdit], data: bytes, contents: Mapping[str, bytes]
+    edits: Sequence[AttributedEdit], data: bytes, contents: Mapping[str, bytes]
 ) -> str | None:
     """The file among those that are given with their last contents which `data` is most like, if it
     is alike at all.
 
     For a file that no edit names: somebody may have moved it.
     """
-    last = {change.path: change.after for edit in found for change in edit.changes}
+    last = {change.path: change.after for edit in edits for change in edit.changes}
     lines = lines_of(data)
     texts = {
         path: contents[blob] for path, blob in last.items() if blob is not None and blob in contents
@@ -362,37 +365,37 @@ async def blame_path(
     """The text file at `path`, links followed. Raises UsageError where there is none in the
     workspace.
     """
-    found = Path(os.path.realpath(path))
-    if not paths.inside(found, workspace.root):
+    real_path = Path(os.path.realpath(path))
+    if not paths.inside(real_path, workspace.root):
         raise UsageError(
             f"{path} is not in {workspace.root}", hint="blame a file in its own repository"
         )
-    name = paths.quoted_path(found.relative_to(workspace.root).as_posix())
+    name = paths.quoted_path(real_path.relative_to(workspace.root).as_posix())
     try:
-        if found.is_dir():
+        if real_path.is_dir():
             hint = "name a file; without one the newest session's changes are shown"
             raise UsageError(f"{path} is a folder", hint=hint)
-        if not found.exists():
+        if not real_path.exists():
             what = f"there is no file {path}{_deleted(name, sessions)}"
             raise UsageError(what, hint="without a path the diff is shown")
-        made = await blame_file(workspace, name, sessions)
+        file = await blame_file(workspace, name, sessions)
     except OSError as error:
         raise UsageError(
             f"cannot read {path}: {error.strerror}", hint="check the file's permissions"
         ) from error
-    if any(b"\0" in line.text for line in made.lines):
+    if any(b"\0" in line.text for line in file.lines):
         raise UsageError(
             f"{path} is binary and has no lines",
             hint="without a path the newest session's diff is shown",
         )
-    return made
+    return file
 
 
 def _deleted(name: str, every: Sequence[NamedSession]) -> str:
     """Describe which agent deleted the file, "" if none did."""
-    found = merged_edits(edit for session in every for edit in attributed_edits(*session))
+    edits = merged_edits(edit for session in every for edit in attributed_edits(*session))
     newest = next(
-        ((e.author, c) for e in reversed(found) for c in e.changes if c.path == name), None
+        ((e.author, c) for e in reversed(edits) for c in e.changes if c.path == name), None
     )
     if newest is None or newest[1].after is not None:
         return ""
@@ -408,9 +411,9 @@ async def blame_file(workspace: Workspace, path: str, every: Sequence[NamedSessi
     OSError.
     """
     data = (workspace.root / paths.unquoted_path(path)).read_bytes()
-    made = merged_edits(edit for session in every for edit in attributed_edits(*session))
-    now, lost = await blame_content(workspace, path, data, made)
-    pairs = zip(now.lines, now.authors, strict=True)
+    edits = merged_edits(edit for session in every for edit in attributed_edits(*session))
+    content, lost = await blame_content(workspace, path, data, edits)
+    pairs = zip(content.lines, content.authors, strict=True)
     lines = tuple(
         BlameLine("same", number, text, author)
         for number, (text, author) in enumerate(pairs, start=1)
@@ -420,18 +423,18 @@ async def blame_file(workspace: Workspace, path: str, every: Sequence[NamedSessi
 
 
 async def blame_content(
-    workspace: Workspace, path: str, data: bytes, made: Sequence[AttributedEdit]
+    workspace: Workspace, path: str, data: bytes, edits: Sequence[AttributedEdit]
 ) -> tuple[AttributedLines, bool]:
     """A content of the file at `path` by lines, with their writers; whether contents of some edit
     are gone.
     """
     blob = blob_id(data, workspace.history.hash_name)
-    source = await _source(workspace, path, made, data)
-    found = related_edits(made, source)
-    known = BlameTracker({**await diff.read_contents(workspace, _blobs(found)), blob: data})
-    for edit in found:
-        known.follow(edit)
-    return known.now(source, blob, data), bool(known.lost)
+    source = await _source(workspace, path, edits, data)
+    related = related_edits(edits, source)
+    tracker = BlameTracker({**await diff.read_contents(workspace, _blobs(related)), blob: data})
+    for edit in related:
+        tracker.follow(edit)
+    return tracker.now(source, blob, data), bool(tracker.lost)
 
 
 async def _source(
@@ -453,29 +456,28 @@ async def _source(
 
 async def blame_session(workspace: Workspace, session: NamedSession) -> SessionBlame:
     """Return the part of a session's work that still stands."""
-    found = attributed_edits(*session)
-    changed = dict.fromkeys(change.path for edit in found for change in edit.changes)
-    there = {path: data for path in changed if (data := _read(workspace, path)) is not None}
-    now = {blob_id(data, workspace.history.hash_name): data for data in there.values()}
-    known = BlameTracker({**await diff.read_contents(workspace, _blobs(found)), **now})
-    for edit in found:
-        known.follow(edit)
-    moved = {state.was for path, state in known.states.items() if state.was != path}
+    edits = attributed_edits(*session)
+    changed = dict.fromkeys(change.path for edit in edits for change in edit.changes)
+    contents = {path: data for path in changed if (data := _read(workspace, path)) is not None}
+    by_blob = {blob_id(data, workspace.history.hash_name): data for data in contents.values()}
+    tracker = BlameTracker({**await diff.read_contents(workspace, _blobs(edits)), **by_blob})
+    for edit in edits:
+        tracker.follow(edit)
+    moved = {state.was for path, state in tracker.states.items() if state.was != path}
     files = []
-    for path, state in known.states.items():
+    for path, state in tracker.states.items():
         if path in moved and state.blob is None:
             continue
-        left = blob_id(there[path], workspace.history.hash_name) if path in there else None
-        if made := _file(path, state, (path in known.lost, left != state.blob)):
+        left = blob_id(contents[path], workspace.history.hash_name) if path in contents else None
+        if made := _file(path, state, lost=path in tracker.lost, later=left != state.blob):
             files.append(made)
     files.sort(key=lambda file: file.path)
     added = [line for file in files for hunk in file.hunks for line in hunk if line.kind == "added"]
     return SessionBlame(session[0], tuple(files), turn_shares(turn_costs(*session), added))
 
 
-def _file(path: str, state: FileState, said: tuple[bool, bool]) -> FileDiff | None:
+def _file(path: str, state: FileState, *, lost: bool, later: bool) -> FileDiff | None:
     """None where the file is as it was at first."""
-    lost, later = said
     hunks = tuple(_hunks(state.first, state.written))
     if not hunks and path == state.was and not lost:
         return None
@@ -513,9 +515,9 @@ def turn_shares(
     )
 
 
-def _blobs(found: Iterable[AttributedEdit]) -> list[str]:
+def _blobs(edits: Iterable[AttributedEdit]) -> list[str]:
     named = (
-        blob for edit in found for change in edit.changes for blob in (change.before, change.after)
+        blob for edit in edits for change in edit.changes for blob in (change.before, change.after)
     )
     return list(dict.fromkeys(blob for blob in named if blob is not None))
 

@@ -65,11 +65,11 @@ async def blame_commit(
         before_is_unknown = change.before and change.before not in contents
         if not change.after or before_is_unknown or b"\0" in data:
             continue
-        now, _ = await blame.blame_content(workspace, name, data, made)
+        content, _ = await blame.blame_content(workspace, name, data, made)
         old = blame.lines_of(contents.get(change.before, b""))
         added = [
-            BlameLine("added", number + 1, now.lines[number], now.authors[number])
-            for tag, _, _, start, end in blame.matcher(old, now.lines).get_opcodes()
+            BlameLine("added", number + 1, content.lines[number], content.authors[number])
+            for tag, _, _, start, end in blame.matcher(old, content.lines).get_opcodes()
             for number in (range(start, end) if tag in ("insert", "replace") else ())
         ]
         if any(line.author is not None for line in added):
@@ -86,16 +86,16 @@ async def blame_commit(
 
 def agent_totals(turns: Sequence[TurnShare]) -> dict[str, tuple[int, float]]:
     """Lines and dollars by agent; a turn's dollars are the whole turn's."""
-    found: dict[str, tuple[int, float]] = {}
+    totals: dict[str, tuple[int, float]] = {}
     for share in turns:
-        lines, dollars = found.get(share.cost.agent, (0, 0.0))
-        found[share.cost.agent] = (lines + share.lines, dollars + share.cost.dollars)
-    return found
+        lines, dollars = totals.get(share.cost.agent, (0, 0.0))
+        totals[share.cost.agent] = (lines + share.lines, dollars + share.cost.dollars)
+    return totals
 
 
-def record_text(found: CommitBlame, commit: str) -> str:
+def record_text(blamed: CommitBlame, commit: str) -> str:
     """The Agent Trace record of a commit, on one line of JSON: who wrote which of its lines."""
-    turns = [share.cost for share in found.turns]
+    turns = [share.cost for share in blamed.turns]
     record = {
         "version": TRACE_VERSION,
         "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"fugu:commit:{commit}")),
@@ -103,8 +103,8 @@ def record_text(found: CommitBlame, commit: str) -> str:
         "vcs": {"type": "git", "revision": commit},
         "tool": {"name": "fugu", "version": __version__},
         "files": [
-            {"path": paths.quoted_path(path), "conversations": _conversations(lines, found.models)}
-            for path, lines in found.files.items()
+            {"path": paths.quoted_path(path), "conversations": _conversations(lines, blamed.models)}
+            for path, lines in blamed.files.items()
         ],
         "metadata": {"fugu": {"turns": {_address(cost): _turn_object(cost) for cost in turns}}},
     }
@@ -115,9 +115,10 @@ def _conversations(
     lines: Sequence[BlameLine], models: Mapping[tuple[str, str], Member]
 ) -> list[dict[str, object]]:
     """One for each turn, with the ranges of lines that it wrote."""
-    found: dict[str, dict[str, Any]] = {}
+    conversations: dict[str, dict[str, Any]] = {}
     for author, run in groupby(
-        enumerate(lines), key=lambda one: (one[1].author, one[1].number - one[0])
+        enumerate(lines),
+        key=lambda numbered: (numbered[1].author, numbered[1].number - numbered[0]),
     ):
         if (writer := author[0]) is None:
             continue
@@ -125,13 +126,13 @@ def _conversations(
         model = writer.model or (member.model if member else "")
         vendor = (member.vendor or member.provider) if member else ""
         named = {"model_id": f"{vendor}/{model}".strip("/")[:250]} if model else {}
-        one = found.setdefault(
+        conversation = conversations.setdefault(
             _address(writer),
             {"url": _address(writer), "contributor": {"type": "ai", **named}, "ranges": []},
         )
         numbers = [line.number for _, line in run]
-        one["ranges"].append({"start_line": numbers[0], "end_line": numbers[-1]})
-    return list(found.values())
+        conversation["ranges"].append({"start_line": numbers[0], "end_line": numbers[-1]})
+    return list(conversations.values())
 
 
 def _address(turn: LineAuthor | TurnCost) -> str:
@@ -212,10 +213,21 @@ class AgentTrace(BaseModel):
 
     def spans(self, path: str) -> list[_Span]:
         """The ranges of a file that an agent wrote, in order."""
-        spoken = [one for file in self.files if file.path == path for one in file.conversations]
-        agents = [one for one in spoken if one.contributor.type != "human"]
-        found = [_Span(run.start_line, run.end_line, one) for one in agents for run in one.ranges]
-        return sorted(found, key=lambda span: span.start)
+        spoken = [
+            conversation
+            for file in self.files
+            if file.path == path
+            for conversation in file.conversations
+        ]
+        agents = [
+            conversation for conversation in spoken if conversation.contributor.type != "human"
+        ]
+        spans = [
+            _Span(run.start_line, run.end_line, conversation)
+            for conversation in agents
+            for run in conversation.ranges
+        ]
+        return sorted(spans, key=lambda span: span.start)
 
     def writer(self, commit: str, spoken: _NotedConversation) -> tuple[LineAuthor, TurnCost]:
         """Return the author and the turn's cost."""
@@ -286,18 +298,18 @@ async def _line_origins(git: Git, path: str) -> dict[int, tuple[str, str, int]]:
     done = await git.try_run(
         *options, "blame", "--no-textconv", "--line-porcelain", "--", paths.unquoted_path(path)
     )
-    found: dict[int, tuple[str, str, int]] = {}
+    origins: dict[int, tuple[str, str, int]] = {}
     head: list[str] = []
     name = ""
     for line in done.out.decode("utf-8", "surrogateescape").split("\n"):
         if line.startswith("\t"):
-            found[int(head[2])] = (head[0], name, int(head[1]))
+            origins[int(head[2])] = (head[0], name, int(head[1]))
             head = []
         elif not head:
             head = line.split(" ")
         elif line.startswith("filename "):
             name = paths.quoted_path(paths.unquoted_path(line.removeprefix("filename ")))
-    return found
+    return origins
 
 
 async def _read_trace(git: Git, note: str) -> AgentTrace:

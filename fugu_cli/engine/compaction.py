@@ -73,8 +73,10 @@ def is_due(state: SessionState, prompt: Prompt, member: Member) -> bool:
     """
     if member.protocol != "native":
         return False
-    room = min(prompt.max_tokens, member.context // 4)
-    return prompt_tokens(prompt) + room > FULL_SHARE * member.context and is_possible(state, member)
+    reply_tokens = min(prompt.max_tokens, member.context // 4)
+    return prompt_tokens(prompt) + reply_tokens > FULL_SHARE * member.context and is_possible(
+        state, member
+    )
 
 
 def is_possible(state: SessionState, member: Member) -> bool:
@@ -140,15 +142,15 @@ def boundary(state: SessionState, member: Member) -> int | None:
     newest, events = state.newest_compaction, state.events
     first = newest.upto + 1 if newest else 0
     begin = max(first, len(events) - len(state.request.events))
-    room = KEPT_SHARE * member.context * BYTES
+    kept_bytes = KEPT_SHARE * member.context * BYTES
     kept = None
     size = 0
-    for place, is_whole in _places(events, begin):
-        if place not in state.lines_of_subtasks:
-            size += prompt_bytes(events[place])
-        if is_whole and place > first and (kept is None or size <= room):
-            kept = place
-        if size > room and kept is not None:
+    for index, is_whole in _places(events, begin):
+        if index not in state.lines_of_subtasks:
+            size += prompt_bytes(events[index])
+        if is_whole and index > first and (kept is None or size <= kept_bytes):
+            kept = index
+        if size > kept_bytes and kept is not None:
             break
     if kept is None or not any(
         isinstance(event, Replied | ToolRan) for event in events[first:kept]
@@ -166,15 +168,15 @@ def _places(events: Sequence[Event], begin: int) -> Iterator[tuple[int, bool]]:
     }
     made_later: set[str] = set()
     waiting: set[str] = set()
-    for place in range(len(events) - 1, begin - 1, -1):
-        event = events[place]
+    for index in range(len(events) - 1, begin - 1, -1):
+        event = events[index]
         if isinstance(event, Permitted | ToolRan):
             if event.call.id in made and event.call.id not in made_later:
                 waiting.add(event.call.id)
         elif isinstance(event, Replied):
             made_later.update(call.id for call in event.calls)
             waiting -= made_later
-        yield place, isinstance(event, Asked | Replied) and not waiting
+        yield index, isinstance(event, Asked | Replied) and not waiting
 
 
 async def compact(log: Log, scribes: Sequence[Summarizer], upto: int, window: int = 0) -> Compacted:
@@ -235,14 +237,14 @@ async def _written(log: Log, scribe: Summarizer, upto: int) -> Compacted | None:
     )
 
 
-def memory_prompt(conversation: Prompt, member: Member, room: int) -> Prompt:
+def memory_prompt(conversation: Prompt, member: Member, reply_tokens: int) -> Prompt:
     """Return the conversation as it stands, so that it is read from a cache, with one more message
     that asks for its memory. `room`: tokens of the reply, as far as the agent's window has them.
     """
     asks = FromUser(text=prompts.load("compact"))
     changes = {
         "messages": (*conversation.messages, asks),
-        "max_tokens": min(room, max(member.context // 4, 1)),
+        "max_tokens": min(reply_tokens, max(member.context // 4, 1)),
         "reply_schema": "",
         "temperature": None,
         "seed": None,
@@ -326,7 +328,7 @@ def _requests_until(state: SessionState, upto: int) -> list[tuple[int, RequestSt
 
 def _without_words(summary: str) -> str:
     """Return a summary without what fugu added to it: that is added to the next one again."""
-    ends = [summary.find(f"\n\n{mark}") for mark in (REQUESTED, LEFT_OUT)]
+    ends = [summary.find(f"\n\n{heading}") for heading in (REQUESTED, LEFT_OUT)]
     return summary[: min((end for end in ends if end >= 0), default=len(summary))]
 
 
@@ -337,12 +339,12 @@ def _words(state: SessionState, upto: int) -> str:
     requests = [request for _, request in _requests_until(state, upto) if request.asked]
     if kept and requests and kept[0].asked is requests[-1].asked:
         del requests[-1]
-    said = []
+    requested = []
     for number, request in enumerate(requests, start=1):
         words = request.asked.text if request.asked is not None else ""
         text = "\n\n".join(part for part in (words.strip(), request.steering_text) if part)
-        said.append(f"{number}. {_clipped(text, REQUEST)}")
-    text = _clipped("\n".join(said), REQUESTS)
+        requested.append(f"{number}. {_clipped(text, REQUEST)}")
+    text = _clipped("\n".join(requested), REQUESTS)
     replies = sum(isinstance(event, Replied) for event in past)
     results = [len(event.output) for event in past if isinstance(event, ToolRan)]
     dropped = (
@@ -350,4 +352,6 @@ def _words(state: SessionState, upto: int) -> str:
         f"characters. "
         "Files may not be as they were then: read one before you change it.]"
     )
-    return "\n\n".join(part for part in (f"{REQUESTED}{text}" if said else "", dropped) if part)
+    return "\n\n".join(
+        part for part in (f"{REQUESTED}{text}" if requested else "", dropped) if part
+    )

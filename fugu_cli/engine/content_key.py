@@ -135,22 +135,22 @@ class IgnoredContent:
 async def ignored_content(snapshots: Snapshots) -> IgnoredContent | None:
     """Return the ignored content that exists now, None if it cannot be listed."""
     listing = ("ls-files", "-z", "-o", "-i", "--directory", "--exclude-standard", "--", ".")
-    found = split_names(await snapshots.git.run(*listing))
+    names = split_names(await snapshots.git.run(*listing))
     entries = (await snapshots.git.run("ls-files", "-z", "-s", "--", ".")).split(b"\0")
-    found += [
+    names += [
         os.fsdecode(entry.partition(b"\t")[2])
         for entry in entries
         if entry.startswith(NESTED.encode())
     ]
     return (
-        await asyncio.to_thread(_hash_files, snapshots.root, found) if found else IgnoredContent()
+        await asyncio.to_thread(_hash_files, snapshots.root, names) if names else IgnoredContent()
     )
 
 
-def _hash_files(root: Path, found: Sequence[str]) -> IgnoredContent | None:
+def _hash_files(root: Path, names: Sequence[str]) -> IgnoredContent | None:
     hashed = hashlib.sha1(usedforsecurity=False)
     count, unread = 0, False
-    for name in sorted(found):
+    for name in sorted(names):
         for path in _below(root / name):
             count += 1
             if count > MOST:
@@ -181,9 +181,9 @@ def _content(path: Path) -> bytes:
             return os.fsencode(path.readlink())
         if path.name in UNREAD or path.is_dir():
             return b""
-        found = path.stat()
-        if not path.is_file() or found.st_size > SMALL:
-            return b"%d %d" % (found.st_size, found.st_mtime_ns)
+        status = path.stat()
+        if not path.is_file() or status.st_size > SMALL:
+            return b"%d %d" % (status.st_size, status.st_mtime_ns)
         return hashlib.sha1(path.read_bytes(), usedforsecurity=False).digest()
     except OSError:
         return b"gone"
@@ -211,30 +211,32 @@ async def tree_content(workspace: Workspace) -> TreeContent:
     tree = await workspace.history.snapshot()
     if tree is None or workspace.history.snapshots is None:
         return TreeContent()
-    found = await ignored_content(workspace.history.snapshots)
-    if found is None:
+    ignored = await ignored_content(workspace.history.snapshots)
+    if ignored is None:
         return TreeContent()
-    return TreeContent(f"{tree}+{found.name}" if found.name else tree, found.unread)
+    return TreeContent(f"{tree}+{ignored.name}" if ignored.name else tree, ignored.unread)
 
 
-async def content_key(workspace: Workspace, call: Call, known: TreeContent | None = None) -> str:
+async def content_key(workspace: Workspace, call: Call, whole: TreeContent | None = None) -> str:
     """The id now. The same id later means: the same call would say the same. `known`: `whole`,
     where it was looked at already."""
-    given = arguments_of(call)
-    if isinstance(given, MalformedArguments):
+    arguments = arguments_of(call)
+    if isinstance(arguments, MalformedArguments):
         return ""
     if call.tool == "run_tests":
-        return (known or await tree_content(workspace)).name
+        return (whole or await tree_content(workspace)).name
     if not only_reads(workspace, call):
         return ""
     if call.tool == "read":
-        return _blob(workspace, given.get("path"))
-    command = str(given.get("command", "")) if call.tool == "bash" else ""
+        return _blob(workspace, arguments.get("path"))
+    command = str(arguments.get("command", "")) if call.tool == "bash" else ""
     tool = facts_of(call.tool)
     searches = tool.remembered and tool.reads_files
     if searches or (call.tool == "bash" and reads_content_only(command)):
-        found = known or await tree_content(workspace)
-        return "" if found.unread and _into_unread(call.tool, given, command) else found.name
+        content = whole or await tree_content(workspace)
+        return (
+            "" if content.unread and _into_unread(call.tool, arguments, command) else content.name
+        )
     return ""
 
 
@@ -243,14 +245,14 @@ def only_reads(workspace: Workspace, call: Call) -> bool:
     return policy.judge(call, policy.Rules(mode="ask"), workspace.root).verdict == "allow"
 
 
-def _into_unread(tool: str, given: dict[str, object], command: str) -> bool:
+def _into_unread(tool: str, arguments: dict[str, object], command: str) -> bool:
     """Return whether the call may read files that a listing of the tree does not name."""
     if tool == "bash" and searches_recursively(command):
         return True
     named = [
         command,
-        str(given.get("path", "")),
-        str(given.get("pattern", "")) if tool == "glob" else "",
+        str(arguments.get("path", "")),
+        str(arguments.get("pattern", "")) if tool == "glob" else "",
     ]
     return bool(UNREAD.intersection(_NAMES.split(" ".join(named))))
 

@@ -63,11 +63,11 @@ def _use(state: SessionState, member: Member, team: Team, environment: Environme
     rate, cached = 1 / BYTES, 0
     inside = state.lines_of_subtasks  # their prompts are others
     places = (at for at in range(len(state.events) - 1, -1, -1) if at not in inside)
-    place = next((at for at in places if _answered(state.events[at], member)), None)
-    newest = None if place is None else state.events[place]
-    if place is not None and isinstance(newest, Replied):
+    index = next((at for at in places if _answered(state.events[at], member)), None)
+    newest = None if index is None else state.events[index]
+    if index is not None and isinstance(newest, Replied):
         before = _sizes(
-            _prompt(SessionState(state.events[:place]), member, team, environment), environment
+            _prompt(SessionState(state.events[:index]), member, team, environment), environment
         )
         text = sum(before.values()) - before["pictures"]
         rate = max(newest.usage.input - before["pictures"] / BYTES, 0) / text if text else rate
@@ -82,7 +82,7 @@ def _use(state: SessionState, member: Member, team: Team, environment: Environme
     dollars = (
         usd(Usage(input=total, cached=cached), member.price) if member.price is not None else None
     )
-    return ContextUse(member.name, parts, member.context, cached, dollars, place is not None)
+    return ContextUse(member.name, parts, member.context, cached, dollars, index is not None)
 
 
 def _answered(event: Event, member: Member) -> bool:
@@ -93,19 +93,19 @@ def _next_prompt(
     state: SessionState, member: Member, team: Team, environment: Environment
 ) -> Prompt:
     """As if the user asked something now, and this agent worked on it."""
-    asked = (
+    request = (
         ()
         if state.request.asked is not None and state.request.finished is None
         else (Asked(text=""),)
     )
-    now = (*state.events, *asked)
+    events = (*state.events, *request)
     turn = Assigned(
-        turn=action_space.next_turn_number(SessionState(now)),
+        turn=action_space.next_turn_number(SessionState(events)),
         agent=member.name,
         role="worker",
         by="user",
     )
-    return _prompt(SessionState((*now, turn)), member, team, environment)
+    return _prompt(SessionState((*events, turn)), member, team, environment)
 
 
 def _prompt(state: SessionState, member: Member, team: Team, environment: Environment) -> Prompt:
@@ -115,9 +115,12 @@ def _prompt(state: SessionState, member: Member, team: Team, environment: Enviro
 
 def _sizes(prompt: Prompt, environment: Environment) -> Counter[str]:
     """Bytes by part."""
-    told = byte_size(environment.instructions.strip())
+    instructions = byte_size(environment.instructions.strip())
     sizes = Counter(
-        {"system prompt": max(byte_size(prompt.system) - told, 0), "instructions": told}
+        {
+            "system prompt": max(byte_size(prompt.system) - instructions, 0),
+            "instructions": instructions,
+        }
     )
     for tool in prompt.tools:
         part = "MCP tools" if tool.name.startswith(MCP) else "tools"
@@ -132,5 +135,5 @@ def _sizes(prompt: Prompt, environment: Environment) -> Counter[str]:
             case FromAgent():
                 calls = sum(byte_size(call.tool + call.arguments) for call in message.calls)
                 sizes["conversation"] += byte_size(message.text) + calls
-    sizes["pictures"] = int(sum(one.tokens for one in prompt.media) * BYTES)
+    sizes["pictures"] = int(sum(item.tokens for item in prompt.media) * BYTES)
     return sizes

@@ -35,8 +35,8 @@ class ReplayedDecision:
     chose from.
     """
 
-    place: RecordedDecision
-    other: Decision
+    point: RecordedDecision
+    replayed: Decision
     pool: tuple[Member, ...]
 
     @property
@@ -56,16 +56,16 @@ class ReplayedDecision:
     @property
     def same(self) -> bool:
         """The same agent in the same role, or the same end."""
-        recorded, other = self.place.recorded, self.other
-        if isinstance(recorded, Finished) and isinstance(other, Finished):
-            return recorded.reason == other.reason
+        recorded, replayed = self.point.recorded, self.replayed
+        if isinstance(recorded, Finished) and isinstance(replayed, Finished):
+            return recorded.reason == replayed.reason
         return bool(self.same_agent and self.same_role)
 
     @property
     def _assigned(self) -> tuple[Assigned, Assigned] | None:
-        recorded, other = self.place.recorded, self.other
-        if isinstance(recorded, Assigned) and isinstance(other, Assigned):
-            return recorded, other
+        recorded, replayed = self.point.recorded, self.replayed
+        if isinstance(recorded, Assigned) and isinstance(replayed, Assigned):
+            return recorded, replayed
         return None
 
 
@@ -75,10 +75,10 @@ def decision_points(events: Sequence[Event]) -> tuple[list[RecordedDecision], in
 
     Subtasks are left out: they were decided by their own prompts.
     """
-    found: list[RecordedDecision] = []
+    decisions: list[RecordedDecision] = []
     request = steps = 0
     planned = False
-    for at, event in enumerate(events):
+    for index, event in enumerate(events):
         match event:
             case Asked():
                 request, planned = request + 1, False
@@ -87,17 +87,17 @@ def decision_points(events: Sequence[Event]) -> tuple[list[RecordedDecision], in
             case Assigned():
                 steps += bool(event.plan)
                 if not event.plan and event.subtask is None:
-                    found.append(RecordedDecision(request, at, event))
+                    decisions.append(RecordedDecision(request, index, event))
             case Finished() if event.reason in ENDS and not planned:
-                found.append(RecordedDecision(request, at, event))
+                decisions.append(RecordedDecision(request, index, event))
             case _:
                 continue
-    return found, steps
+    return decisions, steps
 
 
 async def replay_decisions(
     events: Sequence[Event],
-    found: Sequence[RecordedDecision],
+    decisions: Sequence[RecordedDecision],
     build: BuildCoordinator,
     pool: tuple[Member, ...] | None = None,
 ) -> list[ReplayedDecision]:
@@ -107,13 +107,13 @@ async def replay_decisions(
     """
     built: dict[tuple[Member, ...], Coordinator] = {}
     compared = []
-    for place in found:
-        before = events[: place.at]
+    for decision in decisions:
+        before = events[: decision.at]
         opened = SessionState(before).opened
         members = pool if pool is not None else opened.pool if opened else ()
         if members not in built:
             built[members] = build(members)
         compared.append(
-            ReplayedDecision(place, await built[members].decide(SessionState(before)), members)
+            ReplayedDecision(decision, await built[members].decide(SessionState(before)), members)
         )
     return compared

@@ -46,11 +46,11 @@ class TestRunCanceller:
 
     def now(self) -> bool:
         """End the runs under way. False where there is none."""
-        found = [task for task in self._running if not task.done()]
-        for task in found:
+        running = [task for task in self._running if not task.done()]
+        for task in running:
             self._ended.add(task)
             task.cancel()
-        return bool(found)
+        return bool(running)
 
     def around(self, tool: AnyTool) -> AnyTool:
         """`tool` as one that the user can end: its result then says so."""
@@ -106,12 +106,12 @@ def due_run(
             {"path": path, "before": changed[path].before, "after": changed[path].after}
             for path in tests_among(changed)
         ]
-        given = {
+        fields = {
             "tree": state.request.start_snapshot,
             "ids": list(ids),
             "failing": run is not None and not run.ok,
         }
-        return Call.make(_id(state.events, turn), TESTS_BEFORE, **given, edited=edited)
+        return Call.make(_id(state.events, turn), TESTS_BEFORE, **fields, edited=edited)
     for check in state.request.checks:
         if check.stale and not check.suite:
             return Call(id=_id(state.events, turn), tool=RUN_CHECK, arguments=check.arguments)
@@ -238,10 +238,10 @@ class ClientChannel(Protocol):
     serve`. Plans and summaries are no turns, since only fugu reads them.
     """
 
-    def put(self, prompt: Prompt, state: SessionState, now: Turn) -> Prompt:
+    def put(self, prompt: Prompt, state: SessionState, turn: Turn) -> Prompt:
         """The prompt of a turn's call as it is put to its agent."""
 
-    def wait(self, now: Turn) -> None:
+    def wait(self, turn: Turn) -> None:
         """A turn's call waits, and may then be tried again. Raises AgentError where it must not
         be.
         """

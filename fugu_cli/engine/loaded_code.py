@@ -25,24 +25,24 @@ def _moved(path: str, old: str, new: str) -> str:
 
 def _redirect(old: str, new: str) -> None:
     """Of paths, and of the finders that setuptools writes for editable installations."""
-    for place, path in enumerate(sys.path):
-        sys.path[place] = _moved(path, old, new)
+    for index, path in enumerate(sys.path):
+        sys.path[index] = _moved(path, old, new)
     for name, module in list(sys.modules.items()):
         mapping = getattr(module, "MAPPING", None) if name.startswith("__editable__") else None
         if isinstance(mapping, dict):
             mapping.update({key: _moved(path, old, new) for key, path in mapping.items()})
 
 
-def _tell(old: str, linked: list[str], told: str) -> None:
+def _tell(old: str, linked: list[str], report: str) -> None:
     """Write down the files of the old folder that were loaded, but for those that are linked to."""
     files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-    found = sorted({os.path.realpath(file) for file in files if isinstance(file, str)})
+    loaded = sorted({os.path.realpath(file) for file in files if isinstance(file, str)})
     exact = [os.path.realpath(f"{old}{os.sep}{name}") for name in linked]
     spared = tuple(path + os.sep for path in exact)
-    inside = (file for file in found if file.startswith(old + os.sep))
+    inside = (file for file in loaded if file.startswith(old + os.sep))
     wrong = [file for file in inside if file not in exact and not file.startswith(spared)]
-    with Path(told).open("a", encoding="utf-8", errors="surrogateescape") as out:
-        out.write("".join(file + "\n" for file in wrong))
+    with Path(report).open("a", encoding="utf-8", errors="surrogateescape") as stream:
+        stream.write("".join(file + "\n" for file in wrong))
 
 
 def _other() -> None:
@@ -58,8 +58,8 @@ def _other() -> None:
 
 def _begin() -> None:
     note = json.loads((_HERE / "note.json").read_text(encoding="utf-8"))
-    with Path(note["told"]).open("a", encoding="utf-8") as out:
-        out.write("begun\n")
+    with Path(note["told"]).open("a", encoding="utf-8") as file:
+        file.write("begun\n")
     atexit.register(_tell, note["old"], note["linked"], note["told"])
     _other()
     _redirect(note["old"], note["new"])

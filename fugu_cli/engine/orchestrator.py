@@ -44,7 +44,7 @@ async def run(log: Log, team: Team, environment: Environment) -> Finished:
     """
     if log.state.request.asked is None:
         raise ValueError("there is no request to drive")
-    place = TurnContext(log, team, environment)
+    context = TurnContext(log, team, environment)
     clock = asyncio.timeout_at(_loop_time(environment.limits.deadline))
     try:
         async with clock:
@@ -52,17 +52,17 @@ async def run(log: Log, team: Team, environment: Environment) -> Finished:
             for subtask in log.state.request.open_subtasks:  # its call is not run again
                 log.append(Interrupted(turn=subtask.number, reason="it was killed"))
             while (end := log.state.request.finished) is None:
-                await _step(place)
+                await _step(context)
             return end
     except TimeoutError:
         if not clock.expired():
             raise
-        _cut(place)
+        _cut(context)
         end = Finished(reason="time_limit", message="`fugu run --continue` goes on from here.")
         log.append(end)
         return end
     except asyncio.CancelledError:
-        _cut(place)
+        _cut(context)
         raise
 
 
@@ -74,16 +74,16 @@ def _loop_time(deadline: float | None) -> float | None:
     )
 
 
-def _cut(place: TurnContext) -> None:
+def _cut(context: TurnContext) -> None:
     """Record that the open turns were cut, unless a reply that was being written has recorded it
     with its text.
 
     Turn 0 where none was open: what a closed turn did stands.
     """
-    log = place.log
-    over = log.state.request.finished is not None
-    open_now = [] if over else parallel_turns.open_turns(place)
-    if not over:
+    log = context.log
+    is_finished = log.state.request.finished is not None
+    open_now = [] if is_finished else parallel_turns.open_turns(context)
+    if not is_finished:
         open_now = [*(subtask.number for subtask in log.state.request.open_subtasks), *open_now]
     for number in open_now:
         log.append(Interrupted(turn=number))
@@ -91,43 +91,43 @@ def _cut(place: TurnContext) -> None:
         log.append(Interrupted(turn=0))
 
 
-async def _step(place: TurnContext) -> None:
+async def _step(context: TurnContext) -> None:
     """One step: the open turns to their ends, what is to be found out before a decision, or a
     decision.
     """
-    if open_now := parallel_turns.open_turns(place):
-        await parallel_turns.run_turns(place, open_now)
-    elif (due := _due_after_a_cut(place)) is not None:
-        await _gather(place, due)
-    elif (attached := _due_attachment(place)) is not None:
-        await _attach(place, attached)
+    if open_now := parallel_turns.open_turns(context):
+        await parallel_turns.run_turns(context, open_now)
+    elif (due := _due_after_a_cut(context)) is not None:
+        await _gather(context, due)
+    elif (attached := _due_attachment(context)) is not None:
+        await _attach(context, attached)
     else:
-        await _decided(place)
+        await _decided(context)
 
 
-async def _gather(place: TurnContext, due: Call) -> None:
+async def _gather(context: TurnContext, due: Call) -> None:
     from fugu_cli.engine.tool_calls import run_evidence  # not before the first reply is asked for
 
-    await run_evidence(place.log, place.environment, 0, due)
+    await run_evidence(context.log, context.environment, 0, due)
 
 
-async def _attach(place: TurnContext, attached: Call) -> None:
+async def _attach(context: TurnContext, attached: Call) -> None:
     """Read what the request names. The user has named an MCP server's resource: no rule has to
     allow it, one may forbid it."""
     from fugu_cli.engine.tool_calls import run_call
 
-    environment = place.environment
+    environment = context.environment
     if attached.tool.startswith(MCP):
         allow = (*environment.rules.allow, attached.tool)
         environment = replace(
             environment, rules=environment.rules.model_copy(update={"allow": allow})
         )
-    await run_call(place.log, environment, 0, attached)
+    await run_call(context.log, environment, 0, attached)
 
 
-async def _with_tests_not_run(place: TurnContext, end: Finished) -> Finished:
+async def _with_tests_not_run(context: TurnContext, end: Finished) -> Finished:
     """Add the tests beside the change that nobody ran, where the known ones did run."""
-    state = place.log.state
+    state = context.log.state
     request, changed = state.request.asked, state.request.changes
     if request is None or not changed:
         return end
@@ -136,7 +136,7 @@ async def _with_tests_not_run(place: TurnContext, end: Finished) -> Finished:
     from fugu_cli.safety.policy.readers import is_read
     from fugu_cli.testing.untested_parts import untested_commands
 
-    root = place.environment.workspace.root
+    root = context.environment.workspace.root
     lines = [
         text_argument(event.call, "command")
         for event in state.request.effective
@@ -149,11 +149,11 @@ async def _with_tests_not_run(place: TurnContext, end: Finished) -> Finished:
     return end.model_copy(update={"tests_not_run": not_run})
 
 
-def _due_after_a_cut(place: TurnContext) -> Call | None:
+def _due_after_a_cut(context: TurnContext) -> Call | None:
     """The tests and checks, where acceptance checks decide and the newest turn was cut after it had
     changed something: who is to act depends on what it left behind. A workflow runs them at its
     end."""
-    state = place.log.state
+    state = context.log.state
     turns = state.request.turns
     cut = (
         bool(turns) and (turns[-1].interrupted or turns[-1].failed) and not turns[-1].assigned.plan
@@ -164,41 +164,41 @@ def _due_after_a_cut(place: TurnContext) -> Call | None:
         or not state.request.checks
     ):
         return None
-    return due_run(state, None, place.environment.tests)
+    return due_run(state, None, context.environment.tests)
 
 
-def _due_attachment(place: TurnContext) -> Call | None:
+def _due_attachment(context: TurnContext) -> Call | None:
     """The call that shows the next of what the request attaches; None where a turn or a plan has
     begun. Each is judged once, like a call of an agent's."""
-    request = place.log.state.request
+    request = context.log.state.request
     if request.asked is None or request.turns or request.plans:
         return None
     judged = sum(run.permitted.by != EVIDENCE for run in request.baseline)
     if judged >= len(request.asked.attachments):
         return None
-    root, name = place.environment.workspace.root, request.asked.attachments[judged]
-    return mentions.reading_call(root, name, f"c{len(place.log.events)}")
+    root, name = context.environment.workspace.root, request.asked.attachments[judged]
+    return mentions.reading_call(root, name, f"c{len(context.log.events)}")
 
 
-async def _decided(place: TurnContext) -> None:
+async def _decided(context: TurnContext) -> None:
     """Ask the coordinator and do what it decides."""
-    log, environment = place.log, place.environment
+    log, environment = context.log, context.environment
     availability.record_budget(log, environment.limits.budget)
-    decision: Decision = await availability.decide(log, place.team, over_budget_agents(place))
+    decision: Decision = await availability.decide(log, context.team, over_budget_agents(context))
     match decision:
         case Finished():
             end = structured_answer.request_end(log.state, decision)
-            log.append(await _with_tests_not_run(place, end))
+            log.append(await _with_tests_not_run(context, end))
         case Assigned() | Planned():
             log.append(decision)
         case AskPlanner():
-            await parallel_turns.record_plan(place, decision)
+            await parallel_turns.record_plan(context, decision)
         case ParallelTurns():
             await parallel_turns.begin_steps(log, environment, decision)
         case RunSuite():
             due = due_run(log.state, None, environment.tests, verifying=True)
             assert due is not None, "a check that is not due would be decided again and again"
-            await _gather(place, due)
+            await _gather(context, due)
         case MergeTurns():
             await parallel_turns.merge_worktrees(log, environment, decision)
         case _:

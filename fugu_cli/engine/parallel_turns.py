@@ -93,9 +93,9 @@ def _lost(log: Log, workspace: Workspace, gone: Sequence[Turn]) -> StorageError:
         chose = not turn.changes and any(number in turn.assigned.sees for number in numbers)
         if turn.number in numbers or (turn.assigned.plan and chose):
             log.append(Interrupted(turn=turn.number, reason="a worktree is gone"))
-    who = ", ".join(f"turn {turn.number} ({turn.assigned.agent})" for turn in gone)
+    turns = ", ".join(f"turn {turn.number} ({turn.assigned.agent})" for turn in gone)
     return StorageError(
-        f"the work of {who} is gone: nothing is left of it in {_home(log, workspace)}",
+        f"the work of {turns} is gone: nothing is left of it in {_home(log, workspace)}",
         hint="`fugu run --continue` has it done again; what is in the repository stays",
     )
 
@@ -166,7 +166,7 @@ class TurnRunner:
 
     async def drive(self, number: int) -> None:
         """Run the turn to its end. `number` may be a subtask that begins later than the others."""
-        over = self._over.setdefault(number, asyncio.Event())
+        closed = self._over.setdefault(number, asyncio.Event())
         try:
             context = replace(self._context, environment=await self._environment(number))
             while not isinstance(step := next_step(context, number), TurnClosed):
@@ -177,7 +177,7 @@ class TurnRunner:
                     return
             await _run_end_hooks(context, number)
         finally:
-            over.set()
+            closed.set()
 
     async def _run_step(self, context: TurnContext, number: int, step: NextStep) -> None:
         turn = context.log.state.request.turn(number)
@@ -313,13 +313,13 @@ async def record_plan(context: TurnContext, decision: AskPlanner) -> None:
     log, name = context.log, decision.agent
     member = context.team.members[name]
     limits = spending.budgets_of(context.environment.limits.budget)
-    asked = decision.prompt
+    request = decision.prompt
     if decision.reads_instructions and context.environment.instructions:
-        system = f"{asked.system}\n\n{context.environment.instructions}"
-        asked = asked.model_copy(update={"system": system})
-    prompt = spending.within_budget(log.state, member, asked, limits, context.reserved.held)
+        system = f"{request.system}\n\n{context.environment.instructions}"
+        request = request.model_copy(update={"system": system})
+    prompt = spending.within_budget(log.state, member, request, limits, context.reserved.held)
     if not await availability.may_call(
-        log, 0, (member, prompt), context.environment.limits.budget, context.reserved
+        log, 0, member, prompt, context.environment.limits.budget, context.reserved
     ):
         return
     _record_steering(log, decision)
@@ -350,13 +350,13 @@ async def record_plan(context: TurnContext, decision: AskPlanner) -> None:
 
 def _record_steering(log: Log, decision: AskPlanner) -> None:
     """Record which of the user's messages the planner's prompt shows."""
-    given = {
+    shown = {
         event.number
         for event in log.state.request.events
         if isinstance(event, SteeringGiven) and not event.turn
     }
     for number, message in enumerate(decision.steering, start=1):
-        if number not in given:
+        if number not in shown:
             log.append(SteeringGiven(turn=0, agent=decision.agent, number=number, message=message))
 
 
@@ -370,12 +370,12 @@ class _SilentPlanner:
     def __call__(self, text: str) -> None:
         self._heard += len(text)
         if self._heard > MAX_PLAN_BYTES:
-            said = (
+            message = (
                 f"{self._planner} did not stop: more than {MAX_PLAN_BYTES} characters where a "
                 f"plan was asked for"
             )
             raise AgentError(
-                said, kind="protocol", hint="its server does not keep the limit of a reply"
+                message, kind="protocol", hint="its server does not keep the limit of a reply"
             )
 
 
@@ -396,15 +396,15 @@ async def begin_steps(log: Log, environment: Environment, decision: ParallelTurn
     async def state(call: Call) -> str:
         return await content_key.content_key(workspace, call, whole)
 
-    known: dict[tuple[int, str], tuple[int, ...]] = {}
+    valid: dict[tuple[int, str], tuple[int, ...]] = {}
     for decided in decision.turns:
         step = (decided.plan, decided.agent)
-        if environment.remembers and step not in known:
-            known[step] = await step_context.valid_results(log.state, *step, state)
+        if environment.remembers and step not in valid:
+            valid[step] = await step_context.valid_results(log.state, *step, state)
         worktree = _worktree(log, decided, tree)
         update = {
             "snapshot": tree,
-            "remembers": known.get(step, ()),
+            "remembers": valid.get(step, ()),
             "worktree": worktree,
             "in_copy": bool(worktree),
         }
@@ -426,20 +426,20 @@ async def merge_worktrees(log: Log, environment: Environment, decision: MergeTur
     """
     from fugu_cli.tools import worktrees
 
-    found = {turn.number: turn for turn in log.state.request.turns}
-    group = [found[number] for number in (decision.among if decision.open else decision.turns)]
+    by_number = {turn.number: turn for turn in log.state.request.turns}
+    group = [by_number[number] for number in (decision.among if decision.open else decision.turns)]
     diffs: list[tuple[int, str]] = []
     made: tuple[FileChange, ...] = ()
     left: tuple[str, ...] = ()
-    for one, worktree in zip(
+    for turn, worktree in zip(
         group, await ensure_worktrees(log, environment.workspace, group), strict=True
     ):
-        start = one.assigned.snapshot
+        start = turn.assigned.snapshot
         assert start is not None
         await environment.workspace.jobs.close(worktree.root)
-        diffs.append((one.number, await worktrees.worktree_diff(worktree, start)))
+        diffs.append((turn.number, await worktrees.worktree_diff(worktree, start)))
         changes = await worktrees.worktree_changes(worktree, environment.workspace, start)
-        if one.number == decision.chosen and not decision.open:
+        if turn.number == decision.chosen and not decision.open:
             made, left = await worktrees.apply_changes(environment.workspace, changes)
     log.append(
         Merged(
@@ -454,5 +454,5 @@ async def merge_worktrees(log: Log, environment: Environment, decision: MergeTur
             left=left,
         )
     )
-    for one in group if not decision.open else ():
-        worktrees.remove_worktree(worktree_folder(log, environment.workspace, one))
+    for turn in group if not decision.open else ():
+        worktrees.remove_worktree(worktree_folder(log, environment.workspace, turn))

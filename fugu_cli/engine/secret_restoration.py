@@ -82,16 +82,16 @@ def restore_secrets(
 def _values(
     mask: Redaction, tool: AnyTool, near: tuple[str, ...], alone: bool
 ) -> Callable[[str], str]:
-    def value(found: str) -> str:
-        values = mask.values(found, near, others=not alone)
+    def value(mark: str) -> str:
+        values = mask.values(mark, near, others=not alone)
         if len(values) == 1:
             (only,) = values
             if tool.effect == "runs" and not _INERT.fullmatch(only):
-                raise UnrestorableMark(UNSAFE_IN_SHELL.format(mark=found))
+                raise UnrestorableMark(UNSAFE_IN_SHELL.format(mark=mark))
             return only
         if tool.effect == "reads":
-            return found  # nothing comes of it but that nothing is found
-        raise UnrestorableMark((AMBIGUOUS if values else UNKNOWN).format(mark=found))
+            return mark  # nothing comes of it but that nothing is found
+        raise UnrestorableMark((AMBIGUOUS if values else UNKNOWN).format(mark=mark))
 
     return value
 
@@ -99,21 +99,21 @@ def _values(
 def _files(workspace: Workspace, call: Call, mask: Redaction, alone: bool) -> tuple[str, ...]:
     """The texts of the files that a call writes, as they are now."""
 
-    def named(found: str) -> str:
-        values = mask.values(found, (), others=not alone)
-        return next(iter(values)) if len(values) == 1 else found
+    def named(mark: str) -> str:
+        values = mask.values(mark, (), others=not alone)
+        return next(iter(values)) if len(values) == 1 else mark
 
-    given = arguments_of(call)
-    if isinstance(given, MalformedArguments):
+    arguments = arguments_of(call)
+    if isinstance(arguments, MalformedArguments):
         return ()
-    patch = given.get("patch")
-    names = patched_paths(patch) if isinstance(patch, str) else (given.get("path"),)
-    found = (
-        _text(workspace, MARK.sub(lambda one: named(one.group()), name))
+    patch = arguments.get("patch")
+    names = patched_paths(patch) if isinstance(patch, str) else (arguments.get("path"),)
+    mark = (
+        _text(workspace, MARK.sub(lambda match: named(match.group()), name))
         for name in names
         if isinstance(name, str)
     )
-    return tuple(text for text in found if text)
+    return tuple(text for text in mark if text)
 
 
 def _text(workspace: Workspace, name: str) -> str:

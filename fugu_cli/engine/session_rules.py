@@ -220,9 +220,9 @@ def _confinement(box: Sandbox | None) -> str:
 
 def _user_rules(rules: Rules) -> str:
     """Return the user's own rules, as far as they are few."""
-    given = (("allowed", rules.allow), ("asked about", rules.ask), ("denied", rules.deny))
-    text = "; ".join(f"{word}: {', '.join(patterns)}" for word, patterns in given if patterns)
+    kinds = (("allowed", rules.allow), ("asked about", rules.ask), ("denied", rules.deny))
+    text = "; ".join(f"{word}: {', '.join(patterns)}" for word, patterns in kinds if patterns)
     if len(text) <= MOST_USER_RULES:
         return text
-    counts = [plural(len(patterns), f"rule {word}") for word, patterns in given if patterns]
+    counts = [plural(len(patterns), f"rule {word}") for word, patterns in kinds if patterns]
     return ", ".join(counts)

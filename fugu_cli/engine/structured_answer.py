@@ -42,8 +42,8 @@ def schema_fault(schema: object) -> str:
         return "$schema is not a text"
     try:
         validator_for(schema).check_schema(schema)
-        held = Resource.from_contents(schema, specification_with(dialect, DRAFT202012))
-        lost = _lost_reference(held, Registry().resolver_with_root(held))
+        resource = Resource.from_contents(schema, specification_with(dialect, DRAFT202012))
+        lost = _lost_reference(resource, Registry().resolver_with_root(resource))
     except SchemaError as error:
         return f"{_place(error.absolute_path)}{error.message}"
     except RecursionError:
@@ -51,19 +51,21 @@ def schema_fault(schema: object) -> str:
     return f"it refers to what is not in it: {lost}" if lost else ""
 
 
-def _lost_reference(held: Resource[Any], known: Resolver[Any]) -> str:
+def _lost_reference(resource: Resource[Any], resolver: Resolver[Any]) -> str:
     """The first reference, of a schema or of those inside it, to what is not in it; "" where there
     is none.
     """
     from referencing.exceptions import Unresolvable
 
-    here = held.contents if isinstance(held.contents, dict) else {}
-    for target in (here[key] for key in ("$ref", "$dynamicRef") if key in here):
+    contents = resource.contents if isinstance(resource.contents, dict) else {}
+    for target in (contents[key] for key in ("$ref", "$dynamicRef") if key in contents):
         try:
-            known.lookup(target)
+            resolver.lookup(target)
         except Unresolvable:
             return str(target)
-    inside = (_lost_reference(inner, known.in_subresource(inner)) for inner in held.subresources())
+    inside = (
+        _lost_reference(inner, resolver.in_subresource(inner)) for inner in resource.subresources()
+    )
     return next((lost for lost in inside if lost), "")
 
 
@@ -80,11 +82,11 @@ def answer_fault(schema: str, text: str) -> str:
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
-    held = parse_json(schema)
+    contents = parse_json(schema)
     try:
         value = answer_value(text)
-        validator = validator_for(held)(
-            held, registry=Registry()
+        validator = validator_for(contents)(
+            contents, registry=Registry()
         )  # an empty one: nothing is fetched
         error = next(iter(validator.iter_errors(value)), None)
     except ValueError as error_in_text:
@@ -130,5 +132,5 @@ def request_end(state: SessionState, end: Finished) -> Finished:
     if request is None or not request.answer_schema or end.reason not in ("accepted", "answered"):
         return end
     fault = answer_fault(request.answer_schema, state.request.answer)
-    said = f"the answer does not follow the JSON schema: {fault}"
-    return Finished(reason="unaccepted", message=said) if fault else end
+    message = f"the answer does not follow the JSON schema: {fault}"
+    return Finished(reason="unaccepted", message=message) if fault else end

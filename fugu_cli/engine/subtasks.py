@@ -51,7 +51,7 @@ class TaskArguments(ToolArguments):
     agent: str = Field(default="", description="a subagent by name; none: a general one")
 
 
-async def _outside(given: TaskArguments, workspace: Workspace, say: Say) -> ToolResult:
+async def _outside(arguments: TaskArguments, workspace: Workspace, say: Say) -> ToolResult:
     return ToolResult(text="Only an agent's turn can have a subtask done.", ok=False)
 
 
@@ -64,14 +64,14 @@ DriveTurn = Callable[[int], Awaitable[None]]
 """Takes a turn to its end."""
 
 
-async def run_tasks(place: TurnContext, number: int, first: Call, drive: DriveTurn) -> None:
+async def run_tasks(context: TurnContext, number: int, first: Call, drive: DriveTurn) -> None:
     """Run the `task` calls of turn `number` that come one after the other from `first` on, side by
     side.
     """
-    turn = place.log.state.request.turn(number)
+    turn = context.log.state.request.turn(number)
     assert turn is not None
     due = dropwhile(lambda call: call.id != first.id, open_calls(turn))
-    group = _SubtaskGroup(place, turn, drive)
+    group = _SubtaskGroup(context, turn, drive)
     await run_together(group.run(call) for call in takewhile(lambda call: call.tool == TASK, due))
 
 
@@ -91,7 +91,7 @@ class _Wish:
 class _SubtaskGroup:
     """Subtasks that a turn began together."""
 
-    place: TurnContext
+    context: TurnContext
     turn: Turn
     drive: DriveTurn
     deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -103,7 +103,7 @@ class _SubtaskGroup:
         from fugu_cli.engine.tool_calls import run_call
 
         async with self.free:
-            log, environment = self.place.log, self.place.environment
+            log, environment = self.context.log, self.context.environment
             if log.state.request.finished is not None:  # a hook ended the work
                 return
             tool = replace(environment.toolbox[TASK], run=partial(self._answer, call))
@@ -113,82 +113,88 @@ class _SubtaskGroup:
                 inside,
                 self.turn.number,
                 call,
-                lambda made: call_refusal(self.place, log.state, made),
+                lambda made: call_refusal(self.context, log.state, made),
             )
 
     async def _answer(
-        self, call: Call, given: TaskArguments, workspace: Workspace, say: Say
+        self, call: Call, arguments: TaskArguments, workspace: Workspace, say: Say
     ) -> ToolResult:
         """The call's result: the subtask's last words. Who fails is masked, and the subtask is
         assigned again.
         """
-        subagent = self._subagent(given.agent.strip())
+        subagent = self._subagent(arguments.agent.strip())
         if isinstance(subagent, ToolResult):
             return subagent
-        task = self._subtask(call, given, subagent)
+        task = self._subtask(call, arguments, subagent)
         tried: list[int] = []
-        for _ in range(1 + len(self.place.team.members)):
-            assigned = await self._assigned(task, given.prompt, subagent)
+        for _ in range(1 + len(self.context.team.members)):
+            assigned = await self._assigned(task, arguments.prompt, subagent)
             if isinstance(assigned, str):
                 return self._result(tried, assigned)
             tried.append(assigned.turn)
             await self.drive(assigned.turn)
-            done = self.place.log.state.request.turn(assigned.turn)
+            done = self.context.log.state.request.turn(assigned.turn)
             if (
                 done is None
                 or done.failed is None
-                or self.place.log.state.request.finished is not None
+                or self.context.log.state.request.finished is not None
             ):
                 break
         return self._result(tried, "")
 
     def _subagent(self, name: str) -> Subagent | ToolResult | None:
         """The subagent of this name; None for the general one."""
-        known = {one.name: one for one in self.place.environment.subagents}
-        if name in known or name in BUILT_IN_AGENTS:
-            return known.get(name)
-        near = difflib.get_close_matches(name, known, 1)
-        others = f"There are {', '.join(known)}." if known else "There are none."
+        subagents = {agent.name: agent for agent in self.context.environment.subagents}
+        if name in subagents or name in BUILT_IN_AGENTS:
+            return subagents.get(name)
+        near = difflib.get_close_matches(name, subagents, 1)
+        others = f"There are {', '.join(subagents)}." if subagents else "There are none."
         hint = f"Did you mean {near[0]}?" if near else others
         return ToolResult(
             text=f"There is no subagent {name}. {hint} Without `agent` a general one does it.",
             ok=False,
         )
 
-    def _subtask(self, call: Call, given: TaskArguments, subagent: Subagent | None) -> Subtask:
+    def _subtask(self, call: Call, arguments: TaskArguments, subagent: Subagent | None) -> Subtask:
         """Return the record of the subtask. The request's effort applies if the file sets none."""
-        asked, about = self.place.log.state.request.asked, " ".join(given.description.split())
+        request, about = (
+            self.context.log.state.request.asked,
+            " ".join(arguments.description.split()),
+        )
         task = Subtask(
-            turn=self.turn.number, call=call.id, about=about, effort=asked.effort if asked else ""
+            turn=self.turn.number,
+            call=call.id,
+            about=about,
+            effort=request.effort if request else "",
         )
         if subagent is None:
             return task
-        known = {"name": subagent.name, "brief": subagent.body, "tools": subagent.tools}
-        return task.model_copy(update={**known, "effort": subagent.effort or task.effort})
+        from_file = {"name": subagent.name, "brief": subagent.body, "tools": subagent.tools}
+        return task.model_copy(update={**from_file, "effort": subagent.effort or task.effort})
 
     async def _assigned(
         self, task: Subtask, prompt: str, subagent: Subagent | None
     ) -> Assigned | str:
         """Record who does it; why nobody can, in words."""
-        log = self.place.log
+        log = self.context.log
         async with self.deciding:
             wish = self._wish(subagent)
-            found = await self._chosen(task, prompt, wish)
-            if isinstance(found, str):
-                return f"Nobody could take the subtask: {found}"
-            told: dict[str, object] = {
+            decision = await self._chosen(task, prompt, wish)
+            if isinstance(decision, str):
+                return f"Nobody could take the subtask: {decision}"
+            fields: dict[str, object] = {
                 "turn": action_space.next_turn_number(log.state),
                 "role": "worker",
             }
-            told |= {"override": None, "sees": (), "instruction": prompt, "subtask": task}
-            reason = "; ".join(part for part in (wish.note, found.reason) if part)
-            assigned = found.model_copy(update={**told, "reason": reason})
+            fields |= {"override": None, "sees": (), "instruction": prompt, "subtask": task}
+            reason = "; ".join(part for part in (wish.note, decision.reason) if part)
+            assigned = decision.model_copy(update={**fields, "reason": reason})
             log.append(assigned)
             return assigned
 
     async def _chosen(self, task: Subtask, prompt: str, wish: _Wish) -> Assigned | str:
         """The one that the file names, or the coordinator's choice."""
-        log, team = self.place.log, self.place.team
+        log, team = self.context.log, self.context.team
         if wish.named:
             availability.record_exclusions(log, team.breaker, {})
             return self._named(wish)
@@ -203,17 +209,17 @@ class _SubtaskGroup:
         return decision.message if isinstance(decision, Finished) else "nobody was chosen"
 
     def _named(self, wish: _Wish) -> Assigned | str:
-        out = self.place.log.state.request.failed_agents
-        able = [name for name in wish.named if name not in out]
+        excluded = self.context.log.state.request.failed_agents
+        able = [name for name in wish.named if name not in excluded]
         if not able:
-            return f"{wish.named[0]}: {out[wish.named[0]]}"
+            return f"{wish.named[0]}: {excluded[wish.named[0]]}"
         return Assigned(
             turn=0, agent=able[0], role="worker", by=BY_FILE, reason=f"{wish.what} names it"
         )
 
     def _wish(self, subagent: Subagent | None) -> _Wish:
         """Return the file's wish for an agent."""
-        model, team = subagent.model if subagent is not None else "", self.place.team
+        model, team = subagent.model if subagent is not None else "", self.context.team
         if subagent is None or not model:
             return _Wish()
         able = [member for name, member in team.members.items() if name not in team.never]
@@ -226,7 +232,7 @@ class _SubtaskGroup:
         if model in SLOT_WISHES:
             slot = SLOT_WISHES[model]
             return _Wish(
-                wished=frozenset(one.name for one in able if one.slot == slot),
+                wished=frozenset(member.name for member in able if member.slot == slot),
                 what=f"a {slot} agent",
             )
         return _Wish(note=f"{subagent.file.name} names {model}, which cannot be chosen here")
@@ -235,17 +241,20 @@ class _SubtaskGroup:
         """Return the agents that must not do it: those that cannot act, and if a wished one can
         act, all others.
         """
-        out = state.request.failed_agents
-        if not wish.wished - out.keys():
-            return out
-        others = self.place.team.members.keys() - wish.wished
-        return {**{name: Exclusion(message=f"{wish.what} is wished for") for name in others}, **out}
+        excluded = state.request.failed_agents
+        if not wish.wished - excluded.keys():
+            return excluded
+        others = self.context.team.members.keys() - wish.wished
+        return {
+            **{name: Exclusion(message=f"{wish.what} is wished for") for name in others},
+            **excluded,
+        }
 
     def _result(self, tried: Sequence[int], why: str) -> ToolResult:
         """The last words, and what they cost."""
-        state = self.place.log.state
+        state = self.context.log.state
         turn = state.request.turn(tried[-1]) if tried else None
-        said = truncate(final_text(turn), RESULT_LIMIT) if turn is not None else ""
+        answer = truncate(final_text(turn), RESULT_LIMIT) if turn is not None else ""
         done = turn is not None and not why and is_done(turn)
         if turn is not None and not done and not why:
             cut = f"it had no last word after {len(turn.replies)} replies"
@@ -256,7 +265,7 @@ class _SubtaskGroup:
             ),
             state,
         )
-        return ToolResult(text="\n\n".join(part for part in (why, said, spent) if part), ok=done)
+        return ToolResult(text="\n\n".join(part for part in (why, answer, spent) if part), ok=done)
 
 
 def _spent(state: SessionState, session: SessionState) -> str:

@@ -103,10 +103,10 @@ async def failing_before(
             unknown="outside a git repository the files as they were cannot be laid out"
         )
     try:
-        with temp_dirs.temp_dir("before") as folder, _scratch_folder(workspace) as place:
+        with temp_dirs.temp_dir("before") as folder, _scratch_folder(workspace) as scratch:
             copy = await worktrees.make_worktree(workspace, snapshot, folder / "copy")
             brought = await _bring_along(workspace, copy)
-            watch = _watched(workspace, copy, place, brought)
+            watch = _watched(workspace, copy, scratch, brought)
             selected = select_failing(command, report, copy.root) if report is not None else None
             ran = await _run(selected or command, copy, say, watch)
             if ran is None:
@@ -149,8 +149,8 @@ class _Watch:
 def _scratch_folder(workspace: Workspace) -> Iterator[Path]:
     folder = report_folder(workspace)
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="before-", dir=folder) as place:
-        yield Path(place)
+    with tempfile.TemporaryDirectory(prefix="before-", dir=folder) as folder_name:
+        yield Path(folder_name)
 
 
 # --- the copy -------------------------------------------------------------------------------------
@@ -164,18 +164,18 @@ async def _bring_along(workspace: Workspace, copy: Workspace) -> _Brought:
         name.rstrip("/")
         for name in split_names(await workspace.history.snapshots.git.run(*listing))
     ]
-    found = [
+    names = [
         *ignored,
         *(name for name in worktrees.ENVIRONMENTS if (workspace.root / name).is_dir()),
     ]
-    return await asyncio.to_thread(_lay_out, workspace.root, copy.root, list(dict.fromkeys(found)))
+    return await asyncio.to_thread(_lay_out, workspace.root, copy.root, list(dict.fromkeys(names)))
 
 
-def _lay_out(old: Path, new: Path, found: Sequence[str]) -> _Brought:
+def _lay_out(old: Path, new: Path, names: Sequence[str]) -> _Brought:
     linked: list[str] = []
     missing: list[str] = []
     loading: list[str] = []
-    for name in found:
+    for name in names:
         source, target = old / name, new / name
         if any(part in LEFT_OUT for part in Path(name).parts) or name.endswith((".pyc", ".pyo")):
             missing.append(name)
@@ -250,11 +250,11 @@ def _lay_out_packages(source: Path, target: Path, old: Path, new: Path) -> list[
     dependents = _dependents(packages, own)
     loading = []
     for name, path in packages.items():
-        place = target / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if name in dependents and _lay_out_folder(path, place, old, new):
+        link = target / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if name in dependents and _lay_out_folder(path, link, old, new):
             continue
-        place.symlink_to(_link_target(path, old, new), target_is_directory=path.is_dir())
+        link.symlink_to(_link_target(path, old, new), target_is_directory=path.is_dir())
         if name in dependents:
             loading.append(name)
     for store in source.glob(".pnpm/*/node_modules"):
@@ -320,22 +320,24 @@ def _link_target(path: Path, old: Path, new: Path) -> Path:
 # --- the run --------------------------------------------------------------------------------------
 
 
-def _watched(workspace: Workspace, copy: Workspace, place: Path, brought: _Brought) -> _Watch:
+def _watched(workspace: Workspace, copy: Workspace, scratch: Path, brought: _Brought) -> _Watch:
     """Variables for a run in the copy: Python's code comes from there, and builds leave the user's
     own alone.
     """
-    told = place / "told"
-    shutil.copy(loaded_code.__file__, place / "sitecustomize.py")
+    loaded = scratch / "told"
+    shutil.copy(loaded_code.__file__, scratch / "sitecustomize.py")
     note = {
         "old": str(workspace.root),
         "new": str(copy.root),
         "linked": brought.linked,
-        "told": str(told),
+        "told": str(loaded),
     }
-    (place / "note.json").write_text(json.dumps(note), encoding="utf-8")
-    path = os.pathsep.join(filter(None, (str(place), os.environ.get("PYTHONPATH", ""))))
+    (scratch / "note.json").write_text(json.dumps(note), encoding="utf-8")
+    path = os.pathsep.join(filter(None, (str(scratch), os.environ.get("PYTHONPATH", ""))))
     cargo = str(workspace.store / "cargo-target")
-    return _Watch({"PYTHONPATH": path, "UV_NO_SYNC": "1", "CARGO_TARGET_DIR": cargo}, told, brought)
+    return _Watch(
+        {"PYTHONPATH": path, "UV_NO_SYNC": "1", "CARGO_TARGET_DIR": cargo}, loaded, brought
+    )
 
 
 NOT_FOUND = 4
@@ -363,7 +365,7 @@ async def _run(
         or ran.ended.code != NOT_FOUND
     ):
         return ran
-    missing = [found["id"] or found["file"] for found in _NOT_FOUND.finditer(ran.ended.output)]
+    missing = [match["id"] or match["file"] for match in _NOT_FOUND.finditer(ran.ended.output)]
     kept = [
         word
         for word in invocation.own
@@ -403,7 +405,7 @@ def _results(
         )
     stood = {name: _earlier_outcome(name, ran.results) for name in report.failing}
     failed, passed, absent = (
-        tuple(name for name, one in stood.items() if one == what)
+        tuple(name for name, outcome in stood.items() if outcome == what)
         for what in ("failed", "passed", "absent")
     )
     if failed and (needed := _missing_build(ran.ended.output, watch.brought.missing)):
@@ -418,10 +420,10 @@ def _doubt(ran: SuiteRun, watch: _Watch, invocation: Invocation | None) -> str:
     if ran.ended.code is None:
         return f"on the files as they were the tests did not end within {ran.ended.seconds:.0f} s"
     try:
-        told = watch.told.read_text(encoding="utf-8", errors="replace").splitlines()
+        loaded = watch.told.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        told = []
-    if wrong := [line for line in told if line != "begun"]:
+        loaded = []
+    if wrong := [line for line in loaded if line != "begun"]:
         return (
             f"the tests load the code from the repository itself, wherever they are run "
             f"({wrong[0]})"
@@ -429,7 +431,7 @@ def _doubt(ran: SuiteRun, watch: _Watch, invocation: Invocation | None) -> str:
     vendored = [name for name in watch.brought.linked if Path(name).name == VENDORED]
     for name in (*vendored, *watch.brought.loading):
         return f"{name} is only linked to, and may load the code of the repository itself"
-    if invocation is not None and invocation.kind in {"pytest", "unittest"} and not told:
+    if invocation is not None and invocation.kind in {"pytest", "unittest"} and not loaded:
         return "it cannot be told which code the tests loaded"
     return ""
 
@@ -441,19 +443,21 @@ def _earlier_outcome(name: str, results: TestOutcomes) -> str:
     outcome = results.get(name)
     if outcome is None:
         around = [
-            other for other, one in results.items() if one == "failed" and _is_within(name, other)
+            test
+            for test, result in results.items()
+            if result == "failed" and _is_within(name, test)
         ]
-        inside = [one for other, one in results.items() if _is_within(other, name)]
+        inside = [result for test, result in results.items() if _is_within(test, name)]
         outcome = (
             "failed"
             if around
-            else next((one for one in ("passed", "failed") if one in inside), None)
+            else next((result for result in ("passed", "failed") if result in inside), None)
         )
     return outcome if outcome in {"failed", "passed"} else "absent"
 
 
-def _is_within(name: str, other: str) -> bool:
-    return any(name.startswith(other + joint) for joint in _JOINTS)
+def _is_within(name: str, test: str) -> bool:
+    return any(name.startswith(test + joint) for joint in _JOINTS)
 
 
 def _missing_build(output: str, missing: Sequence[str]) -> str:
@@ -527,8 +531,8 @@ def _report(before: EarlierResults, removed: tuple[str, ...]) -> TestReport:
             by_id=True,
             removed=removed,
         )
-    known = before.report or TestReport(failed=0 if before.ok else 1)
-    return known.model_copy(update={"removed": removed})
+    report = before.report or TestReport(failed=0 if before.ok else 1)
+    return report.model_copy(update={"removed": removed})
 
 
 def _describe(before: EarlierResults) -> list[str]:

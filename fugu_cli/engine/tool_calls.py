@@ -136,18 +136,18 @@ async def run_call(
                     reason=NOTHING_TO_ASK,
                 )
             )
-            told = _told(call, made.call, hooked.context)
+            preface = _told(call, made.call, hooked.context)
             log.append(
                 ToolRan(
                     turn=number,
                     call=made.recorded,
-                    output=told + mark_injection(fault.text),
+                    output=preface + mark_injection(fault.text),
                     ok=False,
                 )
             )
             return
     permit = await _permission(
-        log, environment, made, (hooked, _with_subtask(log, number, judgement))
+        log, environment, made, hooked, _with_subtask(log, number, judgement)
     )
     reads = judgement.reads or (only_reads and made.call.tool == BASH.name)
     snapshot = None
@@ -161,16 +161,16 @@ async def run_call(
         permit, snapshot = permit.model_copy(update={"allowed": False, "reason": MOVED}), None
     log.append(permit.model_copy(update={"turn": number, "snapshot": snapshot}))
     if permit.allowed:
-        told = _told(call, made.call, hooked.context)
-        await _finish_tool(log, environment, made.call, told, reads=reads)
+        preface = _told(call, made.call, hooked.context)
+        await _finish_tool(log, environment, made.call, preface, reads=reads)
     if environment.hooks is not None and (stop := environment.hooks.runner.stopped()) is not None:
         log.append(Finished(reason="denied", message=f"a hook ended the work: {stop}"))
 
 
 def _with_subtask(log: Log, number: int, judgement: policy.Judgement) -> policy.Judgement:
     """Return the judgement with the title of the subtask that asks, if the turn is one."""
-    now = log.state.request.turn(number)
-    subtask = now.assigned.subtask if now is not None else None
+    turn = log.state.request.turn(number)
+    subtask = turn.assigned.subtask if turn is not None else None
     return judgement if subtask is None else judgement.model_copy(update={"subtask": subtask.title})
 
 
@@ -182,11 +182,11 @@ def _told(made: Call, run: Call, context: str) -> str:
 
 def _alone(log: Log, environment: Environment, number: int) -> bool:
     """Some files are kept from the turn's agent."""
-    now = log.state.request.turn(number) if environment.denials is not None else None
+    turn = log.state.request.turn(number) if environment.denials is not None else None
     return (
-        now is not None
+        turn is not None
         and environment.denials is not None
-        and bool(environment.denials.of(now.assigned.agent))
+        and bool(environment.denials.of(turn.assigned.agent))
     )
 
 
@@ -209,15 +209,15 @@ def _cannot_run(log: Log, environment: Environment, number: int, call: Call) -> 
     Only for files that the agent may read without a question.
     """
     tool, arguments = environment.toolbox.parse(call)
-    given = arguments_of(call)
+    fields = arguments_of(call)
     if (
         tool is None
         or tool.plan is None
         or isinstance(arguments, ToolResult)
-        or isinstance(given, MalformedArguments)
+        or isinstance(fields, MalformedArguments)
     ):
         return None
-    names = named_paths(tool, given)
+    names = named_paths(tool, fields)
     if _alone(log, environment, number) or not all(may_read(environment, name) for name in names):
         return None
     try:
@@ -253,14 +253,15 @@ async def _permission(
     log: Log,
     environment: Environment,
     made: RestoredCall,
-    judged: tuple[HookVerdict, policy.Judgement],
+    hooked: HookVerdict,
+    judgement: policy.Judgement,
 ) -> Permitted:
     """Return whether the call may run.
 
     A hook may forbid it, ask about it, or answer for the user. No hook allows what a rule denies or
     asks about, or what needs a yes every time.
     """
-    (hooked, judgement), call = judged, made.call
+    call = made.call
 
     def say(allowed: bool, by: str, reason: str = judgement.reason) -> Permitted:
         return Permitted(turn=0, call=made.recorded, allowed=allowed, by=by, reason=reason)
@@ -473,7 +474,7 @@ async def _before(
 
 
 async def _finish_tool(
-    log: Log, environment: Environment, call: Call, told: str, *, reads: bool = False
+    log: Log, environment: Environment, call: Call, preface: str, *, reads: bool = False
 ) -> None:
     """Run the call that the newest event has permitted, and record what came back, below what its
     agent is `told`. `reads`: its command line only reads, or its turn does; it cannot write the
@@ -487,7 +488,7 @@ async def _finish_tool(
     if tool is None or isinstance(arguments, ToolResult):
         assert isinstance(arguments, ToolResult)
         text = CUT_OFF.format(tool=call.tool) if _cut(log.events, recorded) else arguments.text
-        log.append(ToolRan(turn=number, call=recorded, output=told + text, ok=False))
+        log.append(ToolRan(turn=number, call=recorded, output=preface + text, ok=False))
         return
     tool = on_original_files(_that_reads(tool) if reads else tool, log.state)
     ran = _with_hooks(environment, tool, call, by_fugu=by_fugu)
@@ -508,8 +509,8 @@ async def _finish_tool(
     if ran.effect == "runs":
         made = mark_unclaimed(made, [call], environment.workspace.root, written)
     if not by_fugu:
-        told = _instructions(log.state, environment, number, call) + told
-        told += environment.hooks.said(call) if environment.hooks is not None else ""
+        preface = _instructions(log.state, environment, number, call) + preface
+        preface += environment.hooks.said(call) if environment.hooks is not None else ""
     if state and (
         made.changes
         or not result.ok
@@ -523,7 +524,7 @@ async def _finish_tool(
         ToolRan(
             turn=number,
             call=recorded,
-            output=told + (text if by_fugu or tool.instructs else mark_injection(text)),
+            output=preface + (text if by_fugu or tool.instructs else mark_injection(text)),
             ok=result.ok,
             seconds=round(time.monotonic() - started, 3),
             changes=made.changes,
@@ -551,7 +552,10 @@ def _window(state: SessionState, number: int) -> int | None:
 def _cut(events: Sequence[Event], call: Call) -> bool:
     """The reply that made the call reached its limit, and its last call may be only begun."""
     replies = (event for event in reversed(events) if isinstance(event, Replied))
-    made = next((reply for reply in replies if any(one.id == call.id for one in reply.calls)), None)
+    made = next(
+        (reply for reply in replies if any(call_made.id == call.id for call_made in reply.calls)),
+        None,
+    )
     return made is not None and made.stop == "length" and made.calls[-1].id == call.id
 
 
@@ -568,18 +572,20 @@ def _instructions(state: SessionState, environment: Environment, number: int, ca
         Path(name) for name in named if isinstance(name, str) and Path(name).is_relative_to(root)
     ]
     nearer = environment.nearer or (lambda _: {})
-    found = {head: said for path in paths for head, said in nearer(path.relative_to(root)).items()}
-    if not found:
+    instructions = {
+        head: text for path in paths for head, text in nearer(path.relative_to(root)).items()
+    }
+    if not instructions:
         return ""
-    now = state.request.turn(number)
-    apart = now is not None and (now.assigned.plan or now.assigned.subtask)
-    if now is not None and apart:
-        seen: Iterable[Event] = now.events
+    turn = state.request.turn(number)
+    is_isolated = turn is not None and (turn.assigned.plan or turn.assigned.subtask)
+    if turn is not None and is_isolated:
+        events: Iterable[Event] = turn.events
     else:
-        seen = (event for request in state.shown_requests for event in request.events)
-    shown = [event.output for event in seen if isinstance(event, ToolRan)]
+        events = (event for request in state.shown_requests for event in request.events)
+    shown = [event.output for event in events if isinstance(event, ToolRan)]
     return "".join(
-        f"{head}\n{said}\n\n"
-        for head, said in found.items()
-        if not any(head in one for one in shown)
+        f"{head}\n{text}\n\n"
+        for head, text in instructions.items()
+        if not any(head in output for output in shown)
     )

@@ -70,31 +70,33 @@ async def run_together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
 def state_of_turn(state: SessionState, number: int) -> SessionState:
     """Return the session as its turn `number` sees it: that turn is the newest."""
     turn = state.request.turn(number)
-    apart = turn is not None and (turn.assigned.plan or turn.assigned.subtask)
-    return state.of_turn(number) if apart else state
+    is_isolated = turn is not None and (turn.assigned.plan or turn.assigned.subtask)
+    return state.of_turn(number) if is_isolated else state
 
 
-def next_step(place: TurnContext, number: int) -> NextStep:
+def next_step(context: TurnContext, number: int) -> NextStep:
     """Return the next step of the turn, `TurnClosed` when it is over."""
-    state = state_of_turn(place.log.state, number)
+    state = state_of_turn(context.log.state, number)
     name = state.request.turns[-1].assigned.agent
-    member = place.team.members.get(name) or state.pool[name]
-    return harness.next_step(state, member, place.environment)
+    member = context.team.members.get(name) or state.pool[name]
+    return harness.next_step(state, member, context.environment)
 
 
-def over_budget_agents(place: TurnContext) -> dict[str, str]:
+def over_budget_agents(context: TurnContext) -> dict[str, str]:
     """Agents whose next call no budget carries, with the reason, as far as it is known before a
     turn begins: that of a Worker, or of a step that reads no other. What the turn adds to its
     prompt counts when the call is due."""
-    state, environment, found = place.log.state, place.environment, dict[str, str]()
+    state, environment, refusals = context.log.state, context.environment, dict[str, str]()
     limits = spending.budgets_of(environment.limits.budget)
     if spending.remaining_budget(state, limits) is None:
-        return found
+        return refusals
     flows = state.request.workflows
     plan = (
-        flows[-1].number if flows and all(one.assigned.plan for one in state.request.turns) else 0
+        flows[-1].number
+        if flows and all(earlier.assigned.plan for earlier in state.request.turns)
+        else 0
     )
-    for name, member in place.team.members.items():
+    for name, member in context.team.members.items():
         begun = Assigned(
             turn=action_space.next_turn_number(state), agent=name, role="worker", by="", plan=plan
         )
@@ -107,26 +109,27 @@ def over_budget_agents(place: TurnContext) -> dict[str, str]:
         prompt = _with_effort(prompt, state, member)
         prompt = spending.within_budget(state, member, prompt, limits)
         shortens = compaction.is_due(visible, prompt, member)
-        if (said := spending.over_budget(state, member, prompt, limits)) and not shortens:
-            found[name] = said
-    return found
+        refusal = spending.over_budget(state, member, prompt, limits)
+        if refusal and not shortens:
+            refusals[name] = refusal
+    return refusals
 
 
-async def do_step(place: TurnContext, number: int, step: NextStep) -> None:
+async def do_step(context: TurnContext, number: int, step: NextStep) -> None:
     """Do one step and record it."""
-    state = state_of_turn(place.log.state, number)
-    now = state.request.turns[-1]
-    if now.assigned.agent not in place.team.agents:
-        place.log.append(
-            Failed(turn=number, what=now.assigned.agent, kind="invalid", message=_GONE)
+    state = state_of_turn(context.log.state, number)
+    turn = state.request.turns[-1]
+    if turn.assigned.agent not in context.team.agents:
+        context.log.append(
+            Failed(turn=number, what=turn.assigned.agent, kind="invalid", message=_GONE)
         )
         return
     if isinstance(step, RequestReply):
-        await _reply(place, state, now)
+        await _reply(context, state, turn)
         return
     from fugu_cli.engine import tool_calls  # not before the first reply is asked for
 
-    log, environment = place.log, place.environment
+    log, environment = context.log, context.environment
     match step:
         case GatherEvidence(call):
             await tool_calls.run_evidence(log, environment, number, call)
@@ -136,18 +139,18 @@ async def do_step(place: TurnContext, number: int, step: NextStep) -> None:
                 environment,
                 number,
                 call,
-                lambda made: call_refusal(place, state, made),
-                only_reads=now.assigned.role != "worker",
+                lambda made: call_refusal(context, state, made),
+                only_reads=turn.assigned.role != "worker",
             )
 
 
-def call_refusal(place: TurnContext, state: SessionState, call: Call) -> str:
+def call_refusal(context: TurnContext, state: SessionState, call: Call) -> str:
     """Why the turn's role or agent must not make this call; "" when it may be judged like any
     other.
     """
-    now, environment = state.request.turns[-1], place.environment
-    member = place.team.members[now.assigned.agent]
-    task = now.assigned.subtask
+    turn, environment = state.request.turns[-1], context.environment
+    member = context.team.members[turn.assigned.agent]
+    task = turn.assigned.subtask
     if (
         task is not None
         and call.tool in environment.toolbox
@@ -156,7 +159,7 @@ def call_refusal(place: TurnContext, state: SessionState, call: Call) -> str:
         return barred
     if refused := harness.role_refusal(call, state, environment):
         return refused
-    if jobs := place.log.state.jobs:
+    if jobs := context.log.state.jobs:
         from fugu_cli.tools.job_tools import job_of_call
 
         job = job_of_call(call)
@@ -166,46 +169,48 @@ def call_refusal(place: TurnContext, state: SessionState, call: Call) -> str:
                 f"own where you need one."
             )
     withheld = path_rules.call_refusal(
-        place.log.events, member.name, call, environment.denials, environment.workspace.root
+        context.log.events, member.name, call, environment.denials, environment.workspace.root
     )
     return f"{withheld}. {policy.GO_ON_WITHOUT}" if withheld else ""
 
 
-async def _reply(place: TurnContext, state: SessionState, now: Turn) -> None:
+async def _reply(context: TurnContext, state: SessionState, turn: Turn) -> None:
     """One model call. A failure after the agent's own retries, and a call that no budget carries,
     close the turn; the coordinator masks the agent."""
-    log, environment, name = place.log, place.environment, now.assigned.agent
-    member = place.team.members[name]
+    log, environment, name = context.log, context.environment, turn.assigned.agent
+    member = context.team.members[name]
     await environment.toolbox.settled(lambda why: log.tell(Waiting(why=why)))
     visible = state
     if environment.denials:
         whole = path_rules.visible_state(log.state, name, environment.denials)
-        visible = state_of_turn(whole, now.number)
+        visible = state_of_turn(whole, turn.number)
     added = steering.due_messages(state)
     for message in added:
         state, visible = state.followed_by(message), visible.followed_by(message)
-    now = state.request.turns[-1]
+    turn = state.request.turns[-1]
     offered = harness.offered_tools(state, environment)
     prompt = harness.build_prompt(visible, member, offered, environment.instructions)
-    allowed = harness.allowed_tools(now, prompt.tools, environment)
+    allowed = harness.allowed_tools(turn, prompt.tools, environment)
     prompt = prompt.model_copy(update={"allowed_tools": allowed})
     if environment.voice is not None:
-        prompt = environment.voice.put(prompt, state, now)
+        prompt = environment.voice.put(prompt, state, turn)
     prompt = _with_effort(prompt, state, member)
     if compaction.is_due(state, prompt, member):
-        if compaction.is_thrashing(log.events, now) and _give_to_larger_agent(place, now, member):
+        if compaction.is_thrashing(log.events, turn) and _give_to_larger_agent(
+            context, turn, member
+        ):
             return
-        await _compact(place, member, prompt)
+        await _compact(context, member, prompt)
         return
     limits = spending.budgets_of(environment.limits.budget)
-    prompt = spending.within_budget(log.state, member, prompt, limits, place.reserved.held)
+    prompt = spending.within_budget(log.state, member, prompt, limits, context.reserved.held)
     if not await availability.may_call(
-        log, now.number, (member, prompt), environment.limits.budget, place.reserved
+        log, turn.number, member, prompt, environment.limits.budget, context.reserved
     ):
         return
     for message in added:
         log.append(message)
-    await _ask(place, state, (now, member), prompt)
+    await _ask(context, state, turn, member, prompt)
 
 
 def _with_effort(prompt: Prompt, state: SessionState, member: Member) -> Prompt:
@@ -214,38 +219,37 @@ def _with_effort(prompt: Prompt, state: SessionState, member: Member) -> Prompt:
 
 
 async def _ask(
-    place: TurnContext, state: SessionState, who: tuple[Turn, Member], prompt: Prompt
+    context: TurnContext, state: SessionState, turn: Turn, member: Member, prompt: Prompt
 ) -> None:
     """Make the call and record its reply or its failure."""
-    log, (now, member) = place.log, who
-    name = member.name
+    log, name = context.log, member.name
     started = time.monotonic()
-    call = _UnderWay(place, now, member, prompt)
+    call = _UnderWay(context, turn, member, prompt)
     try:
-        agent = place.team.agents[name]
-        if not now.changes and not interrupted_calls(now):
+        agent = context.team.agents[name]
+        if not turn.changes and not interrupted_calls(turn):
             agent = Retrying(Speaking(agent))  # who changed something may end in silence
         reply = await agent.reply(
             shown_media.loaded(prompt, partial(stored_media, log.path)), call, call.wait
         )
     except asyncio.CancelledError as cancelled:
-        log.append(interrupted_event(now.number, name, "".join(call.said), cancelled))
+        log.append(interrupted_event(turn.number, name, "".join(call.said), cancelled))
         raise
     except AgentError as error:
-        place.reserved.hold(now.number, 0.0)
+        context.reserved.hold(turn.number, 0.0)
         shown = compaction.with_shown_limit(state, prompt, member, error)
         if shown is not None:
-            await _compact(place, shown, prompt)
+            await _compact(context, shown, prompt)
         else:
-            log.append(failed_event(now.number, name, error))
+            log.append(failed_event(turn.number, name, error))
         return
     finally:
-        place.reserved.hold(now.number, 0.0)
-    named = _by_our_names(reply.calls, place.environment.toolbox)
-    calls, thinking = with_call_ids(named, reply.thinking, _call_ids(named, now))
+        context.reserved.hold(turn.number, 0.0)
+    named = _by_our_names(reply.calls, context.environment.toolbox)
+    calls, thinking = with_call_ids(named, reply.thinking, _call_ids(named, turn))
     log.append(
         Replied(
-            turn=now.number,
+            turn=turn.number,
             agent=name,
             text=reply.text,
             thinking=thinking,
@@ -266,95 +270,95 @@ class _UnderWay:
     aside.
     """
 
-    def __init__(self, place: TurnContext, now: Turn, member: Member, prompt: Prompt) -> None:
-        self._place = place
-        self._now = now
+    def __init__(self, context: TurnContext, turn: Turn, member: Member, prompt: Prompt) -> None:
+        self._context = context
+        self._turn = turn
         self._member = member
         self._prompt = prompt
         self._most = spending.worst_case_cost(member, prompt)
         self._pauses = availability.CallPauses(
-            place.team, member.name, _others(place.log.state, now)
+            context.team, member.name, _others(context.log.state, turn)
         )
         self.said: list[str] = []
-        place.reserved.hold(now.number, self._most)
+        context.reserved.hold(turn.number, self._most)
 
     def __call__(self, text: str) -> None:
         self.said.append(text)
-        self._place.log.tell(
-            TextStreamed(turn=self._now.number, agent=self._member.name, text=text)
+        self._context.log.tell(
+            TextStreamed(turn=self._turn.number, agent=self._member.name, text=text)
         )
 
     def think(self, text: str) -> None:
-        self._place.log.tell(
-            ThoughtStreamed(turn=self._now.number, agent=self._member.name, text=text)
+        self._context.log.tell(
+            ThoughtStreamed(turn=self._turn.number, agent=self._member.name, text=text)
         )
 
     def wait(self, pause: Pause) -> None:
         """It waits, or is tried again, where no budget, no listener and no agent that is sooner
         there forbids it.
         """
-        place, number = self._place, self._now.number
-        self._pauses.check(pause, place.log.state)
-        lost, budget = usd(pause.used, self._member.price), place.environment.limits.budget
-        held = place.reserved.beside(number) + lost
-        availability.check_budget(place.log.state, self._member, self._prompt, budget, held)
-        if place.environment.voice is not None:
-            place.environment.voice.wait(self._now)
-        place.reserved.hold(number, self._most + lost)
+        context, number = self._context, self._turn.number
+        self._pauses.check(pause, context.log.state)
+        lost, budget = usd(pause.used, self._member.price), context.environment.limits.budget
+        reserved = context.reserved.beside(number) + lost
+        availability.check_budget(context.log.state, self._member, self._prompt, budget, reserved)
+        if context.environment.voice is not None:
+            context.environment.voice.wait(self._turn)
+        context.reserved.hold(number, self._most + lost)
         self.said.clear()
-        place.log.tell(availability.waiting_event(pause, number, self._member.name))
+        context.log.tell(availability.waiting_event(pause, number, self._member.name))
 
 
-def _others(state: SessionState, now: Turn) -> availability.OtherAgents:
+def _others(state: SessionState, turn: Turn) -> availability.OtherAgents:
     """Return which agents may take the turn from a waiting call.
 
     A step of a workflow goes to another agent only once, and a subtask only to the agent that its
     file names.
     """
-    plan, step = now.assigned.plan, now.assigned.step
-    if now.assigned.by == BY_FILE:
+    plan, step = turn.assigned.plan, turn.assigned.step
+    if turn.assigned.by == BY_FILE:
         return "none"
     if not plan:
         return "soon"
     tried = [
-        turn
-        for turn in state.request.turns
-        if (turn.assigned.plan, turn.assigned.step) == (plan, step)
+        attempt
+        for attempt in state.request.turns
+        if (attempt.assigned.plan, attempt.assigned.step) == (plan, step)
     ]
-    return "none" if any(turn.failed for turn in tried) else "now"
+    return "none" if any(attempt.failed for attempt in tried) else "now"
 
 
-def _give_to_larger_agent(place: TurnContext, turn: Turn, member: Member) -> bool:
+def _give_to_larger_agent(context: TurnContext, turn: Turn, member: Member) -> bool:
     """Close the turn of an agent whose window is too small for the work, where one that reads more
     can take it; say so in either case.
     """
-    excluded = place.log.state.request.failed_agents
+    excluded = context.log.state.request.failed_agents
     larger = [
-        other.name
-        for other in place.team.members.values()
-        if other.context > member.context
-        and other.name not in excluded
-        and other.name not in place.team.never
+        candidate.name
+        for candidate in context.team.members.values()
+        if candidate.context > member.context
+        and candidate.name not in excluded
+        and candidate.name not in context.team.never
     ]
     why = (
         f"the work does not fit what it reads ({member.context:,} tokens): it was summed up "
         f"{compaction.MOST_IN_A_ROW} times in a row without a change"
     )
     if not larger or turn.assigned.subtask is not None:
-        place.log.tell(Waiting(why=f"{member.name}: {why}", notice=True))
+        context.log.tell(Waiting(why=f"{member.name}: {why}", notice=True))
         return False
     message = f"{why}; {' or '.join(larger)} can read more"
-    place.log.append(Failed(turn=turn.number, what=member.name, kind="invalid", message=message))
+    context.log.append(Failed(turn=turn.number, what=member.name, kind="invalid", message=message))
     return True
 
 
-async def _compact(place: TurnContext, member: Member, conversation: Prompt) -> None:
+async def _compact(context: TurnContext, member: Member, conversation: Prompt) -> None:
     """Sum up what no longer fits the agent whose turn it is; it writes the summary itself."""
-    log, limits = place.log, place.environment.limits.budget
+    log, limits = context.log, context.environment.limits.budget
     upto = compaction.boundary(log.state, member)
     assert upto is not None
-    if (hooks := place.environment.hooks) is not None and (
-        why := await hooks.compacting("auto", place.environment.workspace)
+    if (hooks := context.environment.hooks) is not None and (
+        why := await hooks.compacting("auto", context.environment.workspace)
     ):
         log.tell(
             Waiting(
@@ -366,13 +370,13 @@ async def _compact(place: TurnContext, member: Member, conversation: Prompt) -> 
         )
     scribe = compaction.Summarizer(
         member,
-        place.team.agents[member.name],
+        context.team.agents[member.name],
         conversation,
         lambda prompt, lost: availability.check_budget(
-            log.state, member, prompt, limits, place.reserved.held + lost
+            log.state, member, prompt, limits, context.reserved.held + lost
         ),
     )
-    window = place.team.members[member.name].context
+    window = context.team.members[member.name].context
     await compaction.compact(log, (scribe,), upto, window)
 
 
@@ -389,9 +393,9 @@ def failed_event(turn: int, name: str, error: AgentError) -> Failed:
     """The fact of an agent's failure, in words, with what it used. It names the agent, its words
     need not.
     """
-    said = str(error).removeprefix(f"{name}: ")
+    message = str(error).removeprefix(f"{name}: ")
     joint = "." if error.hint[:1].isupper() else ";"
-    words = f"{said.rstrip('.')}{joint} {error.hint}" if error.hint else said
+    words = f"{message.rstrip('.')}{joint} {error.hint}" if error.hint else message
     return Failed(
         turn=turn,
         what=name,

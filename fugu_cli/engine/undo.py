@@ -57,8 +57,8 @@ async def undo_preview(log: Log, workspace: Workspace) -> str:
     """Return the change that `undo` would make, as a unified diff. Raises NothingToUndo, or
     UsageError if edits would be lost.
     """
-    found = await _undoable(log, workspace)
-    return await _patch(workspace, found)
+    plan = await _undoable(log, workspace)
+    return await _patch(workspace, plan)
 
 
 async def unclaimed_paths(log: Log, workspace: Workspace) -> dict[str, str]:
@@ -73,11 +73,11 @@ async def undo_request(log: Log, workspace: Workspace, keep: Collection[str] = (
 
     Raises UsageError, StorageError.
     """
-    found = await _undoable(log, workspace)
-    asked = undoable_requests(log.state)[0][-1].asked
-    begun = next(index for index, event in enumerate(log.events) if event is asked)
+    plan = await _undoable(log, workspace)
+    request = undoable_requests(log.state)[0][-1].asked
+    begun = next(index for index, event in enumerate(log.events) if event is request)
     if await workspace.jobs.stop(log.state.jobs_since(begun), "undo"):
-        found = await _undoable(log, workspace)  # they may have written something meanwhile
+        plan = await _undoable(log, workspace)  # they may have written something meanwhile
     moved = [
         sentence
         for event in log.events[begun:]
@@ -85,15 +85,15 @@ async def undo_request(log: Log, workspace: Workspace, keep: Collection[str] = (
         for sentence in event.restored
         if sentence.endswith(BRINGS_BACK)
     ]
-    return await _take_back(log, workspace, found, "undo", keep, moved)
+    return await _take_back(log, workspace, plan, "undo", keep, moved)
 
 
 async def redo_preview(log: Log, workspace: Workspace) -> str:
     """Return the change that `redo` would make, as a unified diff. Raises NothingToUndo, or
     UsageError if edits would be lost.
     """
-    found = await _redoable(log, workspace)
-    return await _patch(workspace, found)
+    plan = await _redoable(log, workspace)
+    return await _patch(workspace, plan)
 
 
 async def redo_request(log: Log, workspace: Workspace) -> Undone:
@@ -125,36 +125,40 @@ class RewindPoint:
 
 def rewind_points(events: Sequence[Event]) -> list[RewindPoint]:
     """Before every request and every turn but a request's first, the oldest first."""
-    found: list[RewindPoint] = []
+    points: list[RewindPoint] = []
     turns: set[int] = set()
     for line, event in enumerate(events):
         if isinstance(event, Asked):
-            number = found[-1].request + 1 if found else 1
-            found.append(RewindPoint(line, number, event))
+            number = points[-1].request + 1 if points else 1
+            points.append(RewindPoint(line, number, event))
             turns = set()
         elif (
             isinstance(event, Assigned)
-            and found
+            and points
             and event.subtask is None
             and event.turn not in turns
         ):
             turns.add(event.turn)
             if len(turns) > 1:
-                who = f"{event.agent}, {event.role}"
-                found.append(RewindPoint(line, found[-1].request, found[-1].asked, event.turn, who))
-    return found
+                turn = f"{event.agent}, {event.role}"
+                points.append(
+                    RewindPoint(line, points[-1].request, points[-1].asked, event.turn, turn)
+                )
+    return points
 
 
 def find_point(events: Sequence[Event], name: str) -> RewindPoint:
     """The point of this name. Raises UsageError."""
     points = rewind_points(events)
-    found = next((one for one in points if one.name == name), None)
-    if found is None:
-        known = ", ".join(one.name for one in points) if points else "none: nothing was asked yet"
-        raise UsageError(
-            f"there is no request or turn {name!r} to go back to", hint=f"there are {known}"
+    point = next((point for point in points if point.name == name), None)
+    if point is None:
+        names = (
+            ", ".join(point.name for point in points) if points else "none: nothing was asked yet"
         )
-    return found
+        raise UsageError(
+            f"there is no request or turn {name!r} to go back to", hint=f"there are {names}"
+        )
+    return point
 
 
 async def rewind_preview(log: Log, workspace: Workspace, point: RewindPoint) -> str:
@@ -182,46 +186,46 @@ def _rewindable(log: Log, workspace: Workspace, point: RewindPoint) -> RestorePl
     """Return which changes since the point still stand."""
     _refuse_elsewhere(log.events, point.asked, workspace)
     steps = _made_since(log.state, point)
-    changes = tuple(one for made in steps for one in made.changes)
-    found = workspace.history.standing(
-        FileEffects(changes, tuple(one for made in steps for one in made.attributes))
+    changes = tuple(effect for made in steps for effect in made.changes)
+    plan = workspace.history.standing(
+        FileEffects(changes, tuple(effect for made in steps for effect in made.attributes))
     )
-    _refuse_where_all_were_edited(found, "rewind")
+    _refuse_where_all_were_edited(plan, "rewind")
     if between := _edited_between(steps):
-        said = f"rewind would lose edits made between two requests: {_named(between)}"
-        raise UsageError(said, hint="undo goes back one request at a time, up to those edits")
-    return found
+        message = f"rewind would lose edits made between two requests: {_named(between)}"
+        raise UsageError(message, hint="undo goes back one request at a time, up to those edits")
+    return plan
 
 
 def _made_since(state: SessionState, point: RewindPoint) -> list[FileEffects]:
     """Return the changes of each standing request since the point, the oldest first."""
-    starts = [place for place, event in enumerate(state.events) if isinstance(event, Asked)]
-    found = []
+    starts = [index for index, event in enumerate(state.events) if isinstance(event, Asked)]
+    effects = []
     for number in state.undo_history.requests:
         start, end = starts[number], [*starts[1:], len(state.events)][number]
         kept = [
-            one
-            for one in state.events[start : max(point.line, start)]
-            if isinstance(one, Asked | Assigned)
+            event
+            for event in state.events[start : max(point.line, start)]
+            if isinstance(event, Asked | Assigned)
         ]
         if end > point.line:
             rest = RequestState((*kept, *state.events[max(point.line, start) : end]))
-            found.append(rest.file_effects)
-    return found
+            effects.append(rest.file_effects)
+    return effects
 
 
 def _edited_between(steps: Sequence[FileEffects]) -> list[str]:
     """Files that were changed between two requests that changed them, too: no copy was kept of
     that.
     """
-    known: dict[str, FileChange] = {}
-    found = []
-    for change in (one for made in steps for one in made.changes):
-        last = known.get(change.path)
+    last_changes: dict[str, FileChange] = {}
+    edited = []
+    for change in (change for made in steps for change in made.changes):
+        last = last_changes.get(change.path)
         if last is not None and change.before not in (last.after, last.before):
-            found.append(change.path)
-        known[change.path] = change
-    return found
+            edited.append(change.path)
+        last_changes[change.path] = change
+    return edited
 
 
 async def _undoable(log: Log, workspace: Workspace) -> RestorePlan:
@@ -270,10 +274,10 @@ async def _redoable(log: Log, workspace: Workspace) -> RestorePlan:
     return plan
 
 
-def _refuse_elsewhere(events: Sequence[Event], fact: Event, workspace: Workspace) -> None:
+def _refuse_elsewhere(events: Sequence[Event], event: Event, workspace: Workspace) -> None:
     """A session may have gone on in another folder: its files are put back there."""
-    place = next(index for index, event in enumerate(events) if event is fact)
-    opened = SessionState(events[:place]).opened
+    position = next(index for index, candidate in enumerate(events) if candidate is event)
+    opened = SessionState(events[:position]).opened
     if opened is not None and opened.repo != store.recorded_root(workspace.root):
         hint = (
             "undo and redo it in that folder"
@@ -295,8 +299,8 @@ def _refuse_where_all_were_edited(plan: RestorePlan, command: str) -> None:
     )
 
 
-def _named(found: Sequence[str]) -> str:
-    return ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+def _named(files: Sequence[str]) -> str:
+    return ", ".join(files[:5]) + (f" and {len(files) - 5} more" if len(files) > 5 else "")
 
 
 async def _patch(workspace: Workspace, plan: RestorePlan) -> str:
@@ -343,14 +347,14 @@ async def _take_back(
     log: Log,
     workspace: Workspace,
     plan: RestorePlan,
-    kind: Literal["undo", "redo"],
+    direction: Literal["undo", "redo"],
     keep: Collection[str] = (),
     moved: Sequence[str] = (),
 ) -> Undone:
     back = plan.made.without(keep).back
     planned = Undone(
         snapshot=None,
-        kind=kind,
+        kind=direction,
         changes=back.changes,
         attributes=back.attributes,
         left=(*plan.conflicts, *plan.beside),

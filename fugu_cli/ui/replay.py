@@ -43,7 +43,7 @@ def replay_lines(state: SessionState, report: ReplayReport) -> list[Text]:
         ),
         Text(UNKNOWN, "dim"),
     ]
-    for number in dict.fromkeys(decision.place.request for decision in report.compared):
+    for number in dict.fromkeys(decision.point.request for decision in report.compared):
         request = state.requests[number - 1].asked
         assert request is not None
         lines += [Text(""), Text(f"request {number}: {first_line(request.text, 200)}")]
@@ -51,7 +51,7 @@ def replay_lines(state: SessionState, report: ReplayReport) -> list[Text]:
             [
                 _row(decision, state.events)
                 for decision in report.compared
-                if decision.place.request == number
+                if decision.point.request == number
             ]
         )
     lines.append(Text(""))
@@ -79,8 +79,8 @@ def _agreement(compared: Sequence[ReplayedDecision]) -> str:
 
 
 def _row(decision: ReplayedDecision, events: Sequence[Event]) -> list[str]:
-    recorded, again = decision.place.recorded, decision.other
-    opened = SessionState(events[: decision.place.at]).opened
+    recorded, again = decision.point.recorded, decision.replayed
+    opened = SessionState(events[: decision.point.at]).opened
     before = _confidence(recorded, opened.pool if opened else ())
     after = _confidence(again, decision.pool)
     turn = str(recorded.turn) if isinstance(recorded, Assigned) else "end"
@@ -183,13 +183,13 @@ def replay_object(events: Sequence[Event], report: ReplayReport) -> dict[str, ob
 
 
 def _compared_object(decision: ReplayedDecision, events: Sequence[Event]) -> dict[str, object]:
-    opened = SessionState(events[: decision.place.at]).opened
-    recorded = decision.place.recorded
+    opened = SessionState(events[: decision.point.at]).opened
+    recorded = decision.point.recorded
     return {
-        "request": decision.place.request,
+        "request": decision.point.request,
         "turn": recorded.turn if isinstance(recorded, Assigned) else None,
         "recorded": _decision(recorded, opened.pool if opened else ()),
-        "again": _decision(decision.other, decision.pool),
+        "again": _decision(decision.replayed, decision.pool),
         "same": decision.same,
         "same_agent": decision.same_agent,
         "same_role": decision.same_role,
