@@ -49,7 +49,11 @@ ANSWER_SECONDS = 5.0
 """Seconds that a session has to greet a follower."""
 CLOSING_SECONDS = 5.0
 """Seconds to wait for a session that closed its connection to release its lock."""
+ACT_SECONDS = 30.0
+"""Seconds that a session has to carry out what a follower asks for: hooks may look at it first."""
 MOST_RECONNECTIONS = 5
+"""Reconnections one after the other, each within STABLE_SECONDS."""
+STABLE_SECONDS = 60.0
 RECONNECT_PAUSE_SECONDS = 0.5
 POLL_SECONDS = 0.1
 """Seconds between two looks whether the process of the session has ended."""
@@ -107,6 +111,34 @@ class Connection:
     def close(self) -> None:
         """Close the connection. The session goes on."""
         self._writer.close()
+
+
+async def carry_out(path: Path, act: messages.Act) -> str:
+    """Ask the process that runs the session at `path` to do something. Return its sentence about
+    it, "" for none. Raises UsageError where it refuses, InfrastructureError where it does not
+    answer.
+    """
+    connection = await Connection.open(path)
+    try:
+        connection.send(act)
+        async with asyncio.timeout(ACT_SECONDS):
+            async for message in connection.messages():
+                match message:
+                    case messages.Done():
+                        return message.note
+                    case messages.Refused():
+                        raise UsageError(message.why, hint=message.hint)
+                    case messages.Dropped():
+                        raise InfrastructureError(message.why)
+                    case _:
+                        continue
+    except TimeoutError:
+        raise InfrastructureError(
+            f"the session {path.stem} did not answer within {ACT_SECONDS:.0f} s"
+        ) from None
+    finally:
+        connection.close()
+    raise InfrastructureError(f"the session {path.stem} ended before it answered")
 
 
 async def _read_message(reader: asyncio.StreamReader) -> messages.SessionMessage | None:
@@ -328,7 +360,9 @@ class AttachedQueue(RequestQueue):
     def answer(self, question: ApprovalQuestion, scope: ApprovalScope, feedback: str = "") -> str:
         """Send the answer to a question. If it was answered before, the session refuses it."""
         self._attached.connection.send(
-            messages.Answer(question=question.number, scope=scope, feedback=feedback)
+            messages.Answer(
+                question=question.number, call=question.call.id, scope=scope, feedback=feedback
+            )
         )
         return ""
 
@@ -352,18 +386,22 @@ class AttachedQueue(RequestQueue):
 
     async def _follow(self, session: AttachedSession) -> None:
         """Show the session until it ends, connecting again when the connection is lost."""
-        reconnections = 0
+        clock = asyncio.get_running_loop().time
+        reconnections, connected_at = 0, clock()
         while True:
             try:
                 is_closed = await self._follow_connection(session)
                 session.connection.close()
                 if is_closed or not log.is_open(session.path):
                     break
+                if clock() - connected_at > STABLE_SECONDS:
+                    reconnections = 0
                 if reconnections == MOST_RECONNECTIONS:
                     break
                 reconnections += 1
                 await asyncio.sleep(RECONNECT_PAUSE_SECONDS)
                 session.connection = await Connection.open(session.path)
+                connected_at = clock()
                 self._catch_up(session)
                 self._apply(session.connection.status)
             except FuguError as error:
@@ -384,8 +422,9 @@ class AttachedQueue(RequestQueue):
                     self._apply(message)
                 case messages.Refused():
                     self._listener.failed(UsageError(message.why, hint=message.hint))
-                case messages.Noted():
-                    session.log.tell(Waiting(why=message.text, notice=True))
+                case messages.Done():
+                    if message.note:
+                        session.log.tell(Waiting(why=message.note, notice=True))
                 case messages.Dropped():
                     return not message.again
                 case messages.Hello():

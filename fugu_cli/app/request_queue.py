@@ -431,6 +431,8 @@ class RequestQueue:
         if session is None:
             raise UsageError("the session is being closed", hint="nothing was sent")
         request = await asyncio.to_thread(request_from_text, session, text, pin or None)
+        if not request.text.strip() and not request.skill:
+            raise UsageError("the message is empty", hint="nothing was sent")
         if how == "steer":
             remaining = await self.steer(request)
             if remaining is None:

@@ -259,7 +259,7 @@ class SessionHost:
         """Carry out a follower's message, and tell this follower what came of it."""
         from pydantic import ValidationError
 
-        from fugu_cli.app.session_messages import ACT, Noted, Refused, encode_message
+        from fugu_cli.app.session_messages import ACT, Done, Refused, encode_message
 
         try:
             note = await self._carry_out(ACT.validate_python(parse_json(line)))
@@ -272,8 +272,7 @@ class SessionHost:
         except FuguError as error:
             follower.send(encode_message(Refused(why=str(error), hint=error.hint)))
         else:
-            if note:
-                follower.send(encode_message(Noted(text=note)))
+            follower.send(encode_message(Done(note=note)))
 
     async def _carry_out(self, act: Act) -> str:
         """Do what a follower asks for. Return a sentence about it, "" for none. Raises FuguError."""
@@ -285,7 +284,7 @@ class SessionHost:
                 await work.send(act.text, act.how, act.pin)
             case messages.Answer():
                 for question in work.approvals.questions:
-                    if question.number == act.question:
+                    if question.number == act.question and question.call.id == act.call:
                         return work.answer(question, act.scope, act.feedback)
                 raise UsageError(
                     "this question has been answered already, or was withdrawn",

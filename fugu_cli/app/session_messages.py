@@ -87,11 +87,11 @@ class Refused(Value):
     hint: str = ""
 
 
-class Noted(Value):
-    """A sentence about something that this follower asked for and the session did."""
+class Done(Value):
+    """The session did what this follower asked for. `note`: a sentence about it, "" for none."""
 
-    type: Literal["noted"] = "noted"
-    text: str
+    type: Literal["done"] = "done"
+    note: str = ""
 
 
 class Dropped(Value):
@@ -103,7 +103,7 @@ class Dropped(Value):
 
 
 SessionMessage = Annotated[
-    Hello | Grown | Told | Status | Refused | Noted | Dropped, Field(discriminator="type")
+    Hello | Grown | Told | Status | Refused | Done | Dropped, Field(discriminator="type")
 ]
 
 
@@ -117,10 +117,13 @@ class Send(Value):
 
 
 class Answer(Value):
-    """The answer to a question. `feedback`: the user's own words."""
+    """The answer to a question about the call with the id `call`: a resumed session counts its
+    questions anew. `feedback`: the user's own words.
+    """
 
     type: Literal["answer"] = "answer"
     question: int
+    call: str
     scope: ApprovalScope
     feedback: str = Field("", max_length=LONGEST_TEXT)
 

@@ -80,6 +80,7 @@ def _remove_leftovers(folder: Path) -> None:
             return
         for path in paths:
             with socket.socket(socket.AF_UNIX) as probe:
+                probe.setblocking(False)  # a stopped session with a full backlog would hold us up
                 try:
                     probe.connect(str(path))
                 except ConnectionRefusedError:

@@ -32,8 +32,9 @@ def session_standings(summaries: Sequence[SessionSummary]) -> list[SessionStandi
 
 
 def _standing_of_closed(summary: SessionSummary) -> SessionStanding:
-    if summary.state == "unfinished" and log.socket_name(summary.path):
-        return SessionStanding("killed", f"`fugu --resume {summary.id}` goes on with it")
+    if summary.state == "unfinished":
+        state = "killed" if log.socket_name(summary.path) else "interrupted"
+        return SessionStanding(state, f"`fugu --resume {summary.id}` goes on with it")
     return SessionStanding(summary.ended)
 
 

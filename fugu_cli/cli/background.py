@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from fugu_cli.cli.current_folder import say
 from fugu_cli.errors import UsageError
 
 LONGEST_ID = 4096
@@ -35,7 +36,11 @@ def run_in_background(run: Callable[[Callable[[str], None]], int]) -> int:
         print(id)
         return 0
     _, status = os.waitpid(process, 0)
-    return os.waitstatus_to_exitcode(status) or 2
+    exit_code = os.waitstatus_to_exitcode(status)
+    if exit_code < 0:
+        say(f"the session's process was killed by signal {-exit_code} before the session was open")
+        return 128 - exit_code
+    return exit_code or 2
 
 
 def _detach(writing: int, id: str) -> None:

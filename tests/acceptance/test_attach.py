@@ -65,11 +65,22 @@ def process_of(path: Path) -> int:
     return int.from_bytes(given[:4], sys.byteorder)
 
 
-def act(path: Path, **message: Any) -> None:
-    with socket.socket(socket.AF_UNIX) as connection:
+def act(path: Path, **message: Any) -> dict[str, Any]:
+    """Send a message to the session, an answer for its open question. What it says to that."""
+    with socket.socket(socket.AF_UNIX) as connection, connection.makefile() as lines:
         connection.connect(socket_name(path))
-        connection.sendall(json.dumps(message).encode() + b"\n")
-        until(lambda: b"status" in connection.recv(1 << 20))
+        for line in lines:
+            received: dict[str, Any] = json.loads(line)
+            if received["type"] in ("done", "refused"):
+                return received
+            if received["type"] == "status" and message:
+                if message["type"] == "answer":
+                    (question,) = received["questions"]
+                    call = question["asked"]["call"]["id"]
+                    message = {"question": question["number"], "call": call} | message
+                connection.sendall(json.dumps(message).encode() + b"\n")
+                message = {}
+    raise AssertionError("the session has closed the connection")
 
 
 def permits(place: Place) -> list[tuple[bool, str]]:
@@ -105,22 +116,29 @@ def test_a_background_session_is_answered_in_either_of_two_terminals(
     assert (refused.code, "attaching needs a terminal" in refused.err) == (1, True)
 
 
-def test_a_killed_background_session_says_so_and_is_resumed(place: Place, server: Loopback) -> None:
+@pytest.mark.parametrize(
+    ("number", "seen", "state"),
+    [
+        (signal.SIGKILL, "was killed", " killed "),
+        (signal.SIGTERM, "has been closed", " interrupted "),
+    ],
+)
+def test_a_background_session_that_was_ended_says_so_and_is_resumed(
+    place: Place, server: Loopback, number: int, seen: str, state: str
+) -> None:
     place.configure(Agent("worker"), more=ASK)
     server.play("worker", ASKS, ASKS, DONE)
     path = begin_in_background(place)
     with terminal(place, "attach", "--inline", path.stem) as inline:
         inline.sees("Allow bash?")
-        os.kill(process_of(path), signal.SIGKILL)
-        inline.sees("was killed", f"fugu --resume {path.stem}")
+        os.kill(process_of(path), number)
+        inline.sees(seen, f"fugu --resume {path.stem}")
         inline.keys("\x04")
         inline.ended()
-    assert (" killed " in listed(place), f"`fugu --resume {path.stem}`" in listed(place)) == (
-        True,
-        True,
-    )
+    listing = listed(place)
+    assert (state in listing, f"`fugu --resume {path.stem}`" in listing) == (True, True)
     with terminal(place, "attach", path.stem) as late:
-        late.sees("was killed")
+        late.sees("was killed" if number == signal.SIGKILL else "is not running")
     done = place.fugu("run", "--resume", path.stem, "--yolo")
     assert (done.code, (place.repo / "made").exists()) == (0, True), done.err
 
@@ -154,7 +172,10 @@ def test_a_run_in_a_terminal_is_answered_in_another(place: Place, server: Loopba
         screen.sees("(Enter: no)")
         (path,) = place.sessions()
         screen.keys("n")  # without Enter: it must not answer a later question
-        act(path, type="answer", question=1, scope="once")
+        stale = act(path, type="answer", call="of another process", scope="once")
+        assert stale["why"].startswith("this question has been answered already")
+        assert act(path, type="send", text=" ")["why"] == "the message is empty"
+        assert act(path, type="answer", scope="once") == {"type": "done", "note": ""}
         screen.sees("answered in another terminal", "It is made.")
         screen.ended()
     assert permits(place) == [(True, "user")]
@@ -169,7 +190,7 @@ def test_the_question_to_a_program_is_answered_in_a_terminal(
     client.say("make it")
     question = client.until("control_request")
     (path,) = place.sessions()
-    act(path, type="answer", question=1, scope="once")
+    act(path, type="answer", scope="once")
     assert client.until("control_cancel_request")["request_id"] == question["request_id"]
     assert client.until("result")["result"] == DONE.text
     assert client.leave() == (0, "")
