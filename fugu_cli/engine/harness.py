@@ -26,10 +26,10 @@ from fugu_cli.messages import Call, Prompt, ToolSpec
 from fugu_cli.providers import shown_media
 from fugu_cli.safety import path_rules, policy
 from fugu_cli.session.checks import ACCEPTANCE_CHECK
-from fugu_cli.session.events import FIND_TOOLS, Member, Subtask
+from fugu_cli.session.events import FIND_TOOLS, Member, Replied, Subtask
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.tool_facts import ADVISE, BASH, facts_of
-from fugu_cli.session.turns import TASK, Turn, open_calls
+from fugu_cli.session.turns import TASK, Turn, call_records, open_calls
 from fugu_cli.session.workflows import is_asked_to_choose_again
 from fugu_cli.tools.toolbox import AnyTool
 
@@ -326,8 +326,9 @@ def _after(state: SessionState, turn: Turn, environment: Environment) -> NextSte
 
 
 def _goes_on_with_failures(state: SessionState, turn: Turn, environment: Environment) -> bool:
-    """Return whether a Worker that said its last word is shown what fails, once in its turn: tests
-    or checks that speak against the work, or whose report names a file that it changed.
+    """Return whether a Worker that said its last word is shown what fails: tests or checks that
+    speak against the work, or whose report names a file that it changed. It is shown them once in
+    its turn, and no Worker the same results twice.
     """
     if turn.assigned.plan or turn.assigned.subtask is not None or environment.rules.mode == "plan":
         return False
@@ -335,7 +336,7 @@ def _goes_on_with_failures(state: SessionState, turn: Turn, environment: Environ
         return False
     if len(turn.replies) >= environment.limits.replies:
         return False
-    if message_history.was_shown_failures(turn, wanted_schema(state.request, turn)):
+    if _was_shown(state, turn) or _newest_results_were_shown(state):
         return False
     if state.request.acceptance_blocker:
         return True
@@ -344,6 +345,29 @@ def _goes_on_with_failures(state: SessionState, turn: Turn, environment: Environ
         return False
     report = [tests.output, *(tests.report.failing if tests.report is not None else ())]
     return any(_names_file(text, change.path) for change in turn.changes for text in report)
+
+
+def _was_shown(state: SessionState, turn: Turn) -> bool:
+    return message_history.was_shown_failures(turn, wanted_schema(state.request, turn))
+
+
+def _newest_results_were_shown(state: SessionState) -> bool:
+    """Return whether a Worker of this request that had said its last word has been shown the
+    newest results of tests and checks.
+    """
+    for turn in reversed(state.request.turns):
+        runs = [run for run in turn.runs if message_history.is_test_run(run)]
+        replied_at = [
+            index for index, event in enumerate(turn.events) if isinstance(event, Replied)
+        ]
+        after_reply = call_records(turn.events[replied_at[-1] :]) if replied_at else ()
+        if any(run in after_reply for run in runs):
+            return False
+        if _was_shown(state, turn):
+            return True
+        if any(run.evidence or turn.changes for run in runs):
+            return False
+    return False
 
 
 def _names_file(text: str, path: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 from fugu_cli import prompts
 from fugu_cli.coordinators.conductor.step_context import clip_middle, escape_frames
@@ -110,11 +110,18 @@ def history(state: SessionState, told: str = "") -> tuple[Message, ...]:
     *earlier, newest = state.shown_requests
     agent = newest.turns[-1].assigned.agent if newest.turns else ""
     rules: Rules = ()
-    for request in earlier:
-        messages += request.derived(_request_messages, agent, rules, state.served)
-        assert request.asked is not None
-        rules = request.asked.rules or rules
-    messages += _request_messages(newest, agent, rules, state.served, told, newest=True)
+    own_plan = False
+    for request, following in pairwise((*earlier, newest)):
+        assert request.asked is not None and following.asked is not None
+        plan = following.asked.plan
+        has_own_words = any(
+            turn.replies and _is_own(turn, agent, state.served) for turn in request.turns
+        )
+        if plan is None or has_own_words:
+            messages += request.derived(_request_messages, agent, rules, state.served, own_plan)
+            rules = request.asked.rules or rules
+        own_plan = plan is not None and plan.agent == agent and has_own_words
+    messages += _request_messages(newest, agent, rules, state.served, own_plan, told, newest=True)
     return tuple(messages)
 
 
@@ -123,17 +130,19 @@ def _request_messages(
     agent: str,
     rules: Rules,
     served: bool,
+    own_plan: bool,
     told: str = "",
     *,
     newest: bool = False,
 ) -> tuple[Message, ...]:
     """Return one request as `agent` reads it. `rules`: those of the session that it has been
     shown. `served`: what Workers answered is the conversation with a client, whoever said it.
+    `own_plan`: the plan that the request carries out stands above in the agent's own words.
     """
     asked = request.asked
     assert asked is not None
     messages: list[Message] = [
-        FromUser(text=asked.whole, media=asked.media),
+        FromUser(text=asked.shown(plan_is_above=own_plan), media=asked.media),
         *_runs_as_text(request.baseline),
     ]
     if shown := shown_rules(asked.rules, rules):
@@ -225,7 +234,9 @@ def _newest_runs(runs: Sequence[CallRecord]) -> list[CallRecord]:
 
 def _others_notes(others: Sequence[Turn], reader: Turn) -> list[str]:
     """Return what others did in this request, as data for the agent whose turn begins."""
-    plans = [turn for turn in others if turn.assigned.role == "thinker"]
+    plan_to_do = next(
+        (turn for turn in reversed(others) if not (turn.failed or turn.interrupted)), None
+    )
     notes = []
     for turn in others:
         match turn.assigned.role:
@@ -234,7 +245,7 @@ def _others_notes(others: Sequence[Turn], reader: Turn) -> list[str]:
             case "verifier":
                 notes.append(verdict_note(turn))
             case "thinker":
-                to_do = turn is plans[-1] and reader.assigned.role == "worker"
+                to_do = turn is plan_to_do and reader.assigned.role == "worker"
                 notes.append(_plan_note(turn, to_do=to_do))
     return notes
 
@@ -371,10 +382,13 @@ def was_shown_failures(turn: Turn, schema: str) -> bool:
     )
 
 
+def is_test_run(run: CallRecord) -> bool:
+    """Return whether the run is one of the tests or of a check."""
+    return run.permitted.call.tool in (RUN_TESTS, RUN_CHECK)
+
+
 def _fails(run: CallRecord) -> bool:
-    """Return whether fugu ran tests or a check, and they fail."""
-    is_test = run.permitted.call.tool in (RUN_TESTS, RUN_CHECK)
-    return is_test and run.result is not None and not run.result.ok
+    return is_test_run(run) and run.result is not None and not run.result.ok
 
 
 def _result(run: CallRecord) -> FromTool:

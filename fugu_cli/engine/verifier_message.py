@@ -89,7 +89,7 @@ def _joined(names: Sequence[str]) -> str:
 
 def _earlier_requests(state: SessionState) -> list[str]:
     parts = []
-    for request in state.requests[:-1][-EARLIER_REQUESTS:]:
+    for request in state.earlier_requests[-EARLIER_REQUESTS:]:
         assert request.asked is not None
         answer = as_data(request.answer[:EARLIER_ANSWER])
         text = prompts.load("conductor/before")

@@ -325,10 +325,11 @@ class AcceptedPlan(Value):
     text: str
     changed: tuple[str, ...] = ()
 
-    @property
-    def whole(self) -> str:
-        """The plan as agents read it."""
-        plan = prompts.fill(prompts.load("plan_accepted"), agent=self.agent, plan=self.text)
+    def shown(self, *, is_above: bool) -> str:
+        """Return the plan as agents read it. `is_above`: the agent made it, and reads it above."""
+        plan = prompts.load("plan_accepted_own")
+        if not is_above:
+            plan = prompts.fill(prompts.load("plan_accepted"), agent=self.agent, plan=self.text)
         if not self.changed:
             return plan
         files = prompts.fill(prompts.load("plan_changed"), files=", ".join(self.changed))
@@ -388,6 +389,10 @@ class Asked(Value):
     @property
     def whole(self) -> str:
         """The request as agents read it."""
+        return self.shown(plan_is_above=False)
+
+    def shown(self, *, plan_is_above: bool) -> str:
+        """Return the request as an agent reads it that may have made the plan for it."""
         piped = f"<stdin>\n{self.piped}\n</stdin>" if self.piped else ""
         hooks = f"[Hooks say:]\n{self.hooks}" if self.hooks else ""
         schema = ""
@@ -396,7 +401,7 @@ class Asked(Value):
                 f"[The answer must be JSON alone, and follow this schema:]\n{self.answer_schema}"
             )
         media = "\n".join(f"[{item.described}]" for item in self.media)
-        plan = self.plan.whole if self.plan is not None else ""
+        plan = self.plan.shown(is_above=plan_is_above) if self.plan is not None else ""
         parts = (self.text, self.skill, hooks, piped, media, plan, schema)
         return "\n\n".join(part for part in parts if part)
 

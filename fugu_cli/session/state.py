@@ -328,6 +328,15 @@ class SessionState:
         """The newest summary; "" if there is none."""
         return self.newest_compaction.summary if self.newest_compaction is not None else ""
 
+    @property
+    def earlier_requests(self) -> list[RequestState]:
+        """The requests before the newest, without one whose plan the newest carries out: that one
+        holds the words of both.
+        """
+        earlier = self.requests[:-1]
+        asked = self.request.asked
+        return earlier[:-1] if asked is not None and asked.plan is not None else earlier
+
     @cached_property
     def shown_requests(self) -> tuple[RequestState, ...]:
         """The requests that the newest summary does not replace; all if there is none.

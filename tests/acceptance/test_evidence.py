@@ -64,7 +64,7 @@ ROWS = {
     ),
     "a broken test": Row(
         "When the sum is negative, add should return zero",
-        SUITE, (BREAK,), "www", 7, "fb", "turn_limit", 3, ("stopped: turn limit · 1 test fails "
+        SUITE, (BREAK,), "www", 5, "fb", "turn_limit", 3, ("stopped: turn limit · 1 test fails "
             "that passed before"),
         ("--max-turns", "3"),
     ),
@@ -77,7 +77,7 @@ ROWS = {
             "1 test passes")
     ),
     "until the tests pass, and they do not": Row(
-        "Fix the typo in the README", RED, (TYPO,), "www", 7, "fb", "turn_limit", 3, f"stopped: turn limit · {STILL}",
+        "Fix the typo in the README", RED, (TYPO,), "www", 5, "fb", "turn_limit", 3, f"stopped: turn limit · {STILL}",
         ("--until-tests-pass", "--max-turns", "3"),
     ),
     "until a command passes": Row(

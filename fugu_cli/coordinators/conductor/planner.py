@@ -179,15 +179,24 @@ def planner_prompt(
     """
     form = task.form
     folder = "conductor/" if form.by_name else "conductor/paper_"
-    limits = {"steps": str(form.steps), "last": str(form.last)}
-    ask = prompts.fill(prompts.load(f"{folder}ask"), **limits)
+    divides = f" {prompts.load('conductor/divides')}" if form.itself else ""
+    ask = prompts.fill(
+        prompts.load(f"{folder}ask"),
+        steps=str(form.steps),
+        last=str(form.last),
+        first=form.name(0),
+        second=form.name(1),
+        divides=divides,
+    )
     if task.refused is not None:
-        ask = prompts.fill(
+        again = prompts.fill(
             prompts.load(f"{folder}again"),
             fault=task.refused.fault,
             reply=escape_frames(task.refused.text[:REFUSED_LIMIT]),
-            **limits,
+            steps=str(form.steps),
+            last=str(form.last),
         )
+        ask = f"{ask}\n\n{again}" if form.by_name else again
     tree = state.request.asked.tree if state.request.asked is not None else ""
     text = prompts.fill(
         prompts.load(f"{folder}request"),
@@ -213,13 +222,8 @@ def planner_prompt(
 def _system(form: PlanLimits, *, served: bool) -> str:
     if not form.by_name:
         return prompts.fill(prompts.load("conductor/paper_plan"), steps=str(form.steps))
-    return prompts.fill(
-        prompts.load("conductor/plan_answer" if served else "conductor/plan"),
-        steps=str(form.steps),
-        first=form.name(0),
-        second=form.name(1),
-        divides=f"{prompts.load('conductor/divides')}\n" if form.itself else "",
-    )
+    name = "conductor/plan_answer" if served else "conductor/plan"
+    return prompts.fill(prompts.load(name), steps=str(form.steps))
 
 
 def _before(state: SessionState) -> str:
@@ -227,7 +231,7 @@ def _before(state: SessionState) -> str:
     was taken back.
     """
     parts = []
-    for request in state.requests[:-1][-3:]:
+    for request in state.earlier_requests[-3:]:
         assert request.asked is not None
         answer = escape_frames(request.answer[:ANSWER_LIMIT])
         parts.append(

@@ -246,13 +246,13 @@ def test_a_worker_is_shown_once_in_its_turn_what_fails_after_its_last_word(
     again = [*broke, replied(1, "strong", "done")]
     assert harness.next_step(SessionState(again), STRONG, environment) == TurnClosed(), "only once"
     idle = [*again, assigned(2, "cheap"), replied(2, "cheap", "done")]
-    assert harness.next_step(SessionState(idle), STRONG, environment) == RequestReply()
-    newest = harness.build_prompt(SessionState(idle), STRONG, (), "").messages[-1]
-    assert isinstance(newest, FromUser)
-    assert newest.text.startswith("[No file was changed since the failing tests or checks")
-    for word, step in (("UNABLE: no key", idle[:-1]), ("done", idle)):
-        closed = SessionState([*step, replied(2, "cheap", word)])
-        assert harness.next_step(closed, STRONG, environment) == TurnClosed(), word
+    assert harness.next_step(SessionState(idle), STRONG, environment) == TurnClosed(), (
+        "nobody is asked twice about the same results"
+    )
+    change = [replied(2, "cheap", "", write("x")), *ran(2, write("x"), path="b.py")]
+    changed = [*again, assigned(2, "cheap"), *change, replied(2, "cheap", "done")]
+    changed += suite(2, ok=False, failing=("a",))
+    assert harness.next_step(SessionState(changed), STRONG, environment) == RequestReply()
     own = [*START, *WORKED, *failing, *looked_up(1, ("a",), failed=("a",))]
     assert harness.next_step(SessionState(own), STRONG, environment) == TurnClosed(), (
         "it failed before"
@@ -263,6 +263,23 @@ def test_a_worker_is_shown_once_in_its_turn_what_fails_after_its_last_word(
         told = [*own[:-3], last.model_copy(update={"output": output}), *own[-2:]]
         step = harness.next_step(SessionState(told), STRONG, environment)
         assert (step == RequestReply()) is shown, output
+
+
+def test_a_worker_that_changed_nothing_is_asked_once_about_a_check_that_failed_before(
+    environment: Environment,
+) -> None:
+    events: list[Event] = [opened(), Asked(text="do it", snapshot="tree0", until=("make",))]
+    check = Call.make("c", "run_check", command="make")
+    events += [*ran(0, check, "no rule", ok=False, by="evidence"), assigned(1, "strong")]
+    gave_up = [*events, replied(1, "strong", "UNABLE: no key")]
+    assert harness.next_step(SessionState(gave_up), STRONG, environment) == TurnClosed()
+    events.append(replied(1, "strong", "done"))
+    assert harness.next_step(SessionState(events), STRONG, environment) == RequestReply()
+    newest = harness.build_prompt(SessionState(events), STRONG, (), "").messages[-1]
+    assert isinstance(newest, FromUser)
+    assert newest.text.startswith("[No file was changed since the failing tests or checks")
+    events += [replied(1, "strong", "done"), assigned(2, "cheap"), replied(2, "cheap", "done")]
+    assert harness.next_step(SessionState(events), STRONG, environment) == TurnClosed()
 
 
 @pytest.mark.parametrize("role", ["thinker", "verifier"])

@@ -75,7 +75,7 @@ def test_a_planner_of_the_papers_form_reads_of_the_models_only_numbers_and_their
     assert "- Model 0: quick at sums\n- Model 1\n- Model 2\n- Model 3: you yourself" in newest(
         prompt
     )
-    assert prompt.system.count("Example ") == 4
+    assert prompt.system.count("Example ") == 2
     assert not [name for name in ("m-a", "m-b", "m-c") if name in everything(prompt)]
 
 
@@ -85,8 +85,10 @@ def test_a_reply_that_is_no_workflow_is_sent_back_once_with_its_fault(tmp_path: 
     first, second = found.of(Planned)
     assert isinstance(first, Planned) and isinstance(second, Planned)
     assert (first.fault, len(second.steps)) == ("there is no JSON list of steps in it", 2)
-    assert "could not be used: there is no JSON list of steps in it" in newest(found.shown("c")[1])
-    assert "I would ask Model 0." in newest(found.shown("c")[1])
+    asked, again = map(newest, found.shown("c"))
+    assert again.startswith(asked)
+    assert "could not be used: there is no JSON list of steps in it" in again
+    assert "I would ask Model 0." in again
 
 
 def test_after_two_the_turns_are_decided_one_by_one_and_the_trace_says_why(tmp_path: Path) -> None:
@@ -291,9 +293,12 @@ def test_the_second_round_keeps_the_result_with_three_empty_lists(tmp_path: Path
         judge="c",
     )
     assert found.log.state.request.answer == "b was here"
-    asked = newest(found.shown("c")[1])
+    first, second = found.shown("c")
+    asked = newest(second)
     assert "step-1 (a): Look at it." in asked
     assert "a was here" in asked
+    unchanged = newest(first).split("Write the plan")[0]
+    assert first.system == second.system and asked.startswith(unchanged), "it stays in a cache"
 
 
 def test_or_it_corrects_it_with_another_workflow(tmp_path: Path) -> None:
@@ -353,8 +358,11 @@ def test_a_part_may_be_a_workflow_of_its_own_to_the_depth_that_was_set(tmp_path:
     assert (first.within, second.within) == (None, (1, 0))
     assert first.steps[0].plans
     assert assigned(found) == [(1, "a", 0, ()), (2, "b", 1, (1,))]
-    assert "`divide`" in found.shown("c")[0].system
-    assert "`divide`" not in found.shown("c")[1].system, "the depth is used up"
+    first_prompt, second_prompt = found.shown("c")
+    assert first_prompt.system == second_prompt.system, "so that it stays in a cache"
+    assert '"divide": true' in newest(first_prompt)
+    assert '"divide": true' not in newest(second_prompt), "the depth is used up"
+    assert "named step-1.1, step-1.2 and so on" in newest(second_prompt)
     assert "dug" in everything(found.shown("b")[0])
 
 
