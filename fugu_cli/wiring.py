@@ -48,7 +48,16 @@ from fugu_cli.safety.sandbox.command_sandbox import SandboxSettings as BoxRules
 from fugu_cli.safety.self_running_files import RunBy, self_running_file
 from fugu_cli.session import log
 from fugu_cli.session import store as session_store
-from fugu_cli.session.events import Compacted, Event, Interrupted, Member, Opened, Planned, Replied
+from fugu_cli.session.events import (
+    Compacted,
+    Event,
+    Interrupted,
+    Member,
+    Opened,
+    Planned,
+    PluginUse,
+    Replied,
+)
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Budgets, Ledger, OtherSpending, SessionAccount
@@ -295,7 +304,7 @@ def build_session(
         entry.member(assumed_price=has_assumed_price(entry, config)) for entry in entries
     )
     by_name = {member.name: member for member in members}
-    workspace = build_workspace(config, loaded.root, _own_skills(loaded))
+    workspace = build_workspace(config, loaded.root, _readable_extensions(loaded))
     if workspace.box is not None:
         workspace.box.open_files(_opened_files(loaded))
         workspace.box.try_out()
@@ -443,9 +452,27 @@ def _instructions(loaded: LoadedConfig) -> str:
     return instructions
 
 
-def _own_skills(loaded: LoadedConfig) -> tuple[Path, ...]:
-    """Folders of the user's own skills, which agents may read."""
-    return tuple(skill.folder for skill in loaded.library.skills if skill.own)
+def _readable_extensions(loaded: LoadedConfig) -> tuple[Path, ...]:
+    """Return the folders of the user's own skills and of plugins, which agents may read."""
+    own_skills = (skill.folder for skill in loaded.library.skills if skill.own)
+    return (*own_skills, *(plugin.folder for plugin in loaded.plugins))
+
+
+def _plugin_uses(loaded: LoadedConfig) -> tuple[PluginUse, ...]:
+    if not loaded.plugins:
+        return ()
+    from fugu_cli.extensions.plugins import parts_in_use
+
+    return tuple(
+        PluginUse(
+            name=plugin.name,
+            version=plugin.version,
+            source=plugin.source,
+            commit=plugin.commit,
+            brings=parts_in_use(plugin, loaded.library, loaded.servers),
+        )
+        for plugin in loaded.plugins
+    )
 
 
 def _with_extensions(
@@ -472,7 +499,7 @@ def _with_extensions(
     return replace(
         environment,
         rules=rules.model_copy(
-            update={"readable": (*_own_skills(loaded), pasted_folder(loaded.config))}
+            update={"readable": (*_readable_extensions(loaded), pasted_folder(loaded.config))}
         ),
         toolbox=toolbox,
         subagents=library.agents,
@@ -510,6 +537,7 @@ def _journal(
         pool=members,
         coordinator=rule,
         checkpoint=checkpoint,
+        plugins=_plugin_uses(loaded),
     )
     if journal.state.opened != opened:
         journal.append(opened)

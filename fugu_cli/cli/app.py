@@ -17,6 +17,7 @@ from fugu_cli.cli.command_flags import (
     McpAddFlags,
     McpScopeFlag,
     McpServeFlags,
+    PluginAddFlags,
     PullRequestFlags,
     ReplayFlags,
     ReviewFlags,
@@ -226,6 +227,11 @@ def list_mcp_servers() -> int:
     return mcp_list()
 
 
+def list_plugins() -> int:
+    """Run `fugu plugin` without a subcommand."""
+    return plugin_list()
+
+
 POOL_HELP = "Show the agents, prices and success rates; `check` calls each."
 pool = typer.Typer(
     cls=root.CommandGroup, help=POOL_HELP, rich_markup_mode=None, context_settings=CONTEXT
@@ -259,6 +265,8 @@ def pool_show(
 models = group("List, fetch or remove the embedded models.")
 mcp = group("List, add, remove or log in at MCP servers; be one.", list_mcp_servers)
 app.add_typer(mcp, name="mcp")
+plugin = group("List, add or remove plugins.", list_plugins)
+app.add_typer(plugin, name="plugin")
 app.add_typer(pool, name="pool")
 app.add_typer(models, name="models")
 app.add_typer(coordinator, name="coordinator")
@@ -478,6 +486,31 @@ def mcp_serve(flags: McpServeFlags) -> int:
     from fugu_cli.cli import mcp_serve as command
 
     return command.serve_client(flags)
+
+
+@plugin.command("list")
+def plugin_list() -> int:
+    """List the plugins, what each brings, and what is not used."""
+    from fugu_cli.cli import plugin as command
+
+    return command.list_plugins()
+
+
+@plugin.command("add")
+@flags_as_parameters(PluginAddFlags)
+def plugin_add(flags: PluginAddFlags) -> int:
+    """Show what a plugin brings, and add it if you trust it. Again: another version of it."""
+    from fugu_cli.cli import plugin as command
+
+    return command.add_plugin(flags)
+
+
+@plugin.command("remove")
+def plugin_remove(name: Annotated[str, typer.Argument(metavar="NAME")]) -> int:
+    """Remove a plugin."""
+    from fugu_cli.cli import plugin as command
+
+    return command.remove(name)
 
 
 @models.command("list")

@@ -284,6 +284,23 @@ class McpServeFlags:
 
 
 @dataclass(frozen=True)
+class PluginAddFlags:
+    """`fugu plugin add`, as the user wrote it."""
+
+    source: Annotated[
+        str, typer.Argument(metavar="FOLDER|ADDRESS", help="a folder, or a git address")
+    ]
+    path: Annotated[
+        str | None, option("--path", help="the plugin's folder in it", metavar="FOLDER")
+    ] = None
+    ref: Annotated[
+        str | None,
+        option("--ref", help="a branch, tag or commit of a git address", metavar="REF"),
+    ] = None
+    yes: YesFlag = False
+
+
+@dataclass(frozen=True)
 class ReplayFlags:
     """`fugu replay`, as the user wrote it. None means: not said here."""
 

@@ -62,6 +62,7 @@ def session_name(log: Log) -> str:
 
 def init_of(session: Session) -> json_output.Object:
     """Return the first object, which describes the session."""
+    opened = session.log.state.opened
     return json_output.init_object(
         json_output.StreamInit(
             session=session_name(session.log),
@@ -73,6 +74,7 @@ def init_of(session: Session) -> json_output.Object:
             servers=session.servers.names if session.servers is not None else (),
             commands=tuple(command.name for command in session.library.commands),
             skills=tuple(skill.name for skill in session.library.skills),
+            plugins=opened.plugins if opened is not None else (),
         )
     )
 

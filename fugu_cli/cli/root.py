@@ -20,7 +20,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 HELP_GROUPS = {
     "Start here": ("run", "login", "pool", "trace", "undo", "commit", "doctor"),
-    "Work": ("review", "pr", "skills", "mcp"),
+    "Work": ("review", "pr", "skills", "plugin", "mcp"),
     "Look": ("sessions", "attach", "cost", "blame", "export", "help"),
     "Back": ("rewind",),
     "Set up": ("init", "trust", "models", "update"),

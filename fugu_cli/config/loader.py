@@ -34,12 +34,13 @@ from fugu_cli.extensions import hook_settings as hooks
 from fugu_cli.extensions import instruction_files, mcp_settings
 from fugu_cli.extensions.instruction_files import standing_instructions
 from fugu_cli.extensions.mcp_settings import DeclaredServers
-from fugu_cli.extensions.skill_library import SkillLibrary
+from fugu_cli.extensions.skill_library import SkillLibrary, load_library
 from fugu_cli.safety.paths import is_folder, path_exists
 from fugu_cli.session.events import Price
 
 if TYPE_CHECKING:
     from fugu_cli.config.managed import ManagedSettings
+    from fugu_cli.extensions.plugins import Plugin
 
 HARMLESS = frozenset(
     {"ask", "deny", "opt_out", "deny_agents", "verify_answers", "seed", "test_timeout"}
@@ -202,6 +203,8 @@ class LoadedConfig:
     """Keys of the folder's own configuration that do not count before the user trusts it."""
     managed: ManagedSettings | None = None
     """The administrator's limits, by which `config` is narrowed already."""
+    plugins: tuple[Plugin, ...] = ()
+    """The user's plugins. What they bring stands in `servers`, `hooks` and `library`."""
     appended: str = ""
     """Standing instructions that were given with the command line: they stand behind those of
     files.
@@ -279,7 +282,14 @@ def load_config(
             trusted if path == root else trust or (trusted and config_trust.is_trusted(data, path))
         )
 
-    library = instruction_files.load_library(folder, root, trusts)
+    plugins, plugin_notes = _plugins(data, environ, managed)
+    if plugins:
+        from fugu_cli.extensions.plugins import joined_hooks, joined_servers
+
+        servers = joined_servers(servers, plugins)
+        hook_settings = joined_hooks(hook_settings, plugins)
+    folders = instruction_files.library_folders(folder, root, trusts)
+    library = load_library((*folders, *(plugin.files for plugin in plugins)))
     is_unchanged = config_trust.unchanged_since_trust(data, root)
 
     def counts(file: Path) -> bool:
@@ -304,6 +314,7 @@ def load_config(
     ]
     notes += [
         *standing_instructions(root if trusted else None, instructions, counts).notes,
+        *plugin_notes,
         *misspelled_variables(environ),
     ]
     return LoadedConfig(
@@ -323,7 +334,20 @@ def load_config(
         from_folder=from_folder,
         ignored_keys=ignored,
         managed=managed,
+        plugins=tuple(plugins),
     )
+
+
+def _plugins(
+    data: Path, environ: Mapping[str, str], managed: ManagedSettings | None
+) -> tuple[Sequence[Plugin], tuple[str, ...]]:
+    """Return the user's plugins, and a sentence for each that is not used."""
+    if not path_exists(data / "plugins"):
+        return (), ()
+    from fugu_cli.extensions.plugin_store import load_plugins
+
+    refusal = managed.plugin_refusal if managed is not None else lambda _: ""
+    return load_plugins(data, environ, refusal)
 
 
 def _managed_settings(path: Path) -> ManagedSettings | None:

@@ -50,6 +50,8 @@ class ManagedSettings(ConfigTable):
     """patterns of the addresses that may be called, as in "https://llm.example.com/*" """
     mcp_servers: tuple[Text, ...] | None = None
     """patterns of the MCP servers that may start: their command line or address; [] for none"""
+    plugins: tuple[Text, ...] | None = None
+    """patterns of the addresses or folders that plugins may come from; [] for none"""
 
     @field_validator("allow", "ask", "deny")
     @classmethod
@@ -89,6 +91,12 @@ class ManagedSettings(ConfigTable):
             if server not in allowed
         ]
         return DeclaredServers(allowed, (*declared.notes, *notes), declared.untrusted)
+
+    def plugin_refusal(self, source: str) -> str:
+        """Return why a plugin from this address or folder may not be used, "" if it may."""
+        if self.plugins is None or _matches(source, self.plugins):
+            return ""
+        return f"it comes from {source}, which {MANAGED_FILE} does not allow"
 
     def described(self) -> tuple[str, ...]:
         """Return a line `key = value` for each key that is set."""

@@ -35,6 +35,7 @@ from fugu_cli.extensions.hook_settings import (
     HookEvent,
     hash_of_named_files,
 )
+from fugu_cli.extensions.mcp_settings import PLUGIN_VARIABLE
 from fugu_cli.messages import Call
 from fugu_cli.tools.result import Say, ToolResult, truncate
 from fugu_cli.tools.shell_commands import CommandContext, CommandOutput, run_command
@@ -163,20 +164,25 @@ class HookRunner:
         mask = workspace.mask
         reason = truncate(mask(answer.reason), REASON_LIMIT)
         context = truncate(mask(answer.context), CONTEXT_LIMIT)
+        if hook.plugin and answer.decision:
+            reason = f"{reason} (the plugin {hook.plugin})".strip()
+        if hook.plugin and context:
+            context = f"the plugin {hook.plugin}: {context}"
         if answer.message:
             message = truncate(mask(answer.message), REASON_LIMIT)
-            self._note(f"the hook `{hook.description}` says: {message}")
+            self._note(f"{_named(hook)} says: {message}")
         if answer.stop is not None:
             self._stop = truncate(mask(answer.stop), REASON_LIMIT)
             if not self._stop:
-                self._stop = f"the hook `{hook.description}` ended it"
-        content = "" if hook.own else hash_of_named_files(hook.command, workspace.root)
+                self._stop = f"{_named(hook)} ended it"
+        folder = Path(hook.plugin_root) if hook.plugin else workspace.root
+        content = "" if hook.own else hash_of_named_files(hook.command, folder)
         if answer.decision == "allow" and hook.content != content:
-            # an agent may have changed the repository's script
+            # an agent may have changed the script
             answer = replace(answer, decision="")
         has_words = bool(reason or context or answer.output is not None)
         if self.mute and hook.moment != "UserPromptSubmit" and has_words:
-            self._tell(f"the hook `{hook.description}` says: {reason or context}")
+            self._tell(f"{_named(hook)} says: {reason or context}")
             return replace(
                 answer, reason=WITHHELD if answer.decision else "", context="", output=None
             )
@@ -190,7 +196,7 @@ class HookRunner:
                 "deny",
                 f"the guard in {hook.source} cannot be run (hooks.{hook.moment}{hook.fault})",
             )
-        self._tell(f"the hook `{hook.description}` runs")
+        self._tell(f"{_named(hook)} runs")
         hook_input = {
             **self._common,
             "cwd": str(workspace.root),
@@ -230,6 +236,11 @@ class HookRunner:
         self._tell(note)
         if note not in self._warnings:
             self._warnings.append(note)
+
+
+def _named(hook: Hook) -> str:
+    plugin = f" of the plugin {hook.plugin}" if hook.plugin else ""
+    return f"the hook `{hook.description}`{plugin}"
 
 
 class Hooks:
@@ -444,8 +455,11 @@ async def _run_command(
     hook: Hook, hook_input: Mapping[str, JsonValue], workspace: Workspace
 ) -> HookAnswer:
     output, errors = _StandardOutput(), CommandOutput(lambda _: None)
+    variables = {ROOT_VARIABLE: str(workspace.root)}
+    if hook.plugin:
+        variables[PLUGIN_VARIABLE] = hook.plugin_root
     context = CommandContext(
-        variables={ROOT_VARIABLE: str(workspace.root)},
+        variables=variables,
         box=None if hook.own else workspace.box,
         stdin=json.dumps(hook_input, ensure_ascii=False).encode("utf-8", "replace"),
         through=output.add_piece,

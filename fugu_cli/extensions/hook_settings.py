@@ -20,6 +20,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
 
 from fugu_cli.extensions.mcp_settings import (
+    PLUGIN_VARIABLE,
     SettingsFault,
     files_of_word,
     parsed_settings,
@@ -53,7 +54,11 @@ DEFAULT_TIMEOUT, LONGEST_TIMEOUT = 600.0, 3600.0
 ROOT_VARIABLE = "CLAUDE_PROJECT_DIR"
 """The variable that holds the repository's root."""
 
-_ROOT_REFERENCE = re.compile(rf"\$\{{{ROOT_VARIABLE}\}}|\${ROOT_VARIABLE}\b")
+
+_ROOT_REFERENCE = re.compile(
+    rf"\$\{{(?P<braced>{ROOT_VARIABLE}|{PLUGIN_VARIABLE})\}}"
+    rf"|\$(?P<plain>{ROOT_VARIABLE}|{PLUGIN_VARIABLE})\b"
+)
 _EXACT = re.compile(r"[\w|, -]+")
 """A matcher that is a list of names, not a regular expression."""
 
@@ -61,10 +66,11 @@ _EXACT = re.compile(r"[\w|, -]+")
 class Hook(Value):
     """A command and the event that runs it.
 
-    `own`: it is the user's, not the repository's. `timeout` is in seconds. `callback` is the id of
-    a function of the client (`fugu sdk`). `rule` is a permission rule that narrows it to some
-    calls. `apart`: nobody waits for it. `fault` says why a guard cannot be run. `content` is a hash
-    of the files that a repository's hook names.
+    `own`: it is the user's, not the repository's or a plugin's. `timeout` is in seconds. `callback`
+    is the id of a function of the client (`fugu sdk`). `rule` is a permission rule that narrows it
+    to some calls. `apart`: nobody waits for it. `fault` says why a guard cannot be run. `content` is
+    a hash of the files that a repository's or plugin's hook names. `plugin` names the plugin that
+    brings it, which lies in `plugin_root`.
     """
 
     moment: HookEvent
@@ -78,6 +84,8 @@ class Hook(Value):
     fault: str = ""
     content: str = ""
     callback: str = ""
+    plugin: str = ""
+    plugin_root: str = ""
 
     def matches(self, names: Iterable[str]) -> bool:
         """Return whether the matcher fits one of the names, ignoring case.
@@ -142,11 +150,12 @@ class _Command(BaseModel):
         """
         if self.args is None:
             return self.command
-        unquoted = f"""'"${{{ROOT_VARIABLE}}}"'"""
-        return " ".join(
-            _ROOT_REFERENCE.sub(lambda _: unquoted, shlex.quote(word))
-            for word in (self.command, *self.args)
-        )
+
+        def unquoted(match: re.Match[str]) -> str:
+            return f"""'"${{{match["braced"] or match["plain"]}}}"'"""
+
+        words = (self.command, *self.args)
+        return " ".join(_ROOT_REFERENCE.sub(unquoted, shlex.quote(word)) for word in words)
 
 
 def read_hooks(user: Path, own: Path | None, *, trusted: bool) -> DeclaredHooks:
@@ -223,35 +232,59 @@ def _words(command: str) -> Sequence[str]:
 
 def _read_file(path: Path, folder: Path, *, is_user: bool) -> tuple[list[Hook], list[str]]:
     """Return the hooks of a file in its order, and notes about what is left out."""
-    from fugu_cli.extensions import hook_protocol
-
     try:
         events = _events(path)
     except SettingsFault as fault:
         return [], [f"{path}{fault}; its hooks are left out"]
+    return _read_events(events, str(path), folder, is_user=is_user)
+
+
+def read_plugin_hooks(
+    plugin: str, folder: Path, path: Path, inline: JsonValue | None
+) -> DeclaredHooks:
+    """Read the hooks of a plugin in `folder`: those of the file `path`, or `inline` ones, which stand
+    in it.
+    """
+    source = f"the plugin {plugin} ({path.relative_to(folder).as_posix()})"
+    try:
+        events = _events(path) if inline is None else _events_of(inline, path)
+    except SettingsFault as fault:
+        return DeclaredHooks((), (f"{source}{fault}; its hooks are left out",))
+    hooks, notes = _read_events(events, source, folder, is_user=False)
+    marks = {"plugin": plugin, "plugin_root": str(folder)}
+    return DeclaredHooks(tuple(hook.model_copy(update=marks) for hook in hooks), tuple(notes))
+
+
+def _read_events(
+    events: dict[str, JsonValue], source: str, folder: Path, *, is_user: bool
+) -> tuple[list[Hook], list[str]]:
+    from fugu_cli.extensions import hook_protocol
+
     hooks: list[Hook] = []
     notes: list[str] = []
     for event, groups in events.items():
         moment = next((moment for moment in HOOK_EVENTS if moment == event), None)
         if moment is None:
-            notes.append(f"{path}, hooks.{event}: fugu has no such event; its hooks are left out")
+            notes.append(f"{source}, hooks.{event}: fugu has no such event; its hooks are left out")
             continue
-        for hook in _hooks_of_event(moment, groups, path, is_user=is_user):
+        for hook in _hooks_of_event(moment, groups, source, is_user=is_user):
             if hook.fault and moment != GUARD_EVENT:
-                notes.append(f"{path}, hooks.{moment}{hook.fault}; the hook is left out")
+                notes.append(f"{source}, hooks.{moment}{hook.fault}; the hook is left out")
                 continue
             if hook.fault:
-                notes.append(f"{path}, hooks.{moment}{hook.fault}; it cannot be run, so it says no")
+                notes.append(
+                    f"{source}, hooks.{moment}{hook.fault}; it cannot be run, so it says no"
+                )
             elif moment in CALL_EVENTS and (mistake := _matcher_mistake(hook.matcher)):
                 notes.append(
-                    f"{path}, hooks: the matcher `{hook.matcher}` of {moment} fits no tool: "
+                    f"{source}, hooks: the matcher `{hook.matcher}` of {moment} fits no tool: "
                     f"{mistake}"
                 )
             if hook.rule:
                 mistake = rule_matching.pattern_fault(hook_protocol.fugu_rule(hook.rule))
                 if mistake:
                     notes.append(
-                        f"{path}, hooks.{moment}: its `if` cannot be read, so it is run for every "
+                        f"{source}, hooks.{moment}: its `if` cannot be read, so it is run for every "
                         f"call: {mistake}"
                     )
             if not is_user:
@@ -263,9 +296,14 @@ def _read_file(path: Path, folder: Path, *, is_user: bool) -> tuple[list[Hook], 
 
 def _events(path: Path) -> dict[str, JsonValue]:
     """Return the groups of each event in the file, {} if there is no file. Raises SettingsFault."""
-    settings = _read_object(path)
+    return _events_of(_read_object(path), path)
+
+
+def _events_of(settings: JsonValue, path: Path) -> dict[str, JsonValue]:
     if not isinstance(settings, dict) or settings.get("disableAllHooks") is True:
         return {}
+    if "hooks" not in settings and settings.keys() & set(HOOK_EVENTS):
+        return settings  # in a plugin's manifest the events may stand alone
     if "hooks" not in settings and path.name == Path(HOOKS_FILE).name:
         raise SettingsFault(", hooks: it is missing")
     hooks = settings.get("hooks", {})
@@ -275,10 +313,10 @@ def _events(path: Path) -> dict[str, JsonValue]:
 
 
 def _hooks_of_event(
-    moment: HookEvent, groups: JsonValue, path: Path, *, is_user: bool
+    moment: HookEvent, groups: JsonValue, source: str, *, is_user: bool
 ) -> Iterator[Hook]:
     """Yield the hooks of an event; for each unreadable entry one that has only a `fault`."""
-    common: dict[str, object] = {"moment": moment, "source": str(path), "own": is_user}
+    common: dict[str, object] = {"moment": moment, "source": source, "own": is_user}
     if not isinstance(groups, list):
         yield Hook.model_validate(common | {"fault": ": it should be a list"})
         return

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fugu_cli.errors import ConfigError, StorageError
-from fugu_cli.extensions import skill_library
-from fugu_cli.extensions.skill_library import FOLDERS, ExtensionFolder, SkillLibrary
+from fugu_cli.extensions.skill_library import FOLDERS, ExtensionFolder
 from fugu_cli.safety.paths import (
     expand_home,
     inside,
@@ -268,14 +267,15 @@ def _read(
             _read(path, base, is_trusted, texts, level + 1)
 
 
-def load_library(folder: Path, root: Path, trusted: Callable[[Path], bool]) -> SkillLibrary:
-    """Load the skills and commands for work in `folder` of the repository `root`.
+def library_folders(
+    folder: Path, root: Path, trusted: Callable[[Path], bool]
+) -> tuple[ExtensionFolder, ...]:
+    """Return the folders of skills, commands and subagents for work in `folder` of the repository
+    `root`, the nearest first.
 
     `trusted` says whether the user trusts a folder of it.
     """
-    return skill_library.load_library(
-        (*_repository_folders(folder, root, trusted), *_user_folders())
-    )
+    return (*_repository_folders(folder, root, trusted), *_user_folders())
 
 
 def instruction_folders(folder: Path, root: Path) -> Iterator[Path]:

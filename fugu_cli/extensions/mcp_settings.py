@@ -26,6 +26,8 @@ DEFAULT_CALL_SECONDS = 60.0
 """Seconds a call may take, unless the server's entry says otherwise."""
 DEFAULT_START_SECONDS = 60.0
 """Seconds a server may take to become ready."""
+PLUGIN_VARIABLE = "CLAUDE_PLUGIN_ROOT"
+"""The variable that holds the folder of a plugin for what it brings."""
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie|pass", re.IGNORECASE)
 """Matches header names whose values are secrets."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")
@@ -213,6 +215,43 @@ def _read_file(path: Path, may_start: bool, environ: Mapping[str, str]) -> Decla
     return _read_text(text, path, environ)
 
 
+def read_plugin_servers(
+    plugin: str,
+    folder: Path,
+    path: Path,
+    inline: JsonValue | None,
+    environ: Mapping[str, str] | None,
+) -> DeclaredServers:
+    """Read the servers of a plugin in `folder`: those of the file `path`, or `inline` ones, which
+    stand in it. The names may stand alone, without `mcpServers`. Without `environ` variables are
+    not filled in.
+    """
+    source = f"the plugin {plugin} ({path.relative_to(folder).as_posix()})"
+    variables = None if environ is None else {**environ, PLUGIN_VARIABLE: str(folder)}
+    try:
+        settings = parsed_settings(settings_text(path) or "{}") if inline is None else inline
+        entries = settings.get("mcpServers", settings) if isinstance(settings, dict) else None
+        if not isinstance(entries, dict):
+            raise SettingsFault(': it should hold one object, {"mcpServers": {NAME: {...}}}')
+    except SettingsFault as fault:
+        return DeclaredServers((), (f"{source}{fault}; its MCP servers are left out",))
+    servers: list[McpServer] = []
+    notes: list[str] = []
+    for name, entry in entries.items():
+        try:
+            server = _parse_entry(name, entry, path, variables)
+        except SettingsFault as fault:
+            notes.append(f"{source}: the MCP server {name!r} is left out: {fault}")
+            continue
+        if server is None:
+            continue
+        way = server.way
+        if isinstance(way, StdioServer):
+            way = way.model_copy(update={"env": {PLUGIN_VARIABLE: str(folder), **way.env}})
+        servers.append(server.model_copy(update={"source": f"the plugin {plugin}", "way": way}))
+    return DeclaredServers(tuple(servers), tuple(notes))
+
+
 def _read_text(text: str, path: Path, environ: Mapping[str, str]) -> DeclaredServers:
     """Read the servers of `text`, the content of `path`. Raises SettingsFault."""
     servers: list[McpServer] = []
@@ -379,7 +418,7 @@ def _validate(name: str, entry: JsonValue) -> _Entry:
 
 
 def _parse_entry(
-    name: str, entry: JsonValue, path: Path, environ: Mapping[str, str]
+    name: str, entry: JsonValue, path: Path, environ: Mapping[str, str] | None
 ) -> McpServer | None:
     """Return the server of an entry, None if it is disabled. Raises SettingsFault."""
     parsed = _validate(name, entry)
@@ -409,12 +448,14 @@ def _parse_entry(
     return McpServer(name=name, source=str(path), way=transport, timeout=parsed.timeout / 1000)
 
 
-def _fill_values(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+def _fill_values(values: Mapping[str, str], environ: Mapping[str, str] | None) -> dict[str, str]:
     return {name: _fill_variables(value, environ) for name, value in values.items()}
 
 
-def _fill_variables(text: str, environ: Mapping[str, str]) -> str:
-    """Replace `${NAME}` and `${NAME:-default}`."""
+def _fill_variables(text: str, environ: Mapping[str, str] | None) -> str:
+    """Replace `${NAME}` and `${NAME:-default}`. Without `environ` they stay."""
+    if environ is None:
+        return text
 
     def value_of(match: re.Match[str]) -> str:
         name, default = match.groups()

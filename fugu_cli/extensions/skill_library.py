@@ -9,14 +9,15 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from fugu_cli.errors import UsageError
 from fugu_cli.extensions.skills import (
     BUILT_IN,
+    PLUGIN_ROOT,
     SKILL_FILE,
     CustomCommand,
     DocumentError,
@@ -43,13 +44,20 @@ class ExtensionFolder:
     """A folder that may hold `skills/`, `commands/` and `agents/`. Agents see it as `shown`.
 
     Links must not lead out of `base`. It is None for the user's own folders, whose links may lead
-    anywhere.
+    anywhere. `plugin` is the name of the plugin that the folder belongs to; `more` are folders and
+    files beside the usual ones.
     """
 
     folder: Path
     shown: str
     base: Path | None = None
     trusted: bool = True
+    plugin: str = ""
+    more: Mapping[LibraryKind, tuple[Path, ...]] = field(default_factory=dict)
+
+    def paths(self, kind: LibraryKind) -> tuple[Path, ...]:
+        """Return the folders, and single files, that may hold this kind."""
+        return (self.folder / f"{kind}s", *self.more.get(kind, ()))
 
     @property
     def own(self) -> bool:
@@ -88,8 +96,14 @@ class SkillLibrary:
         return next((skill for skill in self.skills if skill.name == name), None)
 
     def command(self, name: str) -> CustomCommand | None:
-        """Return the command with this name."""
-        return next((command for command in self.commands if command.name == name), None)
+        """Return the command with this name, or the one of a plugin as `PLUGIN:NAME`."""
+        for command in self.commands:
+            if command.name == name:
+                return command
+        for command in self.commands:
+            if command.plugin and f"{command.plugin}:{command.name}" == name:
+                return command
+        return None
 
 
 def load_library(folders: Sequence[ExtensionFolder]) -> SkillLibrary:
@@ -165,15 +179,23 @@ def files_linked_from_library(root: Path) -> Iterator[Path]:
 def _skills(extension_folder: ExtensionFolder, faults: list[ExcludedFile]) -> list[Skill]:
     """Return the skills of a folder, and add faulty ones to `faults`."""
     skills: list[Skill] = []
-    top = extension_folder.folder / "skills"
-    for folder in _entries(top, "skill", faults):
+    folders: list[Path] = []
+    for top in extension_folder.paths("skill"):
+        folders += [top] if _holds_skill(top) else _entries(top, "skill", faults)
+    for folder in folders:
         if not _holds_skill(folder):
             continue
-        shown = f"{extension_folder.shown}/skills/{folder.name}"
+        below = folder.relative_to(extension_folder.folder).as_posix()
+        shown = f"{extension_folder.shown}/{below}"
         try:
-            skills.append(
-                skill_at(_skill_folder(folder, extension_folder), shown, own=extension_folder.own)
+            skill = skill_at(
+                _skill_folder(folder, extension_folder),
+                shown,
+                own=extension_folder.own,
+                plugin=extension_folder.plugin,
             )
+            root = str(extension_folder.folder) if extension_folder.plugin else ""
+            skills.append(replace(skill, plugin_root=root))
         except DocumentError as fault:
             faults.append(ExcludedFile("skill", folder.name, folder / SKILL_FILE, str(fault)))
     return skills
@@ -209,33 +231,51 @@ def _skill_folder(folder: Path, extension_folder: ExtensionFolder) -> Path:
 def _commands(extension_folder: ExtensionFolder, faults: list[ExcludedFile]) -> list[CustomCommand]:
     """Return the commands of a folder, and add faulty ones to `faults`."""
     commands: dict[str, CustomCommand] = {}
-    for path in _files(extension_folder.folder / "commands", DEEPEST_FOLDER, faults):
-        name = ":".join(
-            path.relative_to(extension_folder.folder / "commands").with_suffix("").parts
-        )
-        try:
-            file = _file_inside(path, extension_folder)
-            if name in commands:
-                raise DocumentError(f"another file here is the command {name}")
-            commands[name] = command_at(file, name, own=extension_folder.own)
-        except DocumentError as fault:
-            faults.append(ExcludedFile("command", name, path, str(fault)))
+    plugin = extension_folder.plugin
+    for top in extension_folder.paths("command"):
+        for path in _files(top, DEEPEST_FOLDER, faults):
+            parts = path.relative_to(top if path != top else top.parent).with_suffix("").parts
+            name = ":".join(parts)
+            if plugin and name in BUILT_IN:
+                name = f"{plugin}:{name}"
+            try:
+                file = _file_inside(path, extension_folder)
+                if name in commands:
+                    raise DocumentError(f"another file here is the command {name}")
+                command = command_at(file, name, own=extension_folder.own)
+                body = _with_plugin_root(command.body, extension_folder)
+                commands[name] = replace(command, body=body, plugin=plugin)
+            except DocumentError as fault:
+                faults.append(ExcludedFile("command", name, path, str(fault)))
     return list(commands.values())
+
+
+def _with_plugin_root(text: str, extension_folder: ExtensionFolder) -> str:
+    """Fill in the folder of the plugin that the text comes from."""
+    if not extension_folder.plugin:
+        return text
+    return text.replace(PLUGIN_ROOT, str(extension_folder.folder))
 
 
 def _subagents(extension_folder: ExtensionFolder, faults: list[ExcludedFile]) -> list[Subagent]:
     """Return the subagents of a folder, and add faulty ones to `faults`."""
     subagents: dict[str, Subagent] = {}
-    for path in _files(extension_folder.folder / "agents", 1, faults, "agent"):
-        from fugu_cli.extensions.subagents import subagent_at
+    for top in extension_folder.paths("agent"):
+        for path in _files(top, 1, faults, "agent"):
+            from fugu_cli.extensions.subagents import subagent_at
 
-        try:
-            subagent = subagent_at(_file_inside(path, extension_folder), own=extension_folder.own)
-            if subagent.name in subagents:
-                raise DocumentError(f"{subagents[subagent.name].file.name} here has the same name")
-            subagents[subagent.name] = subagent
-        except DocumentError as fault:
-            faults.append(ExcludedFile("agent", path.stem, path, str(fault)))
+            try:
+                file = _file_inside(path, extension_folder)
+                subagent = subagent_at(file, own=extension_folder.own)
+                if subagent.name in subagents:
+                    same = subagents[subagent.name].file.name
+                    raise DocumentError(f"{same} here has the same name")
+                body = _with_plugin_root(subagent.body, extension_folder)
+                subagents[subagent.name] = replace(
+                    subagent, body=body, plugin=extension_folder.plugin
+                )
+            except DocumentError as fault:
+                faults.append(ExcludedFile("agent", path.stem, path, str(fault)))
     return list(subagents.values())
 
 
@@ -250,7 +290,10 @@ def _file_inside(path: Path, extension_folder: ExtensionFolder) -> Path:
 def _files(
     folder: Path, levels: int, faults: list[ExcludedFile], kind: LibraryKind = "command"
 ) -> Iterator[Path]:
-    """Yield its `.md` files, then those of folders in it."""
+    """Yield its `.md` files, then those of folders in it; of a file itself that one."""
+    if folder.suffix == ".md" and not _is_folder(folder):
+        yield folder
+        return
     entries = _entries(folder, kind, faults)
     yield from (path for path in entries if path.suffix == ".md" and not _is_folder(path))
     for path in entries:
@@ -274,8 +317,12 @@ def _entries(folder: Path, kind: LibraryKind, faults: list[ExcludedFile]) -> lis
 def _add_new(
     kind: LibraryKind, items: Sequence[Item], used: dict[str, Item]
 ) -> Iterator[ExcludedFile]:
-    """Add the items with new names to `used`, and yield the others."""
+    """Add the items with new names to `used`, and yield the others. An item of a plugin whose name
+    is taken gets the plugin's name in front.
+    """
     for item in items:
+        if item.name in used and item.plugin:
+            item = replace(item, name=f"{item.plugin}:{item.name}")
         if item.name in used:
             why = f"{used[item.name].file} has the same name and is nearer"
             yield ExcludedFile(kind, item.name, item.file, why, quiet=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal, Protocol, get_args
 
 from fugu_cli import prompts
+from fugu_cli.extensions.mcp_settings import PLUGIN_VARIABLE
 
 LARGEST = 100_000
 """The most bytes of a file. More would not fit into a request."""
@@ -133,6 +134,8 @@ def _quote_value(line: re.Match[str]) -> str:
     return f"{line['key']}: '{value}'"
 
 
+PLUGIN_ROOT = f"${{{PLUGIN_VARIABLE}}}"
+"""Stands for a plugin's folder in its files."""
 SKILL_FILE = "SKILL.md"
 SKILL_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 LONGEST_NAME = 64
@@ -149,7 +152,7 @@ SHORTEST_DESCRIPTION = 60
 @dataclass(frozen=True)
 class Skill:
     """A skill in the resolved `folder`, which agents see as `shown`. `own`: it is the user's, not
-    the repository's.
+    the repository's. `plugin` names the plugin that brings it, which lies in `plugin_root`.
     """
 
     name: str
@@ -158,6 +161,8 @@ class Skill:
     shown: str
     own: bool
     digest: str
+    plugin: str = ""
+    plugin_root: str = ""
 
     @property
     def file(self) -> Path:
@@ -177,6 +182,8 @@ class Skill:
                 "start fugu again"
             )
         body = document.body
+        if self.plugin:
+            body = body.replace(PLUGIN_ROOT, self.plugin_root)
         if len(body) > BODY_LIMIT:
             kept = body[:BODY_LIMIT].rpartition("\n")[0] or body[:BODY_LIMIT]
             body = (
@@ -186,12 +193,19 @@ class Skill:
         return prompts.fill(prompts.load("skill"), name=self.name, folder=self.shown, body=body)
 
 
-def skill_at(folder: Path, shown: str, *, own: bool) -> Skill:
-    """Read the skill in a folder. `shown` ends with the folder's own name. Raises DocumentError."""
+def skill_at(folder: Path, shown: str, *, own: bool, plugin: str = "") -> Skill:
+    """Read the skill in a folder. `shown` ends with the folder's own name. In a `plugin` a skill may
+    have another name than its folder, or a title; the folder's name counts then. Raises
+    DocumentError.
+    """
     document, data = read_document(folder / SKILL_FILE)
     if document.fields is None:
         raise DocumentError("it has no front matter: name and description between two lines `---`")
-    name = _name(document, shown.rpartition("/")[2])
+    folder_name = shown.rpartition("/")[2]
+    if plugin and SKILL_NAME.fullmatch(folder_name) is not None:
+        name = folder_name
+    else:
+        name = _name(document, folder_name)
     description = document.text("description")
     if not description:
         raise DocumentError("its `description` is missing: agents choose by it")
@@ -199,7 +213,7 @@ def skill_at(folder: Path, shown: str, *, own: bool) -> Skill:
         raise DocumentError("it says nothing below its front matter")
     if len(description) > LONGEST_DESCRIPTION:
         description = description[: LONGEST_DESCRIPTION - 1] + "…"
-    return Skill(name, printable(description), folder, shown, own, _digest(data))
+    return Skill(name, printable(description), folder, shown, own, _digest(data), plugin)
 
 
 def _name(document: FrontMatterDocument, folder: str) -> str:
@@ -294,7 +308,7 @@ class CustomCommand:
     """A command, typed as `/name` with folders before colons.
 
     `agent` takes every turn in `tier`; "" if the file names none. `own`: it is the user's, not the
-    repository's.
+    repository's. `plugin` names the plugin that brings it.
     """
 
     name: str
@@ -305,6 +319,7 @@ class CustomCommand:
     tier: Tier
     file: Path
     own: bool
+    plugin: str = ""
 
     def request(self, typed: str) -> str:
         """Fill the arguments into the body, or add them after it if it has no placeholder."""

@@ -43,7 +43,7 @@ BUILT_IN_AGENTS = frozenset({"", "general", "general-purpose"})
 @dataclass(frozen=True)
 class Subagent:
     """`tools` may be used, None for all. `model` is the wanted agent, "" for any. `own`: it is the
-    user's, not the repository's.
+    user's, not the repository's. `plugin` names the plugin that brings it.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Subagent:
     effort: Effort
     file: Path
     own: bool
+    plugin: str = ""
 
 
 def subagent_at(file: Path, *, own: bool) -> Subagent:

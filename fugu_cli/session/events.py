@@ -298,6 +298,18 @@ FORMAT = 1
 """The format of the lines that this version writes."""
 
 
+class PluginUse(Value):
+    """A plugin that a session has. `commit` is "" for one from a folder. `brings` are its parts in a
+    few words.
+    """
+
+    name: str
+    version: str = ""
+    source: str = ""
+    commit: str = ""
+    brings: tuple[str, ...] = ()
+
+
 class Opened(Value):
     """First line of every session, and of each part that was written with other settings.
 
@@ -314,6 +326,7 @@ class Opened(Value):
     coordinator: str = "trinity"
     checkpoint: str | None = None
     served: bool = False
+    plugins: tuple[PluginUse, ...] = ()
 
 
 class AcceptedPlan(Value):

@@ -27,6 +27,7 @@ from fugu_cli.session.events import (
     Merged,
     Permitted,
     Planned,
+    PluginUse,
     Recorded,
     Replied,
     Steered,
@@ -285,6 +286,7 @@ class StreamInit:
     """Names of MCP servers; they are being started."""
     commands: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
+    plugins: tuple[PluginUse, ...] = ()
 
 
 FOLLOWED_VERSION = "2.1.197"
@@ -305,7 +307,10 @@ def init_object(setting: StreamInit) -> Object:
         "slash_commands": list(setting.commands),
         "agents": [member.name for member in setting.pool],
         "skills": list(setting.skills),
-        "plugins": [],
+        "plugins": [
+            {"name": plugin.name, "path": plugin.source, "commit": plugin.commit}
+            for plugin in setting.plugins
+        ],
         "apiKeySource": "environment"
         if any(member.provider != "local" for member in setting.pool)
         else "none",

@@ -322,6 +322,12 @@ def _head(records: Sequence[Recorded], session: str, width: int) -> list[str]:
     for pool in pools:
         names = [f"{member.name} ({member.slot}, {member.model})" for member in pool.pool]
         lines += wrapped_items("pool" if pool is opened else "then", names, width)
+    for plugin in opened.plugins:
+        commit = f", commit {plugin.commit[:12]}" if plugin.commit else ""
+        version = f" {plugin.version}" if plugin.version else ""
+        line = f"plugin {plugin.name}{version} ({plugin.source}{commit})"
+        lines.append(shorten(sanitize(line), width))
+        lines += wrapped_items("  brings", plugin.brings, width)
     return lines
 
 

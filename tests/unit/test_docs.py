@@ -148,6 +148,7 @@ TOLD_IN = {
     "fugu pool": "pool",
     **dict.fromkeys([words for words in COMMANDS if words.startswith("fugu mcp")], "mcp"),
     "fugu mcp serve": "mcp-serve",
+    **dict.fromkeys([words for words in COMMANDS if words.startswith("fugu plugin")], "plugins"),
     "fugu attach": "attach",
     "fugu blame": "blame",
     "fugu commit": "git",
