@@ -315,6 +315,7 @@ def load_config(
     notes += [
         *standing_instructions(root if trusted else None, instructions, counts).notes,
         *plugin_notes,
+        *instruction_files.unread_notes(root),
         *misspelled_variables(environ),
     ]
     return LoadedConfig(

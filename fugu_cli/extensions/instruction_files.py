@@ -25,10 +25,13 @@ from fugu_cli.system.atomic_files import write_atomically
 
 NAMES = (
     "AGENTS.md", "CLAUDE.md", ".claude/CLAUDE.md", "GEMINI.md", ".cursorrules", ".github/copilot-instructions.md",
-    ".windsurfrules", "QWEN.md", ".goosehints", ".junie/guidelines.md",
+    ".windsurfrules", "QWEN.md", ".goosehints", ".junie/guidelines.md", "AGENT.md", ".rules", "WARP.md", "CRUSH.md",
 )  # fmt: skip
 """Names in a folder. All of them are read; new memories are added to the first."""
-UNREAD = (".cursor/rules", ".windsurf/rules", ".clinerules", ".github/instructions", ".roo/rules")
+UNREAD = (
+    ".cursor/rules", ".windsurf/rules", ".clinerules", ".github/instructions", ".roo/rules", ".amazonq/rules",
+    ".kiro/steering", ".continue/rules", ".augment/rules", ".kilocode/rules", ".trae/rules",
+)  # fmt: skip
 """Rules of other agents for single files or tasks: they are named, not read."""
 USER_FILES = (
     ".config/agents/AGENTS.md", ".agents/AGENTS.md", ".codex/AGENTS.md", ".claude/CLAUDE.md", ".gemini/GEMINI.md",
@@ -146,10 +149,17 @@ def standing_instructions(
             notes.append(
                 f"{file}: agents are shown its first {limit:,} of {len(text):,} characters"
             )
-    for name in UNREAD:
-        if root is not None and path_exists(root / name):
-            notes.append(f"{name} is not read; AGENTS.md can take in a file with @{name}/FILE")
     return StandingInstructions("\n".join(parts), tuple(notes))
+
+
+def unread_notes(root: Path) -> list[str]:
+    """Name the rules of other agents that lie in the repository and are not read."""
+    notes = []
+    for name in UNREAD:
+        if path_exists(root / name):
+            file = f"{name}/FILE" if is_folder(root / name) else name
+            notes.append(f"{name} is not read; AGENTS.md can take in a file with @{file}")
+    return notes
 
 
 def _share_limit(lengths: Sequence[int]) -> list[int]:

@@ -57,9 +57,13 @@ from fugu_cli.session.tool_facts import (
 __all__ = ["Judgement", "Mode", "Rules", "is_read", "judge"]
 
 Verdict = Literal["allow", "ask", "deny"]
+Decides = Callable[[CallClass], Decision]
+"""The table of decisions.py in the mode and the circumstances of one call."""
 GO_ON_WITHOUT = "Go on without it, or say in your answer that it is needed."
 """The way out for an agent where nothing that it can do makes the call run."""
 PLAN_WAY_OUT = "Go on with reading, and say in your answer what is to be done."
+RULE_SHOWN_AT_MOST = 400
+"""Characters of a rule that a refusal spells out."""
 NO_SANDBOX = "no sandbox holds here, so that it would run with the user's own rights"
 TEST_PROGRAMS = re.compile(
     r"\b(pytest|unittest|tox|nox|jest|vitest|mocha|(?:go|cargo|npm|pnpm|yarn|bun|mvn|gradle|make|"
@@ -145,9 +149,9 @@ class PolicyCase:
     asking_rule: str = ""
     allowing_rule: str = ""
     exact: bool = False
-    """Whether the rule that allows it names this very call."""
+    """The rule that allows it names this very call."""
     only_reads: bool = False
-    """Whether a rule may allow it in plan mode."""
+    """A rule may allow it in plan mode."""
     way_out: str = ""
 
 
@@ -165,22 +169,32 @@ def judge(
     arguments = arguments_of(call)
     if isinstance(arguments, MalformedArguments):
         return Judgement(verdict="allow", reason=f"nothing will run: {arguments.text}")
+
+    def decides(call_class: CallClass) -> Decision:
+        return decide(
+            rules.mode,
+            call_class,
+            sandbox_holds=sandbox_holds,
+            somebody_to_ask=somebody_to_ask,
+        )
+
     tool = facts_of(call.tool)
     if call.tool == "bash":
-        case = _command_case(str(arguments.get(tool.command, "")), rules, root, sandbox_holds)
+        text = str(arguments.get(tool.command, ""))
+        case = _command_case(text, rules, root, sandbox_holds, decides)
     elif tool.command:
-        case = _program_case(tool, arguments, rules, root, sandbox_holds)
+        case = _program_case(tool, arguments, rules, root, sandbox_holds, decides)
     elif tool.names_files:
         case = _paths_case(tool, arguments, rules, root)
     else:
         case = _subject_case(tool, str(arguments.get(tool.subject, "")), rules)
-    judgement = _apply_rules(case, rules, sandbox_holds, somebody_to_ask)
+    judgement = _apply_rules(case, rules, sandbox_holds, decides)
     only_reads = call.tool == "bash" and case.call_class is CallClass.READ
     return judgement.model_copy(update={"reads": True}) if only_reads else judgement
 
 
 def _apply_rules(
-    case: PolicyCase, rules: Rules, sandbox_holds: bool, somebody_to_ask: bool
+    case: PolicyCase, rules: Rules, sandbox_holds: bool, decides: Decides
 ) -> Judgement:
     every_time = case.every_time and not case.exact
     tests_asked_once = case.call_class is CallClass.TESTS and rules.mode == "edit"
@@ -217,13 +231,7 @@ def _apply_rules(
     needs_sandbox = {CallClass.COMMAND, CallClass.TESTS, CallClass.CHECK, CallClass.BUILD_FILE}
     if case.call_class in needs_sandbox and not sandbox_holds and rules.mode != "ask":
         reason = f"{reason}, and {NO_SANDBOX}"
-    decision = decide(
-        rules.mode,
-        case.call_class,
-        sandbox_holds=sandbox_holds,
-        somebody_to_ask=somebody_to_ask,
-    )
-    match decision:
+    match decides(case.call_class):
         case Decision.RUN:
             return answer("allow", case.reason)
         case Decision.ASK:
@@ -242,8 +250,11 @@ def _forbids(rule: str) -> str:
 
 
 def _way_out(rule: str) -> str:
+    if len(rule) > RULE_SHOWN_AT_MOST:
+        name = rule.partition("(")[0]
+        return f"The user can allow it with a rule {name}(...) that holds this very text"
     shown = rule.replace("'", "'\\''")
-    return f"The user can allow it with --allow '{shown}'" if len(rule) <= 200 else ""
+    return f"The user can allow it with --allow '{shown}'"
 
 
 def _paths_case(
@@ -330,7 +341,9 @@ def _is_opened(path: Path, tool: str, rules: Rules, root: Path) -> bool:
     return False
 
 
-def _command_case(text: str, rules: Rules, root: Path, sandbox_holds: bool) -> PolicyCase:
+def _command_case(
+    text: str, rules: Rules, root: Path, sandbox_holds: bool, decides: Decides
+) -> PolicyCase:
     """Judge a command line: a read, the tests, files put back by git, or another command."""
     text = text.strip(" \t\n")
     line = parse_line(text)
@@ -351,7 +364,7 @@ def _command_case(text: str, rules: Rules, root: Path, sandbox_holds: bool) -> P
         asking_rule=asking.rule if asking is not None else "",
         allowing_rule=exact or allowed,
         exact=bool(exact),
-        way_out=_command_way_out(text, line, call_class),
+        way_out=_command_way_out(text, line, call_class, rules, decides),
     )
 
 
@@ -380,21 +393,30 @@ def _class_of_line(
     return CallClass.COMMAND, str(not_a_read), unreadable
 
 
-def _command_way_out(text: str, line: ShellLine, call_class: CallClass) -> str:
-    """Return the tools that do the same, if there are any, and the rule that allows the line."""
-    sentences = []
+def _command_way_out(
+    text: str, line: ShellLine, call_class: CallClass, rules: Rules, decides: Decides
+) -> str:
+    """Return the tool that does the same, if there is one that runs, and the rule that allows the
+    line.
+    """
+    advice = ""
     if call_class is CallClass.COMMAND:
         programs = {command.name for command in line.commands}
         redirects = [redirect for command in line.commands for redirect in command.redirects]
         if TEST_PROGRAMS.search(text):
-            sentences.append("Use run_tests with target=FILE_OR_ID for tests.")
+            advice = _tests_advice(rules, decides)
         elif "sed" in programs or any(redirect.writes for redirect in redirects):
-            sentences.append("Use edit or write to change files.")
+            if decides(CallClass.EDIT) is Decision.RUN:
+                advice = "Use edit or write to change files. "
         elif programs & {"find", "xargs"}:
-            sentences.append("Use glob and grep to search files.")
-    if "\n" not in text:
-        sentences.append(_way_out(f"bash({escape_argument('bash', text)})"))
-    return " ".join(filter(None, sentences))
+            advice = "Use glob and grep to search files. "
+    return advice + _way_out(f"bash({escape_argument('bash', text)})")
+
+
+def _tests_advice(rules: Rules, decides: Decides) -> str:
+    is_allowed = rule_matching.any_names(rules.allow, RUN_TESTS.name)
+    runs = is_allowed or decides(CallClass.TESTS) is Decision.RUN
+    return "Use run_tests with target=FILE_OR_ID for tests. " if runs else ""
 
 
 def _program_case(
@@ -403,6 +425,7 @@ def _program_case(
     rules: Rules,
     root: Path,
     sandbox_holds: bool,
+    decides: Decides,
 ) -> PolicyCase:
     """Return the case of a command line of another tool than bash.
 
@@ -412,7 +435,7 @@ def _program_case(
     command = str(arguments.get(tool.command, ""))
     name = str(arguments.get("file", "")) or "check.py"
     line = re.sub(r"\$SCRIPT\b|\$\{SCRIPT\}", lambda _: name, command)
-    case = _command_case(line, rules, root, sandbox_holds)
+    case = _command_case(line, rules, root, sandbox_holds, decides)
     call_class = case.call_class
     if call_class not in {CallClass.OUTSIDE, CallClass.LOST}:
         call_class = CallClass.CHECK if tool == ACCEPTANCE_CHECK else CallClass.COMMAND
@@ -428,7 +451,7 @@ def _program_case(
         asking_rule=case.asking_rule or _first(rules.ask, covers),
         allowing_rule=_first(rules.allow, covers) or case.allowing_rule,
         exact=False,
-        way_out=f"Use run_tests with target=FILE_OR_ID for tests. {_way_out(tool.name)}",
+        way_out=_tests_advice(rules, decides) + _way_out(tool.name),
     )
 
 

@@ -10,7 +10,11 @@ import pytest
 from fugu_cli.config import Config, trust
 from fugu_cli.config.loader import load_config
 from fugu_cli.engine.tool_calls import run_call
-from fugu_cli.extensions.instruction_files import nested_instructions, standing_instructions
+from fugu_cli.extensions.instruction_files import (
+    nested_instructions,
+    standing_instructions,
+    unread_notes,
+)
 from fugu_cli.messages import Call
 from fugu_cli.session.events import ToolRan
 from fugu_cli.session.log import Log
@@ -45,9 +49,11 @@ def test_files_for_other_agents_count_too(tmp_path: Path, name: str) -> None:
 
 def test_rules_of_other_agents_that_are_not_read_are_named(tmp_path: Path) -> None:
     text(tmp_path / ".cursor/rules/style.mdc", "Use tabs.")
-    assert standing_instructions(None, (), lambda _: True).notes == ()
-    (note,) = standing_instructions(tmp_path, (), lambda _: True).notes
-    assert note.startswith(".cursor/rules is not read")
+    text(tmp_path / ".clinerules", "Use tabs.")
+    assert unread_notes(tmp_path) == [
+        ".cursor/rules is not read; AGENTS.md can take in a file with @.cursor/rules/FILE",
+        ".clinerules is not read; AGENTS.md can take in a file with @.clinerules",
+    ]
 
 
 def test_what_several_files_say_alike_is_shown_once(tmp_path: Path) -> None:

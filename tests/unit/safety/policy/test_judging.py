@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import tempfile
 from pathlib import Path
@@ -202,23 +203,34 @@ def test_git_puts_single_files_back_as_an_edit_would(command: str, root: Path) -
 
 
 @pytest.mark.parametrize(
-    ("command", "way_out"),
+    ("rules", "command", "way_out"),
     [
-        ("pytest -q", "Use run_tests with target=FILE_OR_ID for tests. "),
-        ("sed -i s/a/b/ src/app.py", "Use edit or write to change files. "),
-        ("echo x >> src/app.py", "Use edit or write to change files. "),
-        ("find . -name x | xargs ls", "Use glob and grep to search files. "),
-        ("make", ""),
+        (
+            Rules(allow=("run_tests",)),
+            "pytest -q",
+            "Use run_tests with target=FILE_OR_ID for tests. ",
+        ),
+        (Rules(), "pytest -q", ""),
+        (Rules(), "sed -i s/a/b/ src/app.py", "Use edit or write to change files. "),
+        (Rules(), "echo x >> src/app.py", "Use edit or write to change files. "),
+        (Rules(mode="ask"), "echo x >> src/app.py", ""),
+        (Rules(), "find . -name x | xargs ls", "Use glob and grep to search files. "),
+        (Rules(), "make", ""),
+        (Rules(), "python3 - <<'E'\nprint('*')\nE", ""),
     ],
 )
-def test_where_nobody_can_be_asked_a_refusal_names_the_way_out(
-    command: str, way_out: str, root: Path
+def test_where_nobody_can_be_asked_a_refusal_names_a_tool_that_runs_and_a_rule_that_counts(
+    rules: Rules, command: str, way_out: str, root: Path
 ) -> None:
     call = Call.make("1", "bash", command=command)
-    judged = judge(call, Rules(), root, somebody_to_ask=False)
+    judged = judge(call, rules, root, somebody_to_ask=False)
     assert judged.verdict == "deny"
     assert "nobody can be asked" in judged.reason
-    assert judged.way_out == f"{way_out}The user can allow it with --allow 'bash({command})'"
+    advice, _, shown = judged.way_out.partition("The user can allow it with --allow ")
+    assert advice == way_out
+    (rule,) = shlex.split(shown)
+    allowing = rules.model_copy(update={"allow": (*rules.allow, rule)})
+    assert judge(call, allowing, root, somebody_to_ask=False).verdict == "allow"
 
 
 @pytest.mark.parametrize("path", [".github/workflows/ci.yml", ".husky/pre-commit", ".envrc"])
