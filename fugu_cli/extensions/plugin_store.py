@@ -7,8 +7,11 @@ its hash is not used. Commands and agents cannot write there.
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -30,6 +33,8 @@ from fugu_cli.system.temp_dirs import temp_dir
 
 FOLDER = "plugins"
 INDEX = "plugins.json"
+OLD_VERSION_SECONDS = 24 * 3600.0
+"""Seconds for which the copy of a replaced version is kept."""
 
 
 @dataclass(frozen=True)
@@ -174,9 +179,22 @@ def keep_plugin(data: Path, found: FoundPlugin) -> None:
             hint="check space and permissions; nothing was changed",
         ) from error
     before = index.get(name)
-    _write_index(data, {**index, name: found.kept})
+    index[name] = found.kept
+    _write_index(data, index)
     if before is not None and before.folder(data, name) != folder:
-        shutil.rmtree(before.folder(data, name), ignore_errors=True)
+        with suppress(OSError):
+            os.utime(before.folder(data, name))
+    _remove_old_versions(data, index)
+
+
+def _remove_old_versions(data: Path, index: Mapping[str, KeptPlugin]) -> None:
+    """Remove copies that were replaced a day ago: sessions that run may still use younger ones."""
+    kept = {plugin.folder(data, name) for name, plugin in index.items()}
+    with suppress(OSError):
+        for folder in (data / FOLDER).iterdir():
+            is_old = folder.stat().st_mtime < time.time() - OLD_VERSION_SECONDS
+            if is_old and folder.is_dir() and folder not in kept:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_plugin(data: Path, name: str) -> None:

@@ -250,9 +250,11 @@ def test_folders_outside_those_that_are_open_and_bad_arguments_are_refused(
                 "there is no agent 'nobody' that may work here",
             ]
             assert "permission_mode: Extra inputs are not permitted" in texts[5]
+        place.variables["FUGU_CALL"] = "as a session's server has it"
         async with connected(place, roots=[sub]) as client:
-            [text] = await faults(client, ("run", {"prompt": "x"}))
-            assert text.startswith(f"{place.repo} is outside the folders")
+            nested, outside_roots = await faults(client, ("run", {"prompt": "x"}), ("sessions", {}))
+            assert nested.startswith("a session of fugu started this server")
+            assert outside_roots.startswith(f"{place.repo} is outside the folders")
 
     run(work)
     assert place.sessions() == []

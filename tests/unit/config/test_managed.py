@@ -8,6 +8,8 @@ from fugu_cli.app.open_session import Session
 from fugu_cli.config.loader import LoadedConfig, load_config
 from fugu_cli.errors import ConfigError, UsageError
 from fugu_cli.extensions.mcp_settings import DeclaredServers, McpServer, RemoteServer, StdioServer
+from fugu_cli.extensions.plugin_sources import parse_address
+from fugu_cli.extensions.plugin_store import find_plugin, keep_plugin
 from fugu_cli.safety import saved_permissions
 from fugu_cli.wiring import build_session
 from tests.reacting import never
@@ -149,3 +151,21 @@ def test_only_named_mcp_servers_start() -> None:
     allowed = managed.allowed_servers(DeclaredServers(servers))
     assert [server.name for server in allowed.servers] == ["good", "far"]
     assert len(allowed.notes) == 2
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"), [("[]", []), ('["https://*"]', []), ('["*/kit"]', ["greet"])]
+)
+def test_only_plugins_from_allowed_places_are_used(
+    patterns: str, names: list[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "kit"
+    (folder / "commands").mkdir(parents=True)
+    (folder / "commands" / "greet.md").write_text("Greet them.")
+    (tmp_path / "copy").mkdir()
+    found = find_plugin(parse_address(str(folder), "", ""), tmp_path / "copy")
+    keep_plugin(loaded("").trust_data, found)
+    result = loaded(f"plugins = {patterns}")
+    assert [command.name for command in result.library.commands] == names
+    notes = [note for note in result.notes if note.startswith("the plugin kit is not used")]
+    assert len(notes) == 1 - len(names)
