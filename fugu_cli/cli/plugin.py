@@ -10,9 +10,10 @@ from pathlib import Path
 
 from fugu_cli.cli.command_flags import PluginAddFlags
 from fugu_cli.cli.current_folder import current_config, print_clean, say
+from fugu_cli.config import MANAGED_FILE
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.errors import UsageError
-from fugu_cli.extensions.plugin_sources import parse_address
+from fugu_cli.extensions.plugin_sources import PluginAddress, parse_address
 from fugu_cli.extensions.plugin_store import (
     FoundPlugin,
     KeptPlugin,
@@ -34,7 +35,7 @@ def add_plugin(flags: PluginAddFlags) -> int:
     """Show what a plugin brings, ask, and keep it. Raises FuguError."""
     loaded = current_config(quiet=True)
     address = parse_address(flags.source, flags.path or "", flags.ref or "")
-    _check_allowed(loaded, address.source)
+    _check_allowed(loaded, address)
     if address.in_git:
         say(f"fetching {address}")
     with temp_dir("plugin") as folder:
@@ -89,8 +90,12 @@ def list_plugins() -> int:
     return 0
 
 
-def _check_allowed(loaded: LoadedConfig, source: str) -> None:
-    refusal = loaded.managed.plugin_refusal(source) if loaded.managed is not None else ""
+def _check_allowed(loaded: LoadedConfig, address: PluginAddress) -> None:
+    if loaded.managed is None:
+        return
+    refusal = loaded.managed.plugin_refusal(address.source)
+    if not refusal and not loaded.managed.network and address.is_remote:
+        refusal = f"{MANAGED_FILE} allows no network"
     if refusal:
         raise UsageError(
             f"the plugin may not be added: {refusal}",

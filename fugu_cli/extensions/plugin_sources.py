@@ -56,6 +56,11 @@ class PluginAddress:
         """True if git fetches it."""
         return _ADDRESS.fullmatch(self.source) is not None
 
+    @property
+    def is_remote(self) -> bool:
+        """True if it is fetched over a network."""
+        return self.in_git and not self.source.startswith("file:")
+
     def __str__(self) -> str:
         path = f" {self.path}" if self.path else ""
         return f"{self.source}{path}{f' at {self.ref}' if self.ref else ''}"
