@@ -5,7 +5,6 @@ training's commands share with it: task suites, and how a rollout's session is o
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
 import sys
@@ -13,46 +12,46 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from fugu_cli import __version__, prompts, wiring
+from fugu_cli import __version__
 from fugu_cli.cli.current_folder import check_embedded, current_config
+from fugu_cli.cli.rollout_sessions import (
+    CONDUCTOR,
+    PAID_FILE,
+    RolloutSessionFactory,
+    reply_settings,
+)
 from fugu_cli.cli.training_flags import EvalFlags, RolloutFlags
 from fugu_cli.config import MANAGED_FILE, Config
 from fugu_cli.config.agent_pool import pool_variables, usable_pool
 from fugu_cli.config.loader import LoadedConfig
-from fugu_cli.config.schema import AgentEntry
-from fugu_cli.coordinators.baselines import FixedWorkflow
-from fugu_cli.engine.environment import Permission
-from fugu_cli.errors import ConfigError, CoordinatorUnavailable, FuguError, StorageError, UsageError
+from fugu_cli.errors import (
+    ConfigError,
+    CoordinatorUnavailable,
+    FuguError,
+    StorageError,
+    UsageError,
+    installing,
+)
 from fugu_cli.formatting import plural
-from fugu_cli.messages import Call
-from fugu_cli.providers import Agent
-from fugu_cli.safety import policy
 from fugu_cli.session.events import Member
 from fugu_cli.session.spending import PRICE_HINT, UNPRICED
 from fugu_cli.training.evaluation import report, results_folder, runner
 from fugu_cli.training.evaluation.engine import LocalEngine, RolloutEngine
 from fugu_cli.training.evaluation.paid_calls import (
-    PaidAgent,
-    ReplyLocks,
-    RolloutBilling,
     Spending,
-    SpendingAccount,
     SpendingLimits,
-    task_literals,
 )
 from fugu_cli.training.evaluation.rollout import (
     LEARNED_ARM,
-    OpenRolloutSession,
-    RolloutContext,
     RolloutOutcome,
-    RolloutSession,
 )
 from fugu_cli.training.evaluation.summary import summarise
 from fugu_cli.training.tasks import LoadedTasks, Problem, Task, questions
@@ -145,139 +144,6 @@ def _load_suite(suite: str, only: Sequence[str], defaults: TaskDefaults) -> Load
 
 EXAMPLES = "examples"
 """Names the tasks that ship, where no file or folder is called so."""
-CONDUCTOR = "conductor"
-REPLY_SETTINGS = (
-    "provider",
-    "model",
-    "base_url",
-    "protocol",
-    "temperature",
-    "max_tokens",
-    "effort",
-    "context",
-)
-"""Fields of an entry that change its answers. Not its name: two entries of one model share what was
-paid for.
-"""
-
-
-@dataclass(frozen=True)
-class RolloutSessionFactory:
-    """Opens sessions for the arms of an evaluation in `folder`, paid within its limits."""
-
-    config: Config
-    environ: Mapping[str, str]
-    folder: Path
-
-    def __call__(self, spending: SpendingAccount) -> OpenRolloutSession:
-        """Return a function that opens a session in a folder, as `fugu run` does, with nobody to
-        ask.
-        """
-        from fugu_cli.coordinators.action_space import by_strength
-
-        add_python_to_path()
-        entries = {entry.name: entry for entry in usable_pool(self.config, self.environ)}
-        opted_out = self.config.opt_out
-        able = [entry.member() for name, entry in entries.items() if name not in opted_out]
-        strongest = by_strength(able)[-1].name
-
-        locks = ReplyLocks()
-
-        async def opened(context: RolloutContext) -> RolloutSession:
-            billing = RolloutBilling(
-                rollout=str(context.data.parent.relative_to(self.folder)),
-                repository=context.repository,
-                seed=context.seed,
-                folder=self.folder,
-                spending=spending,
-                locks=locks,
-                named=task_literals(context.task),
-            )
-            spending.begin_rollout(billing.rollout)
-
-            def paid(agent: Agent) -> Agent:
-                entry = entries[agent.name]
-                return PaidAgent(agent, entry.member(), reply_settings(entry), billing)
-
-            config = rollout_config(self.config, context, strongest)
-            loaded = LoadedConfig(
-                config=config, files=(), notes=(), root=context.repository, trusted=False
-            )
-            session = wiring.build_session(
-                loaded,
-                self.environ,
-                _deny,
-                context.resume,
-                paid,
-                learns=False,
-                somebody_to_ask=False,
-            )
-            if context.steps:
-                session.team = replace(session.team, coordinator=FixedWorkflow(context.steps))
-            return session
-
-        return opened
-
-
-def add_python_to_path() -> None:
-    """Add the Python that runs fugu to the end of PATH, for tasks whose commands need one."""
-    interpreter, path = str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)
-    if interpreter not in path.split(os.pathsep):
-        os.environ["PATH"] = os.pathsep.join([path, interpreter])
-
-
-def rollout_config(config: Config, context: RolloutContext, strongest: str) -> Config:
-    """Return the user's configuration for a rollout. `strongest`: the agent that advises.
-
-    The tests that a task shows must pass in the end. Random choices differ between tasks and seeds.
-    Commands run unasked, because the repository is a copy.
-    """
-    conductor, shown = context.arm == CONDUCTOR, bool(context.task.test_files)
-    rule, _, worker = context.arm.partition(":")
-    coordinator, advisor = config.coordinator if conductor else context.arm, config.advisor
-    if rule == runner.ADVISED:
-        coordinator, advisor = f"single:{worker}", strongest
-    if context.steps:
-        coordinator = "cascade"
-    if context.checkpoint is not None:
-        chosen = {"checkpoint": context.checkpoint.file, "sample": context.checkpoint.sample}
-        config = config.model_copy(update=chosen)
-    return config.model_copy(
-        update={
-            "coordinator": coordinator,
-            "advisor": advisor,
-            "tier": "ultra" if conductor else "fugu",
-            "data_dir": context.data,
-            "permission_mode": "auto",
-            "allow": (*config.allow, "bash", "acceptance_check"),
-            "test_command": context.task.test_command if shown else None,
-            "tests": config.tests.model_copy(update={"until": (), "until_pass": shown}),
-            "test_timeout": context.task.timeout,
-            "verify_answers": context.question or config.verify_answers,
-            "seed": zlib.crc32(context.task.id.encode()) + context.seed,
-        }
-    )
-
-
-def reply_settings(entry: AgentEntry) -> dict[str, JsonValue]:
-    """Return everything of an entry that its replies depend on, the prompts of its protocol
-    included.
-    """
-    settings = entry.model_dump(mode="json", include=set(REPLY_SETTINGS))
-    if entry.protocol != "native":
-        prompt_texts = "".join(
-            prompts.load(f"local/{name}") for name in ("rewrite", "correct", "change")
-        )
-        settings["asked"] = hashlib.sha256(prompt_texts.encode()).hexdigest()[:16]
-    return settings
-
-
-async def _deny(_call: Call, _judgement: policy.Judgement) -> Permission:
-    """Deny the call: nobody can be asked."""
-    return "headless"
-
-
-PAID_FILE = "paid.jsonl"
 DISK_HINT = "make room on the disk"
 INTERRUPTED = 4
 UNFINISHED = 2
@@ -295,6 +161,8 @@ def evaluate(flags: EvalFlags) -> int:
         )
     if flags.models or any(suite.startswith(OUTCOMES_PREFIX) for suite in flags.suites):
         return _play_outcomes(flags)
+    if flags.report and all((Path(word) / runner.ROWS_FILE).is_file() for word in flags.suites):
+        return _report_folders(flags, [Path(word).resolve() for word in flags.suites])
     limits = {"max_turns": flags.max_turns, "time_limit": flags.time_limit}
     loaded = current_config({name: value for name, value in limits.items() if value is not None})
     refuse_ignored_keys(loaded)
@@ -530,9 +398,22 @@ def open_engine(flags: RolloutFlags, config: Config, folder: Path) -> RolloutEng
     if flags.max_budget_usd is not None and unpriced:
         raise ConfigError(f"{', '.join(unpriced)}: {UNPRICED}", hint=PRICE_HINT)
     limits = SpendingLimits(flags.max_budget_usd, flags.max_requests)
+    if flags.engine == "ray":
+        return _ray_engine(config, limits, folder)
     spending = Spending(folder / PAID_FILE, limits)
     opening = RolloutSessionFactory(config, environ, folder)
     return LocalEngine(opening(spending), spending, folder)
+
+
+def _ray_engine(config: Config, limits: SpendingLimits, folder: Path) -> RolloutEngine:
+    if find_spec("ray") is None:
+        raise UsageError(
+            "ray is not installed, so nothing can run on a cluster",
+            hint=f"it is the extra `ray`: {installing('ray[default]>=2.40')}",
+        )
+    from fugu_cli.cli.ray_engine import RayEngine
+
+    return RayEngine(config, limits, folder)
 
 
 @contextmanager
@@ -548,11 +429,13 @@ def engine_in_loop(
 
 
 def rollouts_at_once(flags: RolloutFlags, members: Sequence[Member], engine: RolloutEngine) -> int:
-    """Return the requested number, by default the engine's cores, at most four: providers limit
-    requests before machines do.
+    """Return the requested number, by default the cores: all of a cluster, at most four of this
+    machine, since providers limit requests before machines do.
     """
     if flags.rollouts is not None:
         return flags.rollouts
+    if flags.engine == "ray":
+        return engine.cores
     if any(member.provider == "local" for member in members):
         return 1  # a model on this machine uses all cores for one reply
     return min(4, engine.cores)
@@ -599,42 +482,73 @@ def say_progress(text: str) -> None:
 
 def _write_report(folder: Path, plan: runner.EvaluationPlan) -> None:
     """Write the report of all rows of the requested tasks and arms."""
-    sources = {
-        problem.id: problem.source
-        for problem in sorted(plan.problems, key=lambda problem: (problem.source, problem.id))
-    }
-    rows = [
-        row
-        for row in results_folder.read_rows(folder / runner.ROWS_FILE, RolloutOutcome)
-        if row.arm in plan.arms
-    ]
-    rows.sort(key=lambda row: plan.arms.index(row.arm))
-    summary = summarise(rows, sources)
-    begun = results_folder.read_setup(folder) or plan
-    checks = {
-        check.task: check
+    sources = {problem.id: problem.source for problem in plan.problems}
+    setup = results_folder.read_setup(folder) or plan
+    rows = results_folder.read_rows(folder / runner.ROWS_FILE, RolloutOutcome)
+    checks = results_folder.read_rows(folder / runner.CHECKS_FILE, TaskCheck)
+    _report_rows(folder, rows, checks, sources, plan.arms, setup, plan.seeds)
+
+
+def _report_folders(flags: EvalFlags, folders: Sequence[Path]) -> int:
+    """Write one report of several evaluations: the first row of each arm, task and seed."""
+    setup = results_folder.common_setup(folders)
+    sources = {task: setup.sources.get(task, "tasks") for task in setup.tasks}
+    rows: dict[tuple[str, str, int], RolloutOutcome] = {}
+    repeated = 0
+    for folder in folders:
+        for row in results_folder.read_rows(folder / runner.ROWS_FILE, RolloutOutcome):
+            repeated += (row.arm, row.task, row.seed) in rows
+            rows.setdefault((row.arm, row.task, row.seed), row)
+    if repeated:
+        say_progress(f"in several folders and counted once: {plural(repeated, 'rollout')}")
+    checks = [
+        check
+        for folder in folders
         for check in results_folder.read_rows(folder / runner.CHECKS_FILE, TaskCheck)
-    }
+    ]
+    arms = sorted({row.arm for row in rows.values()}, key=runner.report_order)
+    arms = [arm for arm in arms if not flags.arms or arm in flags.arms]
+    out = flags.out or (folders[0] if len(folders) == 1 else Path("fugu-eval"))
+    out.mkdir(parents=True, exist_ok=True)
+    _report_rows(out.resolve(), list(rows.values()), checks, sources, arms, setup)
+    return 0
+
+
+def _report_rows(
+    folder: Path,
+    all_rows: Sequence[RolloutOutcome],
+    all_checks: Sequence[TaskCheck],
+    sources: Mapping[str, str],
+    arms: Sequence[str],
+    setup: runner.EvaluationPlan | results_folder.EvaluationSetup,
+    seeds: int = 1,
+) -> None:
+    """Write the report of the rows of these tasks (id -> suite) and arms into `folder`."""
+    sources = dict(sorted(sources.items(), key=lambda item: (item[1], item[0])))
+    rows = [row for row in all_rows if row.arm in arms]
+    rows.sort(key=lambda row: arms.index(row.arm))
+    summary = summarise(rows, sources)
+    checks = {check.task: check for check in all_checks}
     refused = [
         check for name in sources if (check := checks.get(name)) is not None and check.refused
     ]
-    seeds = max([plan.seeds, *(row.seed + 1 for row in rows)])
+    seeds = max([seeds, *(row.seed + 1 for row in rows)])
     facts = {
         "fugu": __version__,
         "pool": ", ".join(
-            f"{member.name} ({member.model}, {member.slot})" for member in begun.pool
+            f"{member.name} ({member.model}, {member.slot})" for member in setup.pool
         ),
         "tasks": (
             f"{len(sources) - len(refused)} of "
             f"{', '.join(dict.fromkeys(sources.values()))}; {seeds} seed(s)"
         ),
         "limits": ", ".join(
-            f"{name} {value}" for name, value in begun.settings.items() if value != "None"
+            f"{name} {value}" for name, value in setup.settings.items() if value != "None"
         ),
         "written": time.strftime("%Y-%m-%d %H:%M"),
     }
     notes = [f"Refused: {check.task}: {check.refused}." for check in refused]
-    left = (len(sources) - len(refused)) * len(plan.arms) * seeds - sum(
+    left = (len(sources) - len(refused)) * len(arms) * seeds - sum(
         row.task in sources for row in rows
     )
     if left > 0:

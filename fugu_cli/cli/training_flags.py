@@ -56,7 +56,10 @@ OutFolder = Annotated[
     Path | None, path_option("--out", "-o", help="where everything is kept", metavar="DIR")
 ]
 ReportFlag = Annotated[
-    bool, option("--report", help="run nothing, write the report of what is there")
+    bool,
+    option(
+        "--report", help="run nothing, write the report of what is there; of folders named as TASKS"
+    ),
 ]
 SUITES = typer.Argument(
     metavar="TASKS...",
@@ -87,6 +90,10 @@ class RolloutFlags:
     rollouts: Annotated[
         int | None, option("--rollouts", help="at once at most", metavar="N", least=1)
     ] = None
+    engine: Annotated[
+        Literal["local", "ray"],
+        option("--engine", help="where rollouts run: local, or on a cluster of Ray"),
+    ] = "local"
 
 
 @dataclass(frozen=True, kw_only=True)

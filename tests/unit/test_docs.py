@@ -120,6 +120,10 @@ def test_every_command_line_that_is_shown_can_be_typed(page: str) -> None:
         assert [flag for flag in flags if flag not in options(command)] == [], line
 
 
+OTHERS_OPTIONS = {"--ak", "--ae", "--no-deps", "--address", "--num-cpus"}
+"""Options of Harbor, pip and Ray."""
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_flag_that_is_mentioned_exists(page: str) -> None:
     own = re.sub(
@@ -129,7 +133,7 @@ def test_every_flag_that_is_mentioned_exists(page: str) -> None:
         flags=re.MULTILINE,
     )
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-zA-Z-]+", own))
-    assert mentioned - every_option() - {"--ak", "--ae", "--no-deps"} == set()  # Harbor's and pip's
+    assert mentioned - every_option() - OTHERS_OPTIONS == set()
 
 
 TOLD_IN = {
@@ -261,7 +265,7 @@ def test_what_is_told_to_be_installed_is_what_the_package_asks_for() -> None:
     told = [
         word
         for words in re.findall(r"""installing\(\s*(["'].*?)\)""", source, re.DOTALL)
-        for word in re.findall(r"[\w<>=.-]+(?:,<\w+)?", words)
+        for word in re.findall(r"[\w<>=.\[\]-]+(?:,<\w+)?", words)
     ]
     assert told
     assert [word for word in told if word not in declared] == []

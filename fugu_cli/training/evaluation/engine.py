@@ -55,13 +55,19 @@ class LocalEngine:
     """
 
     def __init__(
-        self, open_session: OpenRolloutSession, spending: SpendingAccount, folder: Path
+        self,
+        open_session: OpenRolloutSession,
+        spending: SpendingAccount,
+        folder: Path,
+        cores: int | None = None,
     ) -> None:
+        """`cores`: of this process where left out."""
         self._open_session = open_session
         self._spending = spending
         self._folder = folder
-        self._slots = asyncio.Semaphore(self.cores)
-        self._checks = asyncio.Semaphore(self.cores)
+        self._cores = cores or available_cores()
+        self._slots = asyncio.Semaphore(self._cores)
+        self._checks = asyncio.Semaphore(self._cores)
 
     @property
     def spending(self) -> SpendingAccount:
@@ -69,7 +75,7 @@ class LocalEngine:
 
     @property
     def cores(self) -> int:
-        return available_cores()
+        return self._cores
 
     async def do(self, job: RolloutJob) -> RolloutOutcome:
         with command_slots(self._slots):

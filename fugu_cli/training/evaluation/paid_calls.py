@@ -53,7 +53,9 @@ class SpendingLimitReached(FuguError):
 class AgentUnanswered(FuguError):
     """An agent does not answer, for reasons outside it. `final`: nobody else should try either."""
 
-    def __init__(self, message: str, *, agent: str, final: bool, hint: str = "") -> None:
+    def __init__(
+        self, message: str, *, agent: str = "", final: bool = False, hint: str = ""
+    ) -> None:
         super().__init__(message, hint=hint)
         self.agent = agent
         self.final = final

@@ -69,8 +69,8 @@ class EvaluationSetup(Value):
     """Everything that must not change during an evaluation.
 
     The pool, each agent's reply settings, the settings by name, the digest of the checkpoint (""
-    while no arm used one), and the digest of every task's contents. How many rollouts and commands
-    ran at once is kept as well, but may change.
+    while no arm used one), and the digest of every task's contents. The suites of the tasks, and
+    how many rollouts and commands ran at once, are kept as well, but may change.
     """
 
     version: str
@@ -79,6 +79,7 @@ class EvaluationSetup(Value):
     settings: Mapping[str, str]
     checkpoint: str = ""
     tasks: Mapping[str, str]
+    sources: Mapping[str, str] = {}
     rollouts_at_once: int = 0
     commands_at_once: int = 0
 
@@ -117,14 +118,7 @@ def record_or_compare_setup(folder: Path, setup: EvaluationSetup) -> None:
                 f"{folder} was begun with {what}: rows of both cannot be compared",
                 hint="give another folder with --out, or go on with what it was begun with",
             )
-        setup = setup.model_copy(
-            update={
-                "entries": {**before.entries, **setup.entries},
-                "settings": {**before.settings, **setup.settings},
-                "checkpoint": setup.checkpoint or before.checkpoint,
-                "tasks": {**before.tasks, **setup.tasks},
-            }
-        )
+        setup = _merged(before, setup)
     if setup == before:
         return
     try:
@@ -144,6 +138,38 @@ def read_setup(folder: Path) -> EvaluationSetup | None:
         raise ConfigError(
             f"{path}: cannot be read: {error}", hint="give another folder with --out"
         ) from error
+
+
+def common_setup(folders: Sequence[Path]) -> EvaluationSetup:
+    """Return the setup of several evaluations together. Raises ConfigError naming what differs."""
+    together: EvaluationSetup | None = None
+    for folder in folders:
+        setup = read_setup(folder)
+        if setup is None:
+            raise UsageError(f"there is no evaluation in {folder}")
+        if together is not None:
+            for what in _changed(together, setup):
+                raise ConfigError(
+                    f"{folders[0]} was measured with {what} in {folder}: rows of both cannot be "
+                    f"compared",
+                    hint="report each by itself",
+                )
+            setup = _merged(together, setup)
+        together = setup
+    assert together is not None
+    return together
+
+
+def _merged(before: EvaluationSetup, setup: EvaluationSetup) -> EvaluationSetup:
+    return setup.model_copy(
+        update={
+            "entries": {**before.entries, **setup.entries},
+            "settings": {**before.settings, **setup.settings},
+            "checkpoint": setup.checkpoint or before.checkpoint,
+            "tasks": {**before.tasks, **setup.tasks},
+            "sources": {**before.sources, **setup.sources},
+        }
+    )
 
 
 def _changed(before: EvaluationSetup, present: EvaluationSetup) -> Iterator[str]:

@@ -150,6 +150,7 @@ async def run_evaluation(
         settings=plan.settings,
         checkpoint=plan.checkpoint,
         tasks=tasks,
+        sources={problem.id: problem.source for problem in plan.problems},
         rollouts_at_once=plan.at_once,
         commands_at_once=engine.cores,
     )

@@ -177,6 +177,25 @@ def test_a_report_of_what_there_is_has_all_arms_and_the_pool_they_were_measured_
     assert page.index("| one-pass:worker | 1 / 1 |") < page.index("| retry-same:worker | 1 / 1 |")
 
 
+def test_one_report_of_several_folders_counts_each_rollout_once(
+    here: Path, server: Loopback, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate("single:worker")
+    shutil.copytree(here / "out", here / "other")
+    evaluate("one-pass:worker")
+    (here / ".fugurc").write_text("broken = [")  # a report needs no configuration
+    report = EvalFlags(suites=["other", "out"], report=True, out=Path("both"))
+    assert command.evaluate(report) == 0
+    page = (here / "both" / "report.md").read_text()
+    assert page.index("| one-pass:worker | 1 / 1 |") < page.index("| single:worker | 1 / 1 |")
+    assert "- tasks: 1 of own; 1 seed(s)" in page
+    assert "in several folders and counted once: 1 rollout" in capsys.readouterr().err
+    setup = here / "other" / "setup.json"
+    setup.write_text(setup.read_text().replace('"time_limit": "', '"time_limit": "9'))
+    with pytest.raises(ConfigError, match="rows of both cannot be compared"):
+        command.evaluate(report)
+
+
 @pytest.mark.parametrize(
     ("refusal", "hint"),
     [

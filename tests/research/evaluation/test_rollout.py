@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.cli.eval import RolloutSessionFactory
+from fugu_cli.cli.rollout_sessions import RolloutSessionFactory
 from fugu_cli.config.loader import load_config as configuration
 from fugu_cli.coordinators import checkpoint
 from fugu_cli.training.evaluation.paid_calls import AgentUnanswered, Spending, SpendingLimits
