@@ -33,6 +33,7 @@ from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.keys import Keys
+from prompt_toolkit.output import Output, create_output
 from prompt_toolkit.styles import Style
 
 from fugu_cli.app.approval_options import ApprovalScope, approval_options
@@ -149,6 +150,7 @@ def build_prompt(
         vi_mode=options.vi,
         style=Style.from_dict({"bottom-toolbar": "noreverse"}),
         input=_input(acts.background),
+        output=_output(),
     )
     # Escape alone is a key here: do not wait long for the rest of a key, nor for another key, as in
     # Escape B
@@ -172,6 +174,17 @@ def _input(report_dark: Callable[[bool], None]) -> Input:
 
     source.stdin_reader.read = typed  # type: ignore[method-assign]
     return source
+
+
+def _output() -> Output:
+    """Return the screen as one of which only the cursor's row is known to be free.
+
+    prompt-toolkit would ask the terminal for the cursor's row to fill the screen down to its last
+    row. What is printed meanwhile would be scrolled away: the answer tells where the cursor was.
+    """
+    output = create_output()
+    output.get_rows_below_cursor_position = lambda: 1  # type: ignore[method-assign]
+    return output
 
 
 _MOUSE_OR_CURSOR = re.compile(r"\x1b\[(?:\d+;\d+R|<\d+;\d+;\d+[Mm])")
@@ -229,7 +242,6 @@ class PromptTerminal:
         self.send(text)
         if running:
             app.renderer.reset()
-            app.renderer.request_absolute_cursor_position()
             app.invalidate()
 
     def send(self, sequence: str) -> None:

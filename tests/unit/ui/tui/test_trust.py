@@ -79,3 +79,5 @@ def test_the_inline_mode_asks_the_same(place: Place, server: Loopback, fugu: Sta
     ready(terminal).keys("hello\r")
     terminal.sees("✓ done")
     assert "Answer in Basque." in server.asked("m")[0].text
+    # an answer that comes late would scroll away what was printed meanwhile
+    assert terminal.screen.asked_position == 0
