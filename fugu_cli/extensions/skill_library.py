@@ -97,13 +97,9 @@ class SkillLibrary:
 
     def command(self, name: str) -> CustomCommand | None:
         """Return the command with this name, or the one of a plugin as `PLUGIN:NAME`."""
-        for command in self.commands:
-            if command.name == name:
-                return command
-        for command in self.commands:
-            if command.plugin and f"{command.plugin}:{command.name}" == name:
-                return command
-        return None
+        by_full_name = {command.full_name: command for command in self.commands}
+        by_name = {command.name: command for command in self.commands}
+        return by_name.get(name) or by_full_name.get(name)
 
 
 def load_library(folders: Sequence[ExtensionFolder]) -> SkillLibrary:

@@ -321,6 +321,12 @@ class CustomCommand:
     own: bool
     plugin: str = ""
 
+    @property
+    def full_name(self) -> str:
+        """The name with that of its plugin in front."""
+        prefix = f"{self.plugin}:" if self.plugin else ""
+        return prefix + self.name.removeprefix(prefix)
+
     def request(self, typed: str) -> str:
         """Fill the arguments into the body, or add them after it if it has no placeholder."""
         words = _words(typed)

@@ -462,7 +462,7 @@ def all_commands(controller: SessionController) -> Sequence[SlashCommand]:
     return (
         *commands,
         *(
-            _request_command(command.name, command.about, command.hint)
+            _request_command(command.name, command.about, command.hint, also=(command.full_name,))
             for command in session.library.commands
         ),
         *(
@@ -472,11 +472,11 @@ def all_commands(controller: SessionController) -> Sequence[SlashCommand]:
     )
 
 
-def _request_command(name: str, about: str, hint: str) -> SlashCommand:
+def _request_command(name: str, about: str, hint: str, also: tuple[str, ...] = ()) -> SlashCommand:
     async def run(controller: SessionController, argument: str) -> None:
         await agent_commands.send_request(controller, f"/{name} {argument}".rstrip())
 
-    return SlashCommand(name, about, run, hint, custom=True)
+    return SlashCommand(name, about, run, hint, also=also, custom=True)
 
 
 async def run_input(controller: SessionController, text: str, *, queued: bool = False) -> None:
@@ -511,7 +511,9 @@ def is_request(controller: SessionController, text: str) -> bool:
     if not _is_command(text):
         return not text.startswith("!")
     command, _ = find_command(all_commands(controller), text)
-    return command is not None and command.custom and text.split()[0] == f"/{command.name}"
+    if command is None or not command.custom:
+        return False
+    return text.split()[0].removeprefix("/") in (command.name, *command.also)
 
 
 async def _run_shell(controller: SessionController, text: str) -> None:
