@@ -197,7 +197,7 @@ class ServedTools:
             )
         self._running += 1
         try:
-            return await _to_its_end(work)
+            return await _to_its_end(work, client)
         except FuguError as error:
             return _failure("; ".join(part for part in (str(error), error.hint) if part))
         finally:
@@ -217,6 +217,7 @@ class ServedTools:
         _check_not_nested()
         loaded = await self._load(client, arguments.cwd, "")
         agent = self._agent(loaded, arguments.agent)
+        await client.tell("looking for what is wrong with the change")
         review = await review_change(loaded, loaded.root, arguments.base or None, agent)
         return _success(review_text(review), review_object(review))
 
@@ -338,11 +339,12 @@ class ServedTools:
             del self._working_in[root]
 
 
-async def _to_its_end(work: Coroutine[Any, Any, Returned]) -> Returned:
+async def _to_its_end(work: Coroutine[Any, Any, Returned], client: CallingClient) -> Returned:
     """Return the result of a call. One that is cancelled ends its session and all processes first:
     the work is a task of its own, since the SDK would cancel that ending, too.
     """
     task = asyncio.create_task(work)
+    repeating = asyncio.create_task(client.repeat_progress())
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -350,6 +352,8 @@ async def _to_its_end(work: Coroutine[Any, Any, Returned]) -> Returned:
         with anyio.CancelScope(shield=True):
             await asyncio.gather(task, return_exceptions=True)
         raise
+    finally:
+        repeating.cancel()
 
 
 def _tool(name: str, description: str, arguments: type[BaseModel], *, reads: bool = True) -> Tool:

@@ -59,7 +59,7 @@ class CallingClient:
         self._session = session
         self._asking = asyncio.Lock()
         self._sent = 0
-        self._line = ""
+        self._line = "fugu works"
 
     @property
     def can_ask(self) -> bool:
@@ -143,25 +143,23 @@ class CallingClient:
     async def tell_progress(self, log: Log) -> None:
         """Tell the client what happens in a session until its log is closed."""
         first = len(log.records)
-        repeating = asyncio.create_task(self._repeat_progress())
-        try:
-            async for item in log.follow():
-                if isinstance(item, Recorded) and item.seq < first:
-                    continue
-                line = _progress_text(item)
-                if line:
-                    await self._tell(line)
-        finally:
-            repeating.cancel()
+        async for item in log.follow():
+            if isinstance(item, Recorded) and item.seq < first:
+                continue
+            line = _progress_text(item)
+            if line:
+                await self.tell(line)
 
-    async def _repeat_progress(self) -> None:
+    async def repeat_progress(self) -> None:
+        """Send the newest progress again whenever nothing was sent for a while, without an end."""
         while True:
             sent = self._sent
             await asyncio.sleep(PROGRESS_SECONDS)
             if sent == self._sent:
-                await self._tell(self._line or "working")
+                await self.tell(self._line)
 
-    async def _tell(self, line: str) -> None:
+    async def tell(self, line: str) -> None:
+        """Tell the client what happens, if it wants to know."""
         self._line = line
         self._sent += 1
         await self._session.report_progress(self._sent, message=line)

@@ -114,19 +114,46 @@ async def _forward_requests(
 ) -> None:
     import mcp_types
     from mcp.shared.message import SessionMessage
+    from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
     from pydantic import ValidationError
 
     from fugu_cli.system.stdio_frames import INVALID_REQUEST
 
     async with server:
         while (frame := await frames.receive()) is not None:
-            try:
-                message = mcp_types.jsonrpc_message_adapter.validate_python(frame, by_name=False)
-            except ValidationError:
-                error = {"code": INVALID_REQUEST, "message": "Invalid request: not JSON-RPC 2.0"}
+            error: dict[str, Any] = {}
+            if "id" in frame and (version := _version_of_request(frame)):
+                error = {
+                    "code": mcp_types.UNSUPPORTED_PROTOCOL_VERSION,
+                    "message": f"fugu does not speak {version}: greet it with `initialize`",
+                    "data": {
+                        "supported": list(HANDSHAKE_PROTOCOL_VERSIONS),
+                        "requested": version,
+                    },
+                }
+            else:
+                try:
+                    message = mcp_types.jsonrpc_message_adapter.validate_python(
+                        frame, by_name=False
+                    )
+                except ValidationError:
+                    error = {"code": INVALID_REQUEST, "message": "Invalid request: no JSON-RPC 2.0"}
+            if error:
                 await frames.send({"jsonrpc": "2.0", "id": frame.get("id"), "error": error})
-                continue
-            await server.send(SessionMessage(message))
+            else:
+                await server.send(SessionMessage(message))
+
+
+def _version_of_request(frame: dict[str, Any]) -> str:
+    """Return the protocol version that a request names itself, as those of 2026-07-28 on do, "" for
+    older ones.
+    """
+    from mcp_types import PROTOCOL_VERSION_META_KEY
+
+    params = frame.get("params")
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    version = meta.get(PROTOCOL_VERSION_META_KEY) if isinstance(meta, dict) else None
+    return version if isinstance(version, str) else ""
 
 
 async def _forward_answers(

@@ -15,9 +15,9 @@ from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.errors import UsageError
 from fugu_cli.extensions.plugin_sources import PluginAddress, parse_address
 from fugu_cli.extensions.plugin_store import (
-    FoundPlugin,
+    FetchedPlugin,
     KeptPlugin,
-    find_plugin,
+    fetch_plugin,
     keep_plugin,
     read_index,
     remove_plugin,
@@ -39,25 +39,25 @@ def add_plugin(flags: PluginAddFlags) -> int:
     if address.in_git:
         say(f"fetching {address}")
     with temp_dir("plugin") as folder:
-        found = find_plugin(address, folder)
-        kept = read_index(loaded.trust_data).get(found.plugin.name)
-        for line in _describe(found):
+        fetched = fetch_plugin(address, folder)
+        kept = read_index(loaded.trust_data).get(fetched.plugin.name)
+        for line in _describe(fetched):
             print_clean(line)
         if kept is not None:
             if (kept.digest, kept.commit, kept.address) == (
-                found.kept.digest,
-                found.kept.commit,
-                found.address,
+                fetched.kept.digest,
+                fetched.kept.commit,
+                fetched.address,
             ):
                 print_clean("it is added and trusted as it is already")
                 return 0
-            for line in _describe_change(loaded.trust_data, found, kept):
+            for line in _describe_change(loaded.trust_data, fetched, kept):
                 print_clean(line)
-        if not (flags.yes or _is_trusted_by_user(found.plugin.name)):
+        if not (flags.yes or _is_trusted_by_user(fetched.plugin.name)):
             print_clean("nothing was added")
             return NOT_ADDED
-        keep_plugin(loaded.trust_data, found)
-    print_clean(f"the plugin {found.plugin.name} is added; sessions have it from now on")
+        keep_plugin(loaded.trust_data, fetched)
+    print_clean(f"the plugin {fetched.plugin.name} is added; sessions have it from now on")
     return 0
 
 
@@ -103,20 +103,20 @@ def _check_allowed(loaded: LoadedConfig, address: PluginAddress) -> None:
         )
 
 
-def _describe(found: FoundPlugin) -> Iterator[str]:
+def _describe(fetched: FetchedPlugin) -> Iterator[str]:
     """Yield the lines that say what a plugin is and brings. Commands are shown whole."""
-    plugin = found.plugin
+    plugin = fetched.plugin
     version = f" {plugin.version}" if plugin.version else ""
     about = f": {plugin.description}" if plugin.description else ""
     yield f"{plugin.name}{version}{about}"
     commit = f", commit {plugin.commit}" if plugin.commit else ""
-    size = sum(len(file.data) for file in found.files)
-    yield f"from {plugin.source}{commit}; {plural(len(found.files), 'file')}, {size:,} bytes"
+    size = sum(len(file.data) for file in fetched.files)
+    yield f"from {plugin.source}{commit}; {plural(len(fetched.files), 'file')}, {size:,} bytes"
     library = plugin.library
     for hook in plugin.hooks.hooks:
         matcher = f" {hook.matcher}" if hook.matcher else ""
         text = f"hook {hook.moment}{matcher}: {hook.command or 'none: it says no to every call'}"
-        yield from _whole(f"{text} (in the sandbox)")
+        yield from _whole(f"{text} (in the sandbox, where it is on)")
     for command in library.commands:
         yield f"  command /{command.name}: {command.about}"
     for skill in library.skills:
@@ -138,10 +138,10 @@ def _whole(text: str) -> Sequence[str]:
     return [f"  {line}" for line in escape_for_approval(text).splitlines()]
 
 
-def _describe_change(data: Path, found: FoundPlugin, kept: KeptPlugin) -> Iterator[str]:
+def _describe_change(data: Path, fetched: FetchedPlugin, kept: KeptPlugin) -> Iterator[str]:
     commit = f", commit {kept.commit}" if kept.commit else ""
-    yield f"you trust another version of {found.plugin.name}: {kept.address}{commit}"
-    names = found.changed_files(data, kept)
+    yield f"you trust another version of {fetched.plugin.name}: {kept.address}{commit}"
+    names = fetched.changed_files(data, kept)
     shown = ", ".join(names[:MOST_FILES])
     more = f" and {len(names) - MOST_FILES} more" if len(names) > MOST_FILES else ""
     yield f"changed: {shown}{more}" if names else "no file differs"

@@ -60,7 +60,7 @@ class KeptPlugin:
 
 
 @dataclass(frozen=True)
-class FoundPlugin:
+class FetchedPlugin:
     """A plugin at its address, which is not kept yet."""
 
     plugin: Plugin
@@ -134,7 +134,7 @@ def load_plugins(
     return plugins, tuple(notes)
 
 
-def find_plugin(address: PluginAddress, folder: Path) -> FoundPlugin:
+def fetch_plugin(address: PluginAddress, folder: Path) -> FetchedPlugin:
     """Copy a plugin from its address into an empty folder, and read it without filling in variables.
     Raises FuguError.
     """
@@ -154,22 +154,22 @@ def find_plugin(address: PluginAddress, folder: Path) -> FoundPlugin:
         version=plugin.version,
     )
     plugin = replace(plugin, source=str(address), commit=commit)
-    return FoundPlugin(plugin, address, files, kept)
+    return FetchedPlugin(plugin, address, files, kept)
 
 
-def keep_plugin(data: Path, found: FoundPlugin) -> None:
+def keep_plugin(data: Path, fetched: FetchedPlugin) -> None:
     """Keep a plugin that the user trusts, in the place of another version of it. Raises
     StorageError.
     """
     index = read_index(data)
-    name = found.plugin.name
-    folder = found.kept.folder(data, name)
+    name = fetched.plugin.name
+    folder = fetched.kept.folder(data, name)
     try:
         make_private_folder(data / FOLDER)
         with temp_dir("plugin", data / FOLDER) as temporary:
             copy = temporary / "files"
             copy.mkdir()
-            write_files(found.files, copy)
+            write_files(fetched.files, copy)
             if folder.exists():
                 shutil.rmtree(folder)
             copy.rename(folder)
@@ -179,7 +179,7 @@ def keep_plugin(data: Path, found: FoundPlugin) -> None:
             hint="check space and permissions; nothing was changed",
         ) from error
     before = index.get(name)
-    index[name] = found.kept
+    index[name] = fetched.kept
     _write_index(data, index)
     if before is not None and before.folder(data, name) != folder:
         with suppress(OSError):

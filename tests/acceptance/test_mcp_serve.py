@@ -282,14 +282,20 @@ def test_a_client_that_dies_leaves_nothing_and_lines_that_are_no_requests_are_an
 
     process.stdin.write(b"nonsense\n")
     send(id=1, method="sessions/create")
+    version = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
+    send(id=9, method="tools/list", params={"_meta": version})
     client = {"name": "t", "version": "1"}
     send(
         id=2,
         method="initialize",
         params={"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client},
     )
-    answers = [json.loads(process.stdout.readline()) for _ in range(3)]
-    assert [answer.get("error", {}).get("code") for answer in answers] == [-32700, -32601, None]
+    answers = {
+        answer["id"]: answer for answer in (json.loads(process.stdout.readline()) for _ in range(4))
+    }
+    codes = {id: answer.get("error", {}).get("code") for id, answer in answers.items()}
+    assert codes == {None: -32700, 1: -32601, 9: -32022, 2: None}
+    assert "2025-11-25" in answers[9]["error"]["data"]["supported"]
     assert answers[2]["result"]["protocolVersion"] == "2025-06-18"
     send(method="notifications/initialized")
     arguments = {"prompt": "wait"}

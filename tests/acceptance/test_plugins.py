@@ -70,7 +70,7 @@ def test_a_plugin_is_shown_trusted_used_changed_and_removed(place: Place, server
     assert (shown.code, shown.err.count("nobody was asked")) == (1, 1)
     for line in (
         "kit 1.2.0",
-        'hook PreToolUse Write: python3 "${CLAUDE_PLUGIN_ROOT}/guard.py" (in the sandbox)',
+        'hook PreToolUse Write: python3 "${CLAUDE_PLUGIN_ROOT}/guard.py" (in the sandbox, where it is on)',
         "command /greet: greets",
         "skill manners: how to greet",
         "subagent host: welcomes",

@@ -9,7 +9,7 @@ from fugu_cli.config.loader import LoadedConfig, load_config
 from fugu_cli.errors import ConfigError, UsageError
 from fugu_cli.extensions.mcp_settings import DeclaredServers, McpServer, RemoteServer, StdioServer
 from fugu_cli.extensions.plugin_sources import parse_address
-from fugu_cli.extensions.plugin_store import find_plugin, keep_plugin
+from fugu_cli.extensions.plugin_store import fetch_plugin, keep_plugin
 from fugu_cli.safety import saved_permissions
 from fugu_cli.wiring import build_session
 from tests.reacting import never
@@ -163,8 +163,8 @@ def test_only_plugins_from_allowed_places_are_used(
     (folder / "commands").mkdir(parents=True)
     (folder / "commands" / "greet.md").write_text("Greet them.")
     (tmp_path / "copy").mkdir()
-    found = find_plugin(parse_address(str(folder), "", ""), tmp_path / "copy")
-    keep_plugin(loaded("").trust_data, found)
+    fetched = fetch_plugin(parse_address(str(folder), "", ""), tmp_path / "copy")
+    keep_plugin(loaded("").trust_data, fetched)
     result = loaded(f"plugins = {patterns}")
     assert [command.name for command in result.library.commands] == names
     notes = [note for note in result.notes if note.startswith("the plugin kit is not used")]
