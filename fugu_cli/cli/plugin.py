@@ -4,6 +4,7 @@ asked to trust it, and nothing of it runs.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from fugu_cli.extensions.plugin_store import (
     KeptPlugin,
     fetch_plugin,
     keep_plugin,
+    load_plugins,
     read_index,
     remove_plugin,
 )
@@ -44,11 +46,7 @@ def add_plugin(flags: PluginAddFlags) -> int:
         for line in _describe(fetched):
             print_clean(line)
         if kept is not None:
-            if (kept.digest, kept.commit, kept.address) == (
-                fetched.kept.digest,
-                fetched.kept.commit,
-                fetched.address,
-            ):
+            if fetched.is_kept(loaded.trust_data, kept):
                 print_clean("it is added and trusted as it is already")
                 return 0
             for line in _describe_change(loaded.trust_data, fetched, kept):
@@ -69,24 +67,27 @@ def remove(name: str) -> int:
 
 
 def list_plugins() -> int:
-    """List the plugins, what each brings here, and why one is not used."""
+    """List the plugins, what each brings here, and why one, or a part of it, is not used."""
     loaded = current_config(quiet=True)
     index = read_index(loaded.trust_data)
     if not index:
         print_clean("there are no plugins; `fugu plugin add` adds one (`fugu help plugins`)")
         return 0
-    used = {plugin.name: plugin for plugin in loaded.plugins}
+    refusal = loaded.managed.plugin_refusal if loaded.managed is not None else lambda _: ""
+    plugins, notes = load_plugins(loaded.trust_data, os.environ, refusal)
+    used = {plugin.name: plugin for plugin in plugins}
     for name, kept in index.items():
         version = f" {kept.version}" if kept.version else ""
         commit = f", commit {kept.commit[:12]}" if kept.commit else ""
         print_clean(f"{name}{version}  ({kept.address}{commit})")
         if name in used:
-            parts = parts_in_use(used[name], loaded.library, loaded.servers)
-            for part in parts:
+            plugin = used[name]
+            for part in parts_in_use(plugin, loaded.library, loaded.servers):
                 print_clean(f"  {part}")
-    for note in loaded.notes:
-        if "plugin" in note:
-            say(note)
+            for note in (*plugin.hooks.notes, *plugin.servers.notes):
+                say(note)
+    for note in notes:
+        say(note)
     return 0
 
 

@@ -74,6 +74,11 @@ def parse_address(source: str, path: str, ref: str) -> PluginAddress:
     if address.in_git:
         if ref.startswith("-") or any(letter.isspace() for letter in ref):
             raise UsageError(f"{ref!r} is no branch, tag or commit")
+        if re.match(r"\w+://[^/@]*:[^/@]*@", source):
+            raise UsageError(
+                "the address holds a password, which would stand in lists and logs",
+                hint="leave it out, and let git keep it: `git help credentials`",
+            )
         return address
     if _OTHER_ADDRESS.match(source):
         raise UsageError(

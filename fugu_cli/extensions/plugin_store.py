@@ -26,7 +26,7 @@ from fugu_cli.extensions.plugin_sources import (
     read_files,
     write_files,
 )
-from fugu_cli.extensions.plugins import Plugin, read_plugin
+from fugu_cli.extensions.plugins import Plugin, check_not_empty, read_plugin
 from fugu_cli.system.atomic_files import make_private_folder, write_atomically
 from fugu_cli.system.bounded_json import parse_json
 from fugu_cli.system.temp_dirs import temp_dir
@@ -67,6 +67,15 @@ class FetchedPlugin:
     address: PluginAddress
     files: list[PluginFile]
     kept: KeptPlugin
+
+    def is_kept(self, data: Path, before: KeptPlugin) -> bool:
+        """Return whether it is kept as it is, from the same address, with a copy that is unchanged."""
+        same = (before.address, before.commit, before.digest) == (
+            self.address,
+            self.kept.commit,
+            self.kept.digest,
+        )
+        return same and digest_of_folder(before.folder(data, self.plugin.name)) == before.digest
 
     def changed_files(self, data: Path, before: KeptPlugin) -> tuple[str, ...]:
         """Return the names of the files that differ from those of the kept plugin."""
@@ -145,6 +154,7 @@ def fetch_plugin(address: PluginAddress, folder: Path) -> FetchedPlugin:
         raise StorageError(f"cannot copy {address}: {error.strerror or error}") from error
     last = Path(address.path or address.source.rstrip("/").removesuffix(".git")).name
     plugin = read_plugin(folder, last.rpartition(":")[2].lower(), None)
+    check_not_empty(plugin)
     kept = KeptPlugin(
         source=address.source,
         path=address.path,

@@ -85,8 +85,7 @@ class Plugin:
 
 def read_plugin(folder: Path, fallback_name: str, environ: Mapping[str, str] | None) -> Plugin:
     """Read the plugin in a folder. `fallback_name` is its name if it has no manifest. `environ`
-    fills in the variables of its MCP servers. Raises UsageError for a folder that is none, and for
-    a manifest that cannot be used.
+    fills in the variables of its MCP servers. Raises UsageError for a manifest that cannot be used.
     """
     folder = real_path(folder)
     manifest, given_keys = _read_manifest(folder)
@@ -97,7 +96,7 @@ def read_plugin(folder: Path, fallback_name: str, environ: Mapping[str, str] | N
             f"and single hyphens",
             hint=f"it stands in {MANIFEST}",
         )
-    plugin = Plugin(
+    return Plugin(
         name=name,
         version=printable(manifest.version)[:40],
         description=printable(manifest.description)[:400],
@@ -118,12 +117,26 @@ def read_plugin(folder: Path, fallback_name: str, environ: Mapping[str, str] | N
         variables=_variables(folder, manifest.mcpServers),
         unused=tuple(key for key in UNUSED_KEYS if key in given_keys),
     )
-    if not parts_in_use(plugin, plugin.library, plugin.servers) and not _has_faults(plugin):
+
+
+def check_not_empty(plugin: Plugin) -> None:
+    """Raise UsageError for a plugin that brings nothing, not even something faulty."""
+    library = plugin.library
+    parts = (
+        *library.skills,
+        *library.commands,
+        *library.agents,
+        *library.left,
+        *plugin.hooks.hooks,
+        *plugin.hooks.notes,
+        *plugin.servers.servers,
+        *plugin.servers.notes,
+    )
+    if not parts:
         raise UsageError(
-            f"{name} brings no skill, command, subagent, hook or MCP server",
-            hint=_hint_for_no_plugin(folder),
+            f"{plugin.name} brings no skill, command, subagent, hook or MCP server",
+            hint=_hint_for_no_plugin(plugin.folder),
         )
-    return plugin
 
 
 def parts_in_use(
@@ -220,8 +233,11 @@ def _settings_parts(
     """Yield the files of hooks or servers, and what stands in the manifest itself, with None for the
     content of a file.
     """
-    names = [given] if isinstance(given, str) else given if isinstance(given, list) else []
-    paths = [folder / usual, *(_path_inside(folder, key, str(name)) for name in names)]
+    paths = [folder / usual]
+    if isinstance(given, str):
+        paths.append(_path_inside(folder, key, given))
+    elif isinstance(given, list):
+        paths += [_path_inside(folder, key, str(name)) for name in given]
     for path in dict.fromkeys(paths):
         if is_file(path):
             yield path, None
@@ -260,12 +276,6 @@ def _variables(folder: Path, given: JsonValue) -> tuple[str, ...]:
         texts.append(text)
     names = dict.fromkeys(_VARIABLE.findall("\n".join(texts)))
     return tuple(name for name in names if name != mcp_settings.PLUGIN_VARIABLE)
-
-
-def _has_faults(plugin: Plugin) -> bool:
-    return bool(plugin.hooks.hooks or plugin.hooks.notes or plugin.servers.notes) or bool(
-        plugin.library.left
-    )
 
 
 def _hint_for_no_plugin(folder: Path) -> str:

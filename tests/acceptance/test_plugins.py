@@ -119,6 +119,8 @@ def test_a_plugin_is_shown_trusted_used_changed_and_removed(place: Place, server
     assert (kept / "guard.py").read_text() == GUARD
     (kept / "guard.py").write_text("pass")
     assert "kit is not used: its files" in place.fugu("plugin").err
+    (folder / "guard.py").write_text(GUARD)
+    assert "nobody was asked" in place.fugu("plugin", "add", str(folder)).err
     assert place.fugu("plugin", "remove", "kit").code == 0
     assert not kept.exists()
 
@@ -181,6 +183,9 @@ def bad(place: Place, name: str) -> tuple[Done, str]:
         case "nothing":
             arguments = [str(place.repo)]
             words = "brings no skill, command, subagent, hook or MCP server"
+        case "password":
+            arguments = ["https://me:secret-4711@git.example/kit.git"]
+            words = "the address holds a password"
         case "program":
             arguments = ["ext::sh -c touch% /tmp/never"]
             words = "is no address that plugins are fetched from"
@@ -191,7 +196,8 @@ def bad(place: Place, name: str) -> tuple[Done, str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["json", "name", "traversal", "link", "large", "nothing", "program", "absent"]
+    "name",
+    ["json", "name", "traversal", "link", "large", "nothing", "password", "program", "absent"],
 )
 def test_what_is_no_safe_plugin_is_refused_with_the_reason(place: Place, name: str) -> None:
     done, words = bad(place, name)
