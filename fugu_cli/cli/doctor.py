@@ -110,6 +110,7 @@ def _check_all(folder: Path) -> Iterator[Finding]:
     yield _sandbox(loaded)
     yield from _servers(loaded)
     yield from _hooks(loaded)
+    yield from _plugins(loaded)
     yield from _skills(loaded)
     yield from _language_servers(loaded)
     yield _data(loaded)
@@ -363,6 +364,14 @@ async def _try_servers(servers: LanguageServers) -> dict[str, bool]:
         return await servers.start_all()
     finally:
         await servers.close()
+
+
+def _plugins(loaded: LoadedConfig) -> Iterator[Finding]:
+    """Report the plugins in use. The configuration's notes name those that are not used."""
+    for plugin in loaded.plugins:
+        version = f" {plugin.version}" if plugin.version else ""
+        commit = f", commit {plugin.commit[:12]}" if plugin.commit else ""
+        yield Finding("ok", "plugins", f"{plugin.name}{version} ({plugin.source}{commit})")
 
 
 def _skills(loaded: LoadedConfig) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -210,8 +210,10 @@ class ServedTools:
         loaded = _limited(loaded, arguments)
         if arguments.session_id:
             _check_session(loaded, arguments.session_id)
-        with self._only_one_in(loaded.root):
-            return await self._answer(client, loaded, arguments.prompt, arguments.session_id)
+        with self._only_one_in(loaded.root) as name_session:
+            return await self._answer(
+                client, loaded, arguments.prompt, arguments.session_id, name_session
+            )
 
     async def _review(self, client: CallingClient, arguments: ReviewArguments) -> CallToolResult:
         _check_not_nested()
@@ -237,17 +239,23 @@ class ServedTools:
         return await asyncio.to_thread(_list_sessions, loaded)
 
     async def _answer(
-        self, client: CallingClient, loaded: LoadedConfig, prompt: str, session_id: str = ""
+        self,
+        client: CallingClient,
+        loaded: LoadedConfig,
+        prompt: str,
+        session_id: str = "",
+        opened: Callable[[str], None] = lambda _: None,
     ) -> CallToolResult:
-        """Carry a request out in a session, which is closed at its end."""
+        """Carry a request out in a session, which is closed at its end. `opened` is called with its
+        id.
+        """
         notes = await asyncio.to_thread(check_embedded, loaded.config, os.environ)
         stream = SessionStream(lambda _: None, partial(client.ask_permission, loaded.root))
         await stream.open(loaded, os.environ, session_id or None)
         session = stream.session
         if session.servers is not None:
             session.servers.answer = client.answer_server
-        if loaded.root in self._working_in:
-            self._working_in[loaded.root] = stream.id
+        opened(stream.id)
         for note in (*notes, *session.notes()):
             say(note)
         telling = asyncio.create_task(client.tell_progress(session.log))
@@ -288,24 +296,34 @@ class ServedTools:
 
     async def _open_folders(self, client: CallingClient) -> list[Path]:
         """Return the folders that are open to the client: its own roots, or the repository in which
-        the server was started.
+        the server was started. Raises UsageError if no root is a folder here.
         """
-        roots = [path.resolve() for path in await client.roots() if is_folder(path)]
-        return roots or [repository(self._folder)]
+        roots = await client.roots()
+        if roots is None:
+            return [repository(self._folder)]
+        folders = [path.resolve() for path in roots if is_folder(path)]
+        if not folders:
+            raise UsageError(
+                "no root of the client is a folder on this machine",
+                hint="open the folder in the client, or start one that names no roots",
+            )
+        return folders
 
     def _agent(self, loaded: LoadedConfig, agent: str) -> str:
         """Return the agent that a call names, checked. Raises UsageError."""
+        if not agent:
+            return ""
         names = [
             entry.name
             for entry in usable_pool(loaded.config, os.environ)
             if entry.name not in loaded.config.opt_out
         ]
-        if self._flags.agent and agent not in ("", self._flags.agent):
+        if self._flags.agent and agent != self._flags.agent:
             raise UsageError(
                 f"this server was started for the agent {self._flags.agent} alone",
                 hint="leave `agent` out",
             )
-        if agent and agent not in names:
+        if agent not in names:
             raise UsageError(
                 f"there is no agent {agent!r} that may work here",
                 hint=f"there are {', '.join(names)}",
@@ -322,9 +340,9 @@ class ServedTools:
         return flatten(", ".join(names), 2000)
 
     @contextmanager
-    def _only_one_in(self, root: Path) -> Iterator[None]:
+    def _only_one_in(self, root: Path) -> Iterator[Callable[[str], None]]:
         """Raise UsageError where a `run` is at work in the repository: two would change the same
-        files.
+        files. Yield a function that takes the id of the session at work.
         """
         if root in self._working_in:
             session = self._working_in[root] or "that is just being opened"
@@ -334,7 +352,7 @@ class ServedTools:
             )
         self._working_in[root] = ""
         try:
-            yield
+            yield partial(self._working_in.__setitem__, root)
         finally:
             del self._working_in[root]
 

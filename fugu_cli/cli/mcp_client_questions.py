@@ -68,13 +68,13 @@ class CallingClient:
         elicitation = capabilities.elicitation if capabilities is not None else None
         return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
-    async def roots(self) -> Sequence[Path]:
-        """Return the folders that the client has open, none where it has no such list. Raises
-        UsageError if it does not answer.
+    async def roots(self) -> Sequence[Path] | None:
+        """Return the folders that the client has open, None where it has no list of them or an empty
+        one. Raises UsageError if it does not answer.
         """
         capabilities = self._session.client_capabilities
         if capabilities is None or capabilities.roots is None:
-            return ()
+            return None
         try:
             answer = await self._session.send_request(
                 ListRootsRequest(), ListRootsResult, request_read_timeout_seconds=ROOTS_SECONDS
@@ -84,6 +84,8 @@ class CallingClient:
                 "the client does not say which folders are open (roots/list)",
                 hint="without them fugu works nowhere: nothing was done",
             ) from error
+        if not answer.roots:
+            return None
         addresses = [urlsplit(str(root.uri)) for root in answer.roots]
         return [Path(unquote(address.path)) for address in addresses if address.scheme == "file"]
 

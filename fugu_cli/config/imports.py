@@ -270,7 +270,12 @@ def _read_claude_code(tables: Mapping[str, Table], imported: ImportedSettings) -
     )
     if "env" in settings:
         imported.left_out.append("env: set these variables yourself before you start fugu")
-    _leave_out_others(settings, {"permissions", "model", "hooks", "env", "$schema"}, imported)
+    if plugins := _table(settings.get("enabledPlugins")):
+        imported.left_out.append(
+            f"plugins {', '.join(plugins)}: look at each and add it with `fugu plugin add`"
+        )
+    read_keys = {"permissions", "model", "hooks", "env", "enabledPlugins", "$schema"}
+    _leave_out_others(settings, read_keys, imported)
     user_settings = tables.get(".claude.json", {})
     _add_servers(imported, user_settings.get("mcpServers"), _claude_server)
     projects = _table(user_settings.get("projects")).values()

@@ -133,6 +133,31 @@ def test_an_edit_is_asked_about_by_a_form_done_and_told_and_the_session_read(
     assert (place.repo / "calc.txt").read_text() == "fixed\n"
 
 
+def test_a_plan_and_a_question_of_an_agent_are_forms(place: Place, server: Loopback) -> None:
+    fixing(place, server)
+    server.play("worker", Says("First this, then that."), READ, WRITE, DONE)
+    human = Human({"answer": "session"})
+    question = Use("ask_user", {"question": "Which colour?", "choices": ["red", "blue"]})
+
+    async def work() -> None:
+        async with connected(place, human=human) as client:
+            planned = await client.call_tool("run", {"prompt": "fix the tests", "plan": True})
+            assert isinstance(planned, CallToolResult)
+            assert "changed calc.txt" in told(planned)
+            [form] = human.forms
+            assert form.message == "Carry out the plan of worker?\n\nFirst this, then that."
+            human.answer = {"answer": "blue"}
+            server.play("worker", Says("", (question,)), Says("Blue it is."))
+            await client.call_tool("run", {"prompt": "paint it"})
+            assert human.forms[1].requested_schema["properties"]["answer"]["enum"] == [
+                "red",
+                "blue",
+            ]
+            assert server.asked("worker")[-1].results[-1] == "The user answers: blue"
+
+    run(work)
+
+
 @pytest.mark.parametrize(
     ("human", "by", "word"),
     [

@@ -40,6 +40,7 @@ CLAUDE = {
             "hooks": {"Stop": []},
             "env": {"A": "b"},
             "statusLine": {},
+            "enabledPlugins": {"hookify@official": True},
         }
     ),
     ".claude.json": json.dumps(
@@ -114,6 +115,7 @@ AIDER = {
                 "Bash((",
                 "env:",
                 "statusLine",
+                "plugins hookify@official: look at each",
                 "empty",
                 "single projects",
             ],
