@@ -206,9 +206,9 @@ class BackboneKindReader:
         files of the model, or without the memory for it.
         """
         try:
-            asked = time.perf_counter()
+            started = time.perf_counter()
             head, backbone = await self._loaded()
-            waited = milliseconds_since(asked)
+            waited = milliseconds_since(started)
             reading = await asyncio.to_thread(_read, head, backbone, text)
         except MemoryError as error:
             raise CoordinatorUnavailable(

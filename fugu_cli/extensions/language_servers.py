@@ -130,8 +130,8 @@ class InstalledServer:
 
 def configured_kind(command: Sequence[str], extensions: Sequence[str]) -> ServerKind:
     """Return the kind of a server that the configuration names. `extensions` begin with a dot."""
-    known = {suffix: name for kind in KINDS for suffix, name in kind.languages.items()}
-    languages = {suffix: known.get(suffix, suffix.removeprefix(".")) for suffix in extensions}
+    names = {suffix: name for kind in KINDS for suffix, name in kind.languages.items()}
+    languages = {suffix: names.get(suffix, suffix.removeprefix(".")) for suffix in extensions}
     return ServerKind(command[0], tuple(command[1:]), languages)
 
 

@@ -90,8 +90,8 @@ def unquoted_path(text: str) -> str:
         return text
     inner = text[1:-1].encode("utf-8", "surrogateescape")
 
-    def plain(found: re.Match[bytes]) -> bytes:
-        code = found.group(1)
+    def plain(match: re.Match[bytes]) -> bytes:
+        code = match.group(1)
         return bytes([int(code, 8) & 255]) if len(code) == 3 else _LETTERS.get(code, code)
 
     return os.fsdecode(_ESCAPE.sub(plain, inner))

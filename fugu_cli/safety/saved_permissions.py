@@ -43,28 +43,28 @@ def load_rules(data: Path, root: Path) -> tuple[str, ...]:
     """Return the rules of a project. Raises ConfigError for an invalid file."""
     path = permissions_file(data, root)
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8")).get("allow", [])
+        rules = tomllib.loads(path.read_text(encoding="utf-8")).get("allow", [])
     except FileNotFoundError:
         return ()
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(
             f"cannot read the permissions in {path}: {error}", hint="mend the file or remove it"
         ) from error
-    if why := _fault(found):
+    if why := _fault(rules):
         raise ConfigError(
             f"{path}: {why}",
             hint="mend that line or remove it; without the file you are asked again",
         )
-    return tuple(found)
+    return tuple(rules)
 
 
-def _fault(found: object) -> str:
+def _fault(rules: object) -> str:
     """Describe what is wrong with the rules of a file, "" if nothing is."""
-    if not isinstance(found, list):
+    if not isinstance(rules, list):
         return "`allow` is no list of rules"
     faults = (
-        rule_matching.pattern_fault(one) if isinstance(one, str) else f"{one!r} is not a rule"
-        for one in found
+        rule_matching.pattern_fault(rule) if isinstance(rule, str) else f"{rule!r} is not a rule"
+        for rule in rules
     )
     return next(filter(None, faults), "")
 
@@ -75,7 +75,7 @@ def add_rule(data: Path, root: Path, new: str) -> None:
     """
     path = permissions_file(data, root)
     rules = list(dict.fromkeys([*load_rules(data, root), new]))
-    lines = "".join(f"    {_quoted(one)},\n" for one in rules)
+    lines = "".join(f"    {_quoted(rule)},\n" for rule in rules)
     text = f"{HEAD.format(root=_quoted(str(root))[1:-1])}allow = [\n{lines}]\n"
     try:
         with atomic_files.replacement_file(path) as draft:

@@ -58,9 +58,9 @@ def secrets_of(name: str, value: str) -> set[str]:
         return set()
     if name.endswith("_HEADERS"):  # NAME=VALUE,NAME=VALUE
         return {
-            said
-            for one in value.split(",")
-            if not is_word(said := unquote(one.partition("=")[2]).strip(), name)
+            secret
+            for pair in value.split(",")
+            if not is_word(secret := unquote(pair.partition("=")[2]).strip(), name)
         }
     lines = (
         [value]
@@ -125,21 +125,21 @@ class EnvFiles:
         """Yield their paths, with a stamp that changes when they do."""
         waiting, links = [self._root], list[str]()
         for folder in waiting:  # it grows meanwhile
-            found = self._folder(folder)
-            waiting += found.folders[: max(FOLDERS - len(waiting), 0)]
-            links += found.links
-            yield from _stamps(folder, found.names)
+            listed = self._folder(folder)
+            waiting += listed.folders[: max(FOLDERS - len(waiting), 0)]
+            links += listed.links
+            yield from _stamps(folder, listed.names)
         for folder in links[:FOLDERS]:  # not what is below them: they may lead anywhere
             yield from _stamps(folder, self._folder(folder).names)
 
     def _folder(self, folder: str) -> _Folder:
         try:
             changed = os.stat(folder).st_mtime_ns  # noqa: PTH116 - for every fact, in every folder
-            known = self._listed.get(folder)
-            if known is not None and known.changed == changed:
-                return known
-            with os.scandir(folder) as found:
-                entries = sorted(found, key=lambda entry: entry.name)
+            earlier = self._listed.get(folder)
+            if earlier is not None and earlier.changed == changed:
+                return earlier
+            with os.scandir(folder) as scan:
+                entries = sorted(scan, key=lambda entry: entry.name)
         except OSError:
             return _Folder()
         inside = [
@@ -162,9 +162,9 @@ class EnvFiles:
 def _stamps(folder: str, names: tuple[str, ...]) -> Iterator[Stamp]:
     for name in names:
         with contextlib.suppress(OSError):
-            found = os.stat(f"{folder}/{name}")  # noqa: PTH116
-            if stat.S_ISREG(found.st_mode):  # a pipe would be waited for
-                yield f"{folder}/{name}", found.st_mtime_ns, found.st_size
+            status = os.stat(f"{folder}/{name}")  # noqa: PTH116
+            if stat.S_ISREG(status.st_mode):  # a pipe would be waited for
+                yield f"{folder}/{name}", status.st_mtime_ns, status.st_size
 
 
 def in_file(path: Path) -> set[str]:
@@ -177,13 +177,13 @@ def in_file(path: Path) -> set[str]:
 
 def assigned(text: str) -> list[tuple[str, str]]:
     """Return the NAME=VALUE lines without quotes and comments."""
-    found = []
+    pairs = []
     for name, value in _LINE.findall(text):
         quoted = value[:1] in {'"', "'"}
-        found.append(
+        pairs.append(
             (
                 name,
                 value[1:].partition(value[0])[0] if quoted else value.partition(" #")[0].rstrip(),
             )
         )
-    return found
+    return pairs

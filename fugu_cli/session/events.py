@@ -1,7 +1,7 @@
 """Every event that can happen in a session, and is written to its log."""
 
 # without `from __future__ import annotations`: strings would be compiled at every start
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -105,6 +105,15 @@ class WorkflowStep(Value):
     accepts: bool | None = None
 
 
+class OuterStep(NamedTuple):
+    """The step that a workflow is the inside of: its plan, counted from 1 in the request, and its
+    index there.
+    """
+
+    plan: int
+    step: int
+
+
 class Planned(Value):
     """The planner's reply as it was read: a workflow, which the Conductor reads back from here on.
 
@@ -119,10 +128,7 @@ class Planned(Value):
     usage: Usage = Usage()
     fault: str = ""
     round: int = 1
-    within: tuple[int, int] | None = None
-    """The plan (counted from 1 in the request) and the step of it that this workflow is the inside
-    of.
-    """
+    within: OuterStep | None = None
     models: tuple[str, ...] = ()
     """The agents behind the anonymous names: Model 0, Model 1, ..."""
     model: str = ""

@@ -154,15 +154,15 @@ class RequestState:
         """The messages of `steering` after which no agent that was given them has replied."""
         if self._rest_of is not None:
             return self._rest_of.unread_steering
-        given: dict[int, set[int]] = {}
+        numbers_by_turn: dict[int, set[int]] = {}
         read: set[int] = set()
         for event in self.events:
             if isinstance(event, SteeringGiven):
-                given.setdefault(event.turn, set()).add(event.number)
+                numbers_by_turn.setdefault(event.turn, set()).add(event.number)
             elif isinstance(event, Replied):
-                read |= given.get(event.turn, set())
+                read |= numbers_by_turn.get(event.turn, set())
             elif isinstance(event, Planned):
-                read |= given.get(0, set())
+                read |= numbers_by_turn.get(0, set())
         return tuple(
             message for number, message in enumerate(self.steering, start=1) if number not in read
         )
@@ -170,9 +170,9 @@ class RequestState:
     @cached_property
     def ungiven_steering(self) -> tuple[Steered, ...]:
         """The messages of `steering` that no prompt has shown yet."""
-        given = {event.number for event in self.events if isinstance(event, SteeringGiven)}
+        shown = {event.number for event in self.events if isinstance(event, SteeringGiven)}
         return tuple(
-            message for number, message in enumerate(self.steering, start=1) if number not in given
+            message for number, message in enumerate(self.steering, start=1) if number not in shown
         )
 
     @cached_property

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fugu_cli.session.events import Merged, Planned, Replied, ToolRan
+from fugu_cli.session.events import Merged, OuterStep, Planned, Replied, ToolRan
 from fugu_cli.session.turns import Turn, leading_verdict
 
 _REASON = re.compile(r"[*_`\"']*(?:[.:;,!\n—–]|\s+[-—–])")
@@ -38,9 +38,7 @@ def step_name(workflows: Sequence[Workflow], number: int, step: int) -> str:
     return f"{step_prefix(workflows, flow.planned.within, flow.planned.round)}{step + 1}"
 
 
-def step_prefix(
-    workflows: Sequence[Workflow], within: tuple[int, int] | None, round_number: int
-) -> str:
+def step_prefix(workflows: Sequence[Workflow], within: OuterStep | None, round_number: int) -> str:
     """Return what the names of a plan's steps begin with."""
     if within is not None:
         return f"{step_name(workflows, *within)}."
@@ -216,7 +214,7 @@ def _has_changed(workflows: Sequence[Workflow], number: int) -> bool:
         if flow.number == number and any(turn.changes for turn in flow.turns):
             return True
         outer = flow.planned.within
-        if outer is not None and outer[0] == number and _has_changed(workflows, flow.number):
+        if outer is not None and outer.plan == number and _has_changed(workflows, flow.number):
             return True
     return False
 

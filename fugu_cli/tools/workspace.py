@@ -473,35 +473,35 @@ def recall_reads(workspace: Workspace, records: Iterable[Recorded]) -> None:
     log shows that nobody else had changed it before. What fugu put back counts where it had been
     seen before, as in the process that did it (`ReadTracker.refresh`).
     """
-    seen: dict[Path, _SeenFile] = {}
+    seen_files: dict[Path, _SeenFile] = {}
     for record in records:
         event = record.event
         if isinstance(event, Undone):
             put_back = {_real_path(workspace, name) for name in event.paths}
-            seen |= dict.fromkeys(seen.keys() & put_back, _SeenFile(record.at))
+            seen_files |= dict.fromkeys(seen_files.keys() & put_back, _SeenFile(record.at))
         elif isinstance(event, ToolRan):
             arguments = arguments_of(event.call)
             name = "" if isinstance(arguments, MalformedArguments) else arguments.get("path")
             if event.ok and event.call.tool == READ.name and isinstance(name, str):
-                seen[_real_path(workspace, name)] = _SeenFile(record.at)
-            _recall_changes(workspace, record.at, event, seen)
-    for path, seen_file in seen.items():
+                seen_files[_real_path(workspace, name)] = _SeenFile(record.at)
+            _recall_changes(workspace, record.at, event, seen_files)
+    for path, seen_file in seen_files.items():
         workspace.seen.recall(path, seen_file.at)
 
 
 def _recall_changes(
-    workspace: Workspace, at: float, event: ToolRan, seen: dict[Path, _SeenFile]
+    workspace: Workspace, at: float, event: ToolRan, seen_files: dict[Path, _SeenFile]
 ) -> None:
-    """Update `seen` for the changes that a call made at `at`."""
+    """Update `seen_files` for the changes that a call made at `at`."""
     for change in event.changes:
         path = _real_path(workspace, change.path)
-        seen_file = seen.pop(path, None)
+        seen_file = seen_files.pop(path, None)
         if change.after is None or not facts_of(event.call.tool).writes_files:
             continue
         is_whole = event.call.tool == WRITE.name or change.before is None
         was_seen = seen_file is not None and seen_file.blob == change.before
         if is_whole or was_seen:
-            seen[path] = _SeenFile(at, change.after)
+            seen_files[path] = _SeenFile(at, change.after)
 
 
 def _real_path(workspace: Workspace, name: str) -> Path:

@@ -189,7 +189,7 @@ class Scrollback:
             width, palette = self.printer.width(), self.printer.palette
             self.printer.print(block_drawing.start_lines(start, width, palette))
 
-    def measured(self, size: tuple[int, int]) -> None:
+    def measured(self, added: int, removed: int) -> None:
         """Do nothing: the end is printed before its lines are counted."""
 
     def _take_back(self, note: int) -> None:

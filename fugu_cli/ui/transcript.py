@@ -361,12 +361,12 @@ class Transcript:
                 self.blocks[index] = replace(block, cut=True)
         self.placed.pending_reads.clear()
 
-    def measured(self, size: tuple[int, int]) -> int | None:
+    def measured(self, added: int, removed: int) -> int | None:
         """Set how many lines the newest request that ended added and removed. Return its block."""
         for index in range(len(self.blocks) - 1, -1, -1):
             block = self.blocks[index]
             if isinstance(block, EndBlock):
-                self.blocks[index] = replace(block, size=size)
+                self.blocks[index] = replace(block, size=(added, removed))
                 return index
         return None
 

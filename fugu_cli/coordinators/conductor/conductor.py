@@ -40,6 +40,7 @@ from fugu_cli.session.events import (
     Finished,
     Member,
     Opened,
+    OuterStep,
     Planned,
     WorkflowStep,
 )
@@ -180,14 +181,21 @@ def _judges_in_words(turn: Turn) -> bool:
 
 
 def _read_all_changes(state: SessionState, turn: Turn) -> bool:
-    turns = {each.number: each for each in state.request.turns}
+    turns = {turn_made.number: turn_made for turn_made in state.request.turns}
     read, more = set[int](), {turn.number}
     while more:
         read |= more
         sees = (turns[number].assigned.sees for number in more if number in turns)
-        more = {number for seen in sees if not isinstance(seen, str) for number in seen} - read
+        more = {
+            number
+            for turns_seen in sees
+            if not isinstance(turns_seen, str)
+            for number in turns_seen
+        } - read
     changed = {
-        each.number for each in turns.values() if each.changes and not each.assigned.worktree
+        turn_made.number
+        for turn_made in turns.values()
+        if turn_made.changes and not turn_made.assigned.worktree
     }
     return changed | {merge.chosen for merge in state.request.merges if merge.changes} <= read
 
@@ -283,12 +291,12 @@ def offered_agents(
     return tuple(member.name for member in members if member.name in chosen)
 
 
-def _depth(state: SessionState, within: tuple[int, int] | None) -> int:
+def _depth(state: SessionState, within: OuterStep | None) -> int:
     """Return the number of workflows around this one."""
     plans, depth = state.request.plans, 0
     while within is not None:
         depth += 1
-        within = plans[within[0] - 1].within
+        within = plans[within.plan - 1].within
     return depth
 
 
@@ -347,7 +355,7 @@ class Conductor:
         return scheduling.failure_of(state, flows[-1], self._team(state)) if flows else ""
 
     def _planned(
-        self, state: SessionState, within: tuple[int, int] | None, number: int
+        self, state: SessionState, within: OuterStep | None, number: int
     ) -> Planned | AskPlanner | str:
         """Return the plan of a round, the question for it, or why there is none."""
         tries = [
@@ -362,7 +370,7 @@ class Conductor:
     def _ask(
         self,
         state: SessionState,
-        within: tuple[int, int] | None,
+        within: OuterStep | None,
         number: int,
         refused: Planned | None,
     ) -> AskPlanner | str:
@@ -405,10 +413,10 @@ class Conductor:
 
     def _team(self, state: SessionState) -> AvailableAgents:
         """Return the agents that may take a step."""
-        apart = (
+        planner_only = (
             {} if self._bounds.works else {self._bounds.agent: Exclusion(message="it only plans")}
         )
-        return AvailableAgents(self._members, {**self._excluded(state), **apart})
+        return AvailableAgents(self._members, {**self._excluded(state), **planner_only})
 
     def _excluded(self, state: SessionState) -> dict[str, Exclusion]:
         """Return the agents that cannot act, with the reason. One whose server did not accept the
@@ -448,7 +456,7 @@ class Conductor:
         """Return the next decision of a step that is a workflow: it is planned, followed, and done
         by the planner itself where that came to nothing.
         """
-        plan = self._planned(state, (flow.number, step), 1)
+        plan = self._planned(state, OuterStep(flow.number, step), 1)
         if isinstance(plan, AskPlanner):
             return plan
         if isinstance(plan, str):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fugu_cli.session.events import OuterStep
 from fugu_cli.session.turns import Turn
 from fugu_cli.session.workflows import Workflow, step_name, visible_output
 
@@ -19,14 +20,14 @@ def readable_outputs(workflows: Sequence[Workflow], flow: Workflow, index: int) 
 
 
 def outside_outputs(
-    workflows: Sequence[Workflow], within: tuple[int, int] | None, round_number: int
+    workflows: Sequence[Workflow], within: OuterStep | None, round_number: int
 ) -> dict[str, Turn]:
     """Return the outputs from outside of a plan that its steps may read: what the step that it is
     the inside of may read, else all of the rounds before.
     """
     if within is not None:
-        flow = next(flow for flow in workflows if flow.number == within[0])
-        return readable_outputs(workflows, flow, within[1])
+        flow = next(flow for flow in workflows if flow.number == within.plan)
+        return readable_outputs(workflows, flow, within.step)
     outputs: dict[str, Turn] = {}
     for flow in workflows:
         if flow.planned.within is None and flow.planned.round < round_number:

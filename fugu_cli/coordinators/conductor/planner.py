@@ -23,14 +23,14 @@ from fugu_cli.coordinators.skills import (
     success_rate,
 )
 from fugu_cli.messages import FromUser, Prompt
-from fugu_cli.session.events import Member, Planned
+from fugu_cli.session.events import Member, OuterStep, Planned
 from fugu_cli.session.open_work import undo_notices
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.workflows import Workflow, final_text, step_name, visible_output
 
 
 def planner_feedback(
-    state: SessionState, within: tuple[int, int] | None, number: int, *, by_name: bool
+    state: SessionState, within: OuterStep | None, number: int, *, by_name: bool
 ) -> tuple[str, str]:
     """Return the text to plan for ("" for the request itself) and what is known so far."""
     if within is not None:
@@ -47,10 +47,10 @@ def planner_feedback(
     return "", text
 
 
-def _part(state: SessionState, within: tuple[int, int], *, by_name: bool) -> tuple[str, str]:
+def _part(state: SessionState, within: OuterStep, *, by_name: bool) -> tuple[str, str]:
     """Return the subtask of a step that is planned in itself, and the outputs that it may read."""
     workflows = state.request.workflows
-    flow = next(flow for flow in workflows if flow.number == within[0])
+    flow = next(flow for flow in workflows if flow.number == within.plan)
     request = state.request.asked
     assert request is not None
     outputs = outside_outputs(workflows, within, 1)
@@ -64,7 +64,7 @@ def _part(state: SessionState, within: tuple[int, int], *, by_name: bool) -> tup
     if shown:
         text = prompts.fill(prompts.load("conductor/outputs"), outputs="\n".join(shown))
         whole = f"{whole}\n\n{text}"
-    return flow.planned.steps[within[1]].instruction, whole
+    return flow.planned.steps[within.step].instruction, whole
 
 
 def _carried_out(state: SessionState, flow: Workflow) -> str:
@@ -132,17 +132,17 @@ def _outcome(state: SessionState) -> str:
             )
         else:
             failing = sorted(run.report.failing) if run.report is not None else []
-            known = [test for test in failing if test in before.failed]
-            sentences.append(_failing(failing, known))
+            failed_before = [test for test in failing if test in before.failed]
+            sentences.append(_failing(failing, failed_before))
     return " ".join(sentences)
 
 
-def _failing(failing: Sequence[str], known: Sequence[str]) -> str:
-    new = [test for test in failing if test not in known]
+def _failing(failing: Sequence[str], failed_before: Sequence[str]) -> str:
+    new = [test for test in failing if test not in failed_before]
     if not new:
         return "The tests FAIL; their output is above."
     text = f"These tests fail and did not fail before the request: {', '.join(new[:MOST_TESTS])}."
-    return f"{text} {len(known)} more failed before it, too." if known else text
+    return f"{text} {len(failed_before)} more failed before it, too." if failed_before else text
 
 
 MOST_TESTS = 20
@@ -166,7 +166,7 @@ class PlanTask:
     text: str
     form: PlanLimits
     round: int = 1
-    within: tuple[int, int] | None = None
+    within: OuterStep | None = None
     result: str = ""
     refused: Planned | None = None
 

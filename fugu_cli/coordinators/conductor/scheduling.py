@@ -180,10 +180,10 @@ def _with_open_subworkflow(state: SessionState, flow: Workflow) -> set[int]:
     open_now: set[int] = set()
     for child in workflows:
         within = child.planned.within
-        if within is not None and within[0] == flow.number and not flow.tries(within[1]):
+        if within is not None and within.plan == flow.number and not flow.tries(within.step):
             rest = set(range(len(child.planned.steps))) - finished_steps(state, child)
             if rest and not _failed_for_good(child, rest):
-                open_now.add(within[1])
+                open_now.add(within.step)
     return open_now
 
 

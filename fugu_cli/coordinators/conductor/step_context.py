@@ -427,7 +427,7 @@ def _bound(events: Sequence[Event], plan: int) -> int:
     own = [line for line in lines if line > start]
     within = [event.within for line in own if isinstance(event := events[line], Planned)]
     while (outer := within[plan - 1]) is not None:
-        plan = outer[0]
+        plan = outer.plan
     return own[plan - 1]
 
 

@@ -144,20 +144,20 @@ def hidden_paths(homes: tuple[Path, ...], spared: tuple[Path, ...] = ()) -> list
 
     Nothing is searched in `spared` folders, in which commands work.
     """
-    found = [path for path in SYSTEM if os.path.lexists(path)]
+    paths = [path for path in SYSTEM if os.path.lexists(path)]
     for home in homes:
-        found += _hidden_in_home(home)
-        found += _deeper(home, frozenset(spared), int(time.monotonic() / FRESH))
+        paths += _hidden_in_home(home)
+        paths += _deeper(home, frozenset(spared), int(time.monotonic() / FRESH))
     for home in (Path("/root"), *_entries(Path("/home"))):
         if home.is_dir() and not any(
             home == own or home in own.parents or own in home.parents for own in homes
         ):
-            found.append(str(home))
-    return sorted(dict.fromkeys(found))
+            paths.append(str(home))
+    return sorted(dict.fromkeys(paths))
 
 
 @lru_cache(maxsize=8)
-def _deeper(home: Path, spared: frozenset[Path], now: int) -> tuple[str, ...]:
+def _deeper(home: Path, spared: frozenset[Path], period: int) -> tuple[str, ...]:
     """Return secret files in a home. Cached while `now` is the same, because the search may take
     tens of milliseconds.
     """
@@ -168,13 +168,13 @@ def _secrets(home: Path, spared: frozenset[Path]) -> Iterator[str]:
     """Yield secret files in the folders of a home, the upper folders first."""
     waiting = deque((str(entry), 1) for entry in _entries(home) if not entry.name.startswith("."))
     passed = {str(path) for path in spared}
-    seen = found = 0
-    while waiting and seen < ENTRIES and found < FOUND:
+    entries = secrets = 0
+    while waiting and entries < ENTRIES and secrets < FOUND:
         folder, depth = waiting.popleft()
         for name, folder_there in _listed(folder) if folder not in passed else ():
-            seen += 1
+            entries += 1
             if name in SECRET_FOLDERS or (is_secret(name) and _private(Path(folder, name))):
-                found += 1
+                secrets += 1
                 yield f"{folder}/{name}"
             elif folder_there and depth < DEPTH and not name.startswith(".") and name not in PASSED:
                 waiting.append((f"{folder}/{name}", depth + 1))
@@ -255,9 +255,9 @@ def _bound(proc: Path) -> Iterator[str]:
     process works.
     """
     names = [
-        found.group(1)
+        match.group(1)
         for line in _lines(proc / "net" / "unix")[1:]
-        if (found := _LINE.fullmatch(line))
+        if (match := _LINE.fullmatch(line))
     ]
     yield from (name for name in names if name.startswith("/"))
     relative = sorted({name for name in names if not name.startswith(("/", "@"))})
@@ -269,16 +269,16 @@ def _mounted(proc: Path) -> Iterator[str]:
     for line in _lines(proc / "self" / "mountinfo"):
         fields = line.split(" ")
         if len(fields) > 4:
-            yield _ESCAPED.sub(lambda found: chr(int(found.group(1), 8)), fields[4])
+            yield _ESCAPED.sub(lambda match: chr(int(match.group(1), 8)), fields[4])
 
 
 def _working(proc: Path) -> set[Path]:
     """Return the working folders of processes, as far as they are readable."""
-    found = set()
+    folders = set()
     for entry in proc.glob("[0-9]*/cwd"):
         with contextlib.suppress(OSError):
-            found.add(entry.readlink())
-    return found
+            folders.add(entry.readlink())
+    return folders
 
 
 def _lines(path: Path) -> list[str]:
@@ -442,8 +442,10 @@ def _between(sealed: Path, writable: list[Path]) -> list[Path]:
 
     Each is mounted over itself, so that none can be moved away with the sealed path and replaced.
     """
-    found = [above for above in sealed.parents if any(place in above.parents for place in writable)]
-    return [above for above in found if above not in writable]
+    folders = [
+        above for above in sealed.parents if any(folder in above.parents for folder in writable)
+    ]
+    return [above for above in folders if above not in writable]
 
 
 def _texts(paths: list[Path]) -> tuple[str, ...]:
@@ -453,8 +455,8 @@ def _texts(paths: list[Path]) -> tuple[str, ...]:
 def _homes(environ: Mapping[str, str]) -> tuple[Path, ...]:
     """Return the home that is set, and the one the system knows."""
     named = [environ.get("HOME", ""), _system_home()]
-    found = [Path(os.path.realpath(name)) for name in named if name]
-    return tuple(dict.fromkeys(home for home in found if is_folder(home) and home != Path("/")))
+    homes = [Path(os.path.realpath(name)) for name in named if name]
+    return tuple(dict.fromkeys(home for home in homes if is_folder(home) and home != Path("/")))
 
 
 def _system_home() -> str:
@@ -526,16 +528,17 @@ def _covered(environ: Mapping[str, str]) -> Iterator[str]:
             yield os.path.realpath(name)
 
 
-def _reachable(found: list[str], shown: FileAccess, options: AccessOptions) -> Iterator[str]:
+def _reachable(sockets: list[str], shown: FileAccess, options: AccessOptions) -> Iterator[str]:
     """Yield the sockets that a command would see: not those below covered folders, and not those
     the user allowed.
     """
-    seen = {*shown.writable, *shown.readable, *shown.sealed}
-    unseen = {*shown.hidden, *shown.covered, "/tmp", "/dev", "/proc"}
+    visible = {*shown.writable, *shown.readable, *shown.sealed}
+    invisible = {*shown.hidden, *shown.covered, "/tmp", "/dev", "/proc"}
     named = _texts([*options.writable, *options.readable])
-    for path in found:
+    for path in sockets:
         above = next(
-            (str(place) for place in Path(path).parents if str(place) in seen | unseen), "/"
+            (str(parent) for parent in Path(path).parents if str(parent) in visible | invisible),
+            "/",
         )
-        if path not in named and (above not in unseen or above in seen):
+        if path not in named and (above not in invisible or above in visible):
             yield path

@@ -228,13 +228,13 @@ def wait_for_descendants(seconds: float, control: socket.socket) -> None:
 
 def signal_descendants(number: int) -> int:
     """Send a signal to all; how many there were."""
-    found = living_descendants()
-    for pid, name in found.items():
+    processes = living_descendants()
+    for pid, name in processes.items():
         if number == signal.SIGTERM and name == CONFINER:
             continue
         with contextlib.suppress(OSError):
             os.kill(pid, number)
-    return len(found)
+    return len(processes)
 
 
 class ProcessEntry:
@@ -269,12 +269,12 @@ def descendants(table: dict[int, ProcessEntry]) -> list[int]:
     children: dict[int, list[int]] = {}
     for pid, entry in table.items():
         children.setdefault(entry.parent, []).append(pid)
-    found: list[int] = []
+    descendants: list[int] = []
     newest = [os.getpid()]
     while newest:
         newest = [child for pid in newest for child in children.get(pid, ())]
-        found += newest
-    return found
+        descendants += newest
+    return descendants
 
 
 def living_descendants() -> dict[int, bytes]:

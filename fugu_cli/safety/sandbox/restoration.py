@@ -45,11 +45,13 @@ class FileGuard:
 
     def restore(self) -> tuple[str, ...]:
         """Put back what was changed; return a sentence for each file. Raises OSError."""
-        now = {path: read_saved(path) for path in self._all()}
+        current = {path: read_saved(path) for path in self._all()}
         unknown = {
             path for path, kept in self._kept.items() if kept is None
         }  # it could not be read before
-        changed = [path for path in {**now, **self._kept} if now.get(path) != self._kept.get(path)]
+        changed = [
+            path for path in {**current, **self._kept} if current.get(path) != self._kept.get(path)
+        ]
         changed = [path for path in changed if path not in unknown]
         for path in changed:
             _clear(path)
@@ -82,14 +84,14 @@ class NewFileGuard:
         opened: Sequence[Path],
         taken: Path | None,
     ) -> None:
-        self._folders, self._expected, self._taken = folders, expected, taken
+        self._git_folders, self._expected, self._taken = folders, expected, taken
         self._opened = opened
         self._parents = {path: _identity(path.parent) for path in before}
         self._moved = {_identity(path) for path in before}
 
     def restore(self) -> tuple[str, ...]:
         """Move what is new; return a sentence for each file."""
-        new_paths = [path for path in self._folders.run_by_others() if self._is_new(path)]
+        new_paths = [path for path in self._git_folders.run_by_others() if self._is_new(path)]
         if self._taken is None:
             self._expected.update(new_paths)
             return ()
@@ -151,11 +153,11 @@ def read_saved(path: Path, largest: float = math.inf) -> SavedFile | None:
     of more than `largest` bytes have no content.
     """
     try:
-        found = path.lstat()
-        if stat.S_ISLNK(found.st_mode):
-            return found.st_mode, os.fsencode(path.readlink())
-        plain = stat.S_ISREG(found.st_mode) and found.st_size <= largest
-        return found.st_mode, path.read_bytes() if plain else b""
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            return status.st_mode, os.fsencode(path.readlink())
+        plain = stat.S_ISREG(status.st_mode) and status.st_size <= largest
+        return status.st_mode, path.read_bytes() if plain else b""
     except OSError:
         return None
 
@@ -222,46 +224,46 @@ class GitConfiguration:
 class GitGuard:
     """Remembers what git obeys below a root; `restore` makes it that again."""
 
-    def __init__(self, found: GitFolders) -> None:
-        self._found = found
-        self._entries = {entry: _small_content(entry) for entry in found.entries()}
+    def __init__(self, folders: GitFolders) -> None:
+        self._git_folders = folders
+        self._entries = {entry: _small_content(entry) for entry in folders.entries()}
         self._before = {
-            folder: _git_configuration(folder) for folder in found.folders(tuple(self._entries))
+            folder: _git_configuration(folder) for folder in folders.folders(tuple(self._entries))
         }
-        self._cut = found.cut
+        self._cut = folders.cut
 
     def restore(self) -> tuple[str, ...]:
         """Put back what was changed, take away what is new and dangerous; return a sentence for
         each file. Raises OSError.
         """
         changed = []
-        now = self._found.entries()
-        for entry in now:
+        entries = self._git_folders.entries()
+        for entry in entries:
             then = self._entries.get(entry)
             if then is not None and not stat.S_ISDIR(then[0]) and _small_content(entry) != then:
                 _remove(entry)
                 write_saved(entry, *then)
                 changed.append(entry)
-        for folder in sorted(self._found.folders(now)):
+        for folder in sorted(self._git_folders.folders(entries)):
             changed += self._checked(folder)
         return _put_back(changed)
 
     def _checked(self, folder: Path) -> Iterator[Path]:
-        then, found = self._before.get(folder), _git_configuration(folder)
-        if found == then or (then is None and found in self._moved()):
+        earlier, current = self._before.get(folder), _git_configuration(folder)
+        if current == earlier or (earlier is None and current in self._moved()):
             return
-        then = then if then is not None else self._unseen(folder, found)
-        if found.hooks != then.hooks:
-            yield from _hooks(folder / "hooks", found.hooks, then.hooks)
-        old, new = then.files.get("commondir"), found.files.get("commondir")
+        earlier = earlier if earlier is not None else self._unseen(folder, current)
+        if current.hooks != earlier.hooks:
+            yield from _hooks(folder / "hooks", current.hooks, earlier.hooks)
+        old, new = earlier.files.get("commondir"), current.files.get("commondir")
         if old != new and not (old is None and self._of_known(folder)):
             yield _write_back(folder / "commondir", old)
         for name in ("config", "config.worktree"):
-            old, new = then.files.get(name), found.files.get(name)
+            old, new = earlier.files.get(name), current.files.get(name)
             if old != new and new is not None and self._dangers(folder, new, old):
                 yield self._defused(folder / name, new, old)
 
-    def _unseen(self, folder: Path, found: GitConfiguration) -> GitConfiguration:
+    def _unseen(self, folder: Path, current: GitConfiguration) -> GitConfiguration:
         """Return the earlier content of a folder that was not searched before.
 
         A new folder held nothing. In a tree too large to search, files older than the session are
@@ -270,12 +272,14 @@ class GitGuard:
         if not self._cut:
             return GitConfiguration()
         files = {
-            name: kept for name, kept in found.files.items() if self._found.older(folder / name)
+            name: kept
+            for name, kept in current.files.items()
+            if self._git_folders.older(folder / name)
         }
         hooks = {
             name: kept
-            for name, kept in found.hooks.items()
-            if self._found.older(folder / "hooks" / name)
+            for name, kept in current.hooks.items()
+            if self._git_folders.older(folder / "hooks" / name)
         }
         return GitConfiguration(files, hooks)
 
@@ -300,15 +304,15 @@ class GitGuard:
         lines = self._lines(new[1]) if stat.S_ISREG(new[0]) else None
         if lines is None:
             return ["include.path"]
-        known = (self._lines(old[1]) or set()) if old is not None else set()
+        earlier = (self._lines(old[1]) or set()) if old is not None else set()
         return sorted(
-            {key for key, value in lines - known if not self._harmless(folder, key, value)}
+            {key for key, value in lines - earlier if not self._harmless(folder, key, value)}
         )
 
     def _harmless(self, folder: Path, key: str, value: str) -> bool:
         if key == "core.worktree":
             real = Path(os.path.realpath(folder / value))
-            return real == self._found.root or self._found.root in real.parents
+            return real == self._git_folders.root or self._git_folders.root in real.parents
         return HARMLESS.fullmatch(key) is not None
 
     def _defused(self, config: Path, new: SavedFile, old: SavedFile | None) -> Path:
@@ -326,19 +330,19 @@ class GitGuard:
 
     def _lines(self, config: bytes) -> set[tuple[str, str]] | None:
         """Return keys with their values, None if git cannot read them."""
-        said = self._run(config, "--file", "-", "--no-includes", "--list", "-z")
-        if said is None:
+        listing = self._run(config, "--file", "-", "--no-includes", "--list", "-z")
+        if listing is None:
             return None
-        parts = (line.partition(b"\n") for line in said.split(b"\0") if line)
+        parts = (line.partition(b"\n") for line in listing.split(b"\0") if line)
         return {(os.fsdecode(key), os.fsdecode(value)) for key, _, value in parts}
 
-    def _run(self, given: bytes, *arguments: str) -> bytes | None:
+    def _run(self, config: bytes, *arguments: str) -> bytes | None:
         """Run `git config`, None if it fails. It runs nothing that a configuration names."""
         environment = users_environment()
         try:
             output = run_git(
-                self._found.root, "config", *arguments,
-                environment=environment, cwd=Path("/"), given=given,
+                self._git_folders.root, "config", *arguments,
+                environment=environment, cwd=Path("/"), given=config,
             )  # fmt: skip
         except UsageError:
             return None
@@ -346,7 +350,7 @@ class GitGuard:
 
 
 def _git_configuration(folder: Path) -> GitConfiguration:
-    files = {name: found for name in NAMES if (found := _small_content(folder / name)) is not None}
+    files = {name: saved for name in NAMES if (saved := _small_content(folder / name)) is not None}
     hooks = folder / "hooks"
     if hooks.is_symlink() or not hooks.is_dir():
         whole = _small_content(hooks)
@@ -355,25 +359,25 @@ def _git_configuration(folder: Path) -> GitConfiguration:
         path.name: _small_content(path) for path in sorted(hooks.iterdir()) if path.suffix != SAMPLE
     }
     return GitConfiguration(
-        files, {name: found for name, found in inside.items() if found is not None}
+        files, {name: saved for name, saved in inside.items() if saved is not None}
     )
 
 
 def _hooks(
-    folder: Path, found: Mapping[str, SavedFile], then: Mapping[str, SavedFile]
+    folder: Path, current: Mapping[str, SavedFile], earlier: Mapping[str, SavedFile]
 ) -> Iterator[Path]:
     """Yield the restored hooks. A link in place of the folder is removed or restored as a whole;
     nothing is changed behind it.
     """
-    if "" in found or "" in then:
+    if "" in current or "" in earlier:
         _remove(folder)
-        for name, kept in then.items():
+        for name, kept in earlier.items():
             yield _write_back(folder / name if name else folder, kept)
         yield folder
         return
-    for name in sorted(found.keys() | then.keys()):
-        if found.get(name) != then.get(name):
-            yield _write_back(folder / name, then.get(name))
+    for name in sorted(current.keys() | earlier.keys()):
+        if current.get(name) != earlier.get(name):
+            yield _write_back(folder / name, earlier.get(name))
 
 
 def _small_content(path: Path) -> SavedFile | None:

@@ -82,8 +82,7 @@ def summarise(rows: Sequence[RolloutOutcome], sources: Mapping[str, str]) -> Eva
         priced=priced,
         arms=tuple(_arm(name, own, sources) for name, own in by_arm.items()),
         pairs=tuple(
-            _pair((first, by_arm[first]), (second, by_arm[second]), priced)
-            for first, second in _compared(list(by_arm))
+            _pair(first, second, by_arm, priced=priced) for first, second in _compared(list(by_arm))
         ),
         uses={name: _uses(own) for name, own in by_arm.items()},
         oracle=_oracle(by_arm),
@@ -144,21 +143,26 @@ def _over_tasks(rows: Sequence[RolloutOutcome], values: Sequence[float]) -> Mean
 
 
 def _pair(
-    first: tuple[str, Sequence[RolloutOutcome]],
-    second: tuple[str, Sequence[RolloutOutcome]],
+    first: str,
+    second: str,
+    by_arm: Mapping[str, Sequence[RolloutOutcome]],
+    *,
     priced: bool,
 ) -> ArmPair:
-    first_rows, second_rows = ({_key(row): row for row in rows} for _, rows in (first, second))
+    first_rows = {_key(row): row for row in by_arm[first]}
+    second_rows = {_key(row): row for row in by_arm[second]}
     common = [key for key in first_rows if key in second_rows]
-    solved = [{key: rows[key].ok for key in common} for rows in (first_rows, second_rows)]
-    paired = mcnemar(solved[0], solved[1], task=lambda key: key[0])
-    groups: dict[str, list[float]] = defaultdict(list)
+    first_solved = {key: first_rows[key].ok for key in common}
+    second_solved = {key: second_rows[key].ok for key in common}
+    paired = mcnemar(first_solved, second_solved, task=lambda key: key[0])
+    differences: dict[str, list[float]] = defaultdict(list)
     for key in common:
-        costs = [
-            row.usd if priced else row.model_seconds for row in (first_rows[key], second_rows[key])
-        ]
-        groups[key[0]].append(costs[1] - costs[0])
-    return ArmPair(first[0], second[0], paired, bootstrap(list(groups.values())))
+        before, after = first_rows[key], second_rows[key]
+        difference = (
+            after.usd - before.usd if priced else after.model_seconds - before.model_seconds
+        )
+        differences[key[0]].append(difference)
+    return ArmPair(first, second, paired, bootstrap(list(differences.values())))
 
 
 def _uses(rows: Sequence[RolloutOutcome]) -> dict[tuple[str, str], int]:

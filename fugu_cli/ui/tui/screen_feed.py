@@ -137,9 +137,9 @@ class ScreenFeed:
         """Show what there is to do in an empty session."""
         self._mark(self.folded.transcript.show_start(start), None)
 
-    def measured(self, size: tuple[int, int]) -> None:
+    def measured(self, added: int, removed: int) -> None:
         """Show the lines that the newest request added and removed."""
-        self._mark(self.folded.transcript.measured(size), None)
+        self._mark(self.folded.transcript.measured(added, removed), None)
 
     def _mark(self, block: int | None, row: int | None) -> None:
         self._dirty = _smaller_index(self._dirty, block)

@@ -107,7 +107,7 @@ class FeedProtocol(Protocol):
     def show_start(self, start: FirstScreen) -> None:
         """Show what there is to do in an empty session."""
 
-    def measured(self, size: tuple[int, int]) -> None:
+    def measured(self, added: int, removed: int) -> None:
         """Show how many lines the request that ended last added and removed."""
 
 

@@ -122,7 +122,8 @@ class CallPatches:
         await self.fetch(changes, session.environment.workspace.history.blob)
         sizes = [size for change in changes if (size := self.size(change)) is not None]
         if len(sizes) == len(changes):
-            feed.measured((sum(added for added, _ in sizes), sum(removed for _, removed in sizes)))
+            added, removed = (sum(counts) for counts in zip(*sizes, strict=True))
+            feed.measured(added, removed)
 
     async def close(self) -> None:
         """Fetch nothing more."""

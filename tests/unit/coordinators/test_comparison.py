@@ -41,7 +41,7 @@ def compared(events: list[Event], pool: tuple[Member, ...] | None = None) -> lis
 def test_every_decision_is_made_again_on_exactly_the_facts_before_it() -> None:
     found = compared(session())
     said = [
-        (one.other.agent, one.other.role) if isinstance(one.other, Assigned) else "end"
+        (one.replayed.agent, one.replayed.role) if isinstance(one.replayed, Assigned) else "end"
         for one in found
     ]
     assert said == [("small", "worker"), ("coder", "worker"), ("small", "verifier"), "end"]
@@ -56,14 +56,16 @@ def test_every_decision_is_made_again_on_exactly_the_facts_before_it() -> None:
 def test_an_end_where_the_other_goes_on_is_no_agreement() -> None:
     events = [*session()[:-3], Finished(reason="accepted")]
     last = compared(events)[-1]
-    assert (last.same, last.same_agent, isinstance(last.other, Assigned)) == (False, None, True)
+    assert (last.same, last.same_agent, isinstance(last.replayed, Assigned)) == (False, None, True)
     limit = ReplayedDecision(RecordedDecision(1, 9, Finished(reason="turn_limit")), END, POOL)
     assert not limit.same
 
 
 def test_another_pool_is_chosen_from_where_it_is_given() -> None:
     found = compared(session(), (STRONG,))
-    assert [one.other.agent for one in found if isinstance(one.other, Assigned)] == ["strong"] * 3
+    assert [one.replayed.agent for one in found if isinstance(one.replayed, Assigned)] == [
+        "strong"
+    ] * 3
     assert [one.pool for one in found] == [(STRONG,)] * 4
 
 
