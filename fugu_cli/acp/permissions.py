@@ -74,7 +74,15 @@ async def ask_permission_in_editor(
         PermissionOption(option_id=scope, name=labels[scope], kind=kinds[scope]) for scope in scopes
     ]
     if call.tool == ACCEPT_PLAN:
-        tool_call = _plan_call(call, call_id)
+        arguments = arguments_object(call)
+        tool_call = ToolCallUpdate(
+            tool_call_id=call_id,
+            title=question_heading(call),
+            kind="switch_mode",
+            status="pending",
+            content=[text_content(str(arguments["plan"]))],
+            raw_input=arguments,
+        )
     else:
         tool_call = await asyncio.to_thread(_asked_call, call, judgement, call_id, session)
     assert session.log.path is not None
@@ -109,19 +117,6 @@ def _asked_call(
         content=[reason, *proposed_change(call, root)],
         locations=locations_of(call, root) or None,
         raw_input=arguments_object(call),
-    )
-
-
-def _plan_call(call: Call, call_id: str) -> ToolCallUpdate:
-    """Return the question about a plan as a call of the kind `switch_mode`."""
-    arguments = arguments_object(call)
-    return ToolCallUpdate(
-        tool_call_id=call_id,
-        title=question_heading(call),
-        kind="switch_mode",
-        status="pending",
-        content=[text_content(str(arguments["plan"]))],
-        raw_input=arguments,
     )
 
 

@@ -70,7 +70,11 @@ def read_prompt(blocks: Sequence[PromptBlock], root: Path) -> PromptText:
                     contexts.append(f'<context uri="{resource.uri}">\n{resource.text}\n</context>')
             case ImageContentBlock():
                 piece = ""
-                media.append(_picture(block))
+                try:
+                    picture = take_base64(block.data, "the picture", block.mime_type)
+                except NotTaken as fault:
+                    raise UsageError(str(fault), hint="send another picture") from fault
+                media.append(picture)
             case _:
                 raise UsageError(
                     f"a prompt holds {block.type} content that cannot be read",
@@ -82,13 +86,6 @@ def read_prompt(blocks: Sequence[PromptBlock], root: Path) -> PromptText:
     if not text.strip():
         raise UsageError("the prompt says nothing", hint="write what is to be done")
     return PromptText(text, "\n\n".join(contexts), tuple(media))
-
-
-def _picture(block: ImageContentBlock) -> Media:
-    try:
-        return take_base64(block.data, "the picture", block.mime_type)
-    except NotTaken as fault:
-        raise UsageError(str(fault), hint="send another picture") from fault
 
 
 def _mention(uri: str, root: Path, text: str | None = None) -> str:

@@ -54,7 +54,21 @@ def keep_checked(provider: str, key: str) -> tuple[str, str]:
     """Keep a key. Returns its variable and where it is kept. Raises UsageError for a provider
     nobody knows and for what is no key, StorageError where it cannot be kept."""
     service = _find_service(provider)
-    _check_key(service, key)
+    if not key:
+        raise UsageError(
+            "there is no key", hint=f"type it, or pipe it: fugu login {service.name} < FILE"
+        )
+    if len(key) > LONGEST:
+        raise UsageError(f"a key has at most {LONGEST:,} characters", hint="give the key alone")
+    if any(char.isspace() for char in key):
+        raise UsageError(
+            "the key holds a space or the end of a line",
+            hint="give the key alone; nothing was kept",
+        )
+    if not (key.isascii() and key.isprintable()):
+        raise UsageError(
+            "the key holds a character that no key has", hint="copy it again; nothing was kept"
+        )
     return service.variable, kept_keys.keep_key(service.variable, key)
 
 
@@ -89,25 +103,6 @@ def _find_service(name: str) -> KnownService:
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names)}"
         raise UsageError(f"there is no provider {name!r}", hint=hint)
     return match
-
-
-def _check_key(service: KnownService, key: str) -> None:
-    """Raise UsageError for text that is not a key."""
-    if not key:
-        raise UsageError(
-            "there is no key", hint=f"type it, or pipe it: fugu login {service.name} < FILE"
-        )
-    if len(key) > LONGEST:
-        raise UsageError(f"a key has at most {LONGEST:,} characters", hint="give the key alone")
-    if any(char.isspace() for char in key):
-        raise UsageError(
-            "the key holds a space or the end of a line",
-            hint="give the key alone; nothing was kept",
-        )
-    if not (key.isascii() and key.isprintable()):
-        raise UsageError(
-            "the key holds a character that no key has", hint="copy it again; nothing was kept"
-        )
 
 
 def _read_piped() -> str:

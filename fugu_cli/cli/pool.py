@@ -360,7 +360,11 @@ def show_pool() -> int:
     print_clean(
         "unavailable after other failures: each session knows that of its own calls, see /pool there"
     )
-    print_clean(f"decided by: {loaded.config.coordinator}; from {_origin(loaded)}")
+    if loaded.config.agents:
+        origin = ", ".join(str(path) for path in loaded.files) or "the command line"
+    else:
+        origin = "the keys that are set or kept, or the embedded models where there are none"
+    print_clean(f"decided by: {loaded.config.coordinator}; from {origin}")
     if loaded.config.coordinator == "trinity":
         from fugu_cli.cli.pool_skills import print_estimates
 
@@ -423,12 +427,6 @@ def _print(rows: Sequence[Sequence[str]]) -> None:
         print_clean(
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         )
-
-
-def _origin(loaded: LoadedConfig) -> str:
-    if loaded.config.agents:
-        return ", ".join(str(path) for path in loaded.files) or "the command line"
-    return "the keys that are set or kept, or the embedded models where there are none"
 
 
 def check_pool() -> int:

@@ -43,7 +43,17 @@ class Recording:
 
 def replay(flags: ReplayFlags) -> int:
     """Compare the decisions. Raise UsageError for what cannot be replayed."""
-    _check_flags(flags)
+    check_empty(agent=flags.agent)
+    if flags.agent and flags.coordinator:
+        raise UsageError(
+            "--agent and --coordinator exclude one another",
+            hint="--agent NAME bypasses the coordinator",
+        )
+    if flags.skills and flags.checkpoint:
+        raise UsageError(
+            "--skills says nothing to a checkpoint, which reads no outcomes",
+            hint="leave one of the two out",
+        )
     loaded = current_config(settings_of(flags))
     recording = _load_recording(loaded, flags)
     events = [record.event for record in recording.records]
@@ -85,20 +95,6 @@ class WithOutcomesOfToday:
     async def decide(self, state: SessionState) -> Decision:
         """Return the decision that today's outcomes lead to."""
         return await self.coordinator.decide(state.followed_by(self.outcomes))
-
-
-def _check_flags(flags: ReplayFlags) -> None:
-    check_empty(agent=flags.agent)
-    if flags.agent and flags.coordinator:
-        raise UsageError(
-            "--agent and --coordinator exclude one another",
-            hint="--agent NAME bypasses the coordinator",
-        )
-    if flags.skills and flags.checkpoint:
-        raise UsageError(
-            "--skills says nothing to a checkpoint, which reads no outcomes",
-            hint="leave one of the two out",
-        )
 
 
 def _load_recording(loaded: LoadedConfig, flags: ReplayFlags) -> Recording:

@@ -134,7 +134,11 @@ def review(flags: ReviewFlags) -> int:
     """Print the report. 0: nothing was found; 3: something was, or not everything was looked at."""
     loaded = current_config(settings_of(replace(flags, agent=None)))
     result = asyncio.run(review_change(loaded, current_path(), flags.base, flags.agent or ""))
-    _print(result, flags.format)
+    if flags.format == "text":
+        print(review_text(result))
+    else:
+        report = review_object(result) if flags.format == "json" else review_sarif(result)
+        print(json.dumps(report, indent=2))
     return UNFINISHED if result.findings or result.unfinished else 0
 
 
@@ -288,12 +292,3 @@ def _describe(finding: ReviewFinding) -> str:
         location += f" to {finding.end_line}"
     kind = f"{finding.category}, {finding.severity}"
     return f"{location} ({kind}): {finding.title}\n{finding.explanation}"
-
-
-def _print(result: Review, shape: str) -> None:
-    if shape == "text":
-        print(review_text(result))
-    else:
-        print(
-            json.dumps(review_object(result) if shape == "json" else review_sarif(result), indent=2)
-        )

@@ -403,22 +403,21 @@ class RequestRun:
 
     async def _work(self, session: Session) -> None:
         session.warm()
-        request = self._request(session)
+        if self._flags.accept_plan:
+            from fugu_cli.app.plans import carrying_mode
+
+            request = QueuedRequest("", carries_out=carrying_mode(session.environment))
+        elif self._text is None:
+            request = None
+        else:
+            typed = self._typed_request
+            request = QueuedRequest(
+                typed.text, typed=typed.typed, skill=typed.skill, piped=self._piped
+            )
         if request is not None:
             await record_request(session, request, request.text)
         await session.run()
         await session.finish_reading_kinds()
-
-    def _request(self, session: Session) -> QueuedRequest | None:
-        """Return the request to record; None where the run finishes one that is recorded."""
-        if self._flags.accept_plan:
-            from fugu_cli.app.plans import carrying_mode
-
-            return QueuedRequest("", carries_out=carrying_mode(session.environment))
-        if self._text is None:
-            return None
-        typed = self._typed_request
-        return QueuedRequest(typed.text, typed=typed.typed, skill=typed.skill, piped=self._piped)
 
     def _reader(self, session: Session) -> Coroutine[Any, Any, None]:
         name = session_name(session.log)

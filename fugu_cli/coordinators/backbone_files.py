@@ -384,7 +384,10 @@ def _converted(gguf: Path, target: Path, tell: ReportConversion) -> None:
     fresh.mkdir()
     try:
         _write_model(gguf, fresh, tell)
-        _write_tokenizer(gguf, fresh, tell)
+        tell(0.65, "converting the tokenizer")
+        from transformers import AutoTokenizer
+
+        AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name).save_pretrained(fresh)
     except ImportError as error:
         raise CoordinatorUnavailable(
             f"The backbone cannot be converted: {error}.",
@@ -480,13 +483,6 @@ def _bf16(reader: GGUFReader, index: int) -> Tensor:
     return torch.from_numpy(numpy.array(dequantize(tensor.data, tensor.tensor_type))).to(
         torch.bfloat16
     )
-
-
-def _write_tokenizer(gguf: Path, folder: Path, tell: ReportConversion) -> None:
-    tell(0.65, "converting the tokenizer")
-    from transformers import AutoTokenizer
-
-    AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name).save_pretrained(folder)
 
 
 def _write_note(folder: Path, gguf: Path, sha256: str) -> None:

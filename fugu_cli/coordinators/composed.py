@@ -358,7 +358,12 @@ class _Decision:
         kinds: _Kinds,
         chances: Sequence[float],
     ) -> Member:
-        draw = self._draw()
+        if not self._settings.sample:
+            draw = None
+        else:
+            request = len(self._state.requests)
+            turn = action_space.next_turn_number(self._state)
+            draw = random.Random(f"{self._settings.seed}/{request}/{turn}")
         if draw is not None:
             return self._members[pick_row(chances, draw)]
         if role == "verifier":
@@ -474,14 +479,6 @@ class _Decision:
         if run is not None and run.passes:
             return min(candidates, key=lambda member: self._costs[member.name])
         return max(candidates, key=lambda member: self._rate(member, kinds))
-
-    def _draw(self) -> random.Random | None:
-        """Return a generator of this place in the log where decisions are drawn."""
-        if not self._settings.sample:
-            return None
-        request = len(self._state.requests)
-        turn = action_space.next_turn_number(self._state)
-        return random.Random(f"{self._settings.seed}/{request}/{turn}")
 
     # --- what people are told -------------------------------------------------------------------
 

@@ -207,7 +207,13 @@ class BackboneKindReader:
         """
         try:
             started = time.perf_counter()
-            head, backbone = await self._loaded()
+            loading = asyncio.wrap_future(self.warm())
+            reported = ""
+            while not (await asyncio.wait({loading}, timeout=REPORT_SECONDS))[0]:
+                if self._step not in ("", reported):
+                    reported = self._step
+                    self.report(reported)
+            head, backbone = await loading
             waited = milliseconds_since(started)
             reading = await asyncio.to_thread(_read, head, backbone, text)
         except MemoryError as error:
@@ -219,15 +225,6 @@ class BackboneKindReader:
 
     def _set_step(self, step: str) -> None:
         self._step = step
-
-    async def _loaded(self) -> tuple[KindHead, Backbone]:
-        loading = asyncio.wrap_future(self.warm())
-        reported = ""
-        while not (await asyncio.wait({loading}, timeout=REPORT_SECONDS))[0]:
-            if self._step not in ("", reported):
-                reported = self._step
-                self.report(reported)
-        return await loading
 
 
 def _read(head: KindHead, backbone: Backbone, text: str) -> KindReading:

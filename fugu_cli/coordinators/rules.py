@@ -46,18 +46,16 @@ class Cascade:
         able = [member for member in self._members if member.name not in excluded]
         if not able:
             return action_space.finish_without_agents(state, excluded)
-        assigned = self._assign(state, able)
-        slots = {member.name: member.slot for member in able}
-        return assigned.model_copy(update={"slot": slots[assigned.agent]})
-
-    def _assign(self, state: SessionState, able: list[Member]) -> Assigned:
         if action_space.verifier_due(state):
-            return self._verify(state, able)
-        if action_space.thinker_due(state, self._settings, self._members):
+            assigned = self._verify(state, able)
+        elif action_space.thinker_due(state, self._settings, self._members):
             worked = action_space.members_so_far(state, self._members)
             thinker = _of_another_vendor(able[-1], able, worked[-1:])
-            return _assigned(state, thinker, "thinker", "cascade", action_space.THINKER_DUE)
-        return self._work(state, able)
+            assigned = _assigned(state, thinker, "thinker", "cascade", action_space.THINKER_DUE)
+        else:
+            assigned = self._work(state, able)
+        slots = {member.name: member.slot for member in able}
+        return assigned.model_copy(update={"slot": slots[assigned.agent]})
 
     def _work(self, state: SessionState, able: list[Member]) -> Assigned:
         worked = action_space.members_so_far(state, self._members)

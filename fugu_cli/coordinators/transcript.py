@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from fugu_cli.errors import CoordinatorUnavailable
-from fugu_cli.session.events import Asked, Event
+from fugu_cli.session.events import Asked
 from fugu_cli.session.outcome import RUN_TESTS
 from fugu_cli.session.recognized_tests import failed_count, passed_count
 from fugu_cli.session.request_state import RequestState
@@ -38,7 +38,9 @@ def tool_digest(turn: Turn) -> str:
     The agent's own calls, then how the tests that fugu ran itself stand.
     """
     own = [run for run in turn.runs if not run.evidence]
-    parts = _entries(own)
+    times = Counter(_entry(run) for run in own)
+    entries = [f"{entry} x{count}" if count > 1 else entry for entry, count in times.items()]
+    parts = entries if len(entries) <= DIGEST_ENTRIES else ["...", *entries[-DIGEST_ENTRIES:]]
     checks = [run for run in turn.runs if run.evidence and run.permitted.call.tool == RUN_TESTS]
     if checks:
         parts.append(tests_state(checks[-1]))
@@ -54,15 +56,6 @@ def tests_state(run: CallRecord) -> str:
     count = passed_count(run.result.output) if run.result.ok else failed_count(run.result.output)
     state = "passed" if run.result.ok else "failed"
     return f"tests {state} {count}" if count else f"tests {state}"
-
-
-def _entries(runs: list[CallRecord]) -> list[str]:
-    """One entry per tool, target and outcome, in order of first appearance, with how often it
-    came.
-    """
-    times = Counter(_entry(run) for run in runs)
-    entries = [f"{entry} x{count}" if count > 1 else entry for entry, count in times.items()]
-    return entries if len(entries) <= DIGEST_ENTRIES else ["...", *entries[-DIGEST_ENTRIES:]]
 
 
 def _entry(run: CallRecord) -> str:
@@ -164,7 +157,13 @@ def transcript_messages(
     all_requests = session.requests
     for index, request in enumerate(all_requests):
         kept = index in (0, len(all_requests) - 1)
-        messages.append(TranscriptMessage("user", _request_text(request.events[0]), kept=kept))
+        asked = request.events[0]
+        assert isinstance(asked, Asked)
+        text = asked.text.strip()
+        attachments = [*asked.attachments, *(media.name for media in asked.media)]
+        if attachments:
+            text += f"\n[attached: {', '.join(attachments)}]"
+        messages.append(TranscriptMessage("user", text, kept=kept))
         messages += [TranscriptMessage("system", state) for state in _baseline(request)]
         for turn in request.turns:
             if not workers_only or turn.assigned.role == "worker":
@@ -238,12 +237,6 @@ def _oldest(messages: Sequence[TranscriptMessage], sizes: Sequence[int], tokens:
             chosen.add(index)
             tokens -= sizes[index]
     return chosen
-
-
-def _request_text(event: Event) -> str:
-    assert isinstance(event, Asked)
-    attachments = [*event.attachments, *(media.name for media in event.media)]
-    return event.text.strip() + (f"\n[attached: {', '.join(attachments)}]" if attachments else "")
 
 
 def _baseline(request: RequestState) -> list[str]:

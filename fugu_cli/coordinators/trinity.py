@@ -192,12 +192,10 @@ class Fallback:
             except MemoryError as error:
                 why = f"out of memory: {error}".rstrip(": ")
                 self._failed = CoordinatorUnavailable(why, hint="close other programs")
-        return self._marked(await self._rule.decide(state), self._failed)
-
-    def _marked(self, decision: Decision, why: CoordinatorUnavailable) -> Decision:
+        decision = await self._rule.decide(state)
         if not isinstance(decision, Assigned):
             return decision
-        reason = f"{why} ({why.hint})" if why.hint else str(why)
+        reason = f"{self._failed} ({self._failed.hint})" if self._failed.hint else str(self._failed)
         return decision.model_copy(update={"fallback": reason})
 
 
@@ -323,19 +321,23 @@ class Trinity:
                 seat = seats[pick_row(among_others, draw)]
         assert seat.member is not None
         timings = read.milliseconds.model_copy(update={"head": milliseconds_since(started)})
+        unavailable = [(seat.row, seat.why) for seat in seats if seat.member is None]
+        reason = seat.row
+        if role != by_head:
+            reason += f"; the Thinker asked for a {role}, the head chose {by_head}"
         return Assigned(
             turn=action_space.next_turn_number(state),
             agent=seat.member.name,
             role=role,
             by="trinity",
-            reason=_reason(seat.row, role, by_head),
+            reason=reason,
             scores=Scores(
                 rows=tuple(row.row for row in seats),
                 row_logits=rounded_for_log(scores),
                 row_probabilities=rounded_for_log(chances),
                 role_logits=rounded_for_log(role_scores),
                 role_probabilities=role_chances,
-                masked=self._masked(state, seats, role_scores),
+                masked=(*unavailable, *self._roles_out(state, role_scores).items()),
                 read=read.text,
                 tokens=read.tokens,
                 cached_tokens=read.cached,
@@ -371,15 +373,6 @@ class Trinity:
             why = "the head is for a Verifier, and a Worker comes before it"
             return {**excluded, "thinker": why}
         return excluded
-
-    def _masked(
-        self,
-        state: SessionState,
-        seats: Sequence[action_space.RowAgent],
-        scores: Sequence[float],
-    ) -> tuple[tuple[str, str], ...]:
-        rows = [(seat.row, seat.why) for seat in seats if seat.member is None]
-        return (*rows, *self._roles_out(state, scores).items())
 
     def _draw(self, state: SessionState) -> random.Random | None:
         """Return a generator of this very place in the log, so that a replay draws the same."""
@@ -538,14 +531,6 @@ def product_end(state: SessionState) -> Finished | None:
         None
         if state.request.acceptance_blocker
         else Finished(reason="answered", message="answered by one agent")
-    )
-
-
-def _reason(row: str, role: Role, by_head: Role) -> str:
-    return (
-        row
-        if role == by_head
-        else f"{row}; the Thinker asked for a {role}, the head chose {by_head}"
     )
 
 

@@ -30,7 +30,6 @@ from fugu_cli.messages import (
     Message,
     PaidUse,
     Prompt,
-    Reply,
     Usage,
 )
 from fugu_cli.providers import Pause, shown_media
@@ -164,14 +163,6 @@ async def _ask(
         return ToolResult(text=text, ok=False, paid=_paid(advisor, error.usage or Usage()))
     finally:
         context.reserved.hold(number, 0.0)
-    return _result(advisor, reply)
-
-
-def _paid(advisor: Member, usage: Usage) -> PaidUse | None:
-    return PaidUse(agent=advisor.name, usage=usage) if usage != Usage() else None
-
-
-def _result(advisor: Member, reply: Reply) -> ToolResult:
     paid = _paid(advisor, reply.usage)
     answer = reply.text.strip()
     if reply.stop == "refusal":
@@ -181,6 +172,10 @@ def _result(advisor: Member, reply: Reply) -> ToolResult:
     if reply.stop in ("length", "cut"):
         answer += "\n[The answer ends here: it was cut off.]"
     return ToolResult(text=f"{advisor.name} advises:\n{answer}", paid=paid)
+
+
+def _paid(advisor: Member, usage: Usage) -> PaidUse | None:
+    return PaidUse(agent=advisor.name, usage=usage) if usage != Usage() else None
 
 
 def _prompt(

@@ -23,16 +23,6 @@ def _moved(path: str, old: str, new: str) -> str:
     return new + path[len(old) :] if path == old or path.startswith(old + os.sep) else path
 
 
-def _redirect(old: str, new: str) -> None:
-    """Of paths, and of the finders that setuptools writes for editable installations."""
-    for index, path in enumerate(sys.path):
-        sys.path[index] = _moved(path, old, new)
-    for name, module in list(sys.modules.items()):
-        mapping = getattr(module, "MAPPING", None) if name.startswith("__editable__") else None
-        if isinstance(mapping, dict):
-            mapping.update({key: _moved(path, old, new) for key, path in mapping.items()})
-
-
 def _tell(old: str, linked: list[str], report: str) -> None:
     """Write down the files of the old folder that were loaded, but for those that are linked to."""
     files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
@@ -45,8 +35,12 @@ def _tell(old: str, linked: list[str], report: str) -> None:
         stream.write("".join(file + "\n" for file in wrong))
 
 
-def _other() -> None:
-    """Run the sitecustomize that this one stands before."""
+def _begin() -> None:
+    note = json.loads((_HERE / "note.json").read_text(encoding="utf-8"))
+    with Path(note["told"]).open("a", encoding="utf-8") as file:
+        file.write("begun\n")
+    atexit.register(_tell, note["old"], note["linked"], note["told"])
+    # run the sitecustomize that this one stands before
     sys.path[:] = [path for path in sys.path if Path(path).absolute() != _HERE]
     this = sys.modules.pop("sitecustomize", None)
     try:
@@ -54,15 +48,14 @@ def _other() -> None:
     except ImportError:
         if this is not None:
             sys.modules["sitecustomize"] = this
-
-
-def _begin() -> None:
-    note = json.loads((_HERE / "note.json").read_text(encoding="utf-8"))
-    with Path(note["told"]).open("a", encoding="utf-8") as file:
-        file.write("begun\n")
-    atexit.register(_tell, note["old"], note["linked"], note["told"])
-    _other()
-    _redirect(note["old"], note["new"])
+    # redirect paths, and the finders that setuptools writes for editable installations
+    old, new = note["old"], note["new"]
+    for index, path in enumerate(sys.path):
+        sys.path[index] = _moved(path, old, new)
+    for name, module in list(sys.modules.items()):
+        mapping = getattr(module, "MAPPING", None) if name.startswith("__editable__") else None
+        if isinstance(mapping, dict):
+            mapping.update({key: _moved(path, old, new) for key, path in mapping.items()})
 
 
 if __name__ == "sitecustomize":

@@ -181,7 +181,12 @@ async def record_killed_calls(log: Log, workspace: Workspace) -> None:
     first = len(log.events) - len(facts) + killed[0]
     from fugu_cli.engine.attribution import mark_unclaimed
 
-    before = _tree_before(log.events[: first + 1])
+    snapshots = (
+        e.snapshot
+        for e in reversed(log.events[: first + 1])
+        if isinstance(e, Asked | Assigned | Permitted) and e.snapshot
+    )
+    before = next(snapshots, "")
     changed = await workspace.history.since(before) if before else NO_EFFECTS
     made = _until(changed, _end_of_call(log, first), workspace.root)
     drafts = [change for change in made.changes if _is_new_draft(change)]
@@ -238,15 +243,6 @@ def _killed_call(call: Call) -> Call:
     for the tests', or an agent's.
     """
     return call.model_copy(update={"id": f"{call.id}-{KILLED}", "tool": KILLED})
-
-
-def _tree_before(events: Sequence[Event]) -> str:
-    snapshots = (
-        e.snapshot
-        for e in reversed(events)
-        if isinstance(e, Asked | Assigned | Permitted) and e.snapshot
-    )
-    return next(snapshots, "")
 
 
 def _end_of_call(log: Log, index: int) -> float:

@@ -197,7 +197,13 @@ class _SubtaskGroup:
         log, team = self.context.log, self.context.team
         if wish.named:
             availability.record_exclusions(log, team.breaker, {})
-            return self._named(wish)
+            excluded = self.context.log.state.request.failed_agents
+            able = [name for name in wish.named if name not in excluded]
+            if not able:
+                return f"{wish.named[0]}: {excluded[wish.named[0]]}"
+            return Assigned(
+                turn=0, agent=able[0], role="worker", by=BY_FILE, reason=f"{wish.what} names it"
+            )
         decision = await availability.decide(
             log,
             team,
@@ -207,15 +213,6 @@ class _SubtaskGroup:
         if isinstance(decision, Assigned):
             return decision
         return decision.message if isinstance(decision, Finished) else "nobody was chosen"
-
-    def _named(self, wish: _Wish) -> Assigned | str:
-        excluded = self.context.log.state.request.failed_agents
-        able = [name for name in wish.named if name not in excluded]
-        if not able:
-            return f"{wish.named[0]}: {excluded[wish.named[0]]}"
-        return Assigned(
-            turn=0, agent=able[0], role="worker", by=BY_FILE, reason=f"{wish.what} names it"
-        )
 
     def _wish(self, subagent: Subagent | None) -> _Wish:
         """Return the file's wish for an agent."""

@@ -65,7 +65,18 @@ class StdioTransport:
         import anyio
         from mcp.shared.message import SessionMessage
 
-        self._running = await _start(self._settings, self._root, self._call_mark)
+        environment = server_environment(
+            self._settings.env, {**os.environ, "PATH": search_path_outside(self._root)}
+        )
+        words = [
+            _program(self._settings.command, self._root, environment["PATH"]),
+            *self._settings.args,
+        ]
+        pipe = asyncio.subprocess.PIPE
+        variables = {**environment, process_cleanup.CALL_VARIABLE: self._call_mark}
+        self._running = await start_process(
+            words, self._root, variables, StandardStreams(pipe, pipe, errors=pipe), None
+        )
         to_session, from_process = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         to_process, from_session = anyio.create_memory_object_stream[SessionMessage](0)
         self._streams = (to_session, from_process, to_process, from_session)
@@ -198,19 +209,6 @@ def server_environment(entry: Mapping[str, str], environ: Mapping[str, str]) -> 
         name: value for name, value in environ.items() if name in PASSED or name.startswith("LC_")
     }
     return {**passed, **entry}
-
-
-async def _start(settings: StdioServer, root: Path, call_mark: str) -> LaunchedProcess:
-    """Start the process in `root`. Raises OSError."""
-    environment = server_environment(
-        settings.env, {**os.environ, "PATH": search_path_outside(root)}
-    )
-    words = [_program(settings.command, root, environment["PATH"]), *settings.args]
-    pipe = asyncio.subprocess.PIPE
-    variables = {**environment, process_cleanup.CALL_VARIABLE: call_mark}
-    return await start_process(
-        words, root, variables, StandardStreams(pipe, pipe, errors=pipe), None
-    )
 
 
 def _program(command: str, root: Path, path: str) -> str:

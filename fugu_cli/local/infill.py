@@ -45,7 +45,14 @@ async def fill_in_middle(
     answers: list[_Answer] = []
 
     def take(event: ServerEvent) -> ReplyProgress:
-        answers.append(_parsed(event.data, endpoint))
+        try:
+            parsed = _Answer.model_validate(parse_json(event.data))
+        except (ValueError, ValidationError) as error:
+            raise AgentError(
+                f"{endpoint.name}: /completion answered with something else: {event.data[:200]}",
+                kind="protocol",
+            ) from error
+        answers.append(parsed)
         return ReplyProgress.SAID
 
     payload: Json = {
@@ -72,13 +79,3 @@ async def fill_in_middle(
         model=endpoint.model,
         stop="length" if answer.stop_type == "limit" else "end",
     )
-
-
-def _parsed(data: str, endpoint: ModelEndpoint) -> _Answer:
-    try:
-        return _Answer.model_validate(parse_json(data))
-    except (ValueError, ValidationError) as error:
-        raise AgentError(
-            f"{endpoint.name}: /completion answered with something else: {data[:200]}",
-            kind="protocol",
-        ) from error

@@ -91,27 +91,21 @@ def _add(progress: TurnProgress, call: Call, result: FromTool) -> None:
             progress.is_stuck = bool(progress.refused)
             progress.refused = result.text
         case "run_tests":
-            _add_run(progress, result)
-
-
-def _add_run(progress: TurnProgress, result: FromTool) -> None:
-    """Keep the change that was tried where fewer tests fail than before, and at most half of all:
-    what most tests refuse is not built on.
-    """
-    if result.text.startswith("Not allowed"):
-        progress.refused = result.text
-        return
-    failing, passing = failed_count(result.text), passed_count(result.text) or 0
-    is_first = progress.test_output is None
-    before = progress.failing
-    is_better = failing is not None and before is not None and failing < before
-    if is_first or result.ok or (is_better and passing >= (failing or 0)):
-        progress.test_output, progress.tests_pass = result.text, result.ok
-        progress.failing = failing
-        progress.kept = dict(progress.present)
-        progress.tried = 0
-    if not is_first:
-        progress.runs += 1
+            if result.text.startswith("Not allowed"):
+                progress.refused = result.text
+            else:
+                failing, passing = failed_count(result.text), passed_count(result.text) or 0
+                is_first = progress.test_output is None
+                before = progress.failing
+                is_better = failing is not None and before is not None and failing < before
+                # what most tests refuse is not built on
+                if is_first or result.ok or (is_better and passing >= (failing or 0)):
+                    progress.test_output, progress.tests_pass = result.text, result.ok
+                    progress.failing = failing
+                    progress.kept = dict(progress.present)
+                    progress.tried = 0
+                if not is_first:
+                    progress.runs += 1
 
 
 def call(number: int, tool: str, **arguments: object) -> Call:

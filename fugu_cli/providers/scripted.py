@@ -141,14 +141,6 @@ class Scripted:
             )
             error.usage = step.usage
             raise error
-        reply = self._reply(step)
-        self._replied += 1
-        return reply
-
-    async def close(self) -> None:
-        pass
-
-    def _reply(self, step: ScriptedStep) -> Reply:
         calls: list[Call] = []
         for number, call in enumerate(step.calls):
             arguments = call.arguments
@@ -156,7 +148,7 @@ class Scripted:
                 arguments = json.dumps(arguments, ensure_ascii=False)
             id = call.id or f"{self._name}-{self._replied}-{number}"
             calls.append(Call(id=id, tool=call.tool, arguments=arguments))
-        return Reply(
+        reply = Reply(
             text=step.text,
             thinking=(Thinking(text=step.thinking),) if step.thinking else (),
             calls=tuple(calls),
@@ -164,6 +156,11 @@ class Scripted:
             model=step.model or self._name,
             stop=step.stop or ("calls" if calls else "end"),
         )
+        self._replied += 1
+        return reply
+
+    async def close(self) -> None:
+        pass
 
 
 def _steps_before(steps: tuple[ScriptedStep, ...], done: int) -> int:

@@ -158,7 +158,10 @@ class CachedAgent(AgentWrapper):
         """Return the cached reply, or make the call and cache its reply."""
         key = reply_key(self._settings, self._same(prompt))
         path = self._folder / key[:2] / f"{key[2:]}.json"
-        cached = _read_reply(path)
+        try:
+            cached = Reply.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError):
+            cached = None
         if cached is not None:
             if cached.text:
                 say(cached.text)
@@ -166,16 +169,6 @@ class CachedAgent(AgentWrapper):
         reply = await self._agent.reply(prompt, say, wait)
         _write_reply(path, reply)
         return reply
-
-
-def _read_reply(path: Path) -> Reply | None:
-    """Return the reply in a file, or None for a file that is missing, cut short or of an older
-    format.
-    """
-    try:
-        return Reply.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
-        return None
 
 
 def _write_reply(path: Path, reply: Reply) -> None:

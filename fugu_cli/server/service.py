@@ -16,7 +16,6 @@ from functools import partial
 
 from pydantic import JsonValue
 
-from fugu_cli.coordinators import Coordinator
 from fugu_cli.messages import FromUser
 from fugu_cli.providers import Say
 from fugu_cli.server import EndpointLimits, full_loop, single_agent
@@ -183,7 +182,17 @@ class EndpointService:
         client_request = request.client_request
         if client_request.model in self._settings.members:
             return await single_agent.answer_with_one_agent(request, client_request.model)
-        conductor = self._requested_conductor(client_request)
+        tier = client_request.options.tier
+        if tier == "fugu" or (tier is None and client_request.model != ULTRA):
+            conductor = None
+        elif self._settings.ultra is None:
+            raise RequestRefused(
+                404,
+                "the tier ultra is not available here; use the model fugu",
+                code="model_not_found",
+            )
+        else:
+            conductor = self._settings.ultra()
         pinned = self._settings.pinned_agent
         if client_request.tools or (pinned is not None and conductor is None):
             return await single_agent.answer_with_one_agent(request, pinned)
@@ -191,18 +200,6 @@ class EndpointService:
         return await full_loop.answer_with_full_loop(
             request, coordinator, planned=conductor is not None
         )
-
-    def _requested_conductor(self, client_request: ClientRequest) -> Coordinator | None:
-        tier = client_request.options.tier
-        if tier == "fugu" or (tier is None and client_request.model != ULTRA):
-            return None
-        if self._settings.ultra is None:
-            raise RequestRefused(
-                404,
-                "the tier ultra is not available here; use the model fugu",
-                code="model_not_found",
-            )
-        return self._settings.ultra()
 
     def models(self) -> list[Json]:
         """Return the entries of `GET /v1/models`: the pool in its two tiers, then its agents."""

@@ -135,9 +135,40 @@ class _EventBuilder:
                 else:
                     self._begin_request(Asked(text=message.text, media=message.media))
             case FromAgent():
-                self._add_reply(message)
+                self.finish_results()
+                if not self.events:
+                    self.events.append(Asked(text=""))
+                agent = message.agent or UNKNOWN
+                if not self._in_turn:
+                    self._turn += 1
+                    self.events.append(
+                        Assigned(turn=self._turn, agent=agent, role="worker", by=CLIENT)
+                    )
+                self._in_turn = bool(message.calls)
+                self._calls = {call.id: call for call in message.calls}
+                self.events.append(
+                    Replied(
+                        turn=self._turn,
+                        agent=agent,
+                        text=message.text,
+                        calls=message.calls,
+                        stop="calls" if message.calls else "end",
+                    )
+                )
             case FromTool():
-                self._add_result(message)
+                call = self._calls.get(message.call) or Call(id=message.call, tool=message.tool)
+                if not self.events:
+                    self.events.append(Asked(text=""))
+                self.events.append(Permitted(turn=self._turn, call=call, allowed=True, by=CLIENT))
+                self.events.append(
+                    ToolRan(
+                        turn=self._turn,
+                        call=call,
+                        output=message.text,
+                        ok=message.ok,
+                        media=message.media,
+                    )
+                )
 
     def finish_results(self) -> None:
         """Turn the user's messages among the tool results into a request, with `log_only`."""
@@ -152,37 +183,6 @@ class _EventBuilder:
             self.events.append(ANSWERED)
         self._turn = 0
         self.events.append(request)
-
-    def _add_reply(self, message: FromAgent) -> None:
-        self.finish_results()
-        if not self.events:
-            self.events.append(Asked(text=""))
-        agent = message.agent or UNKNOWN
-        if not self._in_turn:
-            self._turn += 1
-            self.events.append(Assigned(turn=self._turn, agent=agent, role="worker", by=CLIENT))
-        self._in_turn = bool(message.calls)
-        self._calls = {call.id: call for call in message.calls}
-        self.events.append(
-            Replied(
-                turn=self._turn,
-                agent=agent,
-                text=message.text,
-                calls=message.calls,
-                stop="calls" if message.calls else "end",
-            )
-        )
-
-    def _add_result(self, message: FromTool) -> None:
-        call = self._calls.get(message.call) or Call(id=message.call, tool=message.tool)
-        if not self.events:
-            self.events.append(Asked(text=""))
-        self.events.append(Permitted(turn=self._turn, call=call, allowed=True, by=CLIENT))
-        self.events.append(
-            ToolRan(
-                turn=self._turn, call=call, output=message.text, ok=message.ok, media=message.media
-            )
-        )
 
 
 def answer_with_usage(

@@ -115,41 +115,38 @@ class _SessionFold:
     def take(self, events: Sequence[Event], until: int) -> None:
         """Fold the session's `events` up to the line `until` that are not folded yet."""
         for line in range(self.count, until):
-            self._take(events, line)
+            event = events[line]
+            self.undo.add(event)
+            match event:
+                case Opened():
+                    self._open(events, line, event)
+                case Asked():
+                    self._request_start, self.request_cost = line, 0.0
+                    self._subtasks.clear()
+                case Assigned() if event.subtask is not None:
+                    self._subtasks.add(event.turn)
+                case ToolRan():
+                    if event.found or event.call.tool not in self.found_tools:
+                        self.found_tools |= {*event.found, event.call.tool}
+                case Replied() if event.refused:
+                    refused = self.refused_media.get(event.agent, frozenset())
+                    self.refused_media[event.agent] = refused.union(event.refused)
+                case Compacted():
+                    self.compactions = (event, *self.compactions)
+                case _:
+                    pass
+            if _concerns_open_work(event):
+                self.work.add(event)
+                self.work_events.append((line, event))
+            if self._subtasks and getattr(event, "turn", 0) in self._subtasks:
+                self.lines_of_subtasks.add(line)
+            if isinstance(event, PaidEvent) and event.agent:
+                self.paid_agents[event.agent] = None
+                dollars = price(event, self.pool.get(event.agent))
+                self.cost += dollars
+                if self._request_start is not None:
+                    self.request_cost += dollars
         self.count = max(self.count, until)
-
-    def _take(self, events: Sequence[Event], line: int) -> None:
-        event = events[line]
-        self.undo.add(event)
-        match event:
-            case Opened():
-                self._open(events, line, event)
-            case Asked():
-                self._request_start, self.request_cost = line, 0.0
-                self._subtasks.clear()
-            case Assigned() if event.subtask is not None:
-                self._subtasks.add(event.turn)
-            case ToolRan():
-                if event.found or event.call.tool not in self.found_tools:
-                    self.found_tools |= {*event.found, event.call.tool}
-            case Replied() if event.refused:
-                refused = self.refused_media.get(event.agent, frozenset())
-                self.refused_media[event.agent] = refused.union(event.refused)
-            case Compacted():
-                self.compactions = (event, *self.compactions)
-            case _:
-                pass
-        if _concerns_open_work(event):
-            self.work.add(event)
-            self.work_events.append((line, event))
-        if self._subtasks and getattr(event, "turn", 0) in self._subtasks:
-            self.lines_of_subtasks.add(line)
-        if isinstance(event, PaidEvent) and event.agent:
-            self.paid_agents[event.agent] = None
-            dollars = price(event, self.pool.get(event.agent))
-            self.cost += dollars
-            if self._request_start is not None:
-                self.request_cost += dollars
 
     def _open(self, events: Sequence[Event], line: int, event: Opened) -> None:
         """Fold an opening. Earlier payments count at the prices that it names."""

@@ -92,7 +92,18 @@ def end_line(request: RequestState, end: Finished | None = None) -> EndLine:
     yet.
     """
     end = end or request.finished
-    done, tone = _done(request, end)
+    tone: Literal["good", "warn", "bad"]
+    if end is None:
+        done, tone = "not finished", "bad"
+    elif end.reason == "accepted":
+        by, agent = acceptance(request, end)
+        done, tone = acceptance_words(by, agent), "good"
+    elif end.reason == "answered" and request.asks_for_plan and not request.changes:
+        done, tone = "the plan is ready, nothing was changed", "good"
+    elif end.reason == "answered":
+        done, tone = ("done, not verified", "warn") if request.changes else ("done", "good")
+    else:
+        done, tone = STOPPED_BY[end.reason], "bad"
     state, worse = _tests(request)
     if end is not None and end.accepted_by == "tests":
         done, state = f"{state}, nobody reviewed", ""
@@ -108,21 +119,6 @@ def end_line(request: RequestState, end: Finished | None = None) -> EndLine:
     if tone == "good" and worse:
         tone = "warn"
     return EndLine(tuple(clause for clause in clauses if clause), tone)
-
-
-def _done(
-    request: RequestState, end: Finished | None
-) -> tuple[str, Literal["good", "warn", "bad"]]:
-    if end is None:
-        return "not finished", "bad"
-    if end.reason == "accepted":
-        by, agent = acceptance(request, end)
-        return acceptance_words(by, agent), "good"
-    if end.reason == "answered" and request.asks_for_plan and not request.changes:
-        return "the plan is ready, nothing was changed", "good"
-    if end.reason == "answered":
-        return ("done, not verified", "warn") if request.changes else ("done", "good")
-    return STOPPED_BY[end.reason], "bad"
 
 
 def acceptance(request: RequestState, end: Finished) -> tuple[AcceptedBy, str]:

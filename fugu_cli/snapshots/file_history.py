@@ -105,12 +105,6 @@ class FileHistory:
         with (self.store / EXPORTS).open("a", encoding="utf-8") as file:
             file.write(f"{blob_id(data, self.hash_name)}\n")
 
-    def _exports(self) -> set[str]:
-        try:
-            return set((self.store / EXPORTS).read_text(encoding="utf-8").split())
-        except OSError:
-            return set()
-
     async def since(self, tree: str) -> FileEffects:
         """Return the changes since a snapshot. Raises StorageError."""
         current = await self.snapshot()
@@ -119,7 +113,10 @@ class FileHistory:
             self._still_there(change) if change.after is None else change
             for change in effects.changes
         )
-        exports = self._exports()
+        try:
+            exports = set((self.store / EXPORTS).read_text(encoding="utf-8").split())
+        except OSError:
+            exports = set()
         return FileEffects(
             tuple(
                 change for change in changes if change is not None and change.after not in exports

@@ -35,7 +35,16 @@ def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
     named wrong.
     """
     try:
-        _replace(path, data, mode)
+        old = _lstat(path)
+        with replacement_file(path, mode) as draft, draft.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            if old is not None and (old.st_uid, old.st_gid) != (os.getuid(), os.getgid()):
+                with contextlib.suppress(PermissionError):
+                    os.fchown(file.fileno(), old.st_uid, old.st_gid)
+            if old is not None and stat.S_ISREG(old.st_mode):
+                _keep_attributes(path, file.fileno())
     except OSError as error:
         raise storage_error(error, path) from error
 
@@ -104,19 +113,6 @@ def storage_error(error: OSError, path: Path) -> OSError | StorageError:
         f"{path} could not be written: {error.strerror}",
         hint="make room on the disk, then continue the session",
     )
-
-
-def _replace(path: Path, data: bytes, mode: int | None) -> None:
-    old = _lstat(path)
-    with replacement_file(path, mode) as draft, draft.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-        if old is not None and (old.st_uid, old.st_gid) != (os.getuid(), os.getgid()):
-            with contextlib.suppress(PermissionError):
-                os.fchown(file.fileno(), old.st_uid, old.st_gid)
-        if old is not None and stat.S_ISREG(old.st_mode):
-            _keep_attributes(path, file.fileno())
 
 
 def _keep_attributes(path: Path, descriptor: int) -> None:

@@ -71,7 +71,16 @@ def _plan(arguments: ApplyPatchArguments, workspace: Workspace) -> list[_Outcome
         stray = [p for f in files for p in (f.path, f.target) if p and p not in named]
         if stray:  # what policy did not judge is not touched
             raise PatchError(f"the name {stray[0]} could not be read for certain")
-        return _plan_files(files, workspace)
+        planned: dict[Path, _Outcome] = {}
+        for patch in files:
+            for outcome in _plan_file(patch, workspace, planned):
+                earlier = planned.get(outcome.path)
+                old = earlier.old if earlier else outcome.old
+                planned[outcome.path] = replace(outcome, old=old)
+        outcomes = list(planned.values())
+        if all(outcome.old == outcome.new and outcome.executable is None for outcome in outcomes):
+            raise _Misfit("The patch changes nothing.")
+        return outcomes
     except PatchError as error:
         return ToolResult(text=f"This is not a patch: {error}. Nothing was changed.", ok=False)
     except _Misfit as error:
@@ -80,19 +89,6 @@ def _plan(arguments: ApplyPatchArguments, workspace: Workspace) -> list[_Outcome
 
 def _unchanged(error: _Misfit) -> ToolResult:
     return ToolResult(text=f"{error}\nNothing was changed.", ok=False)
-
-
-def _plan_files(files: Sequence[FilePatch], workspace: Workspace) -> list[_Outcome]:
-    planned: dict[Path, _Outcome] = {}
-    for patch in files:
-        for outcome in _plan_file(patch, workspace, planned):
-            earlier = planned.get(outcome.path)
-            old = earlier.old if earlier else outcome.old
-            planned[outcome.path] = replace(outcome, old=old)
-    outcomes = list(planned.values())
-    if all(outcome.old == outcome.new and outcome.executable is None for outcome in outcomes):
-        raise _Misfit("The patch changes nothing.")
-    return outcomes
 
 
 def _plan_file(

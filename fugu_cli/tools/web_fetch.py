@@ -86,7 +86,11 @@ def web_fetch(rules: Sequence[str], bounds: FetchLimits = FetchLimits()) -> Tool
         try:
             async with asyncio.timeout(bounds.seconds):
                 page = await _fetch(url, rules, bounds)
-            text = await _page_text(page)
+            text: str | None
+            if html_to_text.is_html(page.media_type, page.data):
+                text = await html_to_text.html_to_markdown_apart(page.data, page.charset)
+            else:
+                text = html_to_text.decode_page(page.data, page.charset)
         except FetchRefused as error:
             return ToolResult(text=str(error), ok=False)
         except TimeoutError:
@@ -101,12 +105,6 @@ def web_fetch(rules: Sequence[str], bounds: FetchLimits = FetchLimits()) -> Tool
         return _show_part(page, text, arguments.offset)
 
     return Tool.of(tool_facts.WEB_FETCH, WebFetchArguments, run)
-
-
-async def _page_text(page: WebPage) -> str | None:
-    if html_to_text.is_html(page.media_type, page.data):
-        return await html_to_text.html_to_markdown_apart(page.data, page.charset)
-    return html_to_text.decode_page(page.data, page.charset)
 
 
 def _show_part(page: WebPage, text: str, offset: int) -> ToolResult:

@@ -426,8 +426,12 @@ def headroom_report(headroom: Headroom, missing: int = 0) -> str:
         f"(95 % {100 * gain.low:+.1f} to {100 * gain.high:+.1f})",
         f"disagreement between two agents: {headroom.disagreement:.1%} of the tasks",
         "",
-        _missing(missing) if missing else _verdict(headroom),
     ]
+    if missing:
+        runs = _count(missing, "run")
+        lines.append(f"Still to be measured: {runs}. Whether routing can pay is not said before.")
+    else:
+        lines.append(_verdict(headroom))
     return "\n".join(lines)
 
 
@@ -437,12 +441,6 @@ def _table_row(name: str, solved: Mean, cost: str) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
-
-
-def _missing(runs: int) -> str:
-    return (
-        f"Still to be measured: {_count(runs, 'run')}. Whether routing can pay is not said before."
-    )
 
 
 def _verdict(headroom: Headroom) -> str:

@@ -48,16 +48,13 @@ class _Gutter:
         agent, role = (max(len(name[i]) for name in names) for i in (0, 1))
         if author is None:
             return Text(f"{NOBODY:>3} {'':<{agent}} {'':<{role}} ", "dim")
-        number = self._number(author)
+        keys = [(*share.cost.place, share.cost.agent) for share in _writing(self.turns)]
+        number = keys.index((*author.place, author.agent)) + 1
         style = COLOURS[self._agents().index(author.agent) % len(COLOURS)]
         return Text(f"{number:>3} {author.agent:<{agent}} {author.role:<{role}} ", style)
 
     def _agents(self) -> list[str]:
         return list(dict.fromkeys(share.cost.agent for share in self.turns))
-
-    def _number(self, author: LineAuthor) -> int:
-        keys = [(*share.cost.place, share.cost.agent) for share in _writing(self.turns)]
-        return keys.index((*author.place, author.agent)) + 1
 
     def line_text(self, text: bytes) -> str:
         line = sanitize(self.mask(_decoded(text))).rstrip("\n")

@@ -75,19 +75,16 @@ class MarkdownChunker:
             self._cut_long()
             line, self._partial = self._partial, ""
         if self._fence:
-            self._in_fence(line)
+            self._add(line)
+            fence = _FENCE.match(line)
+            if fence and fence.group(2).startswith(self._fence) and not fence.group(3).strip():
+                self._fence = ""
+                if self._lines[0] == self._opener:
+                    self._close()
+            elif len(self._lines) >= FENCE_LINES or self._size > CHUNK_CHARACTERS:
+                self._close(joined=True)
         else:
             self._outside(line)
-
-    def _in_fence(self, line: str) -> None:
-        self._add(line)
-        fence = _FENCE.match(line)
-        if fence and fence.group(2).startswith(self._fence) and not fence.group(3).strip():
-            self._fence = ""
-            if self._lines[0] == self._opener:
-                self._close()
-        elif len(self._lines) >= FENCE_LINES or self._size > CHUNK_CHARACTERS:
-            self._close(joined=True)
 
     def _outside(self, line: str) -> None:
         blank = not line.strip()

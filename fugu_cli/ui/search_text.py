@@ -33,7 +33,9 @@ def block_text(block: Block) -> str:
         case ThinkingBlock():
             return block.text
         case ToolBlock():
-            return _call_text(block)
+            call = f"{tool_name(block.call)} {call_target(block.call)}"
+            output = block.result.output if block.result is not None else block.live
+            return "\n".join((call, block.patch, block.inside, output))
         case PlanBlock():
             return "\n".join(f"{step.agent} {step.instruction}" for step in block.planned.steps)
         case NoteBlock():
@@ -44,12 +46,6 @@ def block_text(block: Block) -> str:
             return ""
         case _:
             assert_never(block)
-
-
-def _call_text(block: ToolBlock) -> str:
-    call = f"{tool_name(block.call)} {call_target(block.call)}"
-    output = block.result.output if block.result is not None else block.live
-    return "\n".join((call, block.patch, block.inside, output))
 
 
 def row_text(row: TraceRow) -> str:

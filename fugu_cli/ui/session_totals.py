@@ -6,7 +6,7 @@ Also holds all folds of a log together. No text layout.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from fugu_cli.app.event_text import IN_BACKGROUND, call_target, describe_call
 from fugu_cli.formatting import flatten, sanitize
@@ -203,7 +203,9 @@ class SessionTotals:
         if isinstance(event, PaidEvent) and event.agent:
             self._add_cost(event)
         if isinstance(event, ToolRan | Merged | Undone):
-            self._add_changes(event.changes)
+            for change in event.changes:
+                before = self.changed.pop(change.path, None)
+                self.changed |= net_changes((before, change) if before is not None else (change,))
         if isinstance(event, Replied | Failed | Interrupted):
             self._streamed.pop(event.turn, None)
         match event:
@@ -229,11 +231,6 @@ class SessionTotals:
                 self._streamed.clear()
             case _:
                 return
-
-    def _add_changes(self, changes: Iterable[FileChange]) -> None:
-        for change in changes:
-            before = self.changed.pop(change.path, None)
-            self.changed |= net_changes((before, change) if before is not None else (change,))
 
     def _add_reply(self, event: Replied) -> None:
         self._written += event.usage.output

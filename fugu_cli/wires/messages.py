@@ -318,7 +318,14 @@ def encode_request(prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks
         payload["system"] = [{"type": "text", "text": prompt.system, "cache_control": CACHE_POINT}]
     loop = loop_replies(prompt.messages, messages) if quirks.thoughts_back else set()
     payload["messages"] = [*_turns(messages, loop)]
-    tools = [_tool(tool, quirks) for tool in prompt.tools] or _tools_of_history(messages)
+    tools = [
+        {
+            "name": tool.name,
+            "description": tool.description,
+            "input_schema": tool_parameters(tool, quirks),
+        }
+        for tool in prompt.tools
+    ] or _tools_of_history(messages)
     if tools:
         payload["tools"] = [*tools]
     if tools and not prompt.tools:
@@ -453,14 +460,6 @@ def _tool_choice(choice: str) -> Json:
         case "required":
             return {"type": "any"}
     return {"type": "tool", "name": choice}
-
-
-def _tool(tool: ToolSpec, quirks: ServerQuirks) -> Json:
-    return {
-        "name": tool.name,
-        "description": tool.description,
-        "input_schema": tool_parameters(tool, quirks),
-    }
 
 
 def _tools_of_history(messages: Sequence[Message]) -> list[Json]:

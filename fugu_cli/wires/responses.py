@@ -339,7 +339,16 @@ def encode_request(
     if quirks.encrypted:
         payload["include"] = [SEALED]
     if prompt.tools:
-        payload["tools"] = [_tool(tool, quirks) for tool in prompt.tools]
+        payload["tools"] = [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": server_quirks.tool_parameters(tool, quirks),
+                "strict": False,  # on by default, it would require every argument
+            }
+            for tool in prompt.tools
+        ]
     if prompt.tools and prompt.tool_choice:
         payload["tool_choice"] = prompt.tool_choice
         if prompt.tool_choice not in ("none", "required"):
@@ -442,17 +451,6 @@ def _call_items(calls: Sequence[Call]) -> list[Json]:
         }
         for call in calls
     ]
-
-
-def _tool(tool: ToolSpec, quirks: ServerQuirks) -> Json:
-    """Encode a tool. `strict`, which the API turns on by default, would require every argument."""
-    return {
-        "type": "function",
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": server_quirks.tool_parameters(tool, quirks),
-        "strict": False,
-    }
 
 
 # --- as a server ----------------------------------------------------------------------------------

@@ -152,17 +152,13 @@ def _reads(index: int, value: object, form: PlanLimits) -> _Reads | InvalidPlan:
     own = [form.name(earlier) for earlier in range(index)]
     for name in names:
         if name not in own and name not in form.outputs:
-            return InvalidPlan(_unreadable(name, [*form.outputs, *own]))
+            return InvalidPlan(
+                f"`reads` holds {_shown(name)}; it may hold "
+                f"{', '.join([*form.outputs, *own]) or 'nothing, for there is no step before it'}"
+            )
     return _Reads(
         tuple(dict.fromkeys(own.index(name) for name in names if name in own)),
         tuple(dict.fromkeys(name for name in names if name in form.outputs)),
-    )
-
-
-def _unreadable(name: object, readable: Sequence[str]) -> str:
-    return (
-        f"`reads` holds {_shown(name)}; it may hold "
-        f"{', '.join(readable) or 'nothing, for there is no step before it'}"
     )
 
 

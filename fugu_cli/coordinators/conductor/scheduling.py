@@ -430,7 +430,8 @@ def _assignment(
     judges = (
         planned.accepts and not state.served and (member is None or member.protocol == "native")
     )
-    sees = _visible_turns(state, flow, step)
+    outputs = readable_outputs(state.request.workflows, flow, step)
+    sees = tuple(dict.fromkeys(turn.number for turn in outputs.values()))
     return Assigned(
         turn=turn,
         agent=agent,
@@ -454,12 +455,6 @@ def _choices(state: SessionState, flow: Workflow, sees: Sequence[int]) -> tuple[
         if merge.open and {*among} <= {*sees}:
             return tuple(change_name(state, number) for number in among)
     return ()
-
-
-def _visible_turns(state: SessionState, flow: Workflow, step: int) -> tuple[int, ...]:
-    """Return the turns whose words the step may read."""
-    outputs = readable_outputs(state.request.workflows, flow, step)
-    return tuple(dict.fromkeys(turn.number for turn in outputs.values()))
 
 
 def is_judging(instruction: str) -> bool:

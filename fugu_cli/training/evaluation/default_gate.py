@@ -157,7 +157,7 @@ def play_pool(
         CASCADE: lambda members: Cascade(members, SETTINGS),
     }
     tasks = {
-        index: _restricted(task, pool)
+        index: OutcomeTask(task.id, {name: task.runs[name] for name in pool}, task.text)
         for index, task in enumerate(recorded.tasks)
         if all(name in task.runs for name in pool)
     }
@@ -195,10 +195,6 @@ def limits_of(cell: int, costs: Mapping[str, float]) -> OutcomeLimits:
     """Return the check and the budget of a cell, for agents of these costs."""
     check, budget = CELLS[cell]
     return OutcomeLimits(check, budget * max(costs.values()), costs)
-
-
-def _restricted(task: OutcomeTask, pool: Sequence[str]) -> OutcomeTask:
-    return OutcomeTask(task.id, {name: task.runs[name] for name in pool}, task.text)
 
 
 def _without_text(draw: TaskDraw) -> TaskDraw:

@@ -202,7 +202,9 @@ def as_html(report: ReportNotes, summary: EvaluationSummary) -> str:
     parts += [f"<p>{escape(note)}</p>" for note in report.notes]
     for table in report_tables(summary):
         parts += [f"<h2>{escape(table.title)}</h2>", f"<p>{escape(table.words)}</p>"]
-        parts.append(_html_table(table))
+        rows = [_html_row(table.head, "th")]
+        rows += [_html_row(line, "td") for line in table.lines]
+        parts.append("\n".join(["<table>", *rows, "</table>"]))
     parts += [accuracy_against_cost(summary)] if summary.arms else []
     page = "\n".join(parts)
     opening = (
@@ -277,7 +279,7 @@ def _costs(summary: EvaluationSummary) -> ReportTable:
     lines = tuple(
         (
             arm.name,
-            _money(arm.usd) if summary.priced else "-",
+            _interval(arm.usd, "{:.4f}") if summary.priced else "-",
             _interval(arm.seconds, "{:.1f}"),
             f"{arm.wall:.1f}",
             f"{arm.tokens_in:.0f}",
@@ -349,10 +351,6 @@ def _uses(summary: EvaluationSummary) -> ReportTable:
     )
 
 
-def _money(mean: Mean) -> str:
-    return _interval(mean, "{:.4f}")
-
-
 def _interval(mean: Mean, form: str) -> str:
     return f"{form.format(mean.value)} ({form.format(mean.low)} to {form.format(mean.high)})"
 
@@ -361,12 +359,6 @@ def _markdown_table(table: ReportTable) -> str:
     rule = (*["---"] * table.names, *["---:"] * (len(table.head) - table.names))
     head, *lines = (map(_plain, line) for line in (table.head, *table.lines))
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *lines))
-
-
-def _html_table(table: ReportTable) -> str:
-    rows = [_html_row(table.head, "th")]
-    rows += [_html_row(line, "td") for line in table.lines]
-    return "\n".join(["<table>", *rows, "</table>"])
 
 
 def _html_row(cells: Sequence[str], tag: str) -> str:

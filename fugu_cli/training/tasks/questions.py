@@ -82,7 +82,24 @@ async def is_right(question: Question, reply: str) -> bool:
             )
             return given_number is not None and given_number == right_number
         case "code":
-            return await _passes(question, reply)
+            # the longest block, or a reply that is nothing but code. What it defines is not imported
+            # by name: pytest would take a `test_duplicate` that was asked for as a test
+            code_blocks = blocks(reply)
+            code = max((block.body for block in code_blocks), key=len) if code_blocks else reply
+            checks = "\n".join(question.tests)
+            test = (
+                f"import answer\n\n\ndef test_answer():\n    exec({checks!r}, dict(vars(answer)))\n"
+            )
+            judged = question_as_task(question).model_copy(
+                update={
+                    "files": {"answer.py": ""},
+                    "hidden": {"test_answer.py": test},
+                    "grade_command": "python -m pytest -q -p no:cacheprovider test_answer.py",
+                }
+            )
+            with temp_dirs.temp_dir("answer") as folder:
+                write_files({"answer.py": code}, folder)
+                return (await grade(judged, folder, ExpectedTests(least=1))).ok
         case "gym":
             return is_right_generated(
                 question.dataset, json.loads(question.entry), final_answer(reply)
@@ -100,25 +117,6 @@ def final_answer(reply: str, holding: str = r"\w") -> str:
             return str(answers[-1]).strip().strip("*`").strip()
     lines = [line.strip() for line in reply.splitlines() if re.search(holding, line)]
     return lines[-1] if lines else ""
-
-
-async def _passes(question: Question, reply: str) -> bool:
-    """The longest block, or a reply that is nothing but code, with the tests behind it. What it
-    defines is not imported: pytest would take a `test_duplicate` that was asked for as a test."""
-    code_blocks = blocks(reply)
-    code = max((block.body for block in code_blocks), key=len) if code_blocks else reply
-    checks = "\n".join(question.tests)
-    test = f"import answer\n\n\ndef test_answer():\n    exec({checks!r}, dict(vars(answer)))\n"
-    judged = question_as_task(question).model_copy(
-        update={
-            "files": {"answer.py": ""},
-            "hidden": {"test_answer.py": test},
-            "grade_command": "python -m pytest -q -p no:cacheprovider test_answer.py",
-        }
-    )
-    with temp_dirs.temp_dir("answer") as folder:
-        write_files({"answer.py": code}, folder)
-        return (await grade(judged, folder, ExpectedTests(least=1))).ok
 
 
 GYM_PREFIX = "gym:"

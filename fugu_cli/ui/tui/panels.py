@@ -329,7 +329,9 @@ class Trace(EntryPager):
             return
         from fugu_cli.ui import trace_drawing  # brings the log with it: not before the first paint
 
-        self._note_rows(len(rows.rows))
+        was_empty, self.has_no_rows = self.has_no_rows, len(rows.rows) == 0
+        if was_empty != self.has_no_rows:
+            self.post_message(self.Resized(0))
         self.column.cut(first)
         for index in range(len(self.column), len(rows.rows)):
             self.column.put(index, [_row_fragment(rows.rows[index])])
@@ -346,12 +348,6 @@ class Trace(EntryPager):
 
         self.column.put(last, [Fragment(paint, exact=0)])
         self.grew()
-
-    def _note_rows(self, count: int) -> None:
-        """Let the panel have its width once there is something in it."""
-        was_empty, self.has_no_rows = self.has_no_rows, count == 0
-        if was_empty != self.has_no_rows:
-            self.post_message(self.Resized(0))
 
     def on_resize(self, event: events.Resize) -> None:
         """Redraw after a change of size."""

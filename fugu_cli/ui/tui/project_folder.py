@@ -180,7 +180,12 @@ def _in_order(letters: str, text: str) -> bool:
 
 def list_files(root: Path) -> list[str]:
     """Return the files below `root`, at most `MOST`, by ripgrep if it is installed."""
-    program = _ripgrep(root)
+    from fugu_cli.safety.paths import search_path_outside
+
+    bundled = Path(sysconfig.get_path("scripts")) / ("rg.exe" if sys.platform == "win32" else "rg")
+    program = (
+        str(bundled) if bundled.is_file() else shutil.which("rg", path=search_path_outside(root))
+    )
     if program is not None:
         command = [program, "--files", "--hidden", "--no-messages", "--glob", "!.git", "--null"]
         try:
@@ -192,13 +197,6 @@ def list_files(root: Path) -> list[str]:
         paths = done.stdout.split(b"\0")[:MOST_FILES]
         return [os.fsdecode(path).replace(os.sep, "/") for path in paths if path]
     return list(_walked(root))
-
-
-def _ripgrep(root: Path) -> str | None:
-    from fugu_cli.safety.paths import search_path_outside
-
-    bundled = Path(sysconfig.get_path("scripts")) / ("rg.exe" if sys.platform == "win32" else "rg")
-    return str(bundled) if bundled.is_file() else shutil.which("rg", path=search_path_outside(root))
 
 
 def _walked(root: Path) -> Iterator[str]:
