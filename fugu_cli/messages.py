@@ -27,7 +27,7 @@ and prose.
 """
 
 Effort = Literal["", "none", "minimal", "low", "medium", "high", "xhigh", "max"]
-"""How much a model may reason before it answers; "" leaves it to the server."""
+"""The amount a model may reason before it answers; "" leaves it to the server."""
 EFFORTS: tuple[Effort, ...] = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """The least first."""
 THINKING_TOKENS = {
@@ -154,7 +154,7 @@ class Usage(Value):
 
     @property
     def is_estimated(self) -> bool:
-        """Whether a part of it was counted by no server."""
+        """Return whether fugu estimated a part of it, which no server counted."""
         return bool(self.estimated_input or self.estimated_output)
 
 
@@ -318,7 +318,7 @@ class Prompt(Value):
     role: Literal["", "thinker", "worker", "verifier"] = Field(default="", exclude=True)
     """The role of the turn; "" outside of one. The model does not read it."""
     request: str = Field(default="", exclude=True)
-    """What the turn is to do, as it was asked for. It stands among the messages as well."""
+    """The turn's task in the words of the request. It stands among the messages as well."""
     metadata: dict[str, str] = Field(default_factory=dict, exclude=True)
     """Metadata of a client of `fugu serve` for the provider. The model does not read it."""
 

@@ -203,8 +203,8 @@ def record_budget(log: Log, limit: Limit) -> None:
 
 
 OtherAgents = Literal["soon", "now", "none"]
-"""Which agents may take a waiting turn: those available before the pause ends, those available at
-once, or none.
+"""The agents that may take a waiting turn: those available before the pause ends, those available
+at once, or none.
 """
 
 

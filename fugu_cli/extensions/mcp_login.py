@@ -33,7 +33,7 @@ PAGE = (
 )
 TOKENS = ("access_token", "refresh_token")
 REVOCATION_SECONDS = 10.0
-"""How long a server may take to revoke a token."""
+"""The most seconds that revoking a token may take."""
 CALLBACK = "/callback"
 LONGEST = 16_384
 """The most bytes read of the browser's request."""

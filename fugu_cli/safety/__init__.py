@@ -1,3 +1,3 @@
-"""What must not happen: policy, sandbox, redaction, path rules and what the user has permitted
+"""The guards of a call: policy, sandbox, redaction, path rules and the permissions the user gave
 before.
 """

@@ -420,17 +420,16 @@ class _Reader:
             self._agents[event.turn] = event.agent
         match event:
             case Replied():
-                return self._replied(event)
+                if not self._could_know(event.agent):
+                    return event
+                self._calls |= {call.id for call in event.calls}
+                calls = tuple(_bare(call) for call in event.calls)
+                return event.model_copy(update={"text": WITHHELD, "thinking": (), "calls": calls})
             case Permitted() if event.call.id in self._calls:
                 return event.model_copy(update={"call": _bare(event.call), "reason": ""})
             case ToolRan():
                 return self._ran(event)
-            case _:
-                return self._spoken(event)
-
-    def _spoken(self, event: Event) -> Event:
-        """Withhold another agent's words about what happened."""
-        match event:
+            # another agent's words about what happened
             case Compacted() if self._could_know(event.agent):
                 return event.model_copy(update={"summary": WITHHELD})
             case Planned() if self._could_know(event.agent):
@@ -449,13 +448,6 @@ class _Reader:
     def _could_know(self, author: str) -> bool:
         """Return whether the author could have known such content at that time."""
         return self._shown and not self._denials.covers(author, self._agent)
-
-    def _replied(self, event: Replied) -> Event:
-        if not self._could_know(event.agent):
-            return event
-        self._calls |= {call.id for call in event.calls}
-        calls = tuple(_bare(call) for call in event.calls)
-        return event.model_copy(update={"text": WITHHELD, "thinking": (), "calls": calls})
 
     def _ran(self, event: ToolRan) -> Event:
         if event.call.id in self._calls:

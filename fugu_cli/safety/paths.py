@@ -34,12 +34,12 @@ NOT_SECRETS = (
 )
 SECRET_FOLDERS = frozenset({".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure"})
 GIT_MARKS = frozenset({"HEAD", "objects", "refs"})
-"""What makes a folder a git folder."""
+"""The entries that make a folder a git folder."""
 GIT_FILES = frozenset({
     "head", "config", "config.worktree", "hooks", "info", "index", "objects", "refs", "logs", "packed-refs",
     "commondir", "worktrees", "modules",
 })  # fmt: skip
-"""What git keeps and obeys in one, in small letters."""
+"""The entries of a git folder, in small letters."""
 OWN_RIGHTS = frozenset(
     {".fugurc", "agents.md", "claude.md", "gemini.md", ".cursorrules", ".mcp.json"}
 )

@@ -132,7 +132,11 @@ def result_object(
         "usage": usage_object(used),
         "modelUsage": _by_model(mine, members),
         "permission_denials": [
-            _denial(event.call)
+            {
+                "tool_name": event.call.tool,
+                "tool_use_id": event.call.id,
+                "tool_input": arguments_object(event.call),
+            }
             for event in mine
             if isinstance(event, Permitted) and not event.allowed
         ],
@@ -196,10 +200,6 @@ def _model(replies: Sequence[PaidEvent], members: Mapping[str, Member]) -> dict[
     }
 
 
-def _denial(call: Call) -> dict[str, object]:
-    return {"tool_name": call.tool, "tool_use_id": call.id, "tool_input": arguments_object(call)}
-
-
 def arguments_object(call: Call) -> dict[str, object]:
     """Return a call's arguments as an object. Other text is kept under `text`."""
     try:
@@ -209,16 +209,8 @@ def arguments_object(call: Call) -> dict[str, object]:
     return parsed if isinstance(parsed, dict) else {"text": call.arguments}
 
 
-def _orchestration(used: Usage) -> dict[str, int]:
-    """Return the tokens that deciding and planning used."""
-    return {
-        "orchestration_input_tokens": used.input,
-        "orchestration_input_cached_tokens": used.cached,
-        "orchestration_output_tokens": used.output,
-    }
-
-
 def _fugu_fields(state: SessionState, end: RunEnding) -> dict[str, object]:
+    used = orchestration_usage(state.request.events)
     return {
         "reason": end.reason,
         "message": end.message,
@@ -228,7 +220,11 @@ def _fugu_fields(state: SessionState, end: RunEnding) -> dict[str, object]:
         "tests": test_summary(state.request),
         "changed": sorted(state.request.changes),
         "failed_agents": {name: str(why) for name, why in state.request.failed_agents.items()},
-        "orchestration": _orchestration(orchestration_usage(state.request.events)),
+        "orchestration": {
+            "orchestration_input_tokens": used.input,
+            "orchestration_input_cached_tokens": used.cached,
+            "orchestration_output_tokens": used.output,
+        },
         "routing": [routing_object(turn.assigned) for turn in state.request.turns],
     }
 

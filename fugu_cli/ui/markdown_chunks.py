@@ -105,7 +105,7 @@ class MarkdownChunker:
         self._add(line)
         if _HEADING.match(line):
             self._close()
-        elif not fence and self._full():
+        elif not fence and (len(self._lines) > CHUNK_LINES or self._size > CHUNK_CHARACTERS):
             self._close(joined=True)
 
     def _starts(self, line: str) -> bool:
@@ -117,9 +117,6 @@ class MarkdownChunker:
             in_list = bool(_ITEM.match(self._lines[0]))
             return not (in_list and _ITEM.match(line)) or len(self._lines) > LIST_LINES
         return bool(_ITEM.match(line)) and not indented and len(self._lines) > LIST_LINES
-
-    def _full(self) -> bool:
-        return len(self._lines) > CHUNK_LINES or self._size > CHUNK_CHARACTERS
 
     def _add(self, line: str) -> None:
         self._lines.append(line)

@@ -97,7 +97,7 @@ def find_mechanism(mode: SandboxMode, path: str) -> Mechanism:
             return mechanism
         failures.append(why if mechanism.kind == "none" else f"{mechanism.kind}: {why}")
     weaker = Mechanism("landlock", why=NO_NAMESPACES)
-    if mode in {"auto", "landlock"} and _landlock_works() and not _launch_error(weaker):
+    if mode in {"auto", "landlock"} and _landlock_works() and not _try_out(weaker, ["true"]):
         return weaker
     return Mechanism("none", why="; ".join(failures))
 
@@ -135,11 +135,6 @@ def _landlock_works() -> bool:
 def trial_failure(mechanism: Mechanism) -> str:
     """Return what a command could do that it must not, or why none could be started."""
     return _try_out(mechanism, [*launcher_command("trial")])
-
-
-def _launch_error(mechanism: Mechanism) -> str:
-    """Return why a command cannot be started, "" when it can."""
-    return _try_out(mechanism, ["true"])
 
 
 def _try_out(mechanism: Mechanism, command: Sequence[str]) -> str:

@@ -116,7 +116,10 @@ class ColumnView(Widget, can_focus=True):
             strip = _restyled(strip, start, strip.cell_length if end == -1 else end, selected_style)
         strip = strip.apply_offsets(0, at)
         ends = parse_style(self.column.stack.palette.dim)
-        lead, tail = Segment(self._lead, self._lead_style()), Segment("▐" if bar else " ", ends)
+        lead, tail = (
+            Segment(self._lead, parse_style(self.column.stack.palette.dim)),
+            Segment("▐" if bar else " ", ends),
+        )
         strip = Strip.join([Strip([lead], len(self._lead)), strip, Strip([tail], 1)])
         self._ground = self._ground or self.rich_style
         strip = strip.apply_style(self._ground)
@@ -125,9 +128,6 @@ class ColumnView(Widget, can_focus=True):
                 self._strips.clear()
             self._strips[key] = (line, strip)  # the line is kept too: its identity is the key
         return strip
-
-    def _lead_style(self) -> Style:
-        return parse_style(self.column.stack.palette.dim)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """Return the selected lines as text."""
@@ -143,11 +143,6 @@ class ColumnView(Widget, can_focus=True):
     def selection_updated(self, selection: Selection | None) -> None:
         """Redraw with the new selection."""
         self.refresh()
-
-    @property
-    def _room(self) -> int:
-        """The columns for text."""
-        return max(self.size.width - len(self._lead) - 1, 1)
 
     @property
     def _height(self) -> int:
@@ -258,7 +253,9 @@ class Pager(ColumnView):
     def repaint(self, palette: Palette) -> None:
         """Change the palette."""
         self._forget()
-        self.top = self.column.stack.fit(self._room, palette, self.top)
+        self.top = self.column.stack.fit(
+            max(self.size.width - len(self._lead) - 1, 1), palette, self.top
+        )
         self.grew()
 
     def show_block(self, block: int) -> None:
