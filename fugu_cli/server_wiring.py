@@ -42,6 +42,8 @@ from fugu_cli.wiring import (
 
 if TYPE_CHECKING:
     from fugu_cli.extensions.telemetry import CollectorLink
+    from fugu_cli.server.traces import Traces
+    from fugu_cli.server.web.app import WebSources
 
 
 async def run_server(
@@ -73,10 +75,31 @@ async def run_server(
             f"models: fugu, fugu-ultra, {', '.join(settings.offered)}; decided by "
             f"{settings.opened.coordinator}"
         )
-        code = await http_server.serve(service, address, print_line)
+        web_sources = build_web_sources(loaded, service.traces) if address.web else None
+        code = await http_server.serve(service, address, print_line, web_sources)
         if collector is not None and not isinstance(collector, str):
             await collector.finish()
         return code
+
+
+def build_web_sources(loaded: LoadedConfig, traces: Traces) -> WebSources:
+    """Build what the web page shows."""
+    from fugu_cli.server.web.app import WebSources
+    from fugu_cli.server.web.pages import SkillTable
+    from fugu_cli.ui import skill_tables
+
+    members = tuple(entry.member() for entry in usable_pool(loaded.config, os.environ))
+
+    def skills() -> list[SkillTable]:
+        outcomes = wiring.build_outcomes(loaded).known(members, ())
+        sources = skill_tables.skill_rows(members, outcomes)
+        rates = skill_tables.kind_rows(members, outcomes)
+        return [
+            SkillTable("Skills and costs", sources, skill_tables.OUTCOMES_NOTE),
+            SkillTable("Success rates by kind of request", rates),
+        ]
+
+    return WebSources(loaded.config.data, traces, skills)
 
 
 def watch_request(collector: CollectorLink, log: Log, id: str, parent_span: str) -> None:

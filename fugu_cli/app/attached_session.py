@@ -473,14 +473,14 @@ class AttachedQueue(RequestQueue):
         for open_question in status.questions:
             question = shown.pop(open_question.number, None)
             if question is None:
-                question = _approval_question(open_question)
+                question = approval_question(open_question)
             self.approvals.questions.append(question)
         for closed_question in shown.values():
             closed_question.answer.cancel()
         self.changed()
 
 
-def _approval_question(question: messages.OpenQuestion) -> ApprovalQuestion:
+def approval_question(question: messages.OpenQuestion) -> ApprovalQuestion:
     """Return the question as the interface shows it. Cancelling `answer` takes it off the screen."""
     return ApprovalQuestion(
         call=question.asked.call,

@@ -175,6 +175,17 @@ class ServeFlags:
     replica: Annotated[
         bool, option("--replica", help="other machines answer the same clients (help serve)")
     ] = False
+    web: Annotated[
+        bool, option("--web", help="serve a web page with sessions, traces and approvals too")
+    ] = False
+    web_origin: Annotated[
+        str,
+        option(
+            "--web-origin",
+            help="https:// address of the page where a proxy with TLS stands in front",
+            metavar="URL",
+        ),
+    ] = ""
     write_client: Annotated[
         ClientName | None,
         option(

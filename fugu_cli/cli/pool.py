@@ -490,7 +490,13 @@ def serve(flags: ServeFlags) -> int:
         raise UsageError("limits must be finite numbers", hint="`fugu serve --help` lists them")
     token = os.environ.get(flags.token_env, "").strip() or None
     address = server.ListenAddress(
-        flags.host, flags.port, token, flags.grace, tuple(flags.allow_origin or ())
+        flags.host,
+        flags.port,
+        token,
+        flags.grace,
+        tuple(flags.allow_origin or ()),
+        web=flags.web,
+        web_origin=flags.web_origin,
     )
     bounds = server.EndpointLimits(
         round(flags.max_request_mb * 1024 * 1024), flags.request_timeout, flags.max_concurrent

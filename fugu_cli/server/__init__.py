@@ -12,13 +12,16 @@ from ipaddress import ip_address
 from fugu_cli.errors import UsageError
 
 SHORTEST_TOKEN = 16
+WEB_ROOT = "/web"
+"""The path of the web page."""
 
 
 @dataclass(frozen=True)
 class ListenAddress:
     """The address and token of an endpoint. Port 0 means any free port. `grace` is the number of
     seconds that running answers may take after a stop. `origins` are web pages that may use the
-    endpoint besides its own, as `https://host:port`.
+    endpoint besides its own, as `https://host:port`. `web`: the web page is served too, under
+    `web_origin` by a proxy with TLS, or for this machine alone.
     """
 
     host: str = "127.0.0.1"
@@ -26,6 +29,8 @@ class ListenAddress:
     token: str | None = None
     grace: float = 30.0
     origins: tuple[str, ...] = ()
+    web: bool = False
+    web_origin: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,25 @@ def check_address(address: ListenAddress, limits: EndpointLimits, variable: str)
             "--allow-origin needs a token: any other page could be opened under that name",
             hint=f"set {variable} to a long random text",
         )
+    if address.web_origin and not address.web:
+        raise UsageError("--web-origin is an address of the web page", hint="add --web")
+    if address.web and not address.web_origin and not is_loopback(address.host):
+        raise UsageError(
+            f"the web page on {address.host} needs the name under which browsers open it",
+            hint="put a proxy with TLS in front, and name it: --web-origin https://host",
+        )
+    if address.web_origin:
+        page_origin = parse_origin(address.web_origin)
+        if page_origin is None or page_origin[0] != "https":
+            raise UsageError(
+                f"--web-origin {address.web_origin} is no origin with TLS",
+                hint="write it as https://host or https://host:port",
+            )
+        if address.token is None:
+            raise UsageError(
+                "--web-origin needs a token: the proxy reaches the endpoint, too",
+                hint=f"set {variable} to a long random text",
+            )
     if address.token is not None and len(address.token) < SHORTEST_TOKEN:
         raise UsageError(
             f"the token in {variable} is too short", hint="`openssl rand -hex 24` makes a good one"

@@ -9,18 +9,21 @@ import contextlib
 import errno
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fugu_cli.errors import InfrastructureError
 from fugu_cli.formatting import plural
-from fugu_cli.server import ListenAddress
+from fugu_cli.server import WEB_ROOT, ListenAddress
 from fugu_cli.server.app import build_app
 from fugu_cli.server.service import EndpointService
 from fugu_cli.system import signals
+
+if TYPE_CHECKING:
+    from fugu_cli.server.web.app import WebPages, WebSources
 
 HEADER_TIMEOUT = 10.0
 """Seconds a client may take to send the headers of a request, counted from the connection or from
@@ -206,25 +209,61 @@ def listen(address: ListenAddress) -> socket.socket:
 
 
 async def serve(
-    service: EndpointService, address: ListenAddress, print_line: Callable[[str], None]
+    service: EndpointService,
+    address: ListenAddress,
+    print_line: Callable[[str], None],
+    web_sources: WebSources | None = None,
 ) -> int:
     """Answer requests until a signal stops the endpoint, and return the exit code. `print_line`
-    gets messages for people.
+    gets messages for people. With `web_sources` the web page is served too.
     """
     listener = listen(address)
     port = listener.getsockname()[1]
-    server = _Server(
-        uvicorn_config(build_app(service, address.token, address.origins), address.grace)
-    )
     host = f"[{address.host}]" if ":" in address.host else address.host
     print_line(f"listening on http://{host}:{port}/v1")
-    stopping = _StopOnSignal(server, service, print_line)
+    app = build_app(service, address.token, address.origins)
+    web = None
+    if web_sources is not None:
+        web = _build_web(web_sources, host, port, address.web_origin, print_line)
+        app = PathSwitch(web, app)
+    server = _Server(uvicorn_config(app, address.grace))
+    stopping = _StopOnSignal(server, service, print_line, web)
     signals.call_on_signals(asyncio.get_running_loop(), stopping.stop)
     try:
         await server.serve([listener])
     finally:
+        if web is not None:
+            await web.close()
         await service.close()
     return 0
+
+
+def _build_web(
+    sources: WebSources, host: str, port: int, origin: str, print_line: Callable[[str], None]
+) -> WebPages:
+    """Build the web page and print the link that opens it."""
+    from fugu_cli.server.web.access import WebAccess
+    from fugu_cli.server.web.app import WebPages
+
+    access = WebAccess(port, origin)
+
+    def announce() -> None:
+        print_line(f"a browser has signed in; the link for another one: {access.link(host)}")
+
+    print_line(f"web page: {access.link(host)} (the link works once)")
+    return WebPages(access, sources, announce)
+
+
+class PathSwitch:
+    """Passes requests for the web page to `web`, and all others to `endpoint`."""
+
+    def __init__(self, web: ASGIApp, endpoint: ASGIApp) -> None:
+        self._web, self._endpoint = web, endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        is_web = path == WEB_ROOT or path.startswith(f"{WEB_ROOT}/")
+        await (self._web if is_web else self._endpoint)(scope, receive, send)
 
 
 def uvicorn_config(app: ASGIApp, grace: float) -> uvicorn.Config:
@@ -267,9 +306,14 @@ class _StopOnSignal:
     """Stops the server: after running answers at the first signal, at once at the second."""
 
     def __init__(
-        self, server: uvicorn.Server, service: EndpointService, print_line: Callable[[str], None]
+        self,
+        server: uvicorn.Server,
+        service: EndpointService,
+        print_line: Callable[[str], None],
+        web: WebPages | None = None,
     ) -> None:
         self._server = server
+        self._web = web
         self._service = service
         self._print_line = print_line
 
@@ -278,6 +322,8 @@ class _StopOnSignal:
             self._server.force_exit = True
             return
         self._server.should_exit = True
+        if self._web is not None:
+            self._web.stop()
         if self._service.busy:
             answers = plural(self._service.busy, "answer")
             self._print_line(f"stopping after {answers}; once more to stop at once")

@@ -328,6 +328,13 @@ class Traces:
         path = self.path(id)
         return logs.read(path) if path.is_file() else None
 
+    def newest(self, count: int) -> list[str]:
+        """Return the ids of the newest traces, newest first. Called in a thread."""
+        with contextlib.suppress(OSError):
+            stored = [path.stem for path in self._folder.glob("*.jsonl")]
+            return sorted({*stored, *tuple(self._live)}, reverse=True)[:count]
+        return []
+
     def author(self, call: str) -> CallAuthor | None:
         """Return the author of the call with this id, from memory or from the trace in the id."""
         author = self._authors.get(call)

@@ -29,7 +29,7 @@ def end_lines(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]
     if block.is_card and palette is not TERMINAL and width >= NARROWEST_CARD:
         return _draw_card(block, min(width, WIDEST_CARD), palette)
     sign, tone = _sign(block, palette)
-    text, numbers = block.line.text, " · ".join(_numbers(block))
+    text, numbers = block.line.text, " · ".join(end_numbers(block))
     fits = cell_len(text) + cell_len(numbers) + 4 <= width
     head, *rest = wrap_lines(text, width - 2, f"bold {tone}")
     first = [*styled_line([(f"{sign} ", tone)], 2), *head]
@@ -61,7 +61,7 @@ def _draw_card(block: EndBlock, width: int, palette: Palette) -> list[StyledLine
     state_tone = palette.text if block.line.tone == "good" else tone
     if clauses:
         lines += wrap_lines(" · ".join(clauses), inner, state_tone)
-    lines += _dotted_lines(_numbers(block), inner, palette.dim)
+    lines += _dotted_lines(end_numbers(block), inner, palette.dim)
     lines += _reason_lines(block, inner, palette)
     framed = [_framed(line, inner, palette) for line in lines]
     lower = styled_line([(f"╰{'─' * (width - 2)}╯", edge)], width)
@@ -88,7 +88,7 @@ def _sign(block: EndBlock, palette: Palette) -> tuple[str, str]:
     return "■", tone
 
 
-def _numbers(block: EndBlock) -> list[str]:
+def end_numbers(block: EndBlock) -> list[str]:
     """Return the numbers of the request: files, turns, time, tokens and cost."""
     numbers = []
     if block.files:

@@ -1,0 +1,44 @@
+"""Builds HTML from elements. Text becomes HTML here alone, so all of it is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+VOID_TAGS = frozenset({"br", "input", "link", "meta"})
+"""Elements without an end tag."""
+
+
+class Markup(str):
+    """HTML, as opposed to text. Made by `element` and `joined` only."""
+
+    __slots__ = ()
+
+
+Attribute = str | int | bool | None
+
+
+def joined(children: Iterable[str]) -> Markup:
+    """Return the children one after the other, with all text escaped."""
+    return Markup(
+        "".join(
+            child if isinstance(child, Markup) else escape(child, quote=True) for child in children
+        )
+    )
+
+
+def element(tag: str, *children: str, **attributes: Attribute) -> Markup:
+    """Return an element with these children, of which plain text is escaped.
+
+    `_` in the name of an attribute stands for `-`, one at its end for nothing. An attribute that is
+    True has no value, one that is False or None is left out.
+    """
+    written = [tag]
+    for name, value in attributes.items():
+        attribute = name.rstrip("_").replace("_", "-")
+        if value is True:
+            written.append(attribute)
+        elif value is not None and value is not False:
+            written.append(f'{attribute}="{escape(str(value), quote=True)}"')
+    start = f"<{' '.join(written)}>"
+    return Markup(start if tag in VOID_TAGS else f"{start}{joined(children)}</{tag}>")
