@@ -159,7 +159,7 @@ TOLD_IN = {
     "fugu pr": "git",
     "fugu review": "review",
     "fugu replay": "trace",
-    "fugu serve": "serve",
+    "fugu serve": "serve browser",
     "fugu acp": "acp",
     "fugu sdk": "sdk",
     "fugu eval": "evaluation outcomes",
