@@ -85,18 +85,18 @@ async def run_server(
 def build_web_sources(loaded: LoadedConfig, traces: Traces) -> WebSources:
     """Build what the web page shows."""
     from fugu_cli.server.web.app import WebSources
-    from fugu_cli.server.web.pages import SkillTable
+    from fugu_cli.server.web.pages import AgentTable
     from fugu_cli.ui import skill_tables
 
     members = tuple(entry.member() for entry in usable_pool(loaded.config, os.environ))
 
-    def skills() -> list[SkillTable]:
+    def skills() -> list[AgentTable]:
         outcomes = wiring.build_outcomes(loaded).known(members, ())
         sources = skill_tables.skill_rows(members, outcomes)
         rates = skill_tables.kind_rows(members, outcomes)
         return [
-            SkillTable("Skills and costs", sources, skill_tables.OUTCOMES_NOTE),
-            SkillTable("Success rates by kind of request", rates),
+            AgentTable("Skills and costs", sources, skill_tables.OUTCOMES_NOTE),
+            AgentTable("Success rates by kind of request", rates),
         ]
 
     return WebSources(loaded.config.data, traces, skills)

@@ -67,7 +67,7 @@ class WebSources:
 
     data: Path
     traces: Traces
-    skills: Callable[[], Sequence[pages.SkillTable]]
+    skills: Callable[[], Sequence[pages.AgentTable]]
 
 
 Parts = Mapping[str, Markup]

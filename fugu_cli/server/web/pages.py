@@ -22,7 +22,7 @@ LIST_PART = "list"
 
 
 @dataclass(frozen=True)
-class SkillTable:
+class AgentTable:
     """A table about the agents of the pool, its first row the heading."""
 
     caption: str
@@ -182,7 +182,7 @@ def request_page(id: str, records: Sequence[Recorded], base: str) -> Markup:
     return page(f"Request {id}", base, decisions, element("section", *blocks))
 
 
-def agents_page(tables: Sequence[SkillTable], base: str) -> Markup:
+def agents_page(tables: Sequence[AgentTable], base: str) -> Markup:
     """Return the page with the skills of the agents."""
     content = []
     for skills in tables:
