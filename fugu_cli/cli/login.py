@@ -11,6 +11,7 @@ from fugu_cli.cli.current_folder import print_clean, say
 from fugu_cli.config import kept_keys
 from fugu_cli.config.agent_pool import SERVICES, KnownService
 from fugu_cli.errors import UsageError
+from fugu_cli.formatting import aligned_rows
 
 LONGEST = 8192
 """Characters of a key: what is longer is no key."""
@@ -76,14 +77,15 @@ def _list_providers() -> int:
     kept, note = kept_keys.read_kept_keys()
     if note:
         say(note)
-    names = max(len(service.name) for service in SERVICES)
-    variables = max(len(service.variable) for service in SERVICES)
+    rows = []
     for service in SERVICES:
         stored = ""
         if service.variable in kept:
             stored = "in the keyring" if kept[service.variable] is None else "kept"
         state = "in the environment" if os.environ.get(service.variable) else stored or "-"
-        print_clean(f"{service.name:<{names}}  {service.variable:<{variables}}  {state}")
+        rows.append((service.name, service.variable, state))
+    for line in aligned_rows(rows):
+        print_clean(line)
     print_clean("`fugu login PROVIDER` keeps a key, `fugu login --remove PROVIDER` forgets it")
     return 0
 

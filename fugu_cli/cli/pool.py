@@ -42,7 +42,7 @@ from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.coordinators.trinity import EMBEDDED as BACKBONE
 from fugu_cli.errors import AgentError, InfrastructureError, ModelFileError, UsageError
-from fugu_cli.formatting import compact_number, shorten
+from fugu_cli.formatting import aligned_rows, compact_number, shorten
 from fugu_cli.local.sources import FetchProgress
 from fugu_cli.local.store import Store
 from fugu_cli.messages import Call, FromUser, Prompt, Reply, ToolSpec
@@ -343,7 +343,8 @@ def show_pool() -> int:
         "context",
         "USD per million in/out",
     )
-    _print([header, *(_cells(entry, loaded.config) for entry in entries)])
+    for line in aligned_rows([header, *(_cells(entry, loaded.config) for entry in entries)]):
+        print_clean(line)
     if any(has_assumed_price(entry, loaded.config) for entry in entries):
         print_clean("~ assumed: what others ask for the model, since its server is not in the list")
     for entry in unusable_entries(loaded.config, os.environ):
@@ -419,14 +420,6 @@ def _cells(entry: AgentEntry, config: Config) -> tuple[str, ...]:
         compact_number(entry.context or 0),
         price,
     )
-
-
-def _print(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        print_clean(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        )
 
 
 def check_pool() -> int:

@@ -16,7 +16,7 @@ from fugu_cli.app.session_standing import session_standings
 from fugu_cli.cli.command_flags import SessionsFlags
 from fugu_cli.cli.current_folder import current_config, print_clean, read_records, say
 from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.formatting import compact_number, first_line, known_cost, money, shorten
+from fugu_cli.formatting import aligned_rows, compact_number, first_line, known_cost, money, shorten
 from fugu_cli.messages import Usage
 from fugu_cli.session import store as kept
 from fugu_cli.session.spending import Ledger, Payment, all_payments
@@ -289,14 +289,7 @@ def _table_lines(rows: Sequence[CostRow], by: str, where: str) -> list[str]:
         ]
         for row in rows
     ]
-    widths = [max(len(line[column]) for line in [header, *body]) for column in range(len(header))]
-    text = [
-        "  ".join(
-            [line[0].ljust(widths[0]), *(cell.rjust(widths[i]) for i, cell in enumerate(line) if i)]
-        ).rstrip()
-        for line in [header, *body]
-    ]
-    return [f"spent in {where}", "", *text]
+    return [f"spent in {where}", "", *aligned_rows([header, *body], range(1, len(header)))]
 
 
 def _row_object(row: CostRow) -> dict[str, object]:

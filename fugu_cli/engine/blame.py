@@ -458,7 +458,11 @@ async def blame_session(workspace: Workspace, session: NamedSession) -> SessionB
     """Return the part of a session's work that still stands."""
     edits = attributed_edits(*session)
     changed = dict.fromkeys(change.path for edit in edits for change in edit.changes)
-    contents = {path: data for path in changed if (data := _read(workspace, path)) is not None}
+    contents: dict[str, bytes] = {}
+    for path in changed:
+        data = _read(workspace, path)
+        if data is not None:
+            contents[path] = data
     by_blob = {blob_id(data, workspace.history.hash_name): data for data in contents.values()}
     tracker = BlameTracker({**await diff.read_contents(workspace, _blobs(edits)), **by_blob})
     for edit in edits:
@@ -468,9 +472,10 @@ async def blame_session(workspace: Workspace, session: NamedSession) -> SessionB
     for path, state in tracker.states.items():
         if path in moved and state.blob is None:
             continue
-        left = blob_id(contents[path], workspace.history.hash_name) if path in contents else None
-        if made := _file(path, state, lost=path in tracker.lost, later=left != state.blob):
-            files.append(made)
+        blob = blob_id(contents[path], workspace.history.hash_name) if path in contents else None
+        file = _file(path, state, lost=path in tracker.lost, later=blob != state.blob)
+        if file is not None:
+            files.append(file)
     files.sort(key=lambda file: file.path)
     added = [line for file in files for hunk in file.hunks for line in hunk if line.kind == "added"]
     return SessionBlame(session[0], tuple(files), turn_shares(turn_costs(*session), added))

@@ -56,22 +56,24 @@ async def blame_commit(
     every: Sequence[NamedSession],
 ) -> CommitBlame:
     """Return the authors of the lines that these changes add, by the sessions here."""
-    made = blame.merged_edits(
+    edits = blame.merged_edits(
         edit for session in every for edit in blame.attributed_edits(*session)
     )
     files: dict[str, tuple[BlameLine, ...]] = {}
-    for change in changed if made else ():
+    for change in changed if edits else ():
         name, data = paths.quoted_path(change.path), contents.get(change.after, b"")
         before_is_unknown = change.before and change.before not in contents
         if not change.after or before_is_unknown or b"\0" in data:
             continue
-        content, _ = await blame.blame_content(workspace, name, data, made)
+        content, _ = await blame.blame_content(workspace, name, data, edits)
         old = blame.lines_of(contents.get(change.before, b""))
-        added = [
-            BlameLine("added", number + 1, content.lines[number], content.authors[number])
-            for tag, _, _, start, end in blame.matcher(old, content.lines).get_opcodes()
-            for number in (range(start, end) if tag in ("insert", "replace") else ())
-        ]
+        added: list[BlameLine] = []
+        for tag, _, _, start, end in blame.matcher(old, content.lines).get_opcodes():
+            if tag in ("insert", "replace"):
+                added += [
+                    BlameLine("added", index + 1, content.lines[index], content.authors[index])
+                    for index in range(start, end)
+                ]
         if any(line.author is not None for line in added):
             files[change.path] = tuple(added)
     lines = [line for added_lines in files.values() for line in added_lines]

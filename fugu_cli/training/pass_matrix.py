@@ -330,18 +330,19 @@ def headroom(draws: Sequence[MatrixCell], unit: str) -> Headroom:
         mean(rates.values()), [list(chain.from_iterable(row.values())) for row in rows]
     )
     luckiest = [max(row.values(), key=mean) for row in rows]
-    fair = [_fair(row, ranks) for row in rows] if repeats > 1 else []
+    fair: Mean | None = None
+    if repeats > 1:
+        halves = [_fair(row, ranks) for row in rows]
+        fair = _interval(
+            mean(mean(map(mean, pair)) for pair in halves),
+            [[*chosen_half, *judging_half] for chosen_half, judging_half in halves],
+        )
     return Headroom(
         agents={agent: (rates[agent], costs[agent]) for agent in agents},
         solved=solved,
         best=best,
         oracle=_interval(mean(mean(oks) for oks in luckiest), luckiest),
-        fair=_interval(
-            mean(mean(map(mean, halves)) for halves in fair),
-            [[*chosen_half, *judging_half] for chosen_half, judging_half in fair],
-        )
-        if fair
-        else None,
+        fair=fair,
         headroom=_gain_interval(gains),
         disagreement=_disagreement(rows, agents),
         tasks=len(tasks),
