@@ -272,16 +272,25 @@ class ClientSession:
         known_questions = [question for question, _ in self._asking]
         for question in self.work.approvals.questions:
             if not any(question is earlier for earlier in known_questions):
-                task = asyncio.create_task(self._ask(question))
-                question.answer.add_done_callback(lambda _, task=task: task.cancel())  # type: ignore[misc]
-                self._asking.append((question, task))
+                self._asking.append((question, asyncio.create_task(self._ask(question))))
         self._asking = [(question, task) for question, task in self._asking if not task.done()]
 
     async def _ask(self, question: ApprovalQuestion) -> None:
         await self.outbox.flush()
         assert self._updates is not None
         shown = self._updates.calls.asked_about(question.call)
-        scope = await ask_permission_in_editor(self._client, self.session, shown.id, question)
+        asking = asyncio.ensure_future(
+            ask_permission_in_editor(self._client, self.session, shown.id, question)
+        )
+        # the question may be answered elsewhere meanwhile
+        question.answer.add_done_callback(lambda _: asking.cancel())
+        try:
+            scope = await asking
+        except asyncio.CancelledError:
+            asking.cancel()
+            if not question.answer.done():
+                raise
+            scope = None
         if question.call.tool == ACCEPT_PLAN:  # no event ends this call
             await self.outbox.tell(self._updates.calls.ended(shown))
         if question.answer.done():

@@ -295,7 +295,10 @@ def call_target(call: Call) -> str:
             for key in ("agent", "subagent_type", "description")
             if arguments.get(key)
         )
-    for key in ("path", "command", "pattern", "target", "url", "query", "job", "question"):
+    pattern, path = arguments.get("pattern"), arguments.get("path")
+    if isinstance(pattern, str) and isinstance(path, str) and path not in ("", "."):
+        return f"{pattern} in {path}"
+    for key in ("command", "pattern", "path", "target", "url", "query", "job", "question"):
         if isinstance(arguments.get(key), str):
             return f"{arguments[key]}{IN_BACKGROUND if _background(arguments) else ''}"
     return call.arguments if call.tool.startswith(MCP) and arguments else ""

@@ -29,6 +29,8 @@ from fugu_cli.session.state import SessionState
 from fugu_cli.system import atomic_files
 
 CACHE = "outcomes.json"
+CACHE_FORMAT = 1
+"""Raised when more is read from a log than before, so that cached logs are read again."""
 OTHER_REPOSITORY_SHARE = 0.5
 """The weight of an outcome from another repository."""
 MOST_SESSIONS = 500
@@ -47,6 +49,7 @@ class _SessionEntry(BaseModel):
     repo: str
     asked_at: tuple[float, ...]
     outcomes: SessionOutcomes
+    format: int = 0
     kinds_of_others: tuple[KindRead, ...] = ()
     """Kinds that were read in this session for requests of other ones."""
 
@@ -138,10 +141,8 @@ class OutcomeStore:
                 state = path.stat()
             except OSError:
                 continue
-            if entry is None or (entry.changed_ns, entry.size) != (
-                state.st_mtime_ns,
-                state.st_size,
-            ):
+            read_as = (state.st_mtime_ns, state.st_size, CACHE_FORMAT)
+            if entry is None or (entry.changed_ns, entry.size, entry.format) != read_as:
                 if state.st_size > LARGEST_LOG_BYTES:
                     continue
                 if left > 0:
@@ -219,6 +220,10 @@ def _with_kinds(
             replace(price, kinds=missing.get(price.request, price.kinds))
             for price in outcomes.prices
         ),
+        solo_prices=tuple(
+            replace(solo, kinds=missing.get(solo.request, solo.kinds))
+            for solo in outcomes.solo_prices
+        ),
         kinds={**outcomes.kinds, **missing},
     )
 
@@ -229,6 +234,7 @@ def _read_entry(records: Sequence[Recorded], changed_ns: int, size: int) -> _Ses
     return _SessionEntry(
         changed_ns=changed_ns,
         size=size,
+        format=CACHE_FORMAT,
         repo=opened.repo if opened else "",
         asked_at=tuple(record.at for record in records if isinstance(record.event, Asked)),
         outcomes=session_outcomes(SessionState(events)),
@@ -242,6 +248,7 @@ def _of_requests(outcomes: SessionOutcomes, numbers: set[int]) -> SessionOutcome
     return SessionOutcomes(
         attempts=tuple(attempt for attempt in outcomes.attempts if attempt.request in numbers),
         prices=tuple(price for price in outcomes.prices if price.request in numbers),
+        solo_prices=tuple(solo for solo in outcomes.solo_prices if solo.request in numbers),
         kinds={number: kinds for number, kinds in outcomes.kinds.items() if number in numbers},
     )
 

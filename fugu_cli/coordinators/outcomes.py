@@ -24,7 +24,9 @@ from fugu_cli.session.events import (
     OutcomeCount,
     OutcomesKnown,
     Replied,
+    ToolRan,
 )
+from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.turns import Turn
 
@@ -66,11 +68,23 @@ class TurnPrice:
 
 
 @dataclass(frozen=True)
+class SoloPrice:
+    """The cost in USD of an agent's calls for a request that no other agent worked on."""
+
+    agent: str
+    kinds: Mapping[str, float]
+    cost: float
+    model: str = ""
+    request: int = 1
+
+
+@dataclass(frozen=True)
 class SessionOutcomes:
     """The outcomes of one session."""
 
     attempts: tuple[Attempt, ...] = ()
     prices: tuple[TurnPrice, ...] = ()
+    solo_prices: tuple[SoloPrice, ...] = ()
     kinds: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     """Of each request, counted from 1; of one whose kind nobody read none."""
 
@@ -87,6 +101,7 @@ def session_outcomes(state: SessionState) -> SessionOutcomes:
     standing = state.undo_history.requests
     attempts: list[Attempt] = []
     prices: list[TurnPrice] = []
+    solo_prices: list[SoloPrice] = []
     kinds_of_requests: dict[int, Mapping[str, float]] = {}
     for number, request in enumerate(state.requests, start=1):
         kinds = kinds_read.get(number) or _kinds_in(request.events)
@@ -101,7 +116,11 @@ def session_outcomes(state: SessionState) -> SessionOutcomes:
             member = members.get(turn.agent)
             if member is not None and member.provider != SCRIPTED:
                 prices.append(replace(turn, model=member.model, request=number))
-    return SessionOutcomes(tuple(attempts), tuple(prices), kinds_of_requests)
+        solo = _solo_price(request, members, kinds)
+        if solo is not None and members[solo.agent].provider != SCRIPTED:
+            model = members[solo.agent].model
+            solo_prices.append(replace(solo, model=model, request=number))
+    return SessionOutcomes(tuple(attempts), tuple(prices), tuple(solo_prices), kinds_of_requests)
 
 
 def outcomes_known(events: Sequence[Event]) -> OutcomesKnown:
@@ -124,6 +143,8 @@ def count_outcomes(
     trials: dict[tuple[str, str], float] = defaultdict(float)
     turns: dict[tuple[str, str], float] = defaultdict(float)
     spent: dict[tuple[str, str], float] = defaultdict(float)
+    solo_requests: dict[tuple[str, str], float] = defaultdict(float)
+    solo_spent: dict[tuple[str, str], float] = defaultdict(float)
     for session in sessions:
         for attempt in session.attempts:
             member = by_name.get(attempt.agent)
@@ -141,6 +162,12 @@ def count_outcomes(
                 for request_kind, share in (turn.kinds or {"": 1.0}).items():
                     turns[turn.agent, request_kind] += share
                     spent[turn.agent, request_kind] += share * turn.cost
+        for solo in session.solo_prices:
+            member = by_name.get(solo.agent)
+            if member is not None and member.model == solo.model:
+                for request_kind, share in (solo.kinds or {"": 1.0}).items():
+                    solo_requests[solo.agent, request_kind] += share
+                    solo_spent[solo.agent, request_kind] += share * solo.cost
     return tuple(
         OutcomeCount(
             agent=agent,
@@ -152,6 +179,8 @@ def count_outcomes(
             mean_cost=round(spent[agent, request_kind] / turns[agent, request_kind], 6)
             if turns[agent, request_kind]
             else 0.0,
+            solo_requests=round(solo_requests[agent, request_kind], 3),
+            solo_cost=round(solo_spent[agent, request_kind], 6),
         )
         for agent, request_kind in sorted(trials.keys() | turns.keys())
     )
@@ -263,3 +292,30 @@ def _prices(
             if turn in costs:
                 costs[turn] += price(event, members.get(agents[turn]))
     return [TurnPrice(agents[turn], kinds, cost) for turn, cost in costs.items() if cost > 0]
+
+
+def _solo_price(
+    request: RequestState, members: Mapping[str, Member], kinds: Mapping[str, float]
+) -> SoloPrice | None:
+    """Return the price of the only agent that worked on a request, Verifiers left out. None if
+    there were several, if its price is unknown, or if the request changed no file or was not
+    completed.
+    """
+    end = request.finished
+    if end is None or end.reason not in ("accepted", "answered") or not request.changes:
+        return None
+    events = request.events
+    workers = {
+        event.agent for event in events if isinstance(event, Assigned) and event.role != "verifier"
+    }
+    advisors = {event.agent for event in events if isinstance(event, ToolRan) and event.agent}
+    agents = workers | advisors
+    agent = agents.pop() if len(agents) == 1 else ""
+    if agent not in members:
+        return None
+    cost = sum(
+        price(event, members[agent])
+        for event in request.events
+        if isinstance(event, PaidEvent) and event.agent == agent
+    )
+    return SoloPrice(agent, kinds, cost) if cost > 0 else None

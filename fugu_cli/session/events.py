@@ -257,6 +257,8 @@ class OutcomeCount(Value):
     In `trials` an attempt after failures of others counts less than a first one, and in `successes`
     a Verifier's word counts less than a test's, so both may be fractions. `turns` and `mean_cost`
     (USD a turn) count every turn the same; a turn whose kind is uncertain counts in parts.
+    `solo_requests` are completed requests with changes that no other agent worked on, and
+    `solo_cost` (USD) is the sum of what the agent's calls for them cost.
     """
 
     agent: str
@@ -265,6 +267,8 @@ class OutcomeCount(Value):
     trials: float = 0.0
     turns: float = 0.0
     mean_cost: float = 0.0
+    solo_requests: float = 0.0
+    solo_cost: float = 0.0
 
 
 class OutcomesKnown(Value):

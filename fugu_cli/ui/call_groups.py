@@ -8,7 +8,6 @@ from typing import assert_never
 from fugu_cli.app import patches
 from fugu_cli.app.event_text import call_target
 from fugu_cli.formatting import flatten
-from fugu_cli.session.call_arguments import MalformedArguments, arguments_of
 from fugu_cli.session.checks import RUN_CHECK
 from fugu_cli.session.outcome import RUN_TESTS
 from fugu_cli.session.recognized_tests import failed_count, passed_count
@@ -73,15 +72,9 @@ def explored_text(calls: Sequence[ToolBlock]) -> str:
     """Return the files and the searches, each once: `rates.py, test_rates.py, grep express`."""
     targets = []
     for block in calls:
-        call = block.call
-        target = call_target(call)
-        arguments = arguments_of(call)
-        if not isinstance(arguments, MalformedArguments):
-            pattern = arguments.get("pattern")
-            if isinstance(pattern, str):
-                target = pattern
-        if call.tool != "read":
-            target = f"{call.tool} {target}".rstrip()
+        target = call_target(block.call)
+        if block.call.tool != "read":
+            target = f"{block.call.tool} {target}".rstrip()
         targets.append(flatten(target, 80))
     return ", ".join(dict.fromkeys(targets))
 
@@ -111,7 +104,7 @@ def _tests_text(block: ToolBlock, output: str) -> str:
     failed, passed = failed_count(output), passed_count(output)
     passing = ""
     if passed:
-        passing = "1 passes" if passed == 1 else f"{passed} pass"
+        passing = "1 test passes" if passed == 1 else f"{passed} pass"
     match block.tests:
         case "pass":
             passing = passing or "tests pass"
@@ -132,6 +125,6 @@ def _tests_text(block: ToolBlock, output: str) -> str:
             assert_never(block.tests)
     failing = "tests fail"
     if failed:
-        failing = "1 fails" if failed == 1 else f"{failed} fail"
+        failing = "1 test fails" if failed == 1 else f"{failed} fail"
     failing += comparison
     return f"{failing}, {passing}" if passing else failing

@@ -16,7 +16,6 @@ from fugu_cli.session.events import (
     Member,
     Opened,
     OutcomesKnown,
-    Permitted,
 )
 from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.verdicts import UNREACHABLE_HINT, EndLine, end_line, verified_by
@@ -33,11 +32,10 @@ def end_block(
     """Return the block for the end of a request.
 
     `request` is its state at the end, `opened` holds the prices, and `outcomes` is what the session
-    knew of its agents when the user asked. `seconds` include the time spent waiting for the user.
+    knew of its agents when the user asked. `seconds` are those in which it was worked on.
     """
     events = request.events
     usage = costs.usage(events).values()
-    waited = sum(call.waited for call in events if isinstance(call, Permitted))
     members = {member.name: member for member in opened.pool} if opened is not None else {}
     line = end_line(request)
     why = event.message
@@ -51,14 +49,14 @@ def end_block(
         event,
         line,
         turns=sum(isinstance(turn, Assigned) and turn.subtask is None for turn in events),
-        seconds=max(seconds - waited, 0.0),
+        seconds=seconds,
         tokens=sum(used.input + used.output for used in usage),
         cost=_cost(events, members),
         by_other=verified_by(request) is not None,
         files=len(request.changes),
         why=why,
         checking=_checking_cost(events, members),
-        alone=_cost_alone(events, members, outcomes),
+        alone=_cost_alone(request, members, outcomes),
     )
 
 
@@ -79,29 +77,31 @@ def _checking_cost(events: Sequence[Event], members: Mapping[str, Member]) -> st
     return f"{compact_number(tokens)} tokens, {_cost(calls, members)}"
 
 
-LEAST_TURNS = 5
-"""The smallest number of an agent's turns from which its cost is estimated."""
+LEAST_REQUESTS = 5
+"""The smallest number of an agent's requests from which the cost of one is estimated."""
 
 
 def _cost_alone(
-    events: Sequence[Event], members: Mapping[str, Member], outcomes: OutcomesKnown
+    request: RequestState, members: Mapping[str, Member], outcomes: OutcomesKnown
 ) -> str:
-    """Return the mean cost of the dearest agent's turns so far, for comparison with the request's.
+    """Return the mean cost of the requests that the dearest agent has worked on alone, for
+    comparison with this one.
 
-    Return "" if the agent has had too few turns, or if it was the only one at work.
+    Return "" if there are too few, if it is the only agent at work now, or if this request changed
+    no file: the others did.
     """
     priced = [member for member in members.values() if member.price is not None]
-    if not priced:
+    if not priced or not request.changes:
         return ""
     dearest = max(priced, key=lambda member: blended_price(member.price))
     counts = [count for count in outcomes.counts if count.agent == dearest.name]
-    turns = sum(count.turns for count in counts)
-    spent = sum(count.turns * count.mean_cost for count in counts)
-    others_worked = bool(costs.usage(events).keys() - {dearest.name})
-    if turns < LEAST_TURNS or not spent or not others_worked:
+    requests = sum(count.solo_requests for count in counts)
+    others_worked = bool(costs.usage(request.events).keys() - {dearest.name})
+    if round(requests) < LEAST_REQUESTS or not others_worked:
         return ""
-    basis = f"mean of {plural(round(turns), 'turn')}"
-    return f"{flatten(dearest.name)} alone ~{money(spent / turns)} ({basis})"
+    mean = money(sum(count.solo_cost for count in counts) / requests)
+    basis = f"mean of {plural(round(requests), 'request')}"
+    return f"{flatten(dearest.name)} alone ~{mean} ({basis})"
 
 
 FAILURE_HINTS = {

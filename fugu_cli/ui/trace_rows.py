@@ -40,6 +40,7 @@ from fugu_cli.session.state import SessionState
 from fugu_cli.session.tool_facts import ADVISE
 from fugu_cli.session.turns import Turn, Verdict
 from fugu_cli.session.verdicts import EndLine, end_line, suggested_role
+from fugu_cli.ui.request_clock import RequestClock
 
 
 @dataclass(frozen=True)
@@ -407,6 +408,7 @@ class TraceRows:
         self._open: dict[int, TurnRow] = {}
         self._state = RequestState()
         """The newest request."""
+        self._clock = RequestClock()
 
     def add_item(self, item: Recorded | Live) -> int | None:
         """Handle an item of the log. Return the first row that changed."""
@@ -418,6 +420,7 @@ class TraceRows:
             self._close(self._open)
             self._state = RequestState()
         self._state.add(event)
+        self._clock.add_event(event, item.at)
         match event:
             case Opened():
                 self._members |= {member.name: member for member in event.pool}
@@ -436,8 +439,7 @@ class TraceRows:
                 self._close(self._open)
                 if self._request is not None:
                     self._request.finished = event
-                    spent = item.at - self._request.at - waited_for_user(self._state.events)
-                    self._request.seconds = max(spent, 0.0)
+                    self._request.seconds = self._clock.seconds
                     return self._request.index
             case _:
                 self._inside(item)

@@ -60,6 +60,7 @@ from fugu_cli.ui.blocks import (
 from fugu_cli.ui.call_groups import MOST_CALLS, group_kind, group_start, is_empty
 from fugu_cli.ui.end_block import end_block
 from fugu_cli.ui.markdown_chunks import MarkdownChunker
+from fugu_cli.ui.request_clock import RequestClock
 
 if TYPE_CHECKING:
     from fugu_cli.ui.first_screen import FirstScreen
@@ -305,7 +306,7 @@ class Transcript:
         self._agents: dict[int, str] = {}
         self._opened: Opened | None = None
         self._outcomes = OutcomesKnown()
-        self._asked_at = 0.0
+        self._clock = RequestClock()
         self._request = RequestState()
         """The newest request."""
         self._tests_ran: ToolRan | None = None
@@ -324,10 +325,11 @@ class Transcript:
         if isinstance(item.event, Asked):
             self._request = RequestState()
         self._request.add(item.event)
+        self._clock.add_event(item.event, item.at)
         gone = self._replies.settle(item.event)
         if not _leaves_turn_empty(item.event):
             self.placed.retractable = None
-        changed = self._fact(item.event, item.at)
+        changed = self._fact(item.event)
         inserted = self.placed.inserted
         grown: int | None = None
         if inserted:
@@ -422,7 +424,7 @@ class Transcript:
         self.blocks[index] = replace(block, inside=text[-SUBTASK_OUTPUT:])
         return index
 
-    def _fact(self, event: Event, at: float) -> int | None:
+    def _fact(self, event: Event) -> int | None:
         if (index := self._grouped(event)) is not None:
             return index
         alone = isinstance(event, Asked | Finished) or (
@@ -435,7 +437,7 @@ class Transcript:
             self.placed.ends.clear()
         match event:
             case Asked():
-                return self._begin(event, at)
+                return self._begin(event)
             case Assigned():
                 self._assigned(event)
             case Replied():
@@ -452,7 +454,7 @@ class Transcript:
             case Finished():
                 first = self._retract(self._unreachable) if event.unreachable else None
                 self.placed.retractable = None
-                seconds = at - self._asked_at
+                seconds = self._clock.seconds
                 self.blocks.append(
                     end_block(event, self._request, self._opened, self._outcomes, seconds)
                 )
@@ -549,12 +551,11 @@ class Transcript:
         if isinstance(event, Failed):
             self.placed.ends.pop(event.turn, None)
 
-    def _begin(self, event: Asked, at: float) -> int | None:
+    def _begin(self, event: Asked) -> int | None:
         self.placed.calls, self._agents, self.placed.inside = {}, {}, {}
         self._replies.verifying.clear()
         self._unreachable.clear()
         self._tests_ran = None
-        self._asked_at = at
         media = tuple(item.line for item in event.media)
         self.blocks.append(RequestBlock(event.said, (*event.attachments, *media)))
         first = self.blocks[0]

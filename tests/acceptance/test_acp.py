@@ -166,6 +166,10 @@ def test_a_no_is_a_no_and_a_yes_for_always_is_remembered(place: Place, server: L
             editor.answer = lambda asked: "always"
             server.play("worker", READ, WRITE, DONE)
             await agent.prompt(session_id=id, prompt=words("fix the tests"))
+            thoughts = "".join(
+                one["content"]["text"] for one in editor.of(id, "agent_thought_chunk")
+            )
+            assert "from now on allowed in this project: " in thoughts
             (place.repo / "calc.txt").write_text("broken\n")
             id = (await agent.new_session(cwd=str(place.repo))).session_id
             server.play("worker", READ, WRITE, DONE)

@@ -88,7 +88,7 @@ def test_a_request_is_carried_out_accepted_traced_and_undone(
     ]
     order += [
         "turn 2",
-        "✓ checks: 1 passes",
+        "✓ checks: 1 test passes",
         "✓ accepted",
         "accepted by its own author scripted · 1 test passes",
         "+    return a + b",

@@ -46,7 +46,7 @@ def test_failing_tests_are_fixed_verified_and_reported(place: Place, server: Loo
         "● worker worker",
         "● verifier judge",
         "+    return sum(numbers)\n",
-        "✓ checks: 1 passes",
+        "✓ checks: 1 test passes",
         "verified by judge · 1 test passes",
     ):
         assert part in done.err

@@ -114,7 +114,9 @@ class Approval(Widget, can_focus=True):
         self._paint()
 
     def action_answer(self, key: str) -> None:
-        """Give the answer with this key or number. Enter gives the marked one, Escape refuses."""
+        """Give the answer with this key or number. Enter gives the marked one, Escape refuses. A
+        letter that is no answer is typed into the prompt.
+        """
         options = self.options
         if not options:
             return
@@ -124,6 +126,8 @@ class Approval(Widget, can_focus=True):
             scope = options[self._marked(options)].scope
         else:
             scope = scope_of_key(options, key)
+            if scope is None:
+                self.screen.query_one(PromptInput).type_letter(key)
         if scope is not None and (scope in ("no", "none", "feedback") or not self._pressed_on()):
             self.answer(scope)
 
@@ -150,8 +154,12 @@ class Approval(Widget, can_focus=True):
         return min(self._at, len(options) - 1)
 
     def action_whole(self) -> None:
-        """Show everything that the call would do."""
-        if self._question is not None and (self._patch or self._cut):
+        """Show everything that the call would do. If the question shows it already, the key is
+        typed into the prompt.
+        """
+        if not self._patch and not self._cut:
+            self.screen.query_one(PromptInput).type_letter("d")
+        elif self._question is not None:
             from fugu_cli.ui.tui.overlays import Dialogs
             from fugu_cli.ui.turn_page import Section
 

@@ -181,19 +181,12 @@ class MainScreen(Screen[None]):
             self.completing.changed()
 
     def on_key(self, event: events.Key) -> None:
-        """Type into the prompt what the conversation or the trace has no use for."""
+        """Type into the prompt what the focused part has no use for."""
         letter = event.character
         is_bound = event.key in self.active_bindings
-        if (
-            letter
-            and event.is_printable
-            and not is_bound
-            and not isinstance(self.focused, Approval)
-        ):
+        if letter and event.is_printable and not is_bound:
             event.stop()
-            prompt = self.query_one(PromptInput)
-            prompt.focus()
-            prompt.insert(letter)
+            self.query_one(PromptInput).type_letter(letter)
 
     def on_paste(self, event: events.Paste) -> None:
         """Pass a paste on to the prompt if something else has the focus."""

@@ -151,6 +151,12 @@ class PromptInput(TextArea):
             lambda match: self._pastes.get(int(match.group(1)), match.group()), self.text
         )
 
+    def type_letter(self, letter: str) -> None:
+        """Take the focus, and a letter that was typed while something else had it."""
+        self.typed_at = time.monotonic()
+        self.focus()
+        self.insert(letter)
+
     def action_send(self) -> None:
         """Send, or, after a backslash, go on in a new line."""
         row, column = self.cursor_location

@@ -26,8 +26,9 @@ def draw_status(status: StatusLine, clock: float, width: int, palette: Palette) 
     """Draw the lasting part on the left and the activity on the right. `clock` is the time in epoch
     seconds.
 
-    If both do not fit, the hint about keys is left out first, then a long activity is cut, then the
-    place. Activity and mode stay longest; keys of what is marked stay as they are.
+    If both do not fit, a hint about keys is cut to its first key first, then the place is shortened,
+    then the hint is left out. A long activity is cut before the place is. Activity and mode stay
+    longest; keys of what is marked stay as they are.
     """
     if status.has_mark and not status.doing and not status.remark:
         keys: list[StyledPart] = [(status.hint, palette.dim)]
@@ -35,6 +36,12 @@ def draw_status(status: StatusLine, clock: float, width: int, palette: Palette) 
             gap = width - _cells(left) - _cells(keys)
             if gap >= 2 or not left:
                 return styled_line([*left, (" " * max(gap, 0), ""), *keys], width)
+    if not status.doing and not status.remark:
+        for left in _with_numbers(status, clock, palette):
+            for right in _idle_hints(status, palette):
+                gap = width - _cells(left) - _cells(right)
+                if gap >= 2:
+                    return styled_line([*left, (" " * gap, ""), *right], width)
     for left in _left_part(status, clock, palette):
         for right in _activity(status, clock, width - _cells(left) - 2, palette):
             gap = width - _cells(left) - _cells(right)
@@ -51,12 +58,8 @@ def _activity(
     """Yield descriptions of the current activity, each shorter than the one before."""
     queued = _queued(status, palette)
     if status.remark or not status.doing:
-        hint = "ctrl+s sends it" if status.queued else status.hint
         if status.remark:
             yield [(status.remark, palette.warn)]
-        else:
-            yield [*queued, (hint, palette.dim)]
-            yield [*queued, (hint.partition(" · ")[0], palette.dim)]
         yield _brief(status, palette)
         return
     spent = (
@@ -70,6 +73,13 @@ def _activity(
     left = width - _cells([*queued, (f"◐ …{spent}", "")])
     if left >= min(LEAST_ACTIVITY_CELLS, cell_len(status.doing)):
         yield [*queued, (f"◐ {set_cell_size(status.doing, left).rstrip()}…{spent}", palette.accent)]
+
+
+def _idle_hints(status: StatusLine, palette: Palette) -> Iterator[list[StyledPart]]:
+    """Yield the keys that can be pressed while nothing is going on: all of them, then the first."""
+    hint = "ctrl+s sends it" if status.queued else status.hint
+    for keys in (hint, hint.partition(" · ")[0]):
+        yield [*_queued(status, palette), (keys, palette.dim)]
 
 
 def _brief(status: StatusLine, palette: Palette) -> list[StyledPart]:
@@ -88,6 +98,15 @@ def _queued(status: StatusLine, palette: Palette) -> list[StyledPart]:
 
 def _left_part(status: StatusLine, clock: float, palette: Palette) -> Iterator[list[StyledPart]]:
     """Yield the lasting part of the line, each version shorter than the one before."""
+    yield from _with_numbers(status, clock, palette)
+    unavailable = _unavailable(status, clock, palette)
+    yield [*_mode(status, palette), *unavailable]
+    yield _mode(status, palette)
+    yield _mode(replace(status, pinned=""), palette)
+
+
+def _with_numbers(status: StatusLine, clock: float, palette: Palette) -> Iterator[list[StyledPart]]:
+    """Yield the lasting part with tokens and cost, with less and less of the place."""
     unavailable = _unavailable(status, clock, palette)
     name = status.folder.rpartition("/")[2]
     branch = f" ({status.branch})" if status.branch else ""
@@ -98,9 +117,6 @@ def _left_part(status: StatusLine, clock: float, palette: Palette) -> Iterator[l
             *unavailable,
             *_numbers(status, palette),
         ]
-    yield [*_mode(status, palette), *unavailable]
-    yield _mode(status, palette)
-    yield _mode(replace(status, pinned=""), palette)
 
 
 def _mode(status: StatusLine, palette: Palette) -> list[StyledPart]:

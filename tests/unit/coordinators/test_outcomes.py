@@ -139,6 +139,44 @@ def test_a_turns_calls_are_what_it_cost() -> None:
     assert (price.agent, price.cost) == ("first", pytest.approx(2.0))
 
 
+def test_a_completed_request_of_one_worker_tells_what_that_agent_costs_alone() -> None:
+    usage = Usage(input=1_000_000, output=100_000)
+
+    def paid(turn: int, agent: str) -> Event:
+        return Replied(turn=turn, agent=agent, text="Done.", usage=usage)
+
+    accepted = Finished(reason="accepted")
+    first: list[Event] = [*work(1, "first", ok=True), paid(1, "first")]
+    verified: list[Event] = [
+        asked(),
+        *first,
+        assigned(2, "third", "verifier"),
+        paid(2, "third"),
+        accepted,
+    ]
+    mixed: list[Event] = [
+        asked(),
+        *work(1, "second", ok=False),
+        paid(1, "second"),
+        *work(2, "first", ok=True),
+    ]
+    stopped: list[Event] = [asked(), *first, Finished(reason="turn_limit")]
+    unchanged: list[Event] = [
+        asked(),
+        assigned(1, "first"),
+        paid(1, "first"),
+        Finished(reason="answered"),
+    ]
+    events: list[Event] = [opened(), *verified, *mixed, accepted, *stopped, *unchanged]
+    outcomes = session_outcomes(SessionState(events))
+    assert [(solo.agent, solo.request) for solo in outcomes.solo_prices] == [("first", 1)]
+    (count,) = [
+        count for count in count_outcomes([outcomes], MEMBERS, TABLE) if count.solo_requests
+    ]
+    assert (count.agent, count.solo_requests) == ("first", 1.0)
+    assert count.solo_cost == pytest.approx(2.0, rel=0.01)
+
+
 def test_counts_are_kept_by_agent_and_kind() -> None:
     half = {"tests": 0.5, "data": 0.5}
     session = SessionOutcomes(attempts=(made("first", True, half), made("first", False, {})))

@@ -967,6 +967,12 @@ def test_half_a_word_is_no_answer(play: Callable[..., FuguApp], opener: DemoSess
         await pilot.press(*"ys yes")
         assert (prompt(app).text, len(controller.work.approvals.questions)) == ("he says yes", 1)
         await until(lambda: app.focused is not None and app.focused.id == "approval")
+        await pilot.press(*"or ok")  # `o` is no answer, so what follows it is none
+        assert (prompt(app).text, len(controller.work.approvals.questions)) == (
+            "he says yesor ok",
+            1,
+        )
+        app.main.query_one(Approval).focus()
         await pilot.press("n")
         await until(lambda: not controller.work.approvals.questions)
 

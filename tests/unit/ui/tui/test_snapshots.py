@@ -1,4 +1,4 @@
-"""Every panel at three sizes, as text: a log, a size and some keys.
+"""Every panel at four sizes, as text: a log, some keys, and the terminal made larger and smaller.
 
 `PYTEST_SNAPSHOTS=write pytest tests/unit/ui/tui/test_snapshots.py` writes them anew; look at the
 difference first.
@@ -13,7 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 from textual.app import App
+from textual.pilot import Pilot
 
 from fugu_cli.app.session_protocol import InterfaceOptions
 from fugu_cli.session.events import Recorded
@@ -21,7 +23,7 @@ from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.overlays import TraceApp
 
 SNAPSHOTS = Path(__file__).parents[3] / "snapshots" / "tui"
-SIZES = [(80, 24), (120, 40), (60, 15)]
+SIZES = [(80, 24), (200, 50), (60, 20), (120, 35)]
 Keys = list[str]
 
 PANELS: dict[str, Keys] = {
@@ -48,6 +50,7 @@ def compare(name: str, size: tuple[int, int], text: str) -> None:
     text = re.sub(
         r"( was shown ─[^\n]*\n).*", r"\1", text, flags=re.DOTALL
     )  # prompts are nobody's screen
+    assert max(map(cell_len, text.splitlines())) <= size[0]
     path = SNAPSHOTS / f"{name}-{size[0]}x{size[1]}.txt"
     if os.environ.get("PYTEST_SNAPSHOTS") == "write":
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,50 +72,53 @@ async def settled(app: App[int], shown: Callable[[App[int]], str]) -> str:
     raise AssertionError("the screen does not come to rest:\n" + before)
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def at_every_size(
+    app: App[int], pilot: Pilot[int], shown: Callable[[App[int]], str]
+) -> dict[tuple[int, int], str]:
+    """The screen at each of SIZES."""
+    texts = {}
+    for size in SIZES:
+        await pilot.resize_terminal(*size)
+        texts[size] = await settled(app, shown)
+    return texts
+
+
 @pytest.mark.parametrize("name", PANELS)
 def test_a_panel_looks_as_it_did(
-    name: str,
-    size: tuple[int, int],
-    opened: Callable[..., FuguApp],
-    stored: str,
-    shown: Callable[[App[int]], str],
+    name: str, opened: Callable[..., FuguApp], stored: str, shown: Callable[[App[int]], str]
 ) -> None:
-    async def look() -> str:
+    async def look() -> dict[tuple[int, int], str]:
         app = opened(resume=stored)
-        async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=SIZES[0]) as pilot:
             await settled(app, shown)
             for key in PANELS[name]:
                 await pilot.press(key)
                 if key == "enter":
                     await settled(app, shown)
-            return await settled(app, shown)
+            return await at_every_size(app, pilot, shown)
 
-    compare(name, size, asyncio.run(look()))
+    for size, text in asyncio.run(look()).items():
+        compare(name, size, text)
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize(
     ("name", "keys"), [("trace-view", []), ("trace-view-turn", ["up", "up", "enter"])]
 )
 def test_the_trace_of_a_finished_log_looks_as_it_did(
-    name: str,
-    keys: Keys,
-    size: tuple[int, int],
-    sample: list[Recorded],
-    shown: Callable[[App[int]], str],
+    name: str, keys: Keys, sample: list[Recorded], shown: Callable[[App[int]], str]
 ) -> None:
-    async def look() -> str:
+    async def look() -> dict[tuple[int, int], str]:
         app = TraceApp(
             sample,
             "session 20251009-085320-cafe",
             InterfaceOptions(state=Path.home() / "state", theme="dark"),
         )
-        async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=SIZES[0]) as pilot:
             await pilot.press(*keys)
-            return await settled(app, shown)
+            return await at_every_size(app, pilot, shown)
 
-    compare(name, size, asyncio.run(look()))
+    for size, text in asyncio.run(look()).items():
+        compare(name, size, text)
 
 
 QUESTION = """
@@ -122,14 +128,17 @@ calls = [{ tool = "write", arguments = { path = "new.txt", content = "one\\ntwo\
 """
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 def test_a_question_looks_as_it_did(
-    size: tuple[int, int], opened: Callable[..., FuguApp], shown: Callable[[App[int]], str]
+    opened: Callable[..., FuguApp], shown: Callable[[App[int]], str]
 ) -> None:
-    async def look() -> str:
+    def timeless(app: App[int]) -> str:
+        text = re.sub(r" (◐ needs approval) \d\ds", r"\1 0.0s", shown(app))  # it is flush right
+        return re.sub(r"\d+\.\ds", "0.0s", text)
+
+    async def look() -> dict[tuple[int, int], str]:
         app = opened()
         app.main.opener.scripts = {"small": QUESTION}  # type: ignore[attr-defined]
-        async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=SIZES[0]) as pilot:
             await settled(app, shown)
             await pilot.press(*"go", "enter")
             for _ in range(300):
@@ -140,9 +149,7 @@ def test_a_question_looks_as_it_did(
                 ):
                     break
                 await asyncio.sleep(0.02)
-            timeless = re.sub(
-                r" (◐ needs approval) \d\ds", r"\1 0.0s", await settled(app, shown)
-            )  # it is flush right
-            return re.sub(r"\d+\.\ds", "0.0s", timeless)
+            return await at_every_size(app, pilot, timeless)
 
-    compare("question", size, asyncio.run(look()))
+    for size, text in asyncio.run(look()).items():
+        compare("question", size, text)

@@ -32,6 +32,8 @@ WAITS = StatusLine(folder="~/shop", mode="ask", doing="waiting for claude", sinc
             "4.0s")),
         (WORKS, 40, "edit  ◐ running bash for i in 1 2… 4.0s"),
         (IDLE, 70, "~/work/shop (main) · fugu · plan · pinned large · 5 tok · $0    /help"),
+        (replace(IDLE, hint="f6 diff, undo, commit · /help", folder="/srv/projects/2026/shop"), 80,
+         "shop (main) · fugu · plan · pinned large · 5 tok · $0  f6 diff, undo, commit"),
         (IDLE, 40, "fugu · plan · pinned large · 5 tok · $0"),
         (IDLE, 10, "plan"),
         (replace(WAITS, messages=1, queued=2, until=0.0), 96,

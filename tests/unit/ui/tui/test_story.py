@@ -18,6 +18,7 @@ from fugu_cli.session.events import (
     Price,
     Recorded,
     Replied,
+    Steered,
     ToolRan,
     Undone,
 )
@@ -37,6 +38,7 @@ from fugu_cli.ui.blocks import (
     ThinkingBlock,
     ToolBlock,
 )
+from fugu_cli.ui.trace_rows import RequestRow, TraceRows
 from fugu_cli.ui.transcript import Transcript, transcript_blocks
 
 CALL = Call.make("t1-0-0", "bash", command="ls")
@@ -239,24 +241,49 @@ def test_the_end_says_what_the_request_took(sample: list[Recorded]) -> None:
     ]
 
 
+def test_the_time_of_a_request_leaves_out_what_the_user_took_to_think() -> None:
+    transcript, rows = Transcript(), TraceRows()
+    plan_end = Finished(reason="answered")
+    change = Steered(text="smaller")
+    asked_again = Permitted(turn=2, call=CALL, allowed=True, by="user", waited=5.0)
+    events = (ASKED, ASSIGNED, plan_end, change, ASSIGNED, asked_again, Finished(reason="answered"))
+    for at, event in zip((0.0, 1.0, 3.0, 503.0, 504.0, 510.0, 512.0), events, strict=True):
+        transcript.add_item(Recorded(seq=0, at=at, event=event))
+        rows.add_item(Recorded(seq=0, at=at, event=event))
+    end, request = transcript.blocks[-1], rows.rows[0]
+    assert isinstance(end, EndBlock) and end.seconds == 7.0
+    assert isinstance(request, RequestRow) and request.seconds == 7.0
+
+
 @pytest.mark.parametrize(
-    ("turns", "alone"), [(5.0, "opus alone ~$0.12 (mean of 5 turns)"), (4.0, "")]
+    ("requests", "alone"), [(5.0, "opus alone ~$0.12 (mean of 5 requests)"), (4.0, "")]
 )
-def test_the_end_says_what_the_dearest_agent_alone_costs_once_its_turns_tell(
-    turns: float, alone: str
+def test_the_end_says_what_whole_requests_of_the_dearest_agent_cost_once_five_tell(
+    requests: float, alone: str
 ) -> None:
     def member(name: str, price: float) -> Member:
         prices = Price(input=price, output=price)
         return Member(name=name, provider="x", model=name, slot="cheap", price=prices)
 
-    cheap = OutcomeCount(agent="small", turns=9.0, mean_cost=0.01)
-    dear = OutcomeCount(agent="opus", turns=turns, mean_cost=0.12)
+    cheap = OutcomeCount(agent="small", solo_requests=9.0, solo_cost=0.09)
+    turns_of_mixed_requests = OutcomeCount(agent="opus", kind="data", turns=9.0, mean_cost=0.01)
+    dear = OutcomeCount(agent="opus", solo_requests=requests, solo_cost=requests * 0.12)
+    changed = ToolRan(
+        turn=1,
+        call=CALL,
+        output="",
+        ok=True,
+        changes=(FileChange(path="a", before=None, after="1"),),
+    )
     paid = Replied(turn=1, agent="small", text="Done.", usage=Usage(input=100, output=10))
     transcript = Transcript()
     opened = Opened(
         version="1", repo="/", pool=(member("small", 1), member("opus", 9)), coordinator="trinity"
     )
-    take(transcript, opened, ASKED, OutcomesKnown(counts=(cheap, dear)), ASSIGNED, paid)
+    take(transcript, opened, ASKED, OutcomesKnown(counts=(cheap, turns_of_mixed_requests, dear)))
+    take(
+        transcript, ASSIGNED, Permitted(turn=1, call=CALL, allowed=True, by="policy"), changed, paid
+    )
     take(transcript, Finished(reason="answered"))
     end = transcript.blocks[-1]
     assert isinstance(end, EndBlock) and end.alone == alone

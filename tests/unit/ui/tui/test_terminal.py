@@ -393,7 +393,7 @@ def test_without_colours_every_state_still_has_its_sign(
     environ = {**place.environ(), "NO_COLOR": "1"}
     terminal = Terminal([sys.executable, "-m", "fugu_cli"], place.repo, environ, (100, 34))
     ready(terminal).keys("fix the failing test\r")
-    terminal.sees("✓ write calc.txt", "✓ checks: 1 passes", "accepted by its own author m")
+    terminal.sees("✓ write calc.txt", "✓ checks: 1 test passes", "accepted by its own author m")
     terminal.keys("\x04")
     terminal.ended()
     terminal.close()

@@ -1,0 +1,35 @@
+"""Counts the seconds that a request was worked on."""
+
+from __future__ import annotations
+
+from fugu_cli.session.events import Asked, Assigned, Event, Finished, Opened, Permitted, Steered
+
+
+class RequestClock:
+    """The seconds of work on the newest request. They leave out the user's answers to questions,
+    the pause before an ended request is taken up again, and the time in which no fugu ran.
+    """
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._last_at = 0.0
+        self._has_ended = False
+
+    @property
+    def seconds(self) -> float:
+        """The seconds up to the event that was added last."""
+        return max(self._seconds, 0.0)
+
+    def add_event(self, event: Event, at: float) -> None:
+        """Count the time from the last event to this one. `at` is in epoch seconds."""
+        if isinstance(event, Asked):
+            self._seconds = 0.0
+        elif not self._has_ended and not isinstance(event, Opened):
+            self._seconds += at - self._last_at
+        self._last_at = at
+        if isinstance(event, Permitted):
+            self._seconds -= event.waited
+        elif isinstance(event, Finished):
+            self._has_ended = True
+        elif isinstance(event, Asked | Steered | Assigned):
+            self._has_ended = False
