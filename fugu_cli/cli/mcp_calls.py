@@ -482,6 +482,7 @@ def _read_session(path: Path) -> CallToolResult:
         "session_id": path.stem,
         "requests": len(state.requests),
         "total_cost_usd": state.cost,
+        "conversation": text,
     }
     return _success(text, fields)
 
@@ -503,7 +504,9 @@ def _conversation(request: RequestState) -> str:
 
 
 def _result(result: Object, can_ask: bool) -> CallToolResult:
-    """Return the end of a request: the answer, then a line of what a model has to know of it."""
+    """Return the end of a request: the answer, then a line of what a model has to know of it. Some
+    clients show their model only the structured content, so that says it as well.
+    """
     fugu = result.get("fugu")
     fields: Mapping[str, Any] = fugu if isinstance(fugu, dict) else {}
     errors = result.get("errors")
@@ -524,6 +527,7 @@ def _result(result: Object, can_ask: bool) -> CallToolResult:
     line = "; ".join(fact for fact in facts if fact)
     structured = {
         "result": answer,
+        "note": line,
         **{key: result[key] for key in RESULT_KEYS if key in result},
         "permission_denials": denials or [],
         "fugu": {key: fields[key] for key in FUGU_KEYS if key in fields},

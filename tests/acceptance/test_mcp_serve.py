@@ -128,6 +128,7 @@ def test_an_edit_is_asked_about_by_a_form_done_and_told_and_the_session_read(
             assert told(read) == (
                 "User: fix the tests\n[changed: calc.txt]\nfugu: I wrote what was missing."
             )
+            assert (read.structured_content or {})["conversation"] == told(read)
 
     run(work)
     assert (place.repo / "calc.txt").read_text() == "fixed\n"
@@ -177,6 +178,7 @@ def test_what_nobody_allows_is_not_done_and_that_is_told(
             result = await client.call_tool("run", {"prompt": "fix the tests"})
             assert isinstance(result, CallToolResult)
             assert word in told(result)
+            assert word in (result.structured_content or {})["note"]
 
     run(work)
     assert (place.repo / "calc.txt").read_text() == "broken\n"
