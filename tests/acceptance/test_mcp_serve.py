@@ -29,14 +29,12 @@ WAIT = Says("I wait.", (Use("bash", {"command": "echo begun; sleep 300", "timeou
 class Human:
     """Answers forms with `answer`, and keeps what was asked."""
 
-    def __init__(self, answer: dict[str, Any] | None) -> None:
+    def __init__(self, answer: dict[str, Any]) -> None:
         self.answer = answer
         self.forms: list[Any] = []
 
     async def __call__(self, context: object, params: Any) -> ElicitResult:
         self.forms.append(params)
-        if self.answer is None:
-            return ElicitResult(action="decline")
         return ElicitResult(action="accept", content=self.answer)
 
 
@@ -163,10 +161,9 @@ def test_a_plan_and_a_question_of_an_agent_are_forms(place: Place, server: Loopb
     ("human", "by", "word"),
     [
         (None, "headless", "since this client cannot ask its user (elicitation)"),
-        (Human(None), "user", "1 call not allowed (write)"),
         (Human({"answer": "always"}), "user", "1 call not allowed (write)"),
     ],
-    ids=["no forms", "declined", "an answer that was not offered"],
+    ids=["no forms", "an answer that was not offered"],
 )
 def test_what_nobody_allows_is_not_done_and_that_is_told(
     place: Place, server: Loopback, human: Human | None, by: str, word: str
