@@ -1,5 +1,5 @@
 """`fugu eval`: coordinators compared on the same tasks with the user's own pool. Also what
-training's commands share with it: task suites, and how a rollout's session is opened.
+training's commands share with it: task suites, and the engine that runs rollouts.
 """
 
 from __future__ import annotations

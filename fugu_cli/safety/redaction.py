@@ -240,17 +240,16 @@ class SecretScanner:
         on.
         """
         earliest = len(text)
-        for form in self._forms:
-            grows = _BLOCK_GROWS if form.literals == (_BEGIN,) else _FORM_GROWS
-            for literal in form.literals:
-                at = text.find(literal, start)
-                while 0 <= at < earliest:
-                    ended = literal == _BEGIN and _FOOT.search(text, at)
-                    if not ended and grows.fullmatch(
-                        text, at if literal == _BEGIN else at + len(literal)
-                    ):
-                        earliest = at
-                    at = text.find(literal, at + 1)
+        for literal in _LITERALS:
+            at = text.find(literal, start)
+            while 0 <= at < earliest:
+                if literal == _BEGIN:
+                    grows = not _FOOT.search(text, at) and _BLOCK_GROWS.fullmatch(text, at)
+                else:
+                    grows = _FORM_GROWS.fullmatch(text, at + len(literal))
+                if grows:
+                    earliest = at
+                at = text.find(literal, at + 1)
         for at in range(max(start, len(text) - self._longest + 1), earliest):
             tail = text[at:]
             if any(

@@ -1,9 +1,11 @@
 """CPU milliseconds that a day's budget costs each served request, after many earlier requests.
 
     PYTHONPATH=TREE python tests/benchmarks/day_budget.py 1000 100000
+    PYTHONPATH=TREE python -m tests.benchmarks.day_budget serve 100000
 
-`TREE` is the checkout to measure. The earlier requests lie in logs of 1,000 requests each. A request
-opens its account, looks at the budget twice, reserves its call, logs its reply and closes.
+`TREE` is the checkout to measure. The second line measures whole requests to `fugu serve`. The
+earlier requests lie in logs of 1,000 requests each. A request opens its account, looks at the
+budget twice, reserves its call, logs its reply and closes.
 """
 
 import sys
@@ -24,6 +26,8 @@ PROMPT = Prompt(system="", messages=(FromUser(text="x" * 300),), max_tokens=1000
 REPLY = Replied(turn=1, agent="a", text="x", usage=Usage(input=100, output=10))
 REQUESTS = 50
 LOG_LINES = 1000
+SERVED = 300
+"""Requests that are measured of each kind."""
 
 
 def write_earlier(data: Path, count: int) -> None:
@@ -74,7 +78,42 @@ def measure(count: int) -> tuple[float, float]:
         return first * 1000, (time.process_time() - begun) / REQUESTS * 1000
 
 
-if __name__ == "__main__":
+def measure_served(count: int) -> None:
+    """Print the endpoint's CPU for each of its requests, by kind."""
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    with (
+        loopback.running() as server,
+        serve.serving(
+            server.url,
+            "max_budget_usd = { day = 1000000.0 }\n",
+            lambda data: write_earlier(data, count),
+        ) as endpoint,
+        httpx.Client(timeout=60) as client,
+    ):
+        server.play(serve.MODEL, loopback.Says("The answer is forty-two, as everybody knows."))
+        kinds: dict[str, dict[str, object]] = {
+            "an agent by its name": {"model": "one"},
+            "the pool, with a tool of the client's": {"model": "fugu", "tools": [tool]},
+        }
+        for name, fields in kinds.items():
+            request = serve.body(stream=False) | fields
+            for number in range(20 + SERVED):
+                if number == 20:
+                    before = endpoint.processor()
+                answer = client.post(f"{endpoint.url}/chat/completions", json=request)
+                assert answer.status_code == 200, answer.text
+            each = (endpoint.processor() - before) / SERVED
+            print(f"{name}: {each:.1f} ms of CPU a request after {count:,} earlier ones")
+
+
+if __name__ == "__main__" and sys.argv[1] == "serve":
+    import httpx
+
+    from tests.acceptance import loopback
+    from tests.benchmarks import serve
+
+    measure_served(int(sys.argv[2]))
+elif __name__ == "__main__":
     print("earlier requests   first request (ms CPU)   each later one (ms CPU)")
     for argument in sys.argv[1:]:
         first, later = measure(int(argument))

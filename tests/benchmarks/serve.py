@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,10 +57,16 @@ class Endpoint:
 
 
 @contextmanager
-def serving(server: str) -> Iterator[Endpoint]:
+def serving(
+    server: str, settings: str = "", prepare: Callable[[Path], None] = lambda data: None
+) -> Iterator[Endpoint]:
+    """An endpoint with these lines in its configuration, after `prepare` has filled its data
+    folder.
+    """
     with tempfile.TemporaryDirectory() as home:
+        prepare(Path(home) / "data" / "fugu")
         (Path(home) / ".fugurc").write_text(
-            f'[[agents]]\nname = "one"\nprovider = "openai"\nmodel = "{MODEL}"\nbase_url = '
+            f'{settings}[[agents]]\nname = "one"\nprovider = "openai"\nmodel = "{MODEL}"\nbase_url = '
             f'"{server}"\n'
             'api_key_env = "LOOPBACK_KEY"\nprice = { input = 1.0, output = 2.0 }\n'
         )

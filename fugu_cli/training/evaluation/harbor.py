@@ -31,6 +31,7 @@ from fugu_cli import __version__
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY")
 """Variables that go into the container where no `.fugurc` names others."""
 FOLDER, LOGS = "/installed-agent", "/logs/agent"
+CHECKPOINT = f"{FOLDER}/checkpoint.safetensors"
 LIGHT = "printf \"torch ; sys_platform == 'none'\\ntransformers ; sys_platform == 'none'\\n\""
 """Leaves out what only the learned coordinator needs: 1.3 GB in each container."""
 NOT_ACCEPTED = 3
@@ -47,6 +48,13 @@ class FuguOptions(InstalledAgentOptions):  # type: ignore[misc, unused-ignore]
     )
     learned: bool = Field(
         default=False, description="Install torch too, for the learned coordinator."
+    )
+    checkpoint: str = Field(
+        default="",
+        description="A checkpoint of this machine, for the learned coordinator; implies learned.",
+    )
+    permission_mode: Annotated[str | None, Cli("--permission-mode")] = Field(
+        default=None, description="plan, edit, auto or yolo; yolo when left out."
     )
     coordinator: Annotated[str | None, Cli("--coordinator")] = Field(
         default=None, description="Who decides."
@@ -94,8 +102,9 @@ class FuguAgent(BaseInstalledAgent):  # type: ignore[misc, unused-ignore]
         if Path(wheel).is_file():
             await environment.upload_file(wheel, f"{FOLDER}/{Path(wheel).name}")
             wheel = f"{FOLDER}/{Path(wheel).name}"
-        left_out = "" if self.options.learned else f'{LIGHT} > "$HOME/left-out"; '
-        how = "--torch-backend cpu" if self.options.learned else '--overrides "$HOME/left-out"'
+        learned = self.options.learned or self.options.checkpoint
+        left_out = "" if learned else f'{LIGHT} > "$HOME/left-out"; '
+        how = "--torch-backend cpu" if learned else '--overrides "$HOME/left-out"'
         await self.exec_as_agent(
             environment,
             f"{_PATH} command -v uv || curl -LsSf https://astral.sh/uv/install.sh | sh; {left_out}"
@@ -103,15 +112,23 @@ class FuguAgent(BaseInstalledAgent):  # type: ignore[misc, unused-ignore]
         )
 
     async def configure(self, environment: BaseEnvironment) -> None:
-        """Upload the user's `.fugurc` if one is given."""
+        """Upload the user's `.fugurc` and checkpoint if they are given."""
         if isinstance(self.config_source, Path):
             await environment.upload_file(self.config_source, f"{FOLDER}/fugurc")
+        if self.options.checkpoint:
+            await environment.upload_file(self.options.checkpoint, CHECKPOINT)
 
     @with_prompt_template  # type: ignore[untyped-decorator, unused-ignore]
     async def run(
         self, instruction: str, environment: BaseEnvironment, context: AgentContext
     ) -> None:
-        """Run one request. The container is the sandbox, so everything is allowed."""
+        """Run one request. The container is the sandbox, so everything is allowed where no mode is
+        named.
+        """
+        mode = "" if self.options.permission_mode else "--yolo "
+        settings = {"FUGU_SANDBOX": '{ mode = "off" }'}
+        if self.options.checkpoint:
+            settings["FUGU_CHECKPOINT"] = CHECKPOINT
         model = (
             f"--model {shlex.quote(self.model_name.rpartition('/')[2])} " if self.model_name else ""
         )
@@ -119,11 +136,11 @@ class FuguAgent(BaseInstalledAgent):  # type: ignore[misc, unused-ignore]
         await self.exec_as_agent(
             environment,
             f'{_PATH} if [ -f {FOLDER}/fugurc ]; then cp {FOLDER}/fugurc "$HOME/.fugurc"; fi; '
-            f"fugu run -p {shlex.quote(instruction)} --yolo {model}{self.build_cli_flags()} "
+            f"fugu run -p {shlex.quote(instruction)} {mode}{model}{self.build_cli_flags()} "
             f"--output-dir {LOGS} "
             f"< /dev/null > {output} 2>&1 || "
             f"{{ code=$?; tail -n 20 {output}; test $code -eq {NOT_ACCEPTED}; }}",
-            env={**self._keys(), "FUGU_SANDBOX": '{ mode = "off" }'},
+            env={**self._keys(), **settings},
         )
 
     def _keys(self) -> dict[str, str]:
