@@ -31,8 +31,8 @@ _INVISIBLE = re.compile(
 
 
 def sanitize(text: str) -> str:
-    """`text` without escape sequences; control characters other than newline and tab are shown, not
-    sent.
+    """Return the text without escape sequences; control characters other than newline and tab are
+    shown, not sent.
     """
     plain = _ESCAPES.sub("", text.replace("\r\n", "\n"))
     return _CONTROL.sub(lambda match: _escape(ord(match.group())), plain)
@@ -74,7 +74,7 @@ def first_line(text: str, width: int = 100) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """`text` in at most `width` characters, the end replaced by dots."""
+    """Return the text in at most `width` characters, the end replaced by dots."""
     return text if len(text) <= width else text[: max(width - 3, 0)] + "..."
 
 
@@ -100,7 +100,7 @@ def remaining_time(value: float) -> str:
 
 
 def compact_number(value: int) -> str:
-    """A number of tokens: `950`, `1.2k`, `35k`, `1.20M`."""
+    """Return a number of tokens like `950`, `1.2k`, `35k` or `1.20M`."""
     if value < 1000:
         return str(value)
     if value < 10_000:
@@ -127,7 +127,7 @@ def known_cost(value: float, *, unpriced: bool, estimated: bool = False) -> str:
 
 
 def probability(value: float) -> str:
-    """`.61`; `1.0` and `.00` at the ends."""
+    """Return a probability like `.61`, at the ends `1.0` and `.00`."""
     text = f"{value:.2f}"
     return text[1:] if text.startswith("0") else "1.0"
 
@@ -168,7 +168,7 @@ def _last_state(line: str) -> str:
 
 
 def flatten(text: str, limit: int = 400) -> str:
-    """`text` on one line of at most `limit` characters, for titles and rows."""
+    """Return the text on one line of at most `limit` characters, for titles and rows."""
     joined = " ".join(sanitize_for_screen(text[: 4 * limit]).split())
     return joined if len(joined) <= limit else joined[: limit - 1] + "…"
 
@@ -185,7 +185,7 @@ def excerpt(text: str, limit: int, whole: str) -> str:
 
 
 def plural(number: int, thing: str, things: str = "") -> str:
-    """`3 lines`, `1 line`."""
+    """Return a count like `3 lines` or `1 line`."""
     return f"{number:,} {thing if number == 1 else things or thing + 's'}"
 
 

@@ -26,7 +26,5 @@ def load(name: str) -> str:
 
 
 def fill(text: str, **values: str) -> str:
-    """`text` with each `{name}` replaced once; values are not looked into, so they may hold braces
-    themselves.
-    """
+    """Replace each `{name}` of the text once. Values are not searched, so they may hold braces."""
     return re.sub(r"\{(\w+)\}", lambda match: values.get(match.group(1), match.group(0)), text)

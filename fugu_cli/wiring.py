@@ -122,8 +122,8 @@ def build_agents(
 
 
 def _need_grammars(name: str) -> None:
-    """Raises InfrastructureError where the library is missing that finds functions in what a small
-    model writes.
+    """Raise InfrastructureError if the library is missing that finds functions in the output of a
+    small model.
     """
     if importlib.util.find_spec("tree_sitter") is None:
         from fugu_cli.local.server_lease import installing_local
@@ -212,7 +212,7 @@ def build_circuit_breaker(
 
 
 def build_search_gate(engine: SearchEngine) -> KeyGate:
-    """For the key of a search engine, or of the agent whose provider searches."""
+    """Build the gate for the key of a search engine, or of the agent whose provider searches."""
     from fugu_cli.providers.endpoint import ModelEndpoint
     from fugu_cli.providers.key_gate import KeyGate
 
@@ -522,9 +522,7 @@ def _journal(
     checkpoint: str | None,
     resume: Path | None,
 ) -> Log:
-    """The session's log, its first line written again where the configuration is another than the
-    last time.
-    """
+    """Return the session's log. Its first line is written again if the configuration has changed."""
     root, rule = loaded.root, loaded.config.decided_by
     journal = (
         Log.open(resume) if resume else Log.create(session_store.new_path(loaded.config.data, root))

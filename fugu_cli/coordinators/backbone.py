@@ -251,7 +251,7 @@ def out_of_memory_as_error(what: str) -> Iterator[None]:
 
 
 def require_torch() -> None:
-    """Raises CoordinatorUnavailable where torch is not installed; imports nothing."""
+    """Raise CoordinatorUnavailable if torch is not installed. Imports nothing."""
     if sys.modules.get("torch") is None and importlib.util.find_spec("torch") is None:
         raise CoordinatorUnavailable(
             "torch is not installed, so the learned coordinator cannot run",
@@ -281,7 +281,7 @@ def start_torch() -> None:
 
 
 def device_of(name: str) -> torch.device:
-    """`auto`: CUDA, else Apple's MPS, else the CPU."""
+    """Return the device to compute on; for `auto` CUDA, else Apple's MPS, else the CPU."""
     import torch
 
     if name != "auto":

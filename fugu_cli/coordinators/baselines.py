@@ -202,7 +202,7 @@ class FixedWorkflow:
 def mixture_of_agents(
     members: Sequence[Member], settings: CoordinatorSettings, layers: int = 2
 ) -> FixedWorkflow:
-    """`layers` of proposers, then the strongest agent as aggregator."""
+    """Return the plan of `layers` of proposers, then the strongest agent as aggregator."""
     panel = _panel_members(members, settings)
     parts: list[tuple[str, str, tuple[int, ...]]] = []
     before: tuple[int, ...] = ()
@@ -242,8 +242,8 @@ def _panel(
 
 
 def _panel_members(members: Sequence[Member], settings: CoordinatorSettings) -> list[str]:
-    """Of each slot in turn the cheapest that is left, the strongest last; no model twice while
-    others are to be had.
+    """Return the cheapest agent left of each slot in turn, the strongest last. No model is taken
+    twice while others are left.
     """
     able = [
         member

@@ -78,8 +78,8 @@ class CheckpointMeta(Value):
         return len(self.rows) + (len(ROLES) if self.roles else 0)
 
     def check_pool(self, names: Sequence[str]) -> None:
-        """Raises CoordinatorUnavailable where no agent of the pool has a row: it was trained for
-        another pool.
+        """Raise CoordinatorUnavailable if no agent of the pool has a row, because the checkpoint
+        was trained for another pool.
         """
         if not set(self.rows) & set(names):
             raise CoordinatorUnavailable(
@@ -218,8 +218,8 @@ def save_vector(checkpoint: Checkpoint, path: Path) -> None:
 
 
 def read_npy(path: Path) -> NDArray[np.floating]:
-    """Numbers of a `.npy` file. Raises CoordinatorUnavailable where it is none; pickles are never
-    opened.
+    """Return the numbers of a `.npy` file. Pickles are never opened. Raises CoordinatorUnavailable
+    for any other file.
     """
     import numpy as np
 

@@ -85,6 +85,7 @@ class _Search:
         self._best: dict[tuple[str, ...], float] = {}
 
     def values(self, failed: Sequence[str]) -> dict[str, float]:
+        """Return the value of asking each agent next, after those in `failed`."""
         known_failed = [name for name in failed if name in self._rates]
         weights = self.weights_after(known_failed)
         values: dict[str, float] = {}

@@ -100,8 +100,9 @@ OWN_WORK = "no other agent is left: it verifies its own work"
 
 
 def _of_another_vendor(usual: Member, others: Sequence[Member], worked: Sequence[Member]) -> Member:
-    """`usual`; where its vendor has worked already at about its price, one of `others` of about
-    that price whose vendor has not: of the nearest slot, and in it the nearest price."""
+    """Return `usual`, or a similarly priced agent of `others` whose vendor has not worked yet if
+    that of `usual` has: of the nearest slot, and there of the nearest price.
+    """
     near = [member for member in worked if near_price(member, usual)]
     vendors = set(map(action_space.vendor_key, near))
     if action_space.vendor_key(usual) not in vendors:

@@ -33,9 +33,9 @@ _TARGETS = ("path", "file", "command", "pattern", "query", "target")
 
 
 def tool_digest(turn: Turn) -> str:
-    """`[read a.py ok; edit a.py failed x2; tests failed 1; 4 calls]`, "" for a turn without tools.
-
-    The agent's own calls, then how the tests that fugu ran itself stand.
+    """Return a turn's tools like `[read a.py ok; edit a.py failed x2; tests failed 1; 4 calls]`, ""
+    for a turn without tools. The agent's own calls come first, then the state of the tests that
+    fugu ran.
     """
     own = [run for run in turn.runs if not run.evidence]
     times = Counter(_entry(run) for run in own)
@@ -50,7 +50,9 @@ def tool_digest(turn: Turn) -> str:
 
 
 def tests_state(run: CallRecord) -> str:
-    """`tests passed 5`, `tests failed 2`: with the count where the output says it."""
+    """Return the state of the tests like `tests passed 5` or `tests failed 2`, with the count if
+    the output says it.
+    """
     if run.result is None:
         return "tests interrupted"
     count = passed_count(run.result.output) if run.result.ok else failed_count(run.result.output)
@@ -172,7 +174,7 @@ def transcript_messages(
 
 
 def render_raw(messages: Sequence[TranscriptMessage]) -> str:
-    """One line `role: content` per message, joined with newlines, none trailing."""
+    """Return one line `role: content` for each message, without a newline at the end."""
     return "\n".join(f"{line.role}: {line.content}" for line in messages)
 
 
@@ -208,8 +210,8 @@ def fit_budget(
 
 
 def cut_middle(text: str, limit: int, count: CountTokens) -> str:
-    """`text` in at most about `limit` tokens: its beginning and its end, and a mark where it was
-    cut.
+    """Return the beginning and the end of the text, in at most about `limit` tokens, with a mark
+    where it was cut.
     """
     if len(text.encode(errors="replace")) <= limit:  # a token is at least one byte
         return text

@@ -55,7 +55,7 @@ def mark_unclaimed(
 
 
 def _label(call: Call) -> str:
-    """`the tests`, or the command line or tool in backticks."""
+    """Return `the tests`, or the command line or tool in backticks."""
     if call.tool in {RUN_TESTS, TESTS_BEFORE}:
         return "the tests"
     command = _command_line(call) or call.tool
@@ -99,7 +99,7 @@ class _WrittenByCall:
         return (came or went) and not self._folders.isdisjoint(above)
 
     def _read_arguments(self, call: Call) -> None:
-        """Every text among the arguments may be the path that is written."""
+        """Add every text among the arguments, since it may be the path that is written."""
         try:
             arguments = json.loads(call.arguments or "{}")
         except ValueError:
@@ -137,7 +137,9 @@ class _WrittenByCall:
             self._files |= set(self._located(word, folders))
 
     def _read_folders(self, command: Command, words: list[Word], folders: Sequence[Path]) -> None:
-        """`rm -r build` removes what is in it, `cp a b/` writes b/a."""
+        """Add what a command does to folders: `rm -r build` removes what is in it, `cp a b/` writes
+        b/a.
+        """
         program = command.name
         located = [path for word in words for path in self._located(word, folders)]
         if program in {"rm", "mv"} or program == "git":

@@ -218,7 +218,7 @@ class CallPauses:
         self._waited = 0.0
 
     def check(self, pause: Pause, state: SessionState) -> None:
-        """Raises the failure behind the pause where the call is not to wait."""
+        """Raise the failure behind the pause if the call must not wait."""
         if pause.error is None:
             return
         if self._waited + pause.seconds > SHORT_WAIT:
@@ -315,8 +315,9 @@ async def may_call(
 def check_budget(
     state: SessionState, member: Member, prompt: Prompt, budget: Limit, reserved: float = 0.0
 ) -> None:
-    """Raises AgentError where a try of a call might exceed the rest of a budget. `reserved`: set
-    aside for other calls, and spent on tries before it."""
+    """Raise AgentError if another try of a call might exceed the rest of a budget. `reserved` is
+    money set aside for other calls and spent on earlier tries.
+    """
     if refusal := spending.over_budget(
         state, member, prompt, spending.budgets_of(budget), reserved
     ):

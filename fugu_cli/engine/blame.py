@@ -54,7 +54,7 @@ class LineAuthor:
 
     @property
     def place(self) -> tuple[str, int, int]:
-        """The turn, among all sessions."""
+        """Identify the turn among the turns of all sessions."""
         return (self.session, self.request, self.turn)
 
 
@@ -89,8 +89,8 @@ class FileState:
 
 
 def attributed_edits(session: str, records: Sequence[Recorded]) -> list[AttributedEdit]:
-    """The changes agents made in a session, oldest first, without undone requests and what
-    were rolled back.
+    """Return the changes that agents made in a session, oldest first, without undone requests and
+    rolled back turns.
     """
     at = {id(record.event): record for record in records}
     state, edits = SessionState.of_records(records), []
@@ -161,7 +161,7 @@ def matcher(old: Sequence[bytes], new: Sequence[bytes]) -> SequenceMatcher[bytes
 def carry_authors(
     old: AttributedLines, lines: Sequence[bytes], author: LineAuthor | None
 ) -> AttributedLines:
-    """`lines`, where those of `old` keep their writers and the others are `author`'s."""
+    """Return the lines; those that `old` has keep their writers, the others are `author`'s."""
     size = min(len(old.lines), len(lines))
     head = next((i for i in range(size) if old.lines[i] != lines[i]), size)
     tail = next((i for i in range(size - head) if old.lines[-1 - i] != lines[-1 - i]), size - head)
@@ -186,7 +186,7 @@ class BlameTracker:
     _anywhere: dict[str, AttributedLines] = field(default_factory=dict)
 
     def follow(self, edit: AttributedEdit) -> None:
-        """One call's changes."""
+        """Apply the changes of one call."""
         before = {change.path: self._before(change) for change in edit.changes}
         gone = {change.path: before[change.path] for change in edit.changes if change.after is None}
         for change in edit.changes:
@@ -218,8 +218,8 @@ class BlameTracker:
         )
 
     def _moved(self, change: FileChange, gone: dict[str, FileState]) -> FileState | None:
-        """The file that went in the same call and is this one, if any; it is taken out of
-        `gone`.
+        """Return the file that went in the same call and became this one, if any, and take it out
+        of `gone`.
         """
         data = self.contents.get(change.after or "")
         if not data:
@@ -280,10 +280,8 @@ def related_edits(edits: Sequence[AttributedEdit], path: str) -> list[Attributed
 def moved_from(
     edits: Sequence[AttributedEdit], data: bytes, contents: Mapping[str, bytes]
 ) -> str | None:
-    """The file among those that are given with their last contents which `data` is most like, if it
-    is alike at all.
-
-    For a file that no edit names: somebody may have moved it.
+    """Return the file whose last contents `data` resembles most, None if it resembles none. For a
+    file that no edit names: somebody may have moved it.
     """
     last = {change.path: change.after for edit in edits for change in edit.changes}
     lines = lines_of(data)
@@ -482,7 +480,7 @@ async def blame_session(workspace: Workspace, session: NamedSession) -> SessionB
 
 
 def _file(path: str, state: FileState, *, lost: bool, later: bool) -> FileDiff | None:
-    """None where the file is as it was at first."""
+    """Return the file's changes, None if it is as it was at first."""
     hunks = tuple(_hunks(state.first, state.written))
     if not hunks and path == state.was and not lost:
         return None
@@ -509,8 +507,9 @@ def _hunks(old: AttributedLines, new: AttributedLines) -> Iterable[tuple[BlameLi
 def turn_shares(
     turns: Iterable[TurnCost], lines: Iterable[BlameLine], *, writing: bool = False
 ) -> tuple[TurnShare, ...]:
-    """Every turn with its count, or those alone that wrote some of the lines. One that went to
-    another agent, the first having failed, is two: the writer's name tells them apart."""
+    """Return every turn with its count, or those alone that wrote some of the lines. A turn that
+    went to another agent after a failure counts as two, told apart by the agent.
+    """
     counted = Counter(
         (*line.author.place, line.author.agent) for line in lines if line.author is not None
     )

@@ -87,7 +87,7 @@ async def blame_commit(
 
 
 def agent_totals(turns: Sequence[TurnShare]) -> dict[str, tuple[int, float]]:
-    """Lines and dollars by agent; a turn's dollars are the whole turn's."""
+    """Return lines and dollars by agent. A turn's dollars are the whole turn's."""
     totals: dict[str, tuple[int, float]] = {}
     for share in turns:
         lines, dollars = totals.get(share.cost.agent, (0, 0.0))
@@ -116,7 +116,7 @@ def record_text(blamed: CommitBlame, commit: str) -> str:
 def _conversations(
     lines: Sequence[BlameLine], models: Mapping[tuple[str, str], Member]
 ) -> list[dict[str, object]]:
-    """One for each turn, with the ranges of lines that it wrote."""
+    """Return a conversation for each turn, with the ranges of lines that it wrote."""
     conversations: dict[str, dict[str, Any]] = {}
     for author, run in groupby(
         enumerate(lines),
@@ -214,7 +214,7 @@ class AgentTrace(BaseModel):
     metadata: _NotedMetadata = _NotedMetadata()
 
     def spans(self, path: str) -> list[_Span]:
-        """The ranges of a file that an agent wrote, in order."""
+        """Return the ranges of a file that an agent wrote, in order."""
         spoken = [
             conversation
             for file in self.files
@@ -294,8 +294,9 @@ def _spoken_at(spans: Sequence[_Span], line: int) -> _NotedConversation | None:
 
 
 async def _line_origins(git: Git, path: str) -> dict[int, tuple[str, str, int]]:
-    """For each line of the file as it is now, from 1: the commit it is from, the file's name there
-    and its number in it. What is not committed is in no commit."""
+    """Return, for each line of the present file from 1: its commit, and the file's name and the
+    line's number there. A line that is not committed has no commit.
+    """
     options = await asyncio.to_thread(repository_programs_off, git.tree, git.environment())
     done = await git.try_run(
         *options, "blame", "--no-textconv", "--line-porcelain", "--", paths.unquoted_path(path)

@@ -53,7 +53,7 @@ class ContextUse:
 def context_use(
     state: SessionState, team: Team, environment: Environment, only: str = ""
 ) -> tuple[ContextUse, ...]:
-    """Each agent's, in the pool's order; `only` one's where it is named."""
+    """Return the context use of each agent in the pool's order, or of the agent `only`."""
     members = [member for member in team.members.values() if only in ("", member.name)]
     return tuple(_use(state, member, team, environment) for member in members)
 
@@ -92,7 +92,7 @@ def _answered(event: Event, member: Member) -> bool:
 def _next_prompt(
     state: SessionState, member: Member, team: Team, environment: Environment
 ) -> Prompt:
-    """As if the user asked something now, and this agent worked on it."""
+    """Return the agent's prompt as if the user asked something now."""
     request = (
         ()
         if state.request.asked is not None and state.request.finished is None
@@ -114,7 +114,7 @@ def _prompt(state: SessionState, member: Member, team: Team, environment: Enviro
 
 
 def _sizes(prompt: Prompt, environment: Environment) -> Counter[str]:
-    """Bytes by part."""
+    """Count the prompt's bytes by part."""
     instructions = byte_size(environment.instructions.strip())
     sizes = Counter(
         {

@@ -101,7 +101,7 @@ async def replay_decisions(
     build: BuildCoordinator,
     pool: tuple[Member, ...] | None = None,
 ) -> list[ReplayedDecision]:
-    """Each decision made again among the agents the session had then, or among those of `pool`.
+    """Make each decision again among the agents that the session had then, or those of `pool`.
 
     Raises what `build` raises, and CoordinatorUnavailable.
     """

@@ -53,7 +53,7 @@ class TestRunCanceller:
         return bool(running)
 
     def around(self, tool: AnyTool) -> AnyTool:
-        """`tool` as one that the user can end: its result then says so."""
+        """Return the tool as one that the user can end. Its result then says so."""
 
         async def run(arguments: object, workspace: Workspace, say: Say) -> ToolResult:
             task = asyncio.ensure_future(tool.run(arguments, workspace, say))
@@ -138,8 +138,8 @@ def _suite_due(state: SessionState, rules: TestRules, *, verifying: bool) -> boo
 
 
 def _changed(state: SessionState) -> bool:
-    """Something was changed, or may have been: a call that was started and killed can have changed
-    anything.
+    """Return whether something was changed, or may have been: a call that was killed can have
+    changed anything.
     """
     return bool(state.request.changes) or any(
         interrupted_calls(turn) for turn in state.request.turns

@@ -109,7 +109,7 @@ def finish_interrupted_undos(workspace: Workspace, journal: Log) -> tuple[str, .
 
 
 def finished_text(undone: Undone) -> str:
-    """`the interrupted undo is finished: 3 files were put back`."""
+    """Return a sentence like `the interrupted undo is finished: 3 files were put back`."""
     count = len(undone.paths)
     files = "1 file was" if count == 1 else f"{count} files were"
     left = f"; {undone.left_words}" if undone.left_words else ""

@@ -119,8 +119,8 @@ class _SubtaskGroup:
     async def _answer(
         self, call: Call, arguments: TaskArguments, workspace: Workspace, say: Say
     ) -> ToolResult:
-        """The call's result: the subtask's last words. Who fails is masked, and the subtask is
-        assigned again.
+        """Return the result of the call: the subtask's last words. If an agent fails, it is
+        excluded and the subtask is assigned again.
         """
         subagent = self._subagent(arguments.agent.strip())
         if isinstance(subagent, ToolResult):
@@ -175,7 +175,7 @@ class _SubtaskGroup:
     async def _assigned(
         self, task: Subtask, prompt: str, subagent: Subagent | None
     ) -> Assigned | str:
-        """Record who does it; why nobody can, in words."""
+        """Record the agent that does the subtask. Return the assignment, or why no agent can do it."""
         log = self.context.log
         async with self.deciding:
             wish = self._wish(subagent)
@@ -193,7 +193,7 @@ class _SubtaskGroup:
             return assigned
 
     async def _chosen(self, task: Subtask, prompt: str, wish: _Wish) -> Assigned | str:
-        """The one that the file names, or the coordinator's choice."""
+        """Return the agent that the file names, or the coordinator's choice."""
         log, team = self.context.log, self.context.team
         if wish.named:
             availability.record_exclusions(log, team.breaker, {})
@@ -248,7 +248,7 @@ class _SubtaskGroup:
         }
 
     def _result(self, tried: Sequence[int], why: str) -> ToolResult:
-        """The last words, and what they cost."""
+        """Return the subtask's last words and its cost."""
         state = self.context.log.state
         turn = state.request.turn(tried[-1]) if tried else None
         answer = truncate(final_text(turn), RESULT_LIMIT) if turn is not None else ""
@@ -266,7 +266,9 @@ class _SubtaskGroup:
 
 
 def _spent(state: SessionState, session: SessionState) -> str:
-    """`[2 replies, 1,234 tokens in, 56 out, $0.0012]`; "" where nobody was asked."""
+    """Return a subtask's cost like `[2 replies, 1,234 tokens in, 56 out, $0.0012]`, "" if no agent
+    was asked.
+    """
     replies = sum(isinstance(fact, Replied) for fact in state.events)
     used = sum(costs.usage(state.events).values(), Usage())
     if not replies and used == Usage():

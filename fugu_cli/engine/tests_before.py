@@ -321,8 +321,8 @@ def _link_target(path: Path, old: Path, new: Path) -> Path:
 
 
 def _watched(workspace: Workspace, copy: Workspace, scratch: Path, brought: _Brought) -> _Watch:
-    """Variables for a run in the copy: Python's code comes from there, and builds leave the user's
-    own alone.
+    """Return variables for a run in the copy: Python loads the copy's code, and builds leave the
+    user's own alone.
     """
     loaded = scratch / "told"
     shutil.copy(loaded_code.__file__, scratch / "sitecustomize.py")
@@ -379,7 +379,9 @@ async def _run(
 
 
 def _names(missing: str, word: str, root: Path) -> bool:
-    """pytest says of a test that is not there where its file would be."""
+    """Return whether pytest's message about a missing test names this word: it names the test, or
+    the file it would be in.
+    """
     return missing in {word, f"{root}/{word}"} or word.startswith(f"{missing}::")
 
 
@@ -416,7 +418,7 @@ def _results(
 
 
 def _doubt(ran: SuiteRun, watch: _Watch, invocation: Invocation | None) -> str:
-    """Why the copy may not have been what was tested."""
+    """Return why the copy may not have been tested, "" if it was."""
     if ran.ended.code is None:
         return f"on the files as they were the tests did not end within {ran.ended.seconds:.0f} s"
     try:
@@ -511,7 +513,7 @@ async def tests_before(
 
 
 async def _removed(edited: Sequence[FileChange], workspace: Workspace) -> tuple[str, ...]:
-    """Names of the tests that the changes took away."""
+    """Return the names of the tests that the changes removed."""
     names = {
         name for change in edited for name in (change.before, change.after) if name is not None
     }

@@ -54,8 +54,8 @@ NO_SNAPSHOT = (
 
 
 def on_original_files(tool: AnyTool, state: SessionState) -> AnyTool:
-    """`tool`; where it sets a check and something was changed already, one that runs on the files
-    as they were.
+    """Return the tool; one that sets a check runs on the original files if something was changed
+    already.
     """
     if tool.name != ACCEPTANCE_CHECK or not state.request.changes:
         return tool
@@ -181,7 +181,7 @@ def _told(made: Call, run: Call, context: str) -> str:
 
 
 def _alone(log: Log, environment: Environment, number: int) -> bool:
-    """Some files are kept from the turn's agent."""
+    """Return whether some files are kept from the turn's agent."""
     turn = log.state.request.turn(number) if environment.denials is not None else None
     return (
         turn is not None
@@ -452,7 +452,9 @@ def _with_hooks(environment: Environment, tool: AnyTool, call: Call, *, by_fugu:
 
 
 def _that_reads(tool: AnyTool) -> AnyTool:
-    """`tool` for a command that only reads: it cannot write the repository, and owns nothing."""
+    """Return the tool for a command that only reads: it cannot write the repository, and its
+    changes are not its own.
+    """
 
     async def run(arguments: BaseModel, workspace: Workspace, say: Say) -> ToolResult:
         return await tool.run(arguments, workspace.read_only(), say)

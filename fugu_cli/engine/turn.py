@@ -83,9 +83,10 @@ def next_step(context: TurnContext, number: int) -> NextStep:
 
 
 def over_budget_agents(context: TurnContext) -> dict[str, str]:
-    """Agents whose next call no budget carries, with the reason, as far as it is known before a
-    turn begins: that of a Worker, or of a step that reads no other. What the turn adds to its
-    prompt counts when the call is due."""
+    """Return the agents whose next call no budget carries, each with the reason, as far as it is
+    known before a turn begins: for a Worker, or a step that reads no other. What the turn adds to
+    its prompt counts when the call is due.
+    """
     state, environment, refusals = context.log.state, context.environment, dict[str, str]()
     limits = spending.budgets_of(environment.limits.budget)
     if spending.remaining_budget(state, limits) is None:
@@ -175,8 +176,9 @@ def call_refusal(context: TurnContext, state: SessionState, call: Call) -> str:
 
 
 async def _reply(context: TurnContext, state: SessionState, turn: Turn) -> None:
-    """One model call. A failure after the agent's own retries, and a call that no budget carries,
-    close the turn; the coordinator masks the agent."""
+    """Ask the agent for one reply. A failure after its own retries, or a call that no budget
+    carries, closes the turn; the coordinator then excludes the agent.
+    """
     log, environment, name = context.log, context.environment, turn.assigned.agent
     member = context.team.members[name]
     await environment.toolbox.settled(lambda why: log.tell(Waiting(why=why)))
@@ -329,8 +331,8 @@ def _others(state: SessionState, turn: Turn) -> availability.OtherAgents:
 
 
 def _give_to_larger_agent(context: TurnContext, turn: Turn, member: Member) -> bool:
-    """Close the turn of an agent whose window is too small for the work, where one that reads more
-    can take it; say so in either case.
+    """Close the turn of an agent whose window is too small if a larger one can take the work. Tell
+    the user in either case.
     """
     excluded = context.log.state.request.failed_agents
     larger = [

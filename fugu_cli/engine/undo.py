@@ -124,7 +124,7 @@ class RewindPoint:
 
 
 def rewind_points(events: Sequence[Event]) -> list[RewindPoint]:
-    """Before every request and every turn but a request's first, the oldest first."""
+    """Return a point before every request and every turn but a request's first, oldest first."""
     points: list[RewindPoint] = []
     turns: set[int] = set()
     for line, event in enumerate(events):
@@ -215,8 +215,8 @@ def _made_since(state: SessionState, point: RewindPoint) -> list[FileEffects]:
 
 
 def _edited_between(steps: Sequence[FileEffects]) -> list[str]:
-    """Files that were changed between two requests that changed them, too: no copy was kept of
-    that.
+    """Return the files that somebody changed between two requests which changed them, too. No copy
+    of such an edit was kept.
     """
     last_changes: dict[str, FileChange] = {}
     edited = []
@@ -275,7 +275,7 @@ async def _redoable(log: Log, workspace: Workspace) -> RestorePlan:
 
 
 def _refuse_elsewhere(events: Sequence[Event], event: Event, workspace: Workspace) -> None:
-    """A session may have gone on in another folder: its files are put back there."""
+    """Raise UsageError if the session worked in another folder: its files are put back there."""
     position = next(index for index, candidate in enumerate(events) if candidate is event)
     opened = SessionState(events[:position]).opened
     if opened is not None and opened.repo != store.recorded_root(workspace.root):

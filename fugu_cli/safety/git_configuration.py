@@ -128,7 +128,7 @@ def _repository_files(folder: Path) -> list[Path]:
 
 
 def git_folder_at(folder: Path) -> Path | None:
-    """Return what git keeps of the repository that begins at `folder`, None where none does."""
+    """Return the git folder of the repository at `folder`, None if there is none."""
     entry = folder / ".git"
     if path_exists(entry) and not is_folder(entry):
         return folder / _text(entry).strip().removeprefix("gitdir:").strip()

@@ -66,7 +66,7 @@ def status_word(word: object) -> object:
 
 
 def todo_summary(items: Sequence[TodoItem]) -> str:
-    """`2 of 5 done: run the tests`, with what is in progress."""
+    """Return a summary like `2 of 5 done: run the tests`, with what is in progress."""
     if not items:
         return "empty"
     done = sum(item.status == "done" for item in items)

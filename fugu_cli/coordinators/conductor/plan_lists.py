@@ -142,7 +142,9 @@ def _without_first_thought(text: str) -> str:
 
 
 def _without_thoughts(text: str) -> str:
-    """`text` without think blocks; one that was never closed takes everything after it along."""
+    """Return the text without think blocks. One that was never closed takes everything after it
+    along.
+    """
     rest = _THOUGHT.sub("\n", text)
     closings = list(_CLOSING.finditer(rest))
     if closings:

@@ -245,7 +245,7 @@ def _step(
 
 
 def _whole(text: str) -> str:
-    """Halves of characters, as JSON escapes them, joined."""
+    """Join the halves of characters, as JSON escapes them."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
@@ -276,7 +276,7 @@ def _access(index: int, access: object, form: PlanLimits) -> _Reads | InvalidPla
 
 
 def _number(value: object) -> int | None:
-    """Whole numbers, and digits as text; True is none."""
+    """Return a whole number, also from digits as text; None for anything else, True included."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -246,7 +246,7 @@ def escape_frames(text: str) -> str:
 
 
 def clip_middle(text: str, limit: int) -> str:
-    """At most `limit` characters: the beginning and the end."""
+    """Return the beginning and the end of the text, at most `limit` characters."""
     if len(text) <= limit:
         return text
     half = limit // 2

@@ -194,6 +194,7 @@ def _listed(folder: str) -> list[tuple[str, bool]]:
 
 
 def _private(path: Path) -> bool:
+    """Return whether a file that is named like a secret holds one. A certificate may be public."""
     if path.suffix not in CERTIFICATES:
         return not path.is_symlink()
     try:

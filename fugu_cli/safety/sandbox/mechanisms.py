@@ -269,7 +269,9 @@ def bubblewrap_arguments(access: FileAccess, private: str, *, network: bool) -> 
 
 
 def _mount_options(path: str, access: FileAccess) -> Iterator[str]:
-    """Yield one path's options; the order of the conditions decides where a path is in two lists."""
+    """Yield the options of one path. A path that is both hidden and readable is covered first, then
+    mounted again.
+    """
     if not os.path.lexists(path) or Path(path).is_symlink():
         return
     if path in access.hidden or path in access.covered:

@@ -135,8 +135,8 @@ def _runs(recorded: Mapping[str, Any]) -> tuple[OutcomeRun, ...]:
 
 
 def members_of(tasks: Sequence[OutcomeTask], vendors: Mapping[str, str]) -> tuple[Member, ...]:
-    """Return the pool: each model at a price by which a usual run costs the mean of its runs, with
-    the slot that has. A name may end with `@EFFORT`.
+    """Return the pool: each model priced so that a usual run costs the mean of its runs, in the
+    slot of that price. A name may end with `@EFFORT`.
     """
     prices = {}
     for name in vendors:
