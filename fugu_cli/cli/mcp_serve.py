@@ -40,7 +40,7 @@ def serve_client(flags: McpServeFlags) -> int:
     from fugu_cli.extensions.mcp_client import load_sdk
 
     if sys.stdin is not None and sys.stdin.isatty():
-        say("this is for an MCP client, which starts it and speaks to it (`fugu help mcp`)")
+        say("this is for an MCP client, which starts it and speaks to it (`fugu help mcp-serve`)")
     load_sdk()
     return asyncio.run(_serve(flags, *take_standard_streams()))
 
@@ -68,6 +68,8 @@ async def _serve(flags: McpServeFlags, source: int, sink: int) -> int:
         for task in (serving, stopping):
             task.cancel()
         await asyncio.gather(serving, stopping, return_exceptions=True)
+    if not serving.cancelled():
+        serving.result()  # raises what ended it, if that was a bug
     signals.exit_on_signals(loop, 0)
     return 0
 
@@ -107,6 +109,9 @@ async def _answer_client(server: Server[Any], frames: StdioFrames) -> None:
             task.cancel()
         await asyncio.gather(*forwarding, return_exceptions=True)
         await frames.close()
+    for task in forwarding:
+        if not task.cancelled():
+            task.result()
 
 
 async def _forward_requests(

@@ -333,3 +333,4 @@ def test_a_client_that_dies_leaves_nothing_and_lines_that_are_no_requests_are_an
     process.stdin.close()
     process.stdout.close()
     assert process.wait(30) == 0
+    assert any(isinstance(event, Interrupted) for event in place.events())
