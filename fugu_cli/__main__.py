@@ -152,7 +152,7 @@ def _with_command(arguments: Sequence[str]) -> Sequence[str]:
 
 
 def _is_text(word: str) -> bool:
-    """It is no flag."""
+    """Return whether an argument is a text and no flag."""
     return word == "-" or " " in word or not word.startswith("-")
 
 

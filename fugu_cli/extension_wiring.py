@@ -64,8 +64,9 @@ def build_extras(
 def build_servers(
     loaded: LoadedConfig, tell: Callable[[str], None], mask: Redactor
 ) -> McpServers | None:
-    """The user's MCP servers, none of them started; None where there are none. `tell` takes
-    sentences for people, and `mask` the tokens that come."""
+    """Build the user's MCP servers, none of them started; None where there are none. `tell` takes
+    sentences for people, and `mask` the tokens that come.
+    """
     declared = loaded.servers
     if loaded.managed is not None:
         declared = loaded.managed.allowed_servers(declared)
@@ -88,8 +89,8 @@ def server_secrets(declared: DeclaredServers) -> dict[str, str]:
 def build_hooks(
     declared: DeclaredHooks, config: Config, journal: Log, client: CallClient | None = None
 ) -> Hooks | None:
-    """The user's hooks; None where there are none and nothing is wrong with any. `client` calls
-    those inside of it.
+    """Build the user's hooks; None where there are none and nothing is wrong with any. `client`
+    calls those inside of it.
     """
     if declared == DeclaredHooks():
         return None
@@ -175,8 +176,8 @@ def build_search(
 def _provider_search(
     entry: AgentEntry, environ: Mapping[str, str], *, named: bool
 ) -> SearchEngine | None:
-    """The provider's own search by a model of the pool: at hosts that have one, or where the user
-    names the agent.
+    """Return the provider's own search by a model of the pool: at hosts that have one, or where the
+    user names the agent.
     """
     from fugu_cli.tools.web_search import SearchEngine
 
@@ -195,8 +196,9 @@ def _provider_search(
 def build_collector(
     environ: Mapping[str, str], tell: Callable[[str], None] = lambda _: None
 ) -> CollectorLink | str | None:
-    """The way to the user's collector, where the environment names one; a sentence where there is
-    none. `tell` gets what goes wrong later."""
+    """Return the link to the user's collector, where the environment names one; a sentence where
+    there is none. `tell` gets what goes wrong later.
+    """
     if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in environ):
         return None
     try:

@@ -39,8 +39,8 @@ def sanitize(text: str) -> str:
 
 
 def escape_invisible(text: str) -> str:
-    """All of `text`: whatever does not show by itself is shown as `\\x1b`, only newlines and tabs
-    stay.
+    """Return all of `text`: whatever does not show by itself is shown as `\\x1b`, only newlines and
+    tabs stay.
     """
     return _INVISIBLE.sub(lambda match: _escape(ord(match.group())), text)
 
@@ -54,7 +54,7 @@ def _escape(code: int) -> str:
 
 
 def with_tilde(text: str) -> str:
-    """A text in which paths under the home folder begin with `~/`."""
+    """Return a text in which paths under the home folder begin with `~/`."""
     with suppress(RuntimeError):
         return text.replace(f"{Path.home()}/", "~/")
     return text
@@ -68,7 +68,7 @@ def clock_time(at: float) -> str:
 
 
 def first_line(text: str, width: int = 100) -> str:
-    """The first line that says something, cut to `width` characters."""
+    """Return the first line that says something, cut to `width` characters."""
     line = next((line.strip() for line in sanitize(text).splitlines() if line.strip()), "")
     return shorten(line, width)
 
@@ -79,7 +79,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def duration(value: float) -> str:
-    """A duration: `310 ms`, `4.2 s`, `75 s`, `12 min 05 s`."""
+    """Return a duration: `310 ms`, `4.2 s`, `75 s`, `12 min 05 s`."""
     if value < 1:
         return f"{value * 1000:.0f} ms"
     if value < 10:
@@ -90,7 +90,7 @@ def duration(value: float) -> str:
 
 
 def retrying_in(left: float) -> str:
-    """The end of a countdown: `, retrying in 27 s`, `, retrying now`."""
+    """Return the end of a countdown: `, retrying in 27 s`, `, retrying now`."""
     return f", retrying in {remaining_time(left)}" if left > 0 else ", retrying now"
 
 
@@ -156,7 +156,7 @@ def sanitize_for_screen(text: str) -> str:
 
 
 def escape_for_approval(text: str) -> str:
-    """All of `text`, for what people say yes to: what does not show is shown. Tabs become
+    """Return all of `text`, for what people say yes to: what does not show is shown. Tabs become
     spaces.
     """
     return escape_invisible(text).expandtabs(TAB)
@@ -190,7 +190,7 @@ def plural(number: int, thing: str, things: str = "") -> str:
 
 
 def short_duration(value: float) -> str:
-    """A duration in at most six characters: `0.4s`, `12s`, `3m05s`, `2h10m`."""
+    """Return a duration in at most six characters: `0.4s`, `12s`, `3m05s`, `2h10m`."""
     if value < 9.95:
         return f"{value:.1f}s"
     whole = round(value)

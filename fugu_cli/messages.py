@@ -58,7 +58,7 @@ class Call(Value):
 
     @classmethod
     def make(cls, id: str, tool: str, **arguments: object) -> Call:
-        """A call with its arguments given as values."""
+        """Return a call with its arguments given as values."""
         return cls(id=id, tool=tool, arguments=json.dumps(arguments, ensure_ascii=False))
 
 
@@ -95,7 +95,9 @@ def with_call_ids(
 
 
 def _with_ids(value: JsonValue, names: Mapping[str, str], *, is_id: bool) -> JsonValue:
-    """The value with new ids in its fields that are named like one, and as the keys of objects."""
+    """Return the value with new ids in its fields that are named like one, and as the keys of
+    objects.
+    """
     if isinstance(value, str):
         return names.get(value, value) if is_id else value
     if isinstance(value, list):

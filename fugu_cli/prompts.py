@@ -19,8 +19,8 @@ def folder() -> Path:
 
 @cache
 def load(name: str) -> str:
-    """The text of `name`.md (`tools/read` for a tool's). Raises FileNotFoundError: a missing prompt
-    is our bug.
+    """Return the text of `name`.md (`tools/read` for a tool's). Raises FileNotFoundError: a missing
+    prompt is our bug.
     """
     return (folder() / f"{name}.md").read_text(encoding="utf-8").strip()
 

@@ -107,8 +107,8 @@ def build_agents(
     places: AgentResources,
     events: Sequence[Event] = (),
 ) -> dict[str, Agent]:
-    """An agent per entry, by name. Nothing is started or called. `events`: the session so far;
-    scripts go on there.
+    """Build an agent per entry, by name. Nothing is started or called. `events`: the session so
+    far; scripts go on there.
     """
     for entry in entries:
         if entry.protocol != "native" or entry.provider == "local":
@@ -141,8 +141,8 @@ def _need_grammars(name: str) -> None:
 def _agent(
     entry: AgentEntry, environ: Mapping[str, str], places: AgentResources, events: Sequence[Event]
 ) -> Agent:
-    """The entry's provider, asked again where that may help, with the entry's own sampling; and what
-    calls tools for a model that cannot.
+    """Return the entry's provider, asked again where that may help, with the entry's own sampling;
+    and what calls tools for a model that cannot.
     """
     from fugu_cli.providers.retry import Retrying
     from fugu_cli.providers.wrappers import Sampling
@@ -401,7 +401,9 @@ def build_session(
 
 
 def _managed_rules(environment: Environment, loaded: LoadedConfig) -> Rules:
-    """The rules as the administrator allows them. Without a network commands need a sandbox."""
+    """Return the rules as the administrator allows them. Without a network, commands need a
+    sandbox.
+    """
     managed, rules, box = loaded.managed, environment.rules, environment.workspace.box
     assert managed is not None
     allow, deny = rules.allow, rules.deny
@@ -547,7 +549,7 @@ LOST_CALL = "fugu was killed while this call was under way; what it cost is an e
 
 
 def _open_account(ledger: Ledger, journal: Log, *, resumed: bool) -> SessionAccount:
-    """The session's account. Calls that a killed process left under way are logged first."""
+    """Return the session's account. Calls that a killed process left under way are logged first."""
     assert journal.path is not None
     if resumed:
         for call in ledger.take_lost_calls(journal.path):
@@ -558,7 +560,7 @@ def _open_account(ledger: Ledger, journal: Log, *, resumed: bool) -> SessionAcco
 
 
 def build_guard(agent: Agent, denials: Denials, events: Callable[[], Sequence[Event]]) -> Agent:
-    """The agent, what files are kept from it; itself where none are."""
+    """Return the agent with what files are kept from it; the agent itself if none are."""
     from fugu_cli.providers.wrappers import PathFiltered
 
     if not denials.of(agent.name):
@@ -567,8 +569,8 @@ def build_guard(agent: Agent, denials: Denials, events: Callable[[], Sequence[Ev
 
 
 def named_secrets(environ: Mapping[str, str], entries: Sequence[AgentEntry]) -> dict[str, str]:
-    """The environment, the variables that hold this pool's keys named so that they count whatever
-    they are called.
+    """Return the environment; the variables that hold this pool's keys are named so that they count
+    as secrets.
     """
     keys = {
         f"{name}_KEY": environ.get(name, "").strip()
@@ -605,7 +607,7 @@ def snapshot_store(config: Config, root: Path) -> Path:
 
 
 def build_box(config: Config, root: Path, store: Path, more: Sequence[Path] = ()) -> Sandbox:
-    """The sandbox of a folder's commands. What holds is found out when the first one runs."""
+    """Build the sandbox of a folder's commands. What holds is found out when the first one runs."""
     settings = config.sandbox
     writable, readable = (
         [root / path.expanduser() for path in paths]
@@ -644,8 +646,9 @@ def _opened_files(loaded: LoadedConfig) -> tuple[str, ...]:
 
 
 def _commit(root: Path) -> str | None:
-    """The commit that is checked out in `root`, whatever GIT_DIR says; None without git, without a
-    repository or before its first commit."""
+    """Return the commit that is checked out in `root`, whatever GIT_DIR says; None without git,
+    without a repository or before its first commit.
+    """
     repository = find_repository(root)
     if repository is None or git_program(root) is None:
         return None
@@ -698,13 +701,13 @@ def build_toolbox(
 
 
 def build_ledger(config: Config, root: Path) -> Ledger:
-    """The ledger of this machine, with the budgets that every process keeps."""
+    """Build the ledger of this machine, with the budgets that every process keeps."""
     money = config.money
     return Ledger(config.data, root, day=money.day, project=money.project)
 
 
 def build_budgets(config: Config, elsewhere: OtherSpending) -> Budgets:
-    """The budgets of a configuration; `elsewhere` knows what other sessions spend."""
+    """Build the budgets of a configuration; `elsewhere` knows what other sessions spend."""
     money = config.money
     return Budgets(money.request, money.session, money.day, money.project, elsewhere)
 
@@ -730,7 +733,7 @@ def build_environment(
     instructions: str = "",
     budgets: Budgets | None = None,
 ) -> Environment:
-    """The tools, the rules and the limits of a configuration."""
+    """Build the tools, the rules and the limits of a configuration."""
     workspace.ask_user = partial(_ask_user, ask)
     rules = Rules(
         mode=config.permission_mode,
@@ -774,7 +777,7 @@ def build_coordinator(
 def build_conductor(
     config: Config, members: tuple[Member, ...], turn_by_turn: Coordinator
 ) -> Coordinator:
-    """The Conductor, before the coordinator that takes over where its workflow ends."""
+    """Build the Conductor, before the coordinator that takes over where its workflow ends."""
     from fugu_cli.coordinators.conductor.conductor import Conductor, ConductorSettings
 
     settings = config.conductor
@@ -799,9 +802,9 @@ def build_conductor(
 def _turn_by_turn(
     config: Config, members: tuple[Member, ...]
 ) -> tuple[Coordinator, str | None, Callable[[], None]]:
-    """The coordinator a configuration names, its checkpoint's hash, and what starts loading it. A
-    checkpoint that cannot decide here (no torch, no backbone, one that does not fit) leaves the
-    decision to the composed head, and every decision says so.
+    """Return the coordinator a configuration names, its checkpoint's hash, and what starts loading
+    it. A checkpoint that cannot decide here (no torch, no backbone, one that does not fit) leaves
+    the decision to the composed head, and every decision says so.
     """
     from fugu_cli.coordinators import baselines
     from fugu_cli.coordinators import rules as coordinators_rules
@@ -860,7 +863,7 @@ def build_kind_backlog(
 
 
 def build_outcomes(loaded: LoadedConfig) -> OutcomeStore:
-    """The outcomes of all sessions, as they count in this folder."""
+    """Return the outcomes of all sessions, as they count in this folder."""
     from fugu_cli.coordinators.outcome_store import OutcomeStore
 
     return OutcomeStore(

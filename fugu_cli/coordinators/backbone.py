@@ -103,9 +103,9 @@ class Backbone:
     def read(
         self, tokens: Sequence[int], *, fresh: bool = False, mean_of: range | None = None
     ) -> HiddenState:
-        """The hidden state at the penultimate of `tokens` (of a single one: its own), `fresh`: with
-        nothing kept from before, and the mean over the positions `mean_of`. Blocking: call it on a
-        thread.
+        """Return the hidden state at the penultimate of `tokens` (of a single one: its own),
+        `fresh`: with nothing kept from before, and the mean over the positions `mean_of`. Blocking:
+        call it on a thread.
 
         Raises ValueError for no tokens, MemoryError when there is no room for them,
         CoordinatorUnavailable where what was computed is no number.
@@ -166,8 +166,8 @@ class Backbone:
     def _extend(
         self, prefix: Sequence[int], kept: int, mean_of: range | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The final state of the last of `prefix`, of which so many are kept in the cache, and the
-        mean at `MEAN_LAYER` of those in `mean_of`.
+        """Return the final state of the last of `prefix`, of which so many are kept in the cache,
+        and the mean at `MEAN_LAYER` of those in `mean_of`.
         """
         import torch
 
@@ -194,8 +194,8 @@ class Backbone:
 
 
 def load_backbone(folder: Path, *, device: str = "auto", cache: Path | None = None) -> Backbone:
-    """A backbone from its folder, in bf16 where the machine computes in it, on the GPU where there
-    is one.
+    """Return a backbone from its folder, in bf16 where the machine computes in it, on the GPU where
+    there is one.
 
     `cache` is a folder for small notes (the hash of weights without a sidecar). Raises
     CoordinatorUnavailable, and MemoryError where the weights find no room.

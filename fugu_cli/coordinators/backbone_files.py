@@ -103,7 +103,7 @@ class ModelShape:
 
 
 def shape_of(folder: Path) -> ModelShape:
-    """The numbers of `folder`'s config.json."""
+    """Return the numbers of `folder`'s config.json."""
     config = _json(folder / "config.json")
     model_type = config.get("model_type")
     if model_type not in FAMILY:
@@ -137,8 +137,9 @@ def shape_of(folder: Path) -> ModelShape:
 
 
 def model_of(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    """The model in `folder` without its LM head, which a router never reads. transformers' own
-    loading would set torch's default type for all threads while it loads."""
+    """Return the model in `folder` without its LM head, which a router never reads. transformers'
+    own loading would set torch's default type for all threads while it loads.
+    """
     import torch
     from safetensors import SafetensorError, safe_open
     from transformers import MODEL_MAPPING, AutoConfig
@@ -192,7 +193,7 @@ class _Unreadable:
 
 
 def tokenizer_of(folder: Path) -> Tokenizer:
-    """The folder's tokenizer."""
+    """Return the folder's tokenizer."""
     from tokenizers import Tokenizer
 
     path = folder / "tokenizer.json"
@@ -205,7 +206,7 @@ def tokenizer_of(folder: Path) -> Tokenizer:
 
 
 def chat_template_of(folder: Path) -> str:
-    """The chat template as text; "" where the folder has none."""
+    """Return the chat template as text; "" where the folder has none."""
     path = folder / "chat_template.jinja"
     if path.is_file():
         return path.read_text(encoding="utf-8", errors="replace")
@@ -304,8 +305,8 @@ class BackboneNote:
 def backbone_folder(
     gguf: Path, cache: Path, tell: ReportConversion = lambda done, what: None
 ) -> Path:
-    """The converted backbone of a qwen2 GGUF file: bf16 safetensors, config.json, tokenizer and
-    fugu.json.
+    """Return the converted backbone of a qwen2 GGUF file: bf16 safetensors, config.json, tokenizer
+    and fugu.json.
 
     Converts at the first call (a second process waits for the first), afterwards costs a few file
     look-ups. Raises ModelFileError (not a model that can be a backbone), StorageError (no room) and
@@ -424,7 +425,7 @@ def _write_model(gguf: Path, folder: Path, tell: ReportConversion) -> None:
 
 
 def _config_of(reader: GGUFReader, gguf: Path) -> dict[str, object]:
-    """The config.json that transformers expects for this architecture, in the words of the
+    """Return the config.json that transformers expects for this architecture, in the words of the
     published Qwen2.5 ones.
     """
 
@@ -465,7 +466,9 @@ def _config_of(reader: GGUFReader, gguf: Path) -> dict[str, object]:
 
 
 def _tensor_name(gguf_name: str) -> str | None:
-    """The name of a tensor in transformers, None for what the backbone leaves out (the head)."""
+    """Return the name of a tensor in transformers, None for what the backbone leaves out (the
+    head).
+    """
     if gguf_name in _TOP:
         return _TOP[gguf_name]
     match gguf_name.split("."):

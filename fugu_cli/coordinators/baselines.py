@@ -109,7 +109,9 @@ def finished_turns(state: SessionState) -> list[Turn]:
 
 
 def checks_pass(state: SessionState) -> bool:
-    """There are acceptance checks, and all of them pass now; or the tests pass after a change."""
+    """Return whether there are acceptance checks, and all of them pass now; or the tests pass after
+    a change.
+    """
     run = state.request.tests
     checked = bool(state.request.checks) or (
         run is not None and run.passes and bool(state.request.changes)
@@ -216,7 +218,7 @@ def mixture_of_agents(
 
 
 def panel_judge_merge(members: Sequence[Member], settings: CoordinatorSettings) -> FixedWorkflow:
-    """The panel, a judge and a merger: the strongest agent is both."""
+    """Return the panel, a judge and a merger: the strongest agent is both."""
     panel = _panel_members(members, settings)
     last, read = panel[-1] if panel else "", tuple(range(len(panel)))
     parts = [(name, "propose", ()) for name in panel]
@@ -298,7 +300,7 @@ class LLMRouter:
         )
 
     def _team(self) -> str:
-        """The agents by number: who leads knows their slots and no names."""
+        """Return the agents by number: who leads knows their slots and no names."""
         return "\n".join(
             f"{number}: a {member.slot} agent" for number, member in enumerate(self._members)
         )

@@ -129,8 +129,8 @@ class Checkpoint:
 
 
 def make(vector: NDArray[np.floating], meta: CheckpointMeta) -> Checkpoint:
-    """A checkpoint of a flat vector. Raises CoordinatorUnavailable for a wrong length, NaN or huge
-    numbers.
+    """Return a checkpoint of a flat vector. Raises CoordinatorUnavailable for a wrong length, NaN
+    or huge numbers.
     """
     import numpy as np
 
@@ -205,7 +205,7 @@ def _broken(path: Path, error: Exception) -> CoordinatorUnavailable:
 
 
 def load_vector(path: Path, meta: CheckpointMeta) -> Checkpoint:
-    """A flat vector from `.npy`, valid for what `meta` says."""
+    """Return a flat vector from `.npy`, valid for what `meta` says."""
     return make(read_npy(path), meta)
 
 
@@ -271,7 +271,7 @@ def _meta(text: str, path: Path) -> CheckpointMeta:
 
 
 def renamed_rows(meta: CheckpointMeta, mapping: Mapping[str, str]) -> CheckpointMeta:
-    """The same rows under the names that the user's pool has for them."""
+    """Return the same rows under the names that the user's pool has for them."""
     return meta.model_copy(update={"rows": tuple(mapping.get(row, row) for row in meta.rows)})
 
 

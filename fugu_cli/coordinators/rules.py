@@ -66,8 +66,8 @@ class Cascade:
         return _assigned(state, member, "worker", "cascade", _why_work(state, member, worked))
 
     def _next_up(self, state: SessionState, able: list[Member], worked: Sequence[Member]) -> Member:
-        """The first Worker comes from the lowest slot there is; each one after a failure from above
-        all that failed.
+        """Return the next Worker: the first comes from the lowest slot, each one after a failure
+        from above all that failed.
         """
         tried = max((slot_level(member) for member in worked), default=-1)
         above = min(
@@ -119,8 +119,9 @@ def _of_another_vendor(usual: Member, others: Sequence[Member], worked: Sequence
 
 
 def _tries_again(state: SessionState, first: Member, following: Member) -> bool:
-    """A check judged the work of the only Worker so far, which came to its last word, and the next
-    one is far dearer."""
+    """Return whether a check judged the work of the only Worker so far, which came to its last
+    word, and the next one is far dearer.
+    """
     if first.price is None or following.price is None:
         return False
     low, high = action_space.blended_price(first.price), action_space.blended_price(following.price)

@@ -45,7 +45,7 @@ ROWS_AT_ONCE = 8192
 
 
 def layer_matrices(layer: Module) -> dict[str, Linear]:
-    """The seven matrices of a layer, by block."""
+    """Return the seven matrices of a layer, by block."""
     parts = {
         name: layer.mlp if name in ("gate", "up", "down") else layer.self_attn
         for name in LAYER_BLOCKS
@@ -96,12 +96,12 @@ def split(vector: Vector, sizes: Sequence[int], width: int) -> tuple[tuple[Vecto
 
 
 def join(offsets: Sequence[Vector], head: Vector) -> Vector:
-    """The flat vector of nine blocks and a head."""
+    """Return the flat vector of nine blocks and a head."""
     return np.concatenate([*offsets, head.reshape(-1)]).astype(np.float32)
 
 
 def spectrum(weight: Tensor) -> Spectrum:
-    """The SVD's values and short side of `weight`, from its Gram matrix, in fp64 inside."""
+    """Return the SVD's values and short side of `weight`, from its Gram matrix, in fp64 inside."""
     import torch
 
     tall = weight if weight.shape[0] >= weight.shape[1] else weight.T
@@ -114,7 +114,7 @@ def spectrum(weight: Tensor) -> Spectrum:
 
 
 def update_map(decomposition: Spectrum, offsets: Vector) -> Tensor:
-    """The map (r, r), fp32, that W is multiplied with on its shorter side to give W'.
+    """Return the map (r, r), fp32, that W is multiplied with on its shorter side to give W'.
 
     Raises ValueError where the changed singular values sum to zero: there is no scale that keeps
     the energy.
@@ -129,7 +129,7 @@ def update_map(decomposition: Spectrum, offsets: Vector) -> Tensor:
 
 
 def scaled_map(decomposition: Spectrum, scale: Tensor) -> Tensor:
-    """The same map for 1 + delta given as a tensor; gradients flow through it."""
+    """Return the same map for 1 + delta given as a tensor; gradients flow through it."""
     energy = decomposition.values.sum() / (scale * decomposition.values).sum()
     return (decomposition.basis * (scale * energy)) @ decomposition.basis.T
 
@@ -183,7 +183,7 @@ class SvfAdapter:
             self._matrices[name].weight.data = changed
 
     def spectrum(self, block: str) -> Spectrum:
-        """The block's spectrum, from the cache, the disk, or computed now."""
+        """Return the block's spectrum, from the cache, the disk, or computed now."""
         if block not in self._spectra:
             self._spectra[block] = self._load(block) or self._compute(block)
         return self._spectra[block]

@@ -228,8 +228,8 @@ def cut_middle(text: str, limit: int, count: CountTokens) -> str:
 
 
 def _oldest(messages: Sequence[TranscriptMessage], sizes: Sequence[int], tokens: int) -> set[int]:
-    """The oldest droppable messages of at least `tokens` in all, as far as there are any; the
-    newest one stays.
+    """Return the oldest droppable messages of at least `tokens` in all, as far as there are any;
+    the newest one stays.
     """
     chosen: set[int] = set()
     for index, line in enumerate(messages[:-1]):
@@ -257,8 +257,8 @@ def _turn(turn: Turn) -> str:
 
 
 def render_chat(template: str, lines: Sequence[TranscriptMessage]) -> str:
-    """The text the backbone reads. Raises CoordinatorUnavailable where there is no template or it
-    refuses the lines.
+    """Return the text the backbone reads. Raises CoordinatorUnavailable where there is no template
+    or it refuses the lines.
     """
     from jinja2 import TemplateError
     from jinja2.sandbox import ImmutableSandboxedEnvironment

@@ -87,7 +87,7 @@ class _WrittenByCall:
             self._read_arguments(call)
 
     def includes(self, effect: FileChange | FileAttribute) -> bool:
-        """The effect is on a path that the call wrote."""
+        """Return whether the effect is on a path that the call wrote."""
         path = self._root / paths.unquoted_path(effect.path)
         if path in self._files or any(path.match(pattern) for pattern in self._patterns):
             return True

@@ -246,7 +246,7 @@ class CallPauses:
 
 
 def waiting_event(pause: Pause, turn: int, agent: str) -> Live:
-    """The live event that announces a pause."""
+    """Return the live event that announces a pause."""
     if pause.error is None or not pause.retry:
         return Waiting(why=pause.why, seconds=pause.seconds, notice=pause.notice)
     return Retried(

@@ -196,7 +196,7 @@ class BlameTracker:
             self._after(change, state, edit.author)
 
     def _before(self, change: FileChange) -> FileState:
-        """The file as the change found it."""
+        """Return the file as the change found it."""
         path, blob = change.path, change.before
         state = self.states.get(path)
         if state is not None and state.blob == blob:
@@ -246,7 +246,7 @@ class BlameTracker:
         self.states[path] = FileState(blob, written, before.first, before.was)
 
     def now(self, path: str, blob: str, data: bytes) -> AttributedLines:
-        """The file as it is at last, whoever changed it since."""
+        """Return the file as it is at last, whoever changed it since."""
         state = self.states.get(path)
         if state is not None and state.blob == blob:
             return state.written
@@ -257,8 +257,8 @@ class BlameTracker:
 
 
 def related_edits(edits: Sequence[AttributedEdit], path: str) -> list[AttributedEdit]:
-    """The edits a file's lines may come from: its own, and those of files it may have been moved or
-    copied from.
+    """Return the edits a file's lines may come from: its own, and those of files it may have been
+    moved or copied from.
     """
     left = {change.after: change.path for edit in edits for change in edit.changes}
     related, related_edits = {path}, []
@@ -360,7 +360,7 @@ class SessionBlame:
 async def blame_path(
     workspace: Workspace, path: Path, sessions: Sequence[NamedSession]
 ) -> FileBlame:
-    """The text file at `path`, links followed. Raises UsageError where there is none in the
+    """Return the text file at `path`, links followed. Raises UsageError where there is none in the
     workspace.
     """
     real_path = Path(os.path.realpath(path))
@@ -405,8 +405,8 @@ def _deleted(name: str, every: Sequence[NamedSession]) -> str:
 
 
 async def blame_file(workspace: Workspace, path: str, every: Sequence[NamedSession]) -> FileBlame:
-    """The file at `path` (from the workspace's root) as it is now, over all these sessions. Raises
-    OSError.
+    """Return the file at `path` (from the workspace's root) as it is now, over all these sessions.
+    Raises OSError.
     """
     data = (workspace.root / paths.unquoted_path(path)).read_bytes()
     edits = merged_edits(edit for session in every for edit in attributed_edits(*session))
@@ -423,8 +423,8 @@ async def blame_file(workspace: Workspace, path: str, every: Sequence[NamedSessi
 async def blame_content(
     workspace: Workspace, path: str, data: bytes, edits: Sequence[AttributedEdit]
 ) -> tuple[AttributedLines, bool]:
-    """A content of the file at `path` by lines, with their writers; whether contents of some edit
-    are gone.
+    """Return a content of the file at `path` by lines, with their authors, and whether contents of
+    some edit are gone.
     """
     blob = blob_id(data, workspace.history.hash_name)
     source = await _source(workspace, path, edits, data)
@@ -438,8 +438,8 @@ async def blame_content(
 async def _source(
     workspace: Workspace, path: str, made: Sequence[AttributedEdit], data: bytes
 ) -> str:
-    """The path itself; where no edit names it, that of a file which is gone and much like it: the
-    user moved it.
+    """Return the path itself; where no edit names it, that of a file which is gone and much like
+    it: the user moved it.
     """
     last = {change.path: change.after for edit in made for change in edit.changes}
     if path in last:

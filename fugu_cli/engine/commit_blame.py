@@ -96,7 +96,7 @@ def agent_totals(turns: Sequence[TurnShare]) -> dict[str, tuple[int, float]]:
 
 
 def record_text(blamed: CommitBlame, commit: str) -> str:
-    """The Agent Trace record of a commit, on one line of JSON: who wrote which of its lines."""
+    """Return the Agent Trace record of a commit, on one line of JSON: who wrote which of its lines."""
     turns = [share.cost for share in blamed.turns]
     record = {
         "version": TRACE_VERSION,
@@ -138,7 +138,7 @@ def _conversations(
 
 
 def _address(turn: LineAuthor | TurnCost) -> str:
-    """A turn of a session as a URI; it leads nowhere, for sessions stay on their machine."""
+    """Return a turn of a session as a URI; it leads nowhere, for sessions stay on their machine."""
     return f"urn:fugu:{turn.session}:{turn.request}.{turn.turn}:{turn.agent}"
 
 
@@ -245,13 +245,13 @@ class AgentTrace(BaseModel):
 
 
 def _clean(name: str) -> str:
-    """A name as it may stand in a table: one short line that no terminal obeys."""
+    """Return a name as it may stand in a table: one short line that no terminal obeys."""
     return " ".join("".join(letter for letter in name[:400] if letter.isprintable()).split())[:80]
 
 
 async def add_noted_authors(workspace: Workspace, made: FileBlame) -> FileBlame:
-    """The same file where lines nobody here wrote have the writers that notes of their commits
-    name.
+    """Return the same file where lines nobody here wrote have the writers that notes of their
+    commits name.
     """
     repository = find_repository(workspace.root)
     if repository is None or all(line.author is not None for line in made.lines):
@@ -316,7 +316,7 @@ async def _line_origins(git: Git, path: str) -> dict[int, tuple[str, str, int]]:
 
 
 async def _read_trace(git: Git, note: str) -> AgentTrace:
-    """The record in a note; an empty one where it holds something else."""
+    """Return the record in a note; an empty one where it holds something else."""
     size = (await git.try_run("cat-file", "-s", note)).out
     if not size.strip().isdigit() or int(size) > LONGEST_NOTE:
         return AgentTrace()

@@ -66,10 +66,10 @@ class Summarizer:
 
 
 def is_due(state: SessionState, prompt: Prompt, member: Member) -> bool:
-    """The prompt is too long for the agent and something can be left out of it.
+    """Return whether the prompt is too long for the agent and something can be left out of it.
 
-    A workflow's steps are not looked at: they read nobody's history. Nor are agents whose models
-    call no tools: they choose what of the prompt their model reads.
+    A workflow's steps are not summed up: they read no history. Nor are agents whose models call no
+    tools: they choose what of the prompt their model reads.
     """
     if member.protocol != "native":
         return False
@@ -92,9 +92,10 @@ def is_possible(state: SessionState, member: Member) -> bool:
 def with_shown_limit(
     state: SessionState, prompt: Prompt, member: Member, error: AgentError
 ) -> Member | None:
-    """The agent as its server has shown it, where it found the prompt too long and something can be
-    left out of it: it reads less than was said, or the guess was too low. None where it failed for
-    another reason, or was paid for."""
+    """Return the agent as its server has shown it, where it found the prompt too long and something
+    can be left out of it: it reads less than was said, or the guess was too low. None where it
+    failed for another reason, or was paid for.
+    """
     if not error.too_long or error.usage not in (None, Usage()):
         return None
     less = member.model_copy(update={"context": min(member.context, prompt_tokens(prompt))})
@@ -133,8 +134,8 @@ def _message_tokens(message: Message) -> float:
 
 
 def boundary(state: SessionState, member: Member) -> int | None:
-    """The newest line that a summary would stand for in the middle of a request; None when nothing
-    is gained.
+    """Return the newest line that a summary would stand for in the middle of a request; None when
+    nothing is gained.
 
     The earliest place after which all that is kept takes little of the agent's context; always
     before a reply, so that every call that is kept has its result.

@@ -161,8 +161,8 @@ def _hash_files(root: Path, names: Sequence[str]) -> IgnoredContent | None:
 
 
 def _below(path: Path) -> Iterator[Path]:
-    """A path and what is below it; links are not followed, nor is anything looked into that counts
-    by its name.
+    """Yield a path and everything below it. Links are not followed, nor folders that count by their
+    name.
     """
     yield path
     if path.name in UNREAD or path.is_symlink() or not path.is_dir():
@@ -173,8 +173,8 @@ def _below(path: Path) -> Iterator[Path]:
 
 
 def _content(path: Path) -> bytes:
-    """A file's content where it is small, else its size and time; where a link leads; nothing of
-    what is unread.
+    """Return a small file's hash, a larger one's size and time, or where a link leads; nothing for
+    what is never read.
     """
     try:
         if path.is_symlink():
@@ -205,8 +205,8 @@ class TreeContent:
 
 
 async def tree_content(workspace: Workspace) -> TreeContent:
-    """The tree with what git ignores, but for caches, dependencies and environments. Raises
-    StorageError.
+    """Return the content of the tree and of what git ignores, without caches, dependencies and
+    environments. Raises StorageError.
     """
     tree = await workspace.history.snapshot()
     if tree is None or workspace.history.snapshots is None:
@@ -218,8 +218,9 @@ async def tree_content(workspace: Workspace) -> TreeContent:
 
 
 async def content_key(workspace: Workspace, call: Call, whole: TreeContent | None = None) -> str:
-    """The id now. The same id later means: the same call would say the same. `known`: `whole`,
-    where it was looked at already."""
+    """Return an id of the content that the call reads. As long as it is the same, the call would
+    say the same. `whole` is the tree's content if it is known already.
+    """
     arguments = arguments_of(call)
     if isinstance(arguments, MalformedArguments):
         return ""
@@ -241,7 +242,7 @@ async def content_key(workspace: Workspace, call: Call, whole: TreeContent | Non
 
 
 def only_reads(workspace: Workspace, call: Call) -> bool:
-    """A call that only reads, inside the repository, and that nobody would be asked about."""
+    """Return whether the call only reads, inside the repository, and needs no question."""
     return policy.judge(call, policy.Rules(mode="ask"), workspace.root).verdict == "allow"
 
 

@@ -88,8 +88,9 @@ class TestRules(Value):
 def due_run(
     state: SessionState, turn: Turn | None, rules: TestRules, *, verifying: bool = False
 ) -> Call | None:
-    """The next run that the work as it is needs: the suite, the failing tests as they stood before,
-    a check. None where everything is known. `verifying`: a Verifier is about to read it."""
+    """Return the next run that the present work needs: the suite, the failing tests as they stood
+    before, or a check; None if everything is known. `verifying`: a Verifier is about to read it.
+    """
     request = state.request.asked
     if request is None:
         return None
@@ -239,7 +240,7 @@ class ClientChannel(Protocol):
     """
 
     def put(self, prompt: Prompt, state: SessionState, turn: Turn) -> Prompt:
-        """The prompt of a turn's call as it is put to its agent."""
+        """Return the prompt of a turn's call as its agent gets it."""
 
     def wait(self, turn: Turn) -> None:
         """A turn's call waits, and may then be tried again. Raises AgentError where it must not

@@ -71,7 +71,7 @@ def next_step(state: SessionState, member: Member, environment: Environment) -> 
 def build_prompt(
     state: SessionState, member: Member, tools: Sequence[ToolSpec], instructions: str
 ) -> Prompt:
-    """The history as messages; for a Verifier the work as data."""
+    """Build the history as messages; for a Verifier the work as data."""
     turn = state.request.turns[-1]
     if turn.assigned.role == "verifier" and not state.served:
         from fugu_cli.engine.verifier_message import verifier_messages
@@ -206,13 +206,15 @@ def subtask_refusal(task: Subtask, tool: str) -> str:
 
 
 def _has_subtasks(state: SessionState, turn: Turn) -> bool:
-    """Its agent may have subtasks done. In a workflow the planner has divided the work already."""
+    """Return whether the turn's agent may have subtasks done. In a workflow the planner has divided
+    the work already.
+    """
     asked = state.request.asked
     return not turn.assigned.plan and (asked is None or asked.tier != "ultra")
 
 
 def told_instructions(turn: Turn, standing: str) -> str:
-    """The user's standing instructions, and those of the file that describes the subagent."""
+    """Return the user's standing instructions, and those of the file that describes the subagent."""
     task = turn.assigned.subtask
     return f"{standing}\n\n{task.brief}".strip() if task is not None and task.brief else standing
 
@@ -251,7 +253,7 @@ def no_such_tool(
 
 
 def _is_deferred(tool: AnyTool) -> bool:
-    """It is offered once it was found."""
+    """Return whether the tool is offered only after an agent has found it."""
     return tool.foreign is not None and tool.foreign.deferred
 
 
@@ -263,8 +265,8 @@ def _is_for_every_role(tool: AnyTool) -> bool:
 
 
 def _opening(state: SessionState, turn: Turn, environment: Environment) -> Call | None:
-    """The next piece of evidence that a turn opens with; None when it has all. A Verifier is shown
-    the tests and the diff, and the diff also who goes on with what others changed.
+    """Return the next piece of evidence that a turn opens with; None when it has all. A Verifier is
+    shown the tests and the diff, and the diff also who goes on with what others changed.
     """
     if turn.assigned.subtask is not None:
         return None
@@ -300,8 +302,8 @@ def _turns_since_own(state: SessionState, turn: Turn) -> list[Turn]:
 
 
 def diff_due(state: SessionState, turn: Turn) -> Call | None:
-    """The diff of the request, which the turn is shown once; None where it has it, or where undo is
-    limited.
+    """Return the diff of the request, which the turn is shown once; None where it has it, or where
+    undo is limited.
     """
     began = state.request.start_snapshot
     done = [run.permitted.call.tool for run in turn.runs if run.evidence and run.result is not None]
@@ -376,14 +378,18 @@ def _names_file(text: str, path: str) -> bool:
 
 
 def sets_check(turn: Turn) -> bool:
-    """The turn set an acceptance check, which may have to run on the changed files at once."""
+    """Return whether the turn set an acceptance check, which may have to run on the changed files
+    at once.
+    """
     return any(
         run.permitted.call.tool == ACCEPTANCE_CHECK and run.result is not None for run in turn.runs
     )
 
 
 def agent_is_done(turn: Turn, replies: int) -> bool:
-    """The agent's part is over: no calls left, no more replies allowed, or nothing but repeats."""
+    """Return whether the agent's part is over: no calls left, no more replies allowed, or nothing
+    but repeats.
+    """
     newest = turn.replies[-1]
     if not newest.calls or len(turn.replies) >= replies:
         return True

@@ -41,7 +41,7 @@ def path_argument(run: CallRecord) -> str | None:
 
 
 def text_argument(call: Call, name: str) -> str | None:
-    """The text given for `name`; None where there is none."""
+    """Return the text given for `name`; None where there is none."""
     try:
         found = parse_json(call.arguments).get(name)
     except (ValueError, AttributeError):

@@ -150,9 +150,10 @@ async def _with_tests_not_run(context: TurnContext, end: Finished) -> Finished:
 
 
 def _due_after_a_cut(context: TurnContext) -> Call | None:
-    """The tests and checks, where acceptance checks decide and the newest turn was cut after it had
-    changed something: who is to act depends on what it left behind. A workflow runs them at its
-    end."""
+    """Return the tests and checks, where acceptance checks decide and the newest turn was cut after
+    it had changed something: who is to act depends on what it left behind. A workflow runs them at
+    its end.
+    """
     state = context.log.state
     turns = state.request.turns
     cut = (
@@ -168,8 +169,9 @@ def _due_after_a_cut(context: TurnContext) -> Call | None:
 
 
 def _due_attachment(context: TurnContext) -> Call | None:
-    """The call that shows the next of what the request attaches; None where a turn or a plan has
-    begun. Each is judged once, like a call of an agent's."""
+    """Return the call that shows the next of what the request attaches; None where a turn or a plan
+    has begun. Each is judged once, like a call of an agent's.
+    """
     request = context.log.state.request
     if request.asked is None or request.turns or request.plans:
         return None

@@ -52,7 +52,7 @@ def _home(log: Log, workspace: Workspace) -> Path:
 async def ensure_worktrees(
     log: Log, workspace: Workspace, turns: Sequence[Turn]
 ) -> list[Workspace]:
-    """The worktrees of these turns, made where nothing was done in them yet.
+    """Return the worktrees of these turns, made where nothing was done in them yet.
 
     Raises StorageError where one is gone in which something was done. Its turn is cut in the log,
     with those that chose by what it had made, so that whoever goes on has them done again.
@@ -412,7 +412,7 @@ async def begin_steps(log: Log, environment: Environment, decision: ParallelTurn
 
 
 def _worktree(log: Log, decided: Assigned, tree: str | None) -> str:
-    """The name of the worktree to be made, "" where there is to be none or cannot be."""
+    """Return the name of the worktree to be made, "" where there is to be none or cannot be."""
     if not decided.worktree or tree is None:
         return ""
     return f"{len(log.state.requests)}-{decided.plan}-{decided.turn}"

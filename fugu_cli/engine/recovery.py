@@ -216,7 +216,9 @@ def _is_new_draft(change: FileChange) -> bool:
 
 
 def _was_killed(facts: Sequence[Event], index: int) -> bool:
-    """A call in the repository that may have changed something began here and has no result."""
+    """Return whether a call in the repository that may have changed something began here and has no
+    result.
+    """
     permitted = facts[index]
     if not isinstance(permitted, Permitted) or not permitted.allowed:
         return False
@@ -239,8 +241,8 @@ def _was_killed(facts: Sequence[Event], index: int) -> bool:
 
 
 def _killed_call(call: Call) -> Call:
-    """The call whose result tells what a killed `call` did. It is no answer to it: nobody takes it
-    for the tests', or an agent's.
+    """Return the call whose result tells what a killed `call` did. It does not answer that call:
+    nobody takes it for the tests' result, or an agent's.
     """
     return call.model_copy(update={"id": f"{call.id}-{KILLED}", "tool": KILLED})
 

@@ -62,8 +62,9 @@ class RestoredCall(NamedTuple):
 def restore_secrets(
     log: Log, toolbox: Toolbox, workspace: Workspace, call: Call, *, alone: bool = False
 ) -> Call:
-    """The call that is to be judged and run. `alone`: files are kept from the agent, so that it
-    gets no values but those of the very files that it writes. Raises UnrestorableMark."""
+    """Return the call with restored secrets, to be judged and run. With `alone` files are kept from
+    the agent: it gets only values of the files that it writes. Raises UnrestorableMark.
+    """
     mask = log.mask
     if mask is None:
         return call
@@ -97,7 +98,7 @@ def _values(
 
 
 def _files(workspace: Workspace, call: Call, mask: Redaction, alone: bool) -> tuple[str, ...]:
-    """The texts of the files that a call writes, as they are now."""
+    """Return the present texts of the files that a call writes."""
 
     def named(mark: str) -> str:
         values = mask.values(mark, (), others=not alone)

@@ -52,8 +52,8 @@ def schema_fault(schema: object) -> str:
 
 
 def _lost_reference(resource: Resource[Any], resolver: Resolver[Any]) -> str:
-    """The first reference, of a schema or of those inside it, to what is not in it; "" where there
-    is none.
+    """Return the first reference, of a schema or of those inside it, to what is not in it; "" where
+    there is none.
     """
     from referencing.exceptions import Unresolvable
 
@@ -70,7 +70,7 @@ def _lost_reference(resource: Resource[Any], resolver: Resolver[Any]) -> str:
 
 
 def answer_value(text: str) -> Any:
-    """The JSON that a text is, alone or in one fence. Raises ValueError."""
+    """Return the JSON value of a text, alone or in one fence. Raises ValueError."""
     fenced = FENCE.fullmatch(text.strip())
     return parse_json(fenced[1] if fenced else text, parse_constant=refuse_constant)
 
@@ -103,8 +103,8 @@ def _place(path: Sequence[object]) -> str:
 
 
 def wanted_schema(request: RequestState, turn: Turn) -> str:
-    """The schema that the turn's last words must follow; "" where they need not. A workflow's steps
-    answer no user.
+    """Return the schema that the turn's last words must follow, "" if there is none. A workflow's
+    steps answer no user.
     """
     answers = turn.assigned.role == "worker" and not turn.assigned.plan
     return request.asked.answer_schema if request.asked is not None and answers else ""
@@ -120,7 +120,7 @@ def correction(turn: Turn, schema: str) -> str:
 
 
 def correction_due(state: SessionState, turn: Turn) -> bool:
-    """The agent's newest words are its last, and are to be said again."""
+    """Return whether the agent's newest words are its last and must be said again."""
     if turn.replies[-1].calls or sum(not reply.calls for reply in turn.replies) > 1:
         return False
     return bool(correction(turn, wanted_schema(state.request, turn)))

@@ -143,7 +143,7 @@ class _SubtaskGroup:
         return self._result(tried, "")
 
     def _subagent(self, name: str) -> Subagent | ToolResult | None:
-        """The subagent of this name; None for the general one."""
+        """Return the subagent of this name; None for the general one."""
         subagents = {agent.name: agent for agent in self.context.environment.subagents}
         if name in subagents or name in BUILT_IN_AGENTS:
             return subagents.get(name)

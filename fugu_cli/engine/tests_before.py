@@ -463,7 +463,7 @@ def _is_within(name: str, test: str) -> bool:
 
 
 def _missing_build(output: str, missing: Sequence[str]) -> str:
-    """The first path that the copy lacks and the output names."""
+    """Return the first path that the copy lacks and the output names."""
     mentioned = (name for name in missing if re.search(rf"(?<![\w.-]){re.escape(name)}\b", output))
     return next(
         (name for name in mentioned if Path(name).name not in {"__pycache__", "target"}), ""
@@ -560,7 +560,7 @@ def _describe(before: EarlierResults) -> list[str]:
 
 
 def _listed(head: str, names: Sequence[str]) -> str:
-    """The head with the names below it, "" without any."""
+    """Return the head with the names below it, "" without any."""
     more = [f"  and {len(names) - SHOWN} more"] if len(names) > SHOWN else []
     return "\n".join([head, *(f"  {name}" for name in names[:SHOWN]), *more]) if names else ""
 

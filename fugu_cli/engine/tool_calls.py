@@ -310,7 +310,7 @@ _ANSWERS = {
 async def _asked(
     log: Log, environment: Environment, made: RestoredCall, judgement: policy.Judgement
 ) -> Permitted:
-    """The user's answer; hooks are told while somebody has to wait for it."""
+    """Return the user's answer. Hooks are told while somebody has to wait for it."""
     from fugu_cli.safety.offered_rules import offered_rule
 
     rule = offered_rule(made.call, judgement, environment.current_rules, environment.workspace.root)
@@ -390,7 +390,7 @@ def may_read(environment: Environment, path: str) -> bool:
 
 
 async def run_evidence(log: Log, environment: Environment, number: int, recorded: Call) -> None:
-    """A run of fugu's own: evidence. What it runs may be an agent's, taken from the log."""
+    """Run a call of fugu's own as evidence. It may run an agent's call, taken from the log."""
     try:
         call = secret_restoration.restore_secrets(
             log, environment.toolbox, environment.workspace, recorded
@@ -443,7 +443,7 @@ async def _refusal_of_tests(log: Log, environment: Environment, call: Call) -> s
 
 
 def _with_hooks(environment: Environment, tool: AnyTool, call: Call, *, by_fugu: bool) -> AnyTool:
-    """The tool with the user's hooks around it."""
+    """Return the tool with the user's hooks around it."""
     return (
         environment.hooks.around(tool, call)
         if environment.hooks is not None and not by_fugu
@@ -552,7 +552,9 @@ def _window(state: SessionState, number: int) -> int | None:
 
 
 def _cut(events: Sequence[Event], call: Call) -> bool:
-    """The reply that made the call reached its limit, and its last call may be only begun."""
+    """Return whether the reply that made the call reached its limit, and its last call may be only
+    begun.
+    """
     replies = (event for event in reversed(events) if isinstance(event, Replied))
     made = next(
         (reply for reply in replies if any(call_made.id == call.id for call_made in reply.calls)),

@@ -385,15 +385,15 @@ async def _compact(context: TurnContext, member: Member, conversation: Prompt) -
 def interrupted_event(
     turn: int, agent: str, partial: str, cancelled: asyncio.CancelledError
 ) -> Interrupted:
-    """The fact that a call was cut off, with what it is estimated to have used."""
+    """Return the event of a call that was cut off, with an estimate of what it used."""
     usage = noted_usage(cancelled) or Usage()
     paid_agent = agent if usage != Usage() else ""
     return Interrupted(turn=turn, partial=partial, agent=paid_agent, usage=usage)
 
 
 def failed_event(turn: int, name: str, error: AgentError) -> Failed:
-    """The fact of an agent's failure, in words, with what it used. It names the agent, its words
-    need not.
+    """Return the event of an agent's failure, in words, with what it used. It names the agent, so
+    its words need not.
     """
     message = str(error).removeprefix(f"{name}: ")
     joint = "." if error.hint[:1].isupper() else ";"

@@ -62,8 +62,9 @@ async def undo_preview(log: Log, workspace: Workspace) -> str:
 
 
 async def unclaimed_paths(log: Log, workspace: Workspace) -> dict[str, str]:
-    """The files `undo` would take back although the user may have changed them, each with the
-    command that ran then. Raises as `undo_preview`."""
+    """Return the files that `undo` would take back although the user may have changed them, each
+    with the command that ran then. Raises as `undo_preview`.
+    """
     return (await _undoable(log, workspace)).made.unclaimed
 
 
@@ -148,7 +149,7 @@ def rewind_points(events: Sequence[Event]) -> list[RewindPoint]:
 
 
 def find_point(events: Sequence[Event], name: str) -> RewindPoint:
-    """The point of this name. Raises UsageError."""
+    """Return the point of this name. Raises UsageError."""
     points = rewind_points(events)
     point = next((point for point in points if point.name == name), None)
     if point is None:

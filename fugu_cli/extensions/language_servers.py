@@ -302,7 +302,7 @@ class LanguageServers:
 
 
 def _text(path: Path) -> str | None:
-    """A file's text, "" for one that is not there; None for what no server is shown."""
+    """Return a file's text, "" for one that is not there; None for what no server is shown."""
     try:
         data = path.read_bytes() if path.exists() else b""
         return data.decode() if len(data) <= LARGEST else None

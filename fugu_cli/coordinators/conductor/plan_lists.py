@@ -62,7 +62,7 @@ class PlanLists:
 
 
 def parse_lists(text: str) -> PlanLists | InvalidPlan:
-    """The lists of a reply."""
+    """Return the lists of a reply."""
     if len(text) > REPLY_LIMIT:
         return InvalidPlan(f"the reply has {len(text)} characters; at most {REPLY_LIMIT} are read")
     read = _lists(_without_thoughts(_without_first_thought(text)).replace(_MARK, "<"))
@@ -99,7 +99,7 @@ MOST_LISTS = 50
 
 
 def _lists(text: str) -> PlanLists | InvalidPlan:
-    """The lists of a reply without thoughts."""
+    """Return the lists of a reply without thoughts."""
     lists: dict[str, list[object]] = {}
     position = 0
     while (label := _LABEL.search(text, position)) is not None:
@@ -158,8 +158,8 @@ def _same_values(first: list[object], second: list[object]) -> bool:
 
 
 def _end(text: str, start: int) -> int | None:
-    """The place after the bracket that closes the one at `start`; quotes are respected. None when
-    there is none.
+    """Return the place after the bracket that closes the one at `start`; quotes are respected. None
+    when there is none.
     """
     depth, at = 0, start
     while at < len(text):
@@ -181,13 +181,13 @@ def _end(text: str, start: int) -> int | None:
 
 
 def _line_end(text: str, start: int) -> int:
-    """The end of a comment: of its line."""
+    """Return the end of a comment, which is that of its line."""
     end = text.find("\n", start)
     return len(text) if end < 0 else end
 
 
 def _after_string(text: str, start: int) -> int | None:
-    """The place after the string that begins at `start`, None when it does not end."""
+    """Return the place after the string that begins at `start`, None when it does not end."""
     triple = text[start : start + 3]
     if triple in ('"""', "'''"):
         end = text.find(triple, start + 3)
@@ -205,9 +205,10 @@ def _after_string(text: str, start: int) -> int | None:
 
 
 def parse_list(text: str, *, quoted: bool = False) -> list[object] | None:
-    """The list a bracketed text is: as a Python literal, as JSON, then both again with smart quotes
-    made plain and bullets taken off. None when it is no list. `quoted`: its label was, so it is
-    JSON first."""
+    """Return the list a bracketed text is: as a Python literal, as JSON, then both again with smart
+    quotes made plain and bullets taken off. None when it is no list. `quoted`: its label was, so it
+    is JSON first.
+    """
     reads = (json.loads, ast.literal_eval) if quoted else (ast.literal_eval, json.loads)
     for form in dict.fromkeys((text, _plain(text), _plain(_BULLET.sub("", text)))):
         for read in reads:

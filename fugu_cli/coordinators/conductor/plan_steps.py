@@ -189,7 +189,7 @@ def name_same_file(first: Sequence[str], second: Sequence[str]) -> bool:
 
 
 def validate_lists(lists: PlanLists, form: PlanLimits) -> tuple[WorkflowStep, ...] | InvalidPlan:
-    """The steps three lists describe; () where they are empty and may be."""
+    """Return the steps three lists describe; () where they are empty and may be."""
     sizes = (len(lists.model_id), len(lists.subtasks), len(lists.access_list))
     if len(set(sizes)) > 1:
         return InvalidPlan(
@@ -288,8 +288,8 @@ def _shown(value: object) -> str:
 
 
 def same_job(steps: Sequence[WorkflowStep], first: int, second: int) -> bool:
-    """Two steps were given the same job: the same words, the same outputs to read, and neither
-    reads the other.
+    """Return whether two steps were given the same job: the same words, the same outputs to read,
+    and neither reads the other.
     """
     a, b = steps[first], steps[second]
     if a.access == "all":

@@ -305,8 +305,9 @@ def _described(member: Member) -> str:
 
 
 def plan_schema(form: PlanLimits) -> str:
-    """The JSON schema of a reply, one variant for each number of steps, so that equal lengths and
-    earlier places are held as well."""
+    """Return the JSON schema of a reply, one variant for each number of steps, so that equal
+    lengths and earlier places are held as well.
+    """
     sizes = range(0 if form.keeps else 1, form.steps + 1)
     return json.dumps({"anyOf": [_variant(size, form) for size in sizes]})
 

@@ -65,7 +65,7 @@ def _merge_by_choice(
     *,
     lost: bool,
 ) -> MergeTurns | None:
-    """The merging step's word, once it has spoken."""
+    """Return the merging step's word, once it has spoken."""
     group = [turn for turn in flow.turns if turn.number in turns]
     step = _merging_step(flow, group)
     finished = [turn for turn in flow.tries(step) if is_done(turn)] if step is not None else []
@@ -96,8 +96,9 @@ def _merge_by_choice(
 
 
 def _best_by_tests(state: SessionState, group: Sequence[Turn]) -> tuple[list[int], str]:
-    """The turns whose changes are worth having, by the tests where they were run, and why. A call
-    that was killed may have changed something."""
+    """Return the turns whose changes are worth having, by the tests where they were run, and why. A
+    call that was killed may have changed something.
+    """
     changed = [
         turn for turn in group if is_done(turn) and (turn.changes or interrupted_calls(turn))
     ]
@@ -156,7 +157,7 @@ class AvailableAgents:
     excluded: dict[str, Exclusion]
 
     def able(self) -> list[Member]:
-        """The strongest first."""
+        """Return the agents that may act, the strongest first."""
         return [
             member
             for member in reversed(by_strength(self.members))
@@ -192,7 +193,7 @@ def _failed_for_good(flow: Workflow, rest: set[int]) -> bool:
 
 
 def _failed(flow: Workflow, step: int) -> list[Turn]:
-    """A step's turns that came to nothing; one that the user cut is not held against it."""
+    """Return a step's turns that came to nothing. A turn that the user cut does not count."""
     return [turn for turn in flow.tries(step) if not is_done(turn) and not turn.interrupted]
 
 
@@ -458,5 +459,5 @@ def _choices(state: SessionState, flow: Workflow, sees: Sequence[int]) -> tuple[
 
 
 def is_judging(instruction: str) -> bool:
-    """A step with this instruction is to judge what others did."""
+    """Return whether a step with this instruction is to judge what others did."""
     return _JUDGES.search(instruction) is not None

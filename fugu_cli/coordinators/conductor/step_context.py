@@ -125,9 +125,10 @@ def tests_since(state: SessionState, turn: Turn) -> str:
 def _visible_of_request(
     state: SessionState, request: RequestState, own: set[int], answer: Turn | None
 ) -> list[Event]:
-    """A request's facts that are shown: the request, what the user took back, the agent's own turns
-    with fugu's evidence before them, and of the turn that answered, where that is another's, its
-    last words."""
+    """Return a request's facts that are shown: the request, what the user took back, the agent's
+    own turns with fugu's evidence before them, and of the turn that answered, where that is
+    another's, its last words.
+    """
     first_turn = next(
         (i for i, event in enumerate(request.events) if isinstance(event, Assigned)),
         len(request.events),
@@ -329,7 +330,7 @@ MOST_FAILING = 10
 
 
 def _open_choice(events: Sequence[Event], assignment: Assigned) -> Merged | None:
-    """The choice this step was given: it reads the outputs of all whose diffs wait."""
+    """Return the choice this step was given: it reads the outputs of all whose diffs wait."""
     start = next(
         i
         for i in range(len(events) - 1, -1, -1)
@@ -411,7 +412,9 @@ def _usable(event: ToolRan) -> bool:
 
 
 def call_key(call: Call) -> tuple[str, str]:
-    """The same for calls that ask the same, however their arguments are written."""
+    """Return a key that is the same for calls that ask the same, however their arguments are
+    written.
+    """
     try:
         return call.tool, json.dumps(parse_json(call.arguments), sort_keys=True)
     except ValueError:
@@ -419,8 +422,8 @@ def call_key(call: Call) -> tuple[str, str]:
 
 
 def _bound(events: Sequence[Event], plan: int) -> int:
-    """The line of the plan, or of the outermost one it is inside of: what came before it were
-    earlier workflows.
+    """Return the line of the plan, or of the outermost one around it. Workflows before it came
+    earlier.
     """
     lines = [line for line in range(len(events)) if isinstance(events[line], Planned)]
     start = next(line for line in range(len(events) - 1, -1, -1) if isinstance(events[line], Asked))
@@ -434,8 +437,8 @@ def _bound(events: Sequence[Event], plan: int) -> int:
 async def valid_results(
     session: SessionState, plan: int, agent: str, state: ContentState
 ) -> tuple[int, ...]:
-    """The entries that still hold: what they depended on is as it was. In the order they were
-    made.
+    """Return the entries that still hold: what they depended on is as it was. In the order they
+    were made.
     """
     chosen: list[int] = []
     remaining = MEMORY_LIMIT
@@ -456,7 +459,7 @@ async def valid_results(
 
 
 def caller_of(events: Sequence[Event], line: int) -> str:
-    """The agent that made the call of an entry, "fugu" where it was fugu itself."""
+    """Return the agent that made the call of an entry, "fugu" where it was fugu itself."""
     ran = events[line]
     assert isinstance(ran, ToolRan)
     for event in reversed(events[:line]):
@@ -497,8 +500,8 @@ class MemorySavings:
 
 
 def memory_savings(events: Sequence[Event], turn: Turn) -> MemorySavings:
-    """An estimate from what the same calls took when they were made: their share of the replies
-    that made them.
+    """Estimate the savings from what the same calls took when they were made: their share of the
+    replies that made them.
     """
     lines = turn.assigned.remembers
     made = {call_key(run.permitted.call) for run in turn.runs if not run.evidence}

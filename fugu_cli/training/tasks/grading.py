@@ -167,8 +167,8 @@ def _like_a_judge(name: str) -> bool:
 
 
 def _recipes(file: str, text: str) -> Iterator[str]:
-    """The paths in the commands of a Makefile, justfile or package.json, from the repository's
-    root.
+    """Yield the paths in the commands of a Makefile, justfile or package.json, from the
+    repository's root.
     """
     commands = "\n".join(line for line in text.splitlines() if line[:1] in "\t ")
     if file.endswith(".json"):
@@ -238,20 +238,20 @@ class AgentFileFilter:
 
 @cache
 def _plugins() -> frozenset[str]:
-    """The modules of pytest's installed plugins."""
+    """Return the modules of pytest's installed plugins."""
     return frozenset(
         entry.module.split(".")[0] for entry in importlib.metadata.entry_points(group=_PLUGINS)
     )
 
 
 def _configures_tests(path: PurePosixPath) -> bool:
-    """A file of this name changes how tests are run."""
+    """Return whether a file of this name changes how tests are run."""
     return path.name in _JUDGES or _RUNNER_SETTINGS.fullmatch(path.name) is not None
 
 
 def _is_build_output(path: PurePosixPath) -> bool:
-    """It lies where a tool keeps what it runs, or its settings. `target` may as well be a folder of
-    sources.
+    """Return whether it lies where a tool keeps what it runs, or its settings. `target` may as well
+    be a folder of sources.
     """
     return any(part in _JUDGING_FOLDERS and part != "target" for part in path.parts[:-1])
 
@@ -384,8 +384,8 @@ async def grade(task: Task, folder: Path, expected: ExpectedTests | None = None)
 
 
 def _test_files(task: Task) -> frozenset[str]:
-    """The files that may have tests where pytest itself is the command: a script may be meant to
-    run an agent's.
+    """Return the files that may hold tests if pytest itself is the command. A script may be meant
+    to run an agent's tests.
     """
     if "pytest" not in task.grade_command:
         return frozenset()
@@ -462,8 +462,8 @@ def _make_way(copy: Path, path: PurePosixPath) -> None:
 
 
 def _command(task: Task, home: Path, judge: _TestRecorder) -> str:
-    """The grading command in an environment of its own; only the mark by which its processes are
-    found goes through.
+    """Return the grading command in an environment of its own. Only the mark by which its processes
+    are found goes through.
     """
     values = " ".join(
         shlex.quote(f"{name}={value}")
@@ -538,7 +538,7 @@ def problem_sha(problem: Task | Question) -> str:
 
 
 def runner_versions() -> str:
-    """The versions of what compiles and runs tests."""
+    """Return the versions of what compiles and runs tests."""
     pytest = importlib.metadata.version("pytest") if importlib.util.find_spec("pytest") else "none"
     return f"python {platform.python_version()}, pytest {pytest}"
 
@@ -588,8 +588,8 @@ async def check_task(task: Task) -> TaskCheck:
 
 
 def _cannot_run(task: Task, before: Grade) -> bool:
-    """The command ended without a test: its runner is missing, or found none. A solution may bring
-    the tests itself.
+    """Return whether the command ended without a test: its runner is missing, or found none. A
+    solution may bring the tests itself.
     """
     if before.timed_out or before.tests or before.passed or before.failed:
         return False
@@ -599,8 +599,9 @@ def _cannot_run(task: Task, before: Grade) -> bool:
 
 
 def _protected_tests(task: Task, before: Grade, after: Grade) -> dict[str, str]:
-    """The tests in files that agents cannot change. Where a test's code lies elsewhere, or differed
-    from run to run, an answer need only have run it."""
+    """Return the tests in files that agents cannot change. Where a test's code lies elsewhere, or
+    differed from run to run, an answer need only have run it.
+    """
     judging = judge_files(task)
     tests = {name: origin for name, origin in after.tests.items() if name.split("::")[0] in judging}
     return {

@@ -82,8 +82,8 @@ class _Contents:
 
 
 def load_repositories(path: Path, only: Sequence[str], defaults: TaskDefaults) -> LoadedTasks:
-    """A task for every folder in `path`. Raises ConfigError where there is none, or none called as
-    in `only`.
+    """Return a task for every folder in `path`. Raises ConfigError where there is none, or none
+    called as in `only`.
     """
     folders = sorted(
         folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith(".")
@@ -414,9 +414,9 @@ class _Question(BaseModel):
 def load_tasks(
     path: Path, *, only: Sequence[str] = (), defaults: TaskDefaults | None = None
 ) -> LoadedTasks:
-    """The tasks of one file, or of every `*.jsonl` of a folder in the order of their names; of a
-    folder without any, the repositories in it (`folders.load`, with `defaults` for what they do not
-    say themselves).
+    """Return the tasks of one file, or of every `*.jsonl` of a folder in the order of their names;
+    of a folder without any, the repositories in it (`folders.load`, with `defaults` for what they
+    do not say themselves).
 
     `only` keeps the files (of repositories: the folders) whose name without the ending is in it.
     Raises ConfigError naming file and line for a line that is no task, for an id given twice, for a
@@ -549,8 +549,8 @@ def _validated(model: type[LineModel], where: str, fields: object) -> LineModel:
 
 
 def _needs(row: _Row) -> tuple[str, ...]:
-    """The row's own, and pytest where the commands run it: it is not in every environment that runs
-    fugu.
+    """Return the row's own needs, and pytest if its commands run it: it is not in every environment
+    that runs fugu.
     """
     runs_pytest = "-m pytest" in f"{row.test_command} {row.grade_command}"
     return row.needs + (("pytest",) if runs_pytest and "pytest" not in row.needs else ())
