@@ -49,6 +49,8 @@ CONTEXT_LIMIT = 10_000
 """The most characters that a hook adds for agents."""
 OUTPUT_LIMIT = 1_000_000
 """The most bytes of a hook's standard output."""
+SANDBOX_FAILURE = "bwrap: "
+"""The beginning of what bubblewrap says when it cannot start a command."""
 WARNING_LIMIT = 300
 """The most characters of a warning."""
 WITHHELD = "its words are withheld: some agents must not see every file (deny_agents)"
@@ -471,6 +473,9 @@ async def _run_command(
         )
     except OSError as error:
         return HookAnswer(fault=f"could not be started: {error.strerror}", unsure=True)
+    if context.box is not None and result.code and errors.text.startswith(SANDBOX_FAILURE):
+        # bubblewrap ends as a hook does that objects to nothing
+        return HookAnswer(fault=f"could not be started: {errors.text.strip()}", unsure=True)
     written = HookOutput(output.text, errors.text, result.code, output.is_whole)
     return read_answer(written, hook.moment)
 

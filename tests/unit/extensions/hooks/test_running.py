@@ -662,7 +662,7 @@ def test_where_files_are_kept_from_agents_no_word_of_a_hook_reaches_one(tmp_path
     assert hooks.runner.notes == (said,)
 
 
-def test_a_repositorys_hook_is_confined_like_its_tests_and_the_users_own_is_not(
+def test_a_repositorys_hook_is_confined_and_refuses_where_no_sandbox_starts(
     tmp_path: Path,
 ) -> None:
     from fugu_cli.safety.sandbox.command_sandbox import Sandbox, SandboxSettings
@@ -680,6 +680,12 @@ def test_a_repositorys_hook_is_confined_like_its_tests_and_the_users_own_is_not(
         asyncio.run(hooks.judge("PreToolUse", WRITE, workspace))
         found[own] = (tmp_path / "outside").exists()
     assert found == {False: False, True: True}
+    failure = "echo 'bwrap: execvp python: No such file or directory' >&2; exit 1"
+    guard = hook("PreToolUse", failure).model_copy(update={"own": False})
+    hooks = Hooks(HookRunner(DeclaredHooks((guard,)), {}, play.told.append))
+    verdict = asyncio.run(hooks.judge("PreToolUse", WRITE, workspace))
+    assert verdict.decision == "deny"
+    assert "could not be started: bwrap: execvp" in verdict.reason
 
 
 def test_hooks_hear_of_a_sessions_beginning_once_of_summaries_and_of_steps(tmp_path: Path) -> None:
