@@ -169,6 +169,7 @@ class FollowedSession:
             HEADING: element("div", *self._heading(), id=HEADING, role="status"),
             "questions": self._questions(),
             "actions": self._actions(),
+            "send": self._send(),
             "decisions": element(
                 "div",
                 session_parts.decisions_table(self._folded.rows.rows[-MOST_DECISIONS:]),
@@ -201,6 +202,10 @@ class FollowedSession:
         if status is not None and status.queued:
             queued = "; ".join(flatten(text, 80) for text in status.queued)
             lines.append(element("p", f"queued: {queued}", class_="dim"))
+        if status is not None and status.running:
+            for message in self._mirror.state.request.ungiven_steering:
+                text = f"not read by an agent yet: {flatten(message.said, 200)}"
+                lines.append(element("p", text, class_="dim"))
         if self._problem:
             lines.append(element("p", self._problem, class_="note bad"))
         return lines
@@ -212,7 +217,15 @@ class FollowedSession:
             patch = self._patches.get(question.number, "")
             questions.append(session_parts.question_markup(question, options, patch, self._action))
         heading = [element("h2", "Questions")] if questions else []
-        return element("div", *heading, *questions, id="questions", aria_live="assertive")
+        return element(
+            "div",
+            *heading,
+            *questions,
+            id="questions",
+            role="region",
+            aria_label="Questions",
+            aria_live="assertive",
+        )
 
     def _actions(self) -> Markup:
         """Return the button that interrupts, while there is something to interrupt."""
@@ -224,6 +237,15 @@ class FollowedSession:
         button = element("button", "Interrupt", class_="stop")
         form = element("form", act, button, method="post", action=self._action)
         return element("div", form, id="actions")
+
+    def _send(self) -> Markup:
+        """Return the form for messages. It is the same while the session runs, so that nothing that
+        somebody types is lost.
+        """
+        if self._status is None:
+            closed = "No process runs this session, so nothing can be sent to it."
+            return element("div", element("p", closed, class_="dim"), id="send")
+        return element("div", session_parts.send_form(self._action), id="send")
 
     def _blocks(self) -> dict[str, Markup]:
         blocks = self._folded.transcript.blocks

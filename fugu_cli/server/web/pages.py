@@ -56,10 +56,15 @@ def page(title: str, base: str, *content: str, stream: str = "", version: str = 
         element("header", navigation),
         element("p", id="message", role="alert"),
         element(
-            "main", element("h1", title), *content, id="content", tabindex=-1,
-            data_stream=stream or None, data_version=version or None,
+            "main",
+            element("h1", title),
+            *content,
+            id="content",
+            tabindex=-1,
+            data_stream=stream or None,
+            data_version=version or None,
         ),
-    ]  # fmt: skip
+    ]
     html = element("html", element("head", *head), element("body", *body), lang="en")
     return Markup(f"<!doctype html>{html}")
 
@@ -147,27 +152,22 @@ def session_page(session: FollowedSession, base: str) -> Markup:
             aria_label="Conversation",
         ),
         element(
-            "section", element("h2", "Send"), _send_form(address), parts["actions"],
+            "section",
+            element("h2", "Send"),
+            parts["send"],
+            parts["actions"],
             aria_label="Send",
         ),
-        element("section", element("h2", "Trace"), parts["decisions"], parts["agents"],
+        element(
+            "section",
+            element("h2", "Trace"),
+            parts["decisions"],
+            parts["agents"],
             aria_label="Trace",
         ),
-    ]  # fmt: skip
+    ]
     stream = f"{address}/stream"
     return page(session.title, base, *sections, stream=stream, version=version)
-
-
-def _send_form(address: str) -> Markup:
-    label = element("label", "Message to the agents at work, or the next request", for_="text")
-    area = element("textarea", name="text", id="text", rows=3, required=True)
-    act = element("input", type="hidden", name="act", value="send")
-    buttons = element(
-        "p",
-        element("button", "Send", name="how", value="steer"),
-        element("button", "Queue as a request", name="how", value="queue"),
-    )
-    return element("form", act, label, area, buttons, method="post", action=f"{address}/act")
 
 
 def request_page(id: str, records: Sequence[Recorded], base: str) -> Markup:

@@ -213,6 +213,19 @@ def question_markup(
     return element("div", *shown, form, class_="question")
 
 
+def send_form(action: str) -> Markup:
+    """Return the form for a message to the agents at work, or a request."""
+    label = element("label", "Message to the agents at work, or the next request", for_="text")
+    area = element("textarea", name="text", id="text", rows=3, required=True)
+    act = element("input", type="hidden", name="act", value="send")
+    buttons = element(
+        "p",
+        element("button", "Send", name="how", value="steer"),
+        element("button", "Queue as a request", name="how", value="queue"),
+    )
+    return element("form", act, label, area, buttons, method="post", action=action)
+
+
 def decisions_table(rows: Sequence[TraceRow]) -> Markup:
     """Return the table of turns: who acted, in which role, and what it took."""
     cells = []
