@@ -44,9 +44,9 @@ from fugu_cli.training.tasks import Task
 from fugu_cli.training.tasks.grading import TaskCheck, check_task
 
 RETRIES = 3
-"""How often Ray gives a task again whose process or node died."""
+"""The most times that Ray gives a task again whose process or node died."""
 NODE_SECONDS = 120.0
-"""How long a node has to show that it sees the folder."""
+"""The most seconds until a node shows that it sees the folder."""
 OBJECT_STORE_BYTES = 200_000_000
 """Memory for objects of a local cluster: jobs and rows are small."""
 SETTINGS_FILE = "cluster.json"
@@ -55,7 +55,7 @@ Result = TypeVar("Result")
 
 
 class ClusterSettings(Value):
-    """What every node reads from the folder. `token` is new for each run, so that a node that sees
+    """The settings that every node reads from the folder. `token` is new for each run, so that a node that sees
     another folder of the same name has another one.
     """
 

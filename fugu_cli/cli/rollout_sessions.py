@@ -1,4 +1,4 @@
-"""How a rollout's session is opened: the user's configuration, made an arm's."""
+"""Open a rollout's session: the user's configuration, changed to an arm's."""
 
 from __future__ import annotations
 

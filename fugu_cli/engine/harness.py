@@ -97,12 +97,12 @@ def offered_tools(state: SessionState, environment: Environment) -> tuple[ToolSp
     cache; what a role may not use is refused. Plan mode, and questions of fugu's own commands,
     have the tools that they may use. No acceptance check is offered where files are kept from
     some agents. A subtask has the tools that its subagent's file names."""
-    turn, found = state.request.turns[-1], state.found_tools
+    turn, found_tools = state.request.turns[-1], state.found_tools
 
     def is_at_hand(tool: AnyTool) -> bool:
         if tool.name == ADVISE.name:
             return _is_advised(state, environment)
-        return not _is_deferred(tool) or tool.name in found
+        return not _is_deferred(tool) or tool.name in found_tools
 
     if (task := turn.assigned.subtask) is not None:
         named = task.tools is not None  # by its file: nothing has to be found
@@ -112,8 +112,8 @@ def offered_tools(state: SessionState, environment: Environment) -> tuple[ToolSp
                 and (is_at_hand(tool) or (named and _is_deferred(tool)))
             )
         )
-    asked = state.request.asked
-    if asked is not None and asked.only_reads:
+    request = state.request.asked
+    if request is not None and request.only_reads:
         return environment.toolbox.specs(
             lambda tool: tool.effect == "reads" and bool(tool.paths) and not tool.internal
         )
@@ -198,7 +198,7 @@ ROLE_REFUSAL = (
 
 
 def subtask_refusal(task: Subtask, tool: str) -> str:
-    """Why a subtask must not use the tool; "" where it may."""
+    """Return why a subtask must not use the tool; "" where it may."""
     facts = facts_of(tool)
     if facts.internal or not facts.in_subtasks:
         return f"a subtask has no tool {tool}"
@@ -209,8 +209,8 @@ def _has_subtasks(state: SessionState, turn: Turn) -> bool:
     """Return whether the turn's agent may have subtasks done. In a workflow the planner has divided
     the work already.
     """
-    asked = state.request.asked
-    return not turn.assigned.plan and (asked is None or asked.tier != "ultra")
+    request = state.request.asked
+    return not turn.assigned.plan and (request is None or request.tier != "ultra")
 
 
 def told_instructions(turn: Turn, standing: str) -> str:
@@ -221,8 +221,8 @@ def told_instructions(turn: Turn, standing: str) -> str:
 
 def _request_of(state: SessionState, turn: Turn) -> str:
     """Return what the turn is to do: a workflow's step its instruction, any other the request."""
-    asked = state.request.asked
-    if turn.assigned.plan or asked is None:
+    request = state.request.asked
+    if turn.assigned.plan or request is None:
         return turn.assigned.instruction
     return state.request.whole_text
 
@@ -236,11 +236,11 @@ def _not_shown(state: SessionState, member: Member) -> shown_media.WhyNot:
 def no_such_tool(
     call: Call, state: SessionState, environment: Environment, offered: Sequence[ToolSpec]
 ) -> str:
-    """Why a call of a tool that was not offered is not made; "" for others."""
+    """Return why a call of a tool that was not offered is not made; "" for others."""
     role = state.request.turns[-1].assigned.role.capitalize()
     absent = call.tool in environment.toolbox and all(spec.name != call.tool for spec in offered)
-    asked = state.request.asked
-    if absent and asked is not None and asked.only_reads:
+    request = state.request.asked
+    if absent and request is not None and request.only_reads:
         names = ", ".join(spec.name for spec in offered)
         return f"this question is answered by reading files ({names}) and the data that it holds"
     if absent and environment.current_rules.mode == "plan":
@@ -276,7 +276,7 @@ def _opening(state: SessionState, turn: Turn, environment: Environment) -> Call 
     if turn.assigned.plan:
         return diff_due(state, turn) if _takes_over_changes(state, turn) else None
     since = _turns_since_own(state, turn)
-    return diff_due(state, turn) if any(one.changes for one in since) else None
+    return diff_due(state, turn) if any(earlier.changes for earlier in since) else None
 
 
 def _takes_over_changes(state: SessionState, turn: Turn) -> bool:
@@ -313,8 +313,10 @@ def diff_due(state: SessionState, turn: Turn) -> Call | None:
         (change.path, change.before, change.after)
         for change in state.request.unsnapshotted_changes.values()
     ]
-    given = {"since": began} | ({"beside": more} if more else {})
-    return Call.make(f"e{turn.number}-{len(turn.rolled_back)}-{len(turn.runs)}", "diff", **given)
+    arguments = {"since": began} | ({"beside": more} if more else {})
+    return Call.make(
+        f"e{turn.number}-{len(turn.rolled_back)}-{len(turn.runs)}", "diff", **arguments
+    )
 
 
 def _after(state: SessionState, turn: Turn, environment: Environment) -> NextStep:

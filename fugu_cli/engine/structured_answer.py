@@ -30,7 +30,7 @@ MOST_DEPTH = "it is nested too deep"
 
 
 def schema_fault(schema: object) -> str:
-    """Why this is no JSON schema that answers can be held to; "" where it is one."""
+    """Return why this is no JSON schema that answers can be held to; "" where it is one."""
     from jsonschema import SchemaError
     from jsonschema.validators import validator_for
     from referencing import Registry, Resource
@@ -77,7 +77,7 @@ def answer_value(text: str) -> Any:
 
 @lru_cache(maxsize=64)
 def answer_fault(schema: str, text: str) -> str:
-    """Why the text does not follow the schema; "" where it does."""
+    """Return why the text does not follow the schema; "" where it does."""
     from jsonschema.validators import validator_for
     from referencing import Registry
     from referencing.exceptions import Unresolvable

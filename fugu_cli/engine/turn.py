@@ -146,8 +146,8 @@ async def do_step(context: TurnContext, number: int, step: NextStep) -> None:
 
 
 def call_refusal(context: TurnContext, state: SessionState, call: Call) -> str:
-    """Why the turn's role or agent must not make this call; "" when it may be judged like any
-    other.
+    """Return why the turn's role or agent must not make this call; "" when it may be judged like
+    any other.
     """
     turn, environment = state.request.turns[-1], context.environment
     member = context.team.members[turn.assigned.agent]

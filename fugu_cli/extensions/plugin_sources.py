@@ -215,19 +215,19 @@ def _fetch(address: PluginAddress, folder: Path) -> str:
     if made.code:
         raise InfrastructureError(f"git cannot make a repository in {folder}: {made.err}")
     options = ("--depth=1", "--no-tags", "--no-recurse-submodules")
-    wanted = address.ref or "HEAD"
+    reference = address.ref or "HEAD"
     try:
         fetched = _git(
-            folder, "fetch", "-q", *options, "--", address.source, f"{wanted}:refs/heads/plugin"
+            folder, "fetch", "-q", *options, "--", address.source, f"{reference}:refs/heads/plugin"
         )
     except TimeoutError as error:
         raise InfrastructureError(
-            f"{address.source} did not send {wanted} within {FETCH_SECONDS:g} s",
+            f"{address.source} did not send {reference} within {FETCH_SECONDS:g} s",
             hint="check the network; a smaller repository may hold the plugin alone",
         ) from error
     if fetched.code:
         raise InfrastructureError(
-            f"git could not fetch {wanted} of {address.source}: {fetched.err}",
+            f"git could not fetch {reference} of {address.source}: {fetched.err}",
             hint="check the address, the name after --ref, and that git may read it without asking",
         )
     return _git(folder, "rev-parse", "refs/heads/plugin^{commit}").out.decode().strip()
@@ -241,7 +241,7 @@ def _files_of_commit(address: PluginAddress, folder: Path, commit: str) -> list[
     entries = [entry for entry in listed.out.split(b"\0") if entry]
     _check_count(len(entries), str(address))
     files = []
-    wanted = []
+    object_ids = []
     for entry in entries:
         header, _, raw_name = entry.partition(b"\t")
         mode, _, object_id, size = header.decode().split()
@@ -249,9 +249,9 @@ def _files_of_commit(address: PluginAddress, folder: Path, commit: str) -> list[
         if mode == _SUBMODULE:
             continue
         _check_size(name, int(size))
-        wanted.append(object_id)
+        object_ids.append(object_id)
         files.append((name, mode))
-    contents = _read_objects(folder, wanted)
+    contents = _read_objects(folder, object_ids)
     return [
         PluginFile(name, data, executable=mode == "100755", link=mode == _LINK)
         for (name, mode), data in zip(files, contents, strict=True)
@@ -261,7 +261,7 @@ def _files_of_commit(address: PluginAddress, folder: Path, commit: str) -> list[
 def _read_objects(folder: Path, ids: list[str]) -> Iterator[bytes]:
     if not ids:
         return
-    output = _git(folder, "cat-file", "--batch", given="\n".join(ids).encode() + b"\n").out
+    output = _git(folder, "cat-file", "--batch", stdin="\n".join(ids).encode() + b"\n").out
     position = 0
     for _ in ids:
         end = output.index(b"\n", position)
@@ -270,7 +270,7 @@ def _read_objects(folder: Path, ids: list[str]) -> Iterator[bytes]:
         position = end + 1 + size + 1
 
 
-def _git(folder: Path, *arguments: str, given: bytes = b"") -> GitOutput:
+def _git(folder: Path, *arguments: str, stdin: bytes = b"") -> GitOutput:
     """Run git as the user's configuration says (proxies, keys), but without asking, and by safe
     transports alone.
     """
@@ -281,4 +281,4 @@ def _git(folder: Path, *arguments: str, given: bytes = b"") -> GitOutput:
         "GIT_SSH_COMMAND": os.environ.get("GIT_SSH_COMMAND", "ssh -oBatchMode=yes"),
         "LC_ALL": "C",
     }
-    return run_git(folder, *arguments, environment=environment, given=given, seconds=FETCH_SECONDS)
+    return run_git(folder, *arguments, environment=environment, stdin=stdin, seconds=FETCH_SECONDS)

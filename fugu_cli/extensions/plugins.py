@@ -205,9 +205,9 @@ def _read_manifest(folder: Path) -> tuple[_Manifest, frozenset[str]]:
         ) from error
 
 
-def _paths(folder: Path, key: str, given: str | list[str]) -> tuple[Path, ...]:
+def _paths(folder: Path, key: str, value: str | list[str]) -> tuple[Path, ...]:
     """Return the paths that the manifest names beside the usual folder. Raises UsageError."""
-    named = [given] if isinstance(given, str) else given
+    named = [value] if isinstance(value, str) else value
     paths = [_path_inside(folder, key, name) for name in named]
     usual = folder / key
     return tuple(path for path in dict.fromkeys(paths) if path != usual)
@@ -228,27 +228,27 @@ def _path_inside(folder: Path, key: str, name: str) -> Path:
 
 
 def _settings_parts(
-    folder: Path, key: str, usual: str, given: JsonValue
+    folder: Path, key: str, usual: str, value: JsonValue
 ) -> Iterator[tuple[Path, JsonValue | None]]:
     """Yield the files of hooks or servers, and what stands in the manifest itself, with None for the
     content of a file.
     """
     paths = [folder / usual]
-    if isinstance(given, str):
-        paths.append(_path_inside(folder, key, given))
-    elif isinstance(given, list):
-        paths += [_path_inside(folder, key, str(name)) for name in given]
+    if isinstance(value, str):
+        paths.append(_path_inside(folder, key, value))
+    elif isinstance(value, list):
+        paths += [_path_inside(folder, key, str(name)) for name in value]
     for path in dict.fromkeys(paths):
         if is_file(path):
             yield path, None
-    if isinstance(given, dict):
-        yield folder / MANIFEST, given
+    if isinstance(value, dict):
+        yield folder / MANIFEST, value
 
 
-def _read_hooks(name: str, folder: Path, given: JsonValue) -> DeclaredHooks:
+def _read_hooks(name: str, folder: Path, value: JsonValue) -> DeclaredHooks:
     hooks: list[hook_settings.Hook] = []
     notes: list[str] = []
-    for path, inline in _settings_parts(folder, "hooks", "hooks/hooks.json", given):
+    for path, inline in _settings_parts(folder, "hooks", "hooks/hooks.json", value):
         read = hook_settings.read_plugin_hooks(name, folder, path, inline)
         hooks += read.hooks
         notes += read.notes
@@ -256,19 +256,19 @@ def _read_hooks(name: str, folder: Path, given: JsonValue) -> DeclaredHooks:
 
 
 def _read_servers(
-    name: str, folder: Path, given: JsonValue, environ: Mapping[str, str] | None
+    name: str, folder: Path, value: JsonValue, environ: Mapping[str, str] | None
 ) -> DeclaredServers:
     declared = DeclaredServers()
-    for path, inline in _settings_parts(folder, "mcpServers", mcp_settings.MCP_FILE, given):
+    for path, inline in _settings_parts(folder, "mcpServers", mcp_settings.MCP_FILE, value):
         declared = declared.joined(
             mcp_settings.read_plugin_servers(name, folder, path, inline, environ)
         )
     return declared
 
 
-def _variables(folder: Path, given: JsonValue) -> tuple[str, ...]:
+def _variables(folder: Path, value: JsonValue) -> tuple[str, ...]:
     texts = []
-    for path, inline in _settings_parts(folder, "mcpServers", mcp_settings.MCP_FILE, given):
+    for path, inline in _settings_parts(folder, "mcpServers", mcp_settings.MCP_FILE, value):
         try:
             text = mcp_settings.settings_text(path) if inline is None else json.dumps(inline)
         except SettingsFault:

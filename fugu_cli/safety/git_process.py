@@ -115,7 +115,7 @@ def run_git(
     *arguments: str,
     environment: Mapping[str, str],
     cwd: Path | None = None,
-    given: bytes = b"",
+    stdin: bytes = b"",
     seconds: float | None = None,
     as_the_user: bool = False,
 ) -> GitOutput:
@@ -139,14 +139,14 @@ def run_git(
     except FileNotFoundError as error:
         raise missing(folder) from error
     try:
-        out, err = process.communicate(given, seconds)
+        output, err = process.communicate(stdin, seconds)
     except subprocess.TimeoutExpired as error:
         raise TimeoutError from error
     finally:
         if process.returncode is None:  # with what it started: a transport holds the pipes
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-    return GitOutput(process.returncode, out, err.decode("utf-8", "replace").strip())
+    return GitOutput(process.returncode, output, err.decode("utf-8", "replace").strip())
 
 
 async def start_git(

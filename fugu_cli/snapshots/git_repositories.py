@@ -71,7 +71,7 @@ class Git:
         """Run git to its end while nothing else goes on."""
         environment = self.environment()
         return run_git(
-            self.tree, *GIT_OPTIONS, *arguments, environment=environment, cwd=self.cwd, given=stdin
+            self.tree, *GIT_OPTIONS, *arguments, environment=environment, cwd=self.cwd, stdin=stdin
         )
 
     async def try_run(self, *arguments: str, stdin: bytes = b"") -> GitOutput:

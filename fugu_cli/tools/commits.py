@@ -94,7 +94,7 @@ class UserGit:
                 *arguments,
                 environment={**users_environment(), **variables},
                 cwd=self.cwd,
-                given=stdin,
+                stdin=stdin,
                 seconds=seconds,
                 as_the_user=not self.looks_only,
             )

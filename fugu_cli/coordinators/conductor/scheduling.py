@@ -212,8 +212,8 @@ def _sources(step: int, access: tuple[int, ...] | str) -> tuple[int, ...]:
 
 
 def failure_of(state: SessionState, flow: Workflow, team: AvailableAgents) -> str:
-    """Why the workflow cannot go on, "" while it can: a step came to nothing twice, or nobody else
-    is left for it.
+    """Return why the workflow cannot go on, "" while it can: a step came to nothing twice, or
+    nobody else is left for it.
     """
     done = finished_steps(state, flow)
     for step in range(len(flow.planned.steps)):

@@ -150,7 +150,7 @@ def _not_ignored(above: Path, entries: list[Path], root: Path) -> Iterator[Path]
     if (above / ".git").exists() and git_program(root) is not None:
         output = run_git(
             root, "check-ignore", "--no-index", "-z", "--stdin",
-            environment=users_environment(), cwd=above, given=b"\0".join(names),
+            environment=users_environment(), cwd=above, stdin=b"\0".join(names),
         )  # fmt: skip
         ignored = set(output.out.split(b"\0"))
     yield from (entry for name, entry in names.items() if name not in ignored)

@@ -342,7 +342,7 @@ class GitGuard:
         try:
             output = run_git(
                 self._git_folders.root, "config", *arguments,
-                environment=environment, cwd=Path("/"), given=config,
+                environment=environment, cwd=Path("/"), stdin=config,
             )  # fmt: skip
         except UsageError:
             return None

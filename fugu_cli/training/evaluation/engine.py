@@ -1,4 +1,4 @@
-"""Where rollouts run. Evaluation and training hand their jobs to a RolloutEngine; this module has
+"""The engines that run rollouts. Evaluation and training hand their jobs to a RolloutEngine; this module has
 the one that runs them in this process.
 """
 
@@ -37,7 +37,7 @@ class RolloutEngine(Protocol):
 
     @property
     def cores(self) -> int:
-        """How many tests and commands of rollouts run at a time."""
+        """The number of tests and commands of rollouts that run at a time."""
 
     async def do(self, job: RolloutJob) -> RolloutOutcome:
         """Run or resume a rollout. Raises what `rollout` raises, and RolloutLost."""

@@ -29,7 +29,7 @@ _ROOM = 55
 
 
 def unwritable_reason(task: Task) -> str:
-    """Why no disk can hold the task, "" where one can."""
+    """Return why no disk can hold the task, "" where one can."""
     texts = (task.id, task.prompt, task.test_command, task.grade_command)
     layers = (task.files, task.binaries, task.hidden, task.solution)
     contents = [

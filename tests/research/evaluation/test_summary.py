@@ -2,13 +2,18 @@ import re
 import xml.etree.ElementTree as xml
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from fugu_cli.cli.eval import rollouts_at_once
+from fugu_cli.cli.training_flags import EvalFlags
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.session.events import Member
 from fugu_cli.training.evaluation import report as evaluation_report
 from fugu_cli.training.evaluation import runner
+from fugu_cli.training.evaluation.engine import RolloutEngine
 from fugu_cli.training.evaluation.intervals import Mean, PairedCounts, Proportion, bootstrap, wilson
 from fugu_cli.training.evaluation.rollout import AgentSpending, AgentUse, RolloutOutcome
 from fugu_cli.training.evaluation.summary import EvaluationSummary, summarise
@@ -246,5 +251,6 @@ def test_an_arm_of_an_agent_that_is_opted_out_is_refused_and_says_so() -> None:
 
 
 def test_as_many_rollouts_run_at_once_as_were_asked_for_and_without_a_word_a_few() -> None:
-    assert runner.rollouts_at_once(8) == 8
-    assert 1 <= runner.rollouts_at_once(None) <= 4
+    engine = cast(RolloutEngine, SimpleNamespace(cores=16))
+    assert rollouts_at_once(EvalFlags(rollouts=8), MEMBERS, engine) == 8
+    assert rollouts_at_once(EvalFlags(), MEMBERS, engine) == 4
