@@ -38,6 +38,8 @@ UNUSED_KEYS = (
     "dependencies",
 )
 """Keys of a manifest for things that fugu does not take from a plugin."""
+UNUSED_FILES = (".lsp.json", "output-styles", "monitors", "themes", "settings.json")
+"""The usual files and folders of such things."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)")
 MOST_LISTED = 20
 """Plugins of a marketplace that an error names."""
@@ -115,7 +117,10 @@ def read_plugin(folder: Path, fallback_name: str, environ: Mapping[str, str] | N
         hooks=_read_hooks(name, folder, manifest.hooks),
         servers=_read_servers(name, folder, manifest.mcpServers, environ),
         variables=_variables(folder, manifest.mcpServers),
-        unused=tuple(key for key in UNUSED_KEYS if key in given_keys),
+        unused=(
+            *(key for key in UNUSED_KEYS if key in given_keys),
+            *(name for name in UNUSED_FILES if path_exists(folder / name)),
+        ),
     )
 
 

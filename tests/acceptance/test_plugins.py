@@ -48,6 +48,7 @@ def plugin(folder: Path, **more: str) -> Path:
         ".mcp.json": json.dumps({"small": server}),
         "guard.py": GUARD,
         "words.txt": "be kind",
+        "output-styles/loud.md": "SHOUT",
         "server.py": SMALL.read_text(),
         **more,
     }
@@ -76,7 +77,7 @@ def test_a_plugin_is_shown_trusted_used_changed_and_removed(place: Place, server
         "subagent host: welcomes",
         "MCP server small: python3 ${CLAUDE_PLUGIN_ROOT}/server.py (with your rights)",
         "given your variables LISTED, FUGU_E2E_MARK",
-        "not used by fugu: lspServers",
+        "not used by fugu: lspServers, output-styles",
     ):
         assert line in shown.out
     assert "there are no plugins" in place.fugu("plugin").out
