@@ -685,12 +685,6 @@ def _single(block: _FinishedBlock, unfolded: bool, terminal: Columns) -> Fragmen
         case NoteBlock():
             text = block.text + block.detail
             return Fragment(lambda width, palette: note_lines(block, width, palette), text)
-        case _:
-            return _other(block)
-
-
-def _other(block: PlanBlock | EndBlock | WelcomeBlock) -> Fragment:
-    match block:
         case PlanBlock():
             return Fragment(
                 lambda width, palette: plan_lines(block, width, palette),
