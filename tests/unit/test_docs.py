@@ -120,7 +120,16 @@ def test_every_command_line_that_is_shown_can_be_typed(page: str) -> None:
         assert [flag for flag in flags if flag not in options(command)] == [], line
 
 
-OTHERS_OPTIONS = {"--ak", "--ae", "--no-deps", "--address", "--num-cpus"}
+OTHERS_OPTIONS = {"--ak", "--ae", "--no-deps", "--address", "--num-cpus"} | {
+    *(
+        "--scan",
+        "--agent-timeout",
+        "--jobs-dir",
+        "--image",
+        "--no-install-recommends",
+        "--overrides",
+    )
+}
 """Options of Harbor, pip and Ray."""
 
 

@@ -53,6 +53,11 @@ class FuguOptions(InstalledAgentOptions):  # type: ignore[misc, unused-ignore]
         default="",
         description="A checkpoint of this machine, for the learned coordinator; implies learned.",
     )
+    enter: bool = Field(
+        default=False,
+        description="Work in the only folder of the task's folder, where `harbor exec --scan` puts "
+        "a repository.",
+    )
     permission_mode: Annotated[str | None, Cli("--permission-mode")] = Field(
         default=None, description="plan, edit, auto or yolo; yolo when left out."
     )
@@ -122,11 +127,13 @@ class FuguAgent(BaseInstalledAgent):  # type: ignore[misc, unused-ignore]
     async def run(
         self, instruction: str, environment: BaseEnvironment, context: AgentContext
     ) -> None:
-        """Run one request. The container is the sandbox, so everything is allowed where no mode is
-        named.
+        """Run one request. The container is the sandbox, so everything is allowed; where a mode is
+        named, it and fugu's own sandbox hold.
         """
-        mode = "" if self.options.permission_mode else "--yolo "
-        settings = {"FUGU_SANDBOX": '{ mode = "off" }'}
+        mode, settings = "--yolo ", {"FUGU_SANDBOX": '{ mode = "off" }'}
+        if self.options.permission_mode:
+            mode, settings = "", {}
+        enter = "cd -- */ && " if self.options.enter else ""
         if self.options.checkpoint:
             settings["FUGU_CHECKPOINT"] = CHECKPOINT
         model = (
@@ -136,7 +143,7 @@ class FuguAgent(BaseInstalledAgent):  # type: ignore[misc, unused-ignore]
         await self.exec_as_agent(
             environment,
             f'{_PATH} if [ -f {FOLDER}/fugurc ]; then cp {FOLDER}/fugurc "$HOME/.fugurc"; fi; '
-            f"fugu run -p {shlex.quote(instruction)} {mode}{model}{self.build_cli_flags()} "
+            f"{enter}fugu run -p {shlex.quote(instruction)} {mode}{model}{self.build_cli_flags()} "
             f"--output-dir {LOGS} "
             f"< /dev/null > {output} 2>&1 || "
             f"{{ code=$?; tail -n 20 {output}; test $code -eq {NOT_ACCEPTED}; }}",
