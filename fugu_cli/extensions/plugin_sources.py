@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fugu_cli.errors import InfrastructureError, UsageError
 from fugu_cli.safety.git_process import GitOutput, run_git, users_environment
-from fugu_cli.safety.paths import inside, is_folder
+from fugu_cli.safety.paths import inside, is_folder, real_path
 from fugu_cli.system.temp_dirs import temp_dir
 
 MOST_FILES = 2000
@@ -117,14 +117,13 @@ def read_files(address: PluginAddress) -> tuple[list[PluginFile], str]:
             f"{address} holds more than {LARGEST_PLUGIN // 1_000_000} MB",
             hint="a plugin is smaller; --path names a folder in it",
         )
-    for file in files:
-        if file.link:
-            _check_link(file)
     return files, commit
 
 
 def write_files(files: list[PluginFile], folder: Path) -> None:
-    """Write the files into an empty folder, links last. Raises OSError."""
+    """Write the files into an empty folder, links last. Raises OSError, and UsageError for a link
+    that leads out of the folder.
+    """
     for file in sorted(files, key=lambda file: file.link):
         path = folder / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,6 +132,12 @@ def write_files(files: list[PluginFile], folder: Path) -> None:
         else:
             path.write_bytes(file.data)
             path.chmod(0o700 if file.executable else 0o600)
+    for file in files:
+        if file.link and not inside(real_path(folder / file.path), real_path(folder)):
+            raise UsageError(
+                f"{file.path} is a link that leads out of the plugin, to {os.fsdecode(file.data)}",
+                hint="such a plugin is not added",
+            )
 
 
 def digest_of(files: list[PluginFile]) -> str:
@@ -196,16 +201,6 @@ def _check_size(name: str, size: int) -> None:
     if size > LARGEST_FILE:
         raise UsageError(
             f"{name} is too large for a plugin's file: {size:,} bytes, {LARGEST_FILE:,} at most"
-        )
-
-
-def _check_link(file: PluginFile) -> None:
-    target = os.fsdecode(file.data)
-    joined = os.path.normpath(os.path.join(os.path.dirname(file.path), target))  # noqa: PTH118,PTH120
-    if os.path.isabs(target) or joined == ".." or joined.startswith("../"):  # noqa: PTH117
-        raise UsageError(
-            f"{file.path} is a link that leads out of the plugin, to {target}",
-            hint="such a plugin is not added",
         )
 
 

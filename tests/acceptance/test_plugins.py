@@ -176,8 +176,9 @@ def bad(place: Place, name: str) -> tuple[Done, str]:
             (folder / MANIFEST).write_text('{"name": "kit", "commands": "./../../home"}')
             words = "commands: ./../../home leads out of the plugin"
         case "link":
-            (folder / "skills" / "home").symlink_to(place.home)
-            words = "skills/home is a link that leads out of the plugin"
+            (folder / "skills" / "top").symlink_to("..")
+            (folder / "home").symlink_to("skills/top/../../home")
+            words = "home is a link that leads out of the plugin, to skills/top/../../home"
         case "large":
             (folder / "model.bin").write_bytes(bytes(5_000_001))
             words = "model.bin is too large for a plugin's file"
