@@ -3,7 +3,8 @@ coordinator.
 
     python tests/snapshots/pictures.py [--cache FOLDER]
 
-Writes fugu_cli/help/pictures/*.svg, one of them a film of several frames. What the model says is
+Writes fugu_cli/help/pictures/*.svg, one of them a film of several frames, and with playwright and
+chromium the web page as *.png. What the model says is
 written here; decisions, tools, tests, costs and the screen are fugu's own. `--cache` is where the
 coordinator's backbone is, by default the user's.
 """
@@ -26,7 +27,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from textual.pilot import Pilot
 
+from fugu_cli.app.attached_session import carry_out
+from fugu_cli.app.session_messages import Interrupt
 from fugu_cli.app.session_protocol import InterfaceOptions
+from fugu_cli.cli.attach import RunningSession, running_sessions
 from fugu_cli.cli.current_folder import current_config
 from fugu_cli.cli.session_opening import FolderSessions
 from fugu_cli.ui.tui.app import FuguApp
@@ -178,17 +182,72 @@ class Studio:
         self, size: tuple[int, int], play: Callable[[Sitting], Awaitable[None]], theme: str = "dark"
     ) -> None:
         """Open the interface and play."""
+        loaded = current_config()
+        options = InterfaceOptions(state=self._home / "state", theme=theme, tier=loaded.config.tier)
+        asyncio.run(_play(FolderSessions(loaded, os.environ), options, size, play))
 
-        async def whole() -> None:
-            loaded = current_config()
-            options = InterfaceOptions(
-                state=self._home / "state", theme=theme, tier=loaded.config.tier
-            )
-            app = FuguApp(FolderSessions(loaded, os.environ), options)
-            async with app.run_test(size=size) as pilot:
-                await play(Sitting(app, pilot))
+    def take_attached(
+        self, size: tuple[int, int], play: Callable[[Sitting], Awaitable[None]]
+    ) -> None:
+        """Begin a session in the background, open it as a second terminal does, and play. The web
+        page shows the same session, while it waits for an answer.
+        """
+        words = ["run", "--background", "fix the failing tests"]
+        subprocess.run([*FUGU, *words], check=True, stdout=subprocess.DEVNULL)
+        loaded = current_config(quiet=True)
+        path = running_sessions(loaded.config.data)[0]
+        options = InterfaceOptions(state=self._home / "state", theme="dark", attached=True)
+        opener = RunningSession(loaded, os.environ, path=path)
+        asyncio.run(_play(opener, options, size, play))
+        photograph_web_page()
+        asyncio.run(carry_out(path, Interrupt()))
 
-        asyncio.run(whole())
+
+async def _play(
+    opener: FolderSessions,
+    options: InterfaceOptions,
+    size: tuple[int, int],
+    play: Callable[[Sitting], Awaitable[None]],
+) -> None:
+    app = FuguApp(opener, options)
+    async with app.run_test(size=size) as pilot:
+        await play(Sitting(app, pilot))
+
+
+FUGU = (sys.executable, "-m", "fugu_cli")
+WEB_PICTURES = (("web-wide", 1280, 1100), ("web-narrow", 390, 844))
+"""Names and sizes of the pictures of the web page, in pixels."""
+
+
+def photograph_web_page() -> None:
+    """Take the page of the newest session in a headless Chromium, if there is one."""
+    chromium = shutil.which("chromium")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        chromium = None
+    if chromium is None:
+        print("no pictures of the web page: playwright or chromium is missing")
+        return
+    command = [*FUGU, "serve", "--web", "--port", "0"]
+    with (
+        subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server,
+        sync_playwright() as driver,
+    ):
+        assert server.stderr is not None
+        line = next(line for line in server.stderr if "web page: " in line)
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        browser = driver.chromium.launch(executable_path=chromium, args=flags)
+        page = browser.new_page()
+        page.goto(line.split("web page: ")[1].split()[0])
+        page.get_by_role("link", name="fix the failing tests").first.click()
+        page.get_by_role("heading", name="Questions").wait_for()
+        for name, width, height in WEB_PICTURES:
+            page.set_viewport_size({"width": width, "height": height})
+            page.screenshot(path=PICTURES / f"{name}.png")
+            print(f"{name}.png")
+        browser.close()
+        server.terminate()
 
 
 class Sitting:
@@ -303,6 +362,12 @@ async def question(sitting: Sitting) -> None:
     await sitting.keys("n", "ctrl+c")
 
 
+async def attached(sitting: Sitting) -> None:
+    """A question of a session in the background, in a second terminal."""
+    await sitting.until(lambda: sitting.app.main.query_one(Approval).display)
+    sitting.picture("attach")
+
+
 async def workflow(sitting: Sitting) -> None:
     """A workflow and its graph."""
     await sitting.ask("fix the failing tests")
@@ -356,6 +421,7 @@ def main() -> int:
         studio.take((120, 36), work)
         studio.configure('coordinator = "trinity"\npermission_mode = "ask"')
         studio.take((100, 30), question)
+        studio.take_attached((100, 30), attached)
         (studio.repo / "AGENTS.md").write_text("Use tabs.\n")
         (studio.repo / ".mcp.json").write_text('{"mcpServers": {"db": {"command": "db-server"}}}')
         studio.take((100, 30), trust)

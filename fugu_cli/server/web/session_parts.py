@@ -28,6 +28,7 @@ from fugu_cli.formatting import (
     plural,
     sanitize_for_screen,
     short_duration,
+    with_tilde,
 )
 from fugu_cli.server.web.markup import Markup, element, joined
 from fugu_cli.session.events import ToolRan
@@ -186,10 +187,11 @@ def question_markup(
     question: ApprovalQuestion, options: Sequence[ApprovalOption], patch: str, action: str
 ) -> Markup:
     """Return a question with the change that it is about, and a button for each answer."""
-    target = escape_for_approval(approval_target(question.call, question.judgement.target))
+    target = approval_target(question.call, question.judgement.target)
+    target = with_tilde(escape_for_approval(target).strip())
     shown = [element("h3", question_heading(question.call))]
-    if target.strip():
-        shown.append(element("pre", target.strip(), tabindex=0))
+    if target:
+        shown.append(element("pre", target, tabindex=0))
     if question.judgement.reason:
         shown.append(element("p", text_of(question.judgement.reason), class_="dim"))
     if patch:
