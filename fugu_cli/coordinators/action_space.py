@@ -196,13 +196,25 @@ def agents_out(
     return excluded
 
 
-def agent_of_request(
+def kept_assignment(
     state: SessionState, members: Sequence[Member], excluded: Collection[str]
-) -> str:
-    """Return the agent that was chosen for this request and can go on, "" if one must be chosen."""
+) -> Assigned | None:
+    """Return the next turn of the agent that was chosen for this request, None if that agent cannot
+    go on or none was chosen.
+    """
     turns = state.request.turns
-    agent = turns[-1].assigned.agent if turns and not turns[-1].assigned.plan else ""
-    return agent if agent in {member.name for member in members} - set(excluded) else ""
+    if not turns or turns[-1].assigned.plan:
+        return None
+    agent = turns[-1].assigned.agent
+    if agent in excluded or all(member.name != agent for member in members):
+        return None
+    return Assigned(
+        turn=next_turn_number(state),
+        agent=agent,
+        role="worker",
+        by="trinity",
+        reason="it has the request",
+    )
 
 
 def agents_that_gave_up(state: SessionState) -> dict[str, Exclusion]:

@@ -156,15 +156,9 @@ class ComposedHead:
         if not action_space.verifier_due(state):
             excluded |= action_space.agents_that_gave_up(state)
         if not self._settings.roles:
-            agent = action_space.agent_of_request(state, self._members, excluded)
-            if agent:
-                return Assigned(
-                    turn=action_space.next_turn_number(state),
-                    agent=agent,
-                    role="worker",
-                    by="trinity",
-                    reason="it has the request",
-                )
+            kept = action_space.kept_assignment(state, self._members, excluded)
+            if kept is not None:
+                return kept
         able = [member for member in self._members if member.name not in excluded]
         if not able:
             return action_space.finish_without_agents(state, excluded)

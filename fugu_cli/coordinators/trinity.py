@@ -250,15 +250,9 @@ class Trinity:
         excluded = action_space.agents_out_of_turn(state, self._settings, self._members)
         seats = action_space.agents_by_name(self._meta.rows, self._members, excluded)
         if not self._settings.roles:
-            agent = action_space.agent_of_request(state, self._members, excluded)
-            if agent:
-                return Assigned(
-                    turn=action_space.next_turn_number(state),
-                    agent=agent,
-                    role="worker",
-                    by="trinity",
-                    reason="it has the request",
-                )
+            kept = action_space.kept_assignment(state, self._members, excluded)
+            if kept is not None:
+                return kept
         if all(seat.member is None for seat in seats):
             rows = {name: why for name, why in excluded.items() if name in self._meta.rows}
             return action_space.finish_without_agents(state, rows)
