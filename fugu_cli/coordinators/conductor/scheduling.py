@@ -250,7 +250,11 @@ def next_steps(
         return action_space.finish_without_agents(state, team.excluded)
     steps = flow.planned.steps
     own = [index for index in indexes if not steps[index].plans or flow.tries(index)]
-    in_copies = _same_jobs(state, flow, own) | _separate_writers(state, flow, own)
+    request = state.request.asked
+    in_copies: set[int] = set()
+    if request is not None and request.snapshot is not None:  # else no copy can be made
+        in_copies = {index for index in own if _shares_job(steps, index)}
+        in_copies |= _separate_writers(state, flow, own)
     number = action_space.next_turn_number(state)
     assignments: list[Assigned] = []
     for index in own:
@@ -306,22 +310,10 @@ def _agent_for(flow: Workflow, index: int, team: AvailableAgents) -> tuple[Membe
     return substitute, f"{title}; {step.agent} {why}"
 
 
-def _same_jobs(state: SessionState, flow: Workflow, indexes: Sequence[int]) -> set[int]:
-    """Return the steps that share their job with another one."""
-    request = state.request.asked
-    if request is None or request.snapshot is None:
-        return set()
-    steps = flow.planned.steps
-    return {index for index in indexes if _shares_job(steps, index)}
-
-
 def _separate_writers(state: SessionState, flow: Workflow, indexes: Sequence[int]) -> set[int]:
     """Return the steps that work at once, each in a copy, for they name different files. One that
     was done in a copy already is done again in the repository.
     """
-    request = state.request.asked
-    if request is None or request.snapshot is None:
-        return set()
     steps = flow.planned.steps
     again = {
         turn.assigned.step
