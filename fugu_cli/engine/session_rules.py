@@ -103,7 +103,7 @@ def _session_rules(
     environment: Environment, has_copies: bool, has_foreign_tools: bool
 ) -> tuple[tuple[str, str], ...]:
     workspace, root = environment.workspace, environment.workspace.root
-    copies = "; some work in a copy of it, so use relative paths" if has_copies else ""
+    copies = "; some steps are done in a copy of it, so use relative paths" if has_copies else ""
     rules = [("Folder", quoted_path(str(root)) + copies)]
     if environment.denials is None:  # names may be kept from some agents
         rules += [("Git", git_state(root)), ("Files", _files(root))]

@@ -226,11 +226,11 @@ def _earlier_try(state: SessionState, turn: Turn) -> str:
     else:
         left = f" and changed {paths}, which stands" if paths else " and changed nothing"
     if turn.failed:
-        stopped = f"then it failed: {as_data(turn.failed.message)}"
+        stopped = f"then it failed: {as_data(turn.failed.message.rstrip('.'))}"
     elif turn.interrupted:
         stopped = "then it was interrupted"
     else:
-        stopped = f"then it said that it cannot do this: {as_data(turn.unable or '')}"
+        stopped = f"then it said that it cannot do this: {as_data((turn.unable or '').rstrip('.'))}"
     return f"{agent} began this part{left}; {stopped}."
 
 

@@ -188,7 +188,11 @@ def test_every_changing_call_has_a_diff_and_no_other() -> None:
     ]
 
 
-def test_a_huge_file_is_not_compared() -> None:
+def test_only_what_differs_counts_towards_what_is_too_large_to_compare() -> None:
+    file = "same\n" * 60_000
+    edit = Call.make("1", "edit", path="a", old="old\n", new="new\n")
+    patch = patches.patch_of_call(edit, {"a": f"{file}old\n{file}"}.get)
+    assert "@@ -59998,7 +59998,7 @@\n same" in patch and "-old\n+new\n same" in patch
     call = Call.make("1", "write", path="a", content="x" * 500_000)
     assert (
         patches.patch_of_call(call).splitlines()[-1]
