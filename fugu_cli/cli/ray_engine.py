@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import signal
 import tempfile
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -284,10 +286,26 @@ def _do_job(folder: Path, token: str, job: str, account: Any) -> str:
         engine = LocalEngine(opening(spending), spending, folder, cores=1)
         return await engine.do(RolloutJob.model_validate_json(job))
 
+    with _ended_by_signals():
+        try:
+            return asyncio.run(run()).model_dump_json()
+        except SessionBusy as error:  # a node that was cut off still works on it
+            raise RolloutLost(f"another process works on it: {error}") from error
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let signals end the process at once, which a log survives. Ray's own handlers raise SystemExit
+    at any place, in the middle of writing an event, too.
+    """
+    handlers = {
+        number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
-        return asyncio.run(run()).model_dump_json()
-    except SessionBusy as error:  # a node that was cut off still works on it
-        raise RolloutLost(f"another process works on it: {error}") from error
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _check_task(task: str) -> str:

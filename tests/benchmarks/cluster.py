@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.cluster killed      20 tasks x 2 arms: one process, and two nodes, one killed half-way
     python -m tests.benchmarks.cluster evolve      the checkpoint at 1 and 8 rollouts, and on two nodes, one killed
-    python -m tests.benchmarks.cluster overhead    100 rollouts of 5 seconds on 16 slots
+    python -m tests.benchmarks.cluster overhead 100 16    so many rollouts of 5 seconds on so many slots
     python -m tests.benchmarks.cluster concurrent  100 rollouts at 1 and at 64 at once
 
 The models are played by a loopback server. Results: results/scale.md.
@@ -168,8 +168,9 @@ def digest(here: Bench, out: str) -> str:
 
 
 def overhead() -> None:
-    seconds, count, slots = 5.0, 100, 16
-    with bench(seconds) as here, running_cluster(here.environ, (8, 8)) as cluster:
+    seconds, count, slots = 5.0, int(sys.argv[2]), int(sys.argv[3])
+    nodes = (slots // 2, slots - slots // 2)
+    with bench(seconds) as here, running_cluster(here.environ, nodes) as cluster:
         questions = [
             {"id": f"q{n}", "question": f"{n} - {n} + 4? Answer with a number.", "answer": "4"}
             for n in range(count + slots)
