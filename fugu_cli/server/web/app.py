@@ -152,7 +152,7 @@ class WebPages:
         return _html(pages.list_page("Sessions", base, part, f"{base}/stream"))
 
     async def _stream_sessions(self, request: Request) -> Response:
-        return self._stream(request, self._list_parts(self._sessions_part), LIST_REFRESH_SECONDS)
+        return self._stream_list(request, self._sessions_part)
 
     async def _show_requests(self, request: Request) -> Response:
         part = await asyncio.to_thread(self._requests_part)
@@ -160,13 +160,13 @@ class WebPages:
         return _html(pages.list_page("Requests", base, part, f"{base}/requests/stream"))
 
     async def _stream_requests(self, request: Request) -> Response:
-        return self._stream(request, self._list_parts(self._requests_part), LIST_REFRESH_SECONDS)
+        return self._stream_list(request, self._requests_part)
 
-    def _list_parts(self, render: Callable[[], Markup]) -> Callable[[], Awaitable[Parts]]:
+    def _stream_list(self, request: Request, render: Callable[[], Markup]) -> Response:
         async def parts() -> Parts:
             return {pages.LIST_PART: await asyncio.to_thread(render)}
 
-        return parts
+        return self._stream_response(self._events(request, parts, LIST_REFRESH_SECONDS))
 
     def _session_paths(self) -> list[Path]:
         paths = store.session_paths(self._sources.data)
@@ -213,13 +213,10 @@ class WebPages:
 
         return self._stream_response(events())
 
-    def _stream(
-        self, request: Request, parts: Callable[[], Awaitable[Parts]], pause: float
-    ) -> Response:
-        return self._stream_response(self._events(request, parts, pause))
-
     def _stream_response(self, events: AsyncIterator[bytes]) -> Response:
-        if self._streams >= MOST_STREAMS or self._is_stopping:
+        if self._is_stopping:
+            raise UsageError("the server is stopping")
+        if self._streams >= MOST_STREAMS:
             raise UsageError(f"{MOST_STREAMS} pages are open already", hint="close some of them")
         return StreamingResponse(events, media_type="text/event-stream", headers=HEADERS)
 
