@@ -41,13 +41,10 @@ READING_OPTIONS = names_of(
     "untracked-files verbose verify walk-reflogs word-diff word-diff-regex word-regexp"
 )
 """Long options that only say what is read and how it is shown, in any of these subcommands."""
-_SHORT_OPTIONS = re.compile(r"-(?:\d+|[A-NP-Za-z]+\d*|)")
-"""Any but -O, whose value is run by grep and read by diff."""
-_VALUE_IN_WORD = re.compile(r"-[SGLU].*")
-_FILE_OPTIONS = {"grep": "f", "ls-files": "X", "blame": "S", "annotate": "S"}
-"""By subcommand, the letter whose value is a file that git reads: as a word of its own it is
-checked like any other.
-"""
+_SHORT_OPTIONS = re.compile(r"-(?:\d+|[A-NP-RT-WYZa-eg-z]+\d*|L\d+,\+?\d+(?::.*)?)?")
+"""Any but -O, whose value is run by grep, and -S, -X and -f, whose values may be files."""
+_SEARCHING = names_of("log show diff whatchanged")
+"""Subcommands for which -S and -G stand before a text to search for."""
 KNOWN = READING | names_of(
     "add am apply archive bisect branch bundle checkout clean cherry-pick clone commit config "
     "difftool fast-export fast-import fetch filter-branch format-patch fsck gc hash-object help "
@@ -91,10 +88,6 @@ _LISTING_FORMS = {
     "config": re.compile(r"(?:(?:get|--get|--get-all|--local|--global)\0)*\w[\w-]*\.[\w.-]+\0"),
 }
 """The forms of other subcommands that only read, their arguments each with a NUL behind it."""
-_COMPARING = names_of("status diff diff-files diff-index describe")
-"""Subcommands that look at the files of the working tree."""
-_NESTED_SETTINGS = names_of("diff.submodule submodule.recurse status.submodulesummary")
-"""Settings with which other subcommands look into nested repositories, too."""
 
 
 def split_options(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -114,19 +107,13 @@ def reading_fault(subcommand: str, arguments: Sequence[str]) -> tuple[str, str] 
     for argument in arguments:
         if argument == "--":
             break
-        option = argument.partition("=")[0] if argument.startswith("--") else argument
-        if not argument.startswith("-"):
-            continue
+        option = argument.partition("=")[0]
         if argument.startswith("--"):
             is_harmless = option[2:] in READING_OPTIONS
         else:
-            is_harmless = _SHORT_OPTIONS.fullmatch(argument) is not None
-            if subcommand != "grep" and _VALUE_IN_WORD.fullmatch(argument):
-                is_harmless = True
-            file_option = _FILE_OPTIONS.get(subcommand)
-            if file_option is not None and file_option in argument[1:-1]:
-                is_harmless = False
-        if not is_harmless:
+            searches = subcommand in _SEARCHING and argument[:2] in {"-S", "-G"}
+            is_harmless = searches or _SHORT_OPTIONS.fullmatch(argument) is not None
+        if argument.startswith("-") and not is_harmless:
             return f"with `{option}` `git {subcommand}` may do more than read", option
     return None
 
@@ -139,28 +126,19 @@ def only_lists(subcommand: str, arguments: Sequence[str]) -> bool:
     return form.fullmatch("".join(f"{argument}\0" for argument in arguments)) is not None
 
 
-def settings_fault(root: Path, subcommand: str) -> str:
+def settings_fault(root: Path) -> str:
     """Return why git may run a program of the repository's in a read, "" where it does not."""
-    looks_into_nested = subcommand in _COMPARING
     for setting in git_settings([root]):
         if not setting.is_users and RUNNING_SETTING.search(setting.name):
             return f"the repository's own setting {setting.name} may run a program"
-        if setting.name in _NESTED_SETTINGS:
-            looks_into_nested = True
-    if looks_into_nested and _has_nested_repositories(root):
-        return "it looks into nested repositories, which have settings of their own"
-    return ""
-
-
-def _has_nested_repositories(root: Path) -> bool:
-    git_folder = git_folder_at(root)
-    if git_folder is None:
-        return False
+    git_folder = git_folder_at(root) or root / ".git"
     try:
-        indexes = [*git_folder.glob("index"), *git_folder.glob("sharedindex.*")]
-        return any(_GITLINK in index.read_bytes() for index in indexes)
-    except OSError:
-        return True
+        for index in [*git_folder.glob("index"), *git_folder.glob("sharedindex.*")]:
+            if _GITLINK in index.read_bytes():
+                return "nested repositories have settings of their own"
+    except OSError as error:
+        return f"git's index cannot be read: {error.strerror}"
+    return ""
 
 
 def gives_other_settings(options: Sequence[str], variables: Sequence[tuple[str, str]] = ()) -> bool:

@@ -17,8 +17,8 @@ from pathlib import Path
 from fugu_cli.safety.policy.git_commands import READING_OPTIONS
 from fugu_cli.safety.policy.readers import READERS, is_read
 
-PROGRAMS = [*READERS, "git", "find", "xargs", "cd", "test", "[", "env", "python3", "sh", "tee"]
-STARTED_BY_READERS = {"bash", "sh", "grep", "git", "find", "xargs", "test", "[", *READERS}
+PROGRAMS = [*READERS, "git", "xargs", "cd", "diff3", "fd", "comm", "env", "python3", "sh", "tee"]
+STARTED_BY_READERS = {"bash", "sh", "git", *READERS}
 """Programs that a read may start: the table, and what some of its programs are scripts for."""
 GIT_SUBCOMMANDS = [
     "status", "diff", "log", "show", "ls-files", "grep", "branch", "tag", "stash", "remote",
