@@ -64,6 +64,7 @@ from fugu_cli.session.spending import Budgets, Ledger, OtherSpending, SessionAcc
 from fugu_cli.session.tool_facts import (
     ACCEPTANCE_CHECK,
     BASH,
+    REMEMBER,
     RUN_TESTS,
     TOOLS,
     WEB_FETCH,
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from fugu_cli.coordinators.kinds import BackboneKindReader
     from fugu_cli.coordinators.outcome_store import OutcomeStore
     from fugu_cli.extensions.mcp_servers import McpServers
+    from fugu_cli.extensions.memory import Memory
     from fugu_cli.extensions.subagents import Subagent
     from fugu_cli.local.embedded_agent import EmbeddedAgent
     from fugu_cli.local.server_lease import Lease
@@ -349,6 +351,7 @@ def build_session(
     )
     of_folder = {"from_folder": loaded.from_folder, "trusted": loaded.trusted}
     environment = replace(environment, rules=environment.rules.model_copy(update=of_folder))
+    memory = build_memory(loaded, mask.text) if learns and not config.bare else None
     if loaded.managed is not None:
         environment = replace(environment, rules=_managed_rules(environment, loaded))
     extras = build_extras(loaded, environ, entries, journal, workspace.box)
@@ -383,12 +386,14 @@ def build_session(
             servers,
             extras,
             journal,
+            memory if somebody_to_ask else None,
         ),
         warm=warm if servers is None else _call_both(warm, servers.start),
         decide=lambda changed: build_coordinator(changed, members)[0],
         permissions_file=str(saved_permissions.permissions_file(config.data, loaded.root)),
         servers=servers,
         library=loaded.library,
+        memory=memory,
         effort=config.effort or "",
         tier=config.tier,
         answer_schema=loaded.answer_schema,
@@ -454,6 +459,27 @@ def _instructions(loaded: LoadedConfig) -> str:
     return instructions
 
 
+def build_memory(loaded: LoadedConfig, mask: Callable[[str], str]) -> Memory:
+    """The memory files for work in `loaded.root`."""
+    from fugu_cli.extensions.memory import Memory
+
+    root, data = loaded.root, loaded.trust_data
+
+    def counts(path: Path) -> bool:
+        if loaded.vouched(path):
+            return True
+        return loaded.trusted and trust.unchanged_since_trust(data, root)(path)
+
+    is_home = root == Path.home().resolve()
+    return Memory(
+        None if is_home else root,
+        counts,
+        is_trusted=partial(trust.is_trusted, data, root),
+        trust_file=partial(trust.trust_file, data, root),
+        mask=mask,
+    )
+
+
 def _readable_extensions(loaded: LoadedConfig) -> tuple[Path, ...]:
     """Return the folders of the user's own skills and of plugins, which agents may read."""
     own_skills = (skill.folder for skill in loaded.library.skills if skill.own)
@@ -483,8 +509,10 @@ def _with_extensions(
     servers: McpServers | None,
     extras: SessionExtras,
     journal: Log,
+    memory: Memory | None,
 ) -> Environment:
-    """The environment with the user's servers, skills, subagents, hooks and nested instructions."""
+    """The environment with the user's servers, skills, subagents, hooks and nested instructions.
+    `memory`: what agents may propose lines for."""
     from fugu_cli.extension_wiring import build_hooks
 
     rules, library = environment.rules, loaded.library
@@ -496,6 +524,7 @@ def _with_extensions(
         library.agents,
         extras.search,
         advised=environment.advisor != "off",
+        memory=memory,
     )
     toolbox = extras.checkers.around_all(toolbox) if extras.checkers is not None else toolbox
     return replace(
@@ -664,11 +693,17 @@ def build_toolbox(
     search: SearchEngine | None = None,
     *,
     advised: bool = False,
+    memory: Memory | None = None,
 ) -> Toolbox:
     """Every tool, the most used first, those of MCP `servers` last; `web_fetch` and `web_search`
     where one of the `rules` names them, `task` where there are `subagents`, be it only the general
-    one: (), and `advise` where agents may be `advised`."""
+    one: (), `advise` where agents may be `advised`, and `remember` where they may propose lines for
+    a `memory`."""
     tools = [load_tool(facts) for facts in TOOLS.values() if facts.implementation]
+    if memory is not None:
+        from fugu_cli.extensions.memory_tool import remember_tool
+
+        tools.append(remember_tool(memory))
     if skills:
         from fugu_cli.extensions.skill_tool import skill_tool
 
@@ -713,12 +748,18 @@ def build_budgets(config: Config, elsewhere: OtherSpending) -> Budgets:
 
 
 async def _ask_user(ask: AskPermission, call: Call) -> str | None:
-    """Ask the user an agent's question, the way that permission is asked for."""
+    """Ask the user an agent's question, or about a line for the memory, the way that permission is
+    asked for.
+    """
     from fugu_cli.session.call_arguments import arguments_of
 
     arguments = arguments_of(call)
-    question = str(arguments.get("question", "")) if isinstance(arguments, dict) else ""
-    judgement = Judgement(verdict="ask", reason=question, target=question, every_time=True)
+    assert isinstance(arguments, dict)
+    question = target = str(arguments.get("question", ""))
+    if call.tool == REMEMBER.name:
+        target = str(arguments["line"])
+        question = f"it is kept in {arguments['file']}, which agents read in later sessions"
+    judgement = Judgement(verdict="ask", reason=question, target=target, every_time=True)
     permission = await ask(call, judgement)
     if isinstance(permission, Refusal):
         return permission.feedback

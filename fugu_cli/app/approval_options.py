@@ -176,10 +176,12 @@ def scope_of_key(options: Sequence[ApprovalOption], key: str) -> ApprovalScope |
 def question_heading(call: Call) -> str:
     """Return the heading of a question to the user, such as `Allow bash?`."""
     from fugu_cli.session.call_arguments import arguments_of
-    from fugu_cli.session.tool_facts import ASK_USER
+    from fugu_cli.session.tool_facts import ASK_USER, REMEMBER
 
     if call.tool == ASK_USER.name:
         return "An agent asks:"
+    if call.tool == REMEMBER.name:
+        return "Keep this line in the memory?"
     if call.tool != ACCEPT_PLAN:
         return f"Allow {flatten(escape_for_approval(call.tool), 40)}?"
     arguments = arguments_of(call)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from fugu_cli.config import Mode
     from fugu_cli.engine.environment import AskPermission, Environment, Team
     from fugu_cli.extensions.mcp_servers import McpServers
+    from fugu_cli.extensions.memory import Memory
     from fugu_cli.extensions.skill_library import SkillLibrary
     from fugu_cli.messages import Call, Effort, Media, Value
     from fugu_cli.safety import policy
@@ -202,6 +203,7 @@ class AttachedSession:
     ignored: tuple[str, ...] = ()
     excluded: frozenset[str] = frozenset()
     servers: McpServers | None = None
+    memory: Memory | None = None
 
     def warm(self) -> None:
         """Do nothing: the other process makes the decisions."""

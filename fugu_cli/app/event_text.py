@@ -27,6 +27,7 @@ from fugu_cli.session.events import (
     Finished,
     Interrupted,
     JobEnded,
+    MemoryText,
     Opened,
     Permitted,
     Replied,
@@ -298,7 +299,7 @@ def call_target(call: Call) -> str:
     pattern, path = arguments.get("pattern"), arguments.get("path")
     if isinstance(pattern, str) and isinstance(path, str) and path not in ("", "."):
         return f"{pattern} in {path}"
-    for key in ("command", "pattern", "path", "target", "url", "query", "job", "question"):
+    for key in ("command", "pattern", "path", "target", "url", "query", "job", "question", "line"):
         if isinstance(arguments.get(key), str):
             return f"{arguments[key]}{IN_BACKGROUND if _background(arguments) else ''}"
     return call.arguments if call.tool.startswith(MCP) and arguments else ""
@@ -314,6 +315,12 @@ def _arguments(call: Call) -> dict[str, object]:
 
 def _background(arguments: dict[str, object]) -> bool:
     return "command" in arguments and arguments.get("background") is True
+
+
+def memory_summary(memory: Sequence[MemoryText]) -> str:
+    """Return a text like `memory: 3 lines of ~/.config/fugu/MEMORY.md`, "" without a memory."""
+    files = [f"{plural(file.lines, 'line')} of {sanitize(file.file)}" for file in memory]
+    return f"memory: {', '.join(files)}" if files else ""
 
 
 def undo_text(event: Undone) -> str:

@@ -30,7 +30,7 @@ from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.extensions.skill_library import MCP_PROMPT, SkillLibrary
 from fugu_cli.messages import Call, Effort, Media
 from fugu_cli.safety import policy, saved_permissions
-from fugu_cli.session.events import Asked, Finished, Steered
+from fugu_cli.session.events import Asked, Finished, MemoryText, Steered
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.session.outcome import RUN_TESTS
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from fugu_cli.coordinators.outcome_store import OutcomeStore
     from fugu_cli.extensions.language_servers import LanguageServers
     from fugu_cli.extensions.mcp_servers import McpServers
+    from fugu_cli.extensions.memory import Memory
     from fugu_cli.extensions.telemetry import CollectorLink
     from fugu_cli.tools.web_search import SearchEngine
 
@@ -101,6 +102,8 @@ class Session:
     """The user's MCP servers; None where there are none."""
     library: SkillLibrary = field(default_factory=SkillLibrary)
     """The skills, custom commands and subagents that count."""
+    memory: Memory | None = None
+    """What the user keeps for later sessions; None where nothing is read and kept."""
     effort: Effort = ""
     """The reasoning effort from the next request on, "" for each entry's own."""
     answer_schema: str = ""
@@ -231,6 +234,8 @@ class Session:
             self.environment.hooks.runner.notes if self.environment.hooks is not None else ()
         )
         sentences += self.library.notes
+        if self.memory is not None:
+            sentences += self.memory.read()[1]
         if self.library.agents:
             from fugu_cli.extensions.subagents import unknown_models
 
@@ -481,6 +486,7 @@ async def _record(session: Session, request: Asked) -> None:
         snapshot = await workspace.history.snapshot()
     fields = {
         "rules": rules,
+        "memory": await _read_memory(session),
         "tree": await folder_tree(session.environment) if session.tier == "ultra" else "",
         "snapshot": snapshot,
         "test_command": command,
@@ -493,6 +499,13 @@ async def _record(session: Session, request: Asked) -> None:
     }
     session.log.append(request.model_copy(update=fields))
     await _record_outcomes(session)
+
+
+async def _read_memory(session: Session) -> tuple[MemoryText, ...]:
+    if session.memory is None:
+        return ()
+    texts, _ = await asyncio.to_thread(session.memory.read)
+    return texts
 
 
 async def _record_outcomes(session: Session) -> None:

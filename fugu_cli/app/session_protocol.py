@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from fugu_cli.engine.environment import AskPermission, Environment, Team
     from fugu_cli.extensions.mcp_servers import McpServers
+    from fugu_cli.extensions.memory import Memory
     from fugu_cli.extensions.skill_library import SkillLibrary
     from fugu_cli.local.sources import ReportProgress
     from fugu_cli.messages import Call, Effort, Media
@@ -98,6 +99,8 @@ class SessionProtocol(DrivenSession, Protocol):
     """Agents that are never chosen: `exclude` replaces them."""
     team: Team
     """The agents."""
+    memory: Memory | None
+    """What the user keeps for later sessions; None where nothing can be kept."""
     library: SkillLibrary
     """The skills, custom commands and subagents that count."""
     permissions_file: str
@@ -201,10 +204,6 @@ class SessionOpener(Protocol):
 
     def rename(self, id: str, title: str) -> None:
         """Change a session's title."""
-
-    def remember(self, text: str, path: Path) -> tuple[str, bool]:
-        """Add a line to a file of standing instructions. Returns it as it was written, and whether
-        agents are shown that file. Raises FuguError. Called in a thread."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fugu_cli.extensions import instruction_files
 from fugu_cli.session import store
 
 if TYPE_CHECKING:
@@ -91,21 +90,6 @@ class FolderSessions:
     def rename(self, id: str, title: str) -> None:
         """Change a session's title. Raises StorageError."""
         store.rename_session(self._find(id), title)
-
-    def remember(self, text: str, path: Path) -> tuple[str, bool]:
-        """Add a line to a file of standing instructions. Return the line and whether agents read
-        it.
-
-        Trust in the folder is renewed if nothing else is new, because the user wrote this line.
-        """
-        from fugu_cli.config import trust
-
-        data, own = self.loaded.trust_data, path == instruction_files.memory_file(None)
-        was_trusted = not own and trust.is_trusted(data, self.root)
-        item = instruction_files.add_to_memory(path, text)
-        if was_trusted:
-            trust.trust(data, self.root)
-        return item, own or self.loaded.trusted
 
     def _find(self, id: str) -> Path:
         return store.find_session(self.loaded.config.data, self.root, id)

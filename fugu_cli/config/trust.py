@@ -94,6 +94,15 @@ def trust(data: Path, folder: Path) -> bool:
     return True
 
 
+def trust_file(data: Path, folder: Path, path: Path) -> None:
+    """Trust one file of a trusted folder as it is now. Whatever else has changed stays untrusted."""
+    resolved = folder.resolve()
+    trusted = _read(data)
+    name = path.relative_to(resolved).as_posix()
+    hashes = {**trusted.get(resolved, {}), name: _hash(path)}
+    _write(data, {**trusted, resolved: hashes})
+
+
 def untrust(data: Path, folder: Path) -> bool:
     """Take trust back from `folder` itself; False when it had none of its own."""
     trusted, resolved = _read(data), folder.resolve()

@@ -50,6 +50,7 @@ def verifier_messages(state: SessionState) -> tuple[Message, ...]:
         *_earlier_requests(state),
         f"<request>\n{escape_frames(_whole_request(request, turn))}\n</request>",
         message_history.shown_rules(request.rules, ()),
+        message_history.shown_memory(request.memory, ()),
         *_attachments(state),
         *(_planned_work(state, turn) if turn.assigned.plan else _work(state, turn)),
         *_tests(state),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fugu_cli.errors import ConfigError, StorageError
+from fugu_cli.errors import ConfigError
 from fugu_cli.extensions.skill_library import FOLDERS, ExtensionFolder
 from fugu_cli.safety.paths import (
     expand_home,
@@ -21,13 +21,12 @@ from fugu_cli.safety.paths import (
     real_path,
 )
 from fugu_cli.snapshots.repository_files import SKIPPED_FOLDERS, walk_files
-from fugu_cli.system.atomic_files import write_atomically
 
 NAMES = (
     "AGENTS.md", "CLAUDE.md", ".claude/CLAUDE.md", "GEMINI.md", ".cursorrules", ".github/copilot-instructions.md",
     ".windsurfrules", "QWEN.md", ".goosehints", ".junie/guidelines.md", "AGENT.md", ".rules", "WARP.md", "CRUSH.md",
 )  # fmt: skip
-"""Names in a folder. All of them are read; new memories are added to the first."""
+"""Names in a folder. All of them are read."""
 UNREAD = (
     ".cursor/rules", ".windsurf/rules", ".clinerules", ".github/instructions", ".roo/rules", ".amazonq/rules",
     ".kiro/steering", ".continue/rules", ".augment/rules", ".kilocode/rules", ".trae/rules",
@@ -87,30 +86,6 @@ def user_instruction_file() -> Path | None:
 
     paths = (user_config_path("fugu") / NAMES[0], *(Path.home() / name for name in USER_FILES))
     return next((path for path in paths if is_file(path)), None)
-
-
-def memory_file(root: Path | None) -> Path:
-    """Return the resolved file for new memories: of the repository `root`, or the user's own."""
-    if root is not None:
-        return (folder_instruction_file(root) or root / NAMES[0]).resolve()
-    from platformdirs import user_config_path
-
-    return (user_instruction_file() or user_config_path("fugu") / NAMES[0]).resolve()
-
-
-def add_to_memory(path: Path, text: str) -> str:
-    """Add a list item to the end of a memory file and return it as written. Raises StorageError."""
-    item = "- " + "\n  ".join(text.split("\n"))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        before = path.read_bytes() if path.exists() else b""
-        lead = b"" if not before or before.endswith(b"\n") else b"\n"
-        write_atomically(path, before + lead + item.encode("utf-8", "replace") + b"\n")
-    except OSError as error:
-        raise StorageError(
-            f"cannot write {path}: {error.strerror}", hint="nothing was changed"
-        ) from error
-    return item
 
 
 def standing_instructions(

@@ -359,6 +359,19 @@ class AcceptedPlan(Value):
         return f"{plan}\n{files}"
 
 
+class MemoryText(Value):
+    """A memory file as agents read it: its newest lines. `left_out`: how many are older."""
+
+    file: str
+    text: str
+    left_out: int = 0
+
+    @property
+    def lines(self) -> int:
+        """The number of lines that are not empty."""
+        return sum(bool(line.strip()) for line in self.text.splitlines())
+
+
 class Asked(Value):
     """A request. `snapshot`: "" in a git repository, where one is taken before the first call that
     may change something (`Permitted.snapshot`), or before a plan is made; None outside of one.
@@ -373,7 +386,8 @@ class Asked(Value):
     request is accepted. `effort`: how much agents may reason; "" leaves it to their entries.
     `answer_schema`: the JSON schema, as text, that the answer must follow; "" where none was given.
     `rules`: where the session works and what it allows, as pairs of a name and a text, as of the
-    moment the request came (engine/session_rules.py). `mode`: the permission mode then, "" in older
+    moment the request came (engine/session_rules.py). `memory`: the memory files then
+    (extensions/memory.py). `mode`: the permission mode then, "" in older
     logs. `tree`: folders and files of the repository, in lines, for a planner. `only_reads`: a
     command of fugu's asks (`fugu review`): the text is all that the agent is to do, and it has the
     tools that read files. `plan`: the plan that the request carries out.
@@ -394,6 +408,7 @@ class Asked(Value):
     effort: Effort = ""
     answer_schema: str = ""
     rules: tuple[tuple[str, str], ...] = ()
+    memory: tuple[MemoryText, ...] = ()
     mode: Literal["plan", "ask", "edit", "auto", "yolo", ""] = ""
     tree: str = ""
     only_reads: bool = False

@@ -292,6 +292,15 @@ ASK_USER = ToolFacts(
     claude_code=("AskUserQuestion",),
     editor_kind="think",
 )
+REMEMBER = ToolFacts(
+    name="remember",
+    effect="reads",
+    about_session=True,
+    in_subtasks=False,
+    roles="worker",
+    editor_kind="think",
+)
+"""It writes only what the user says yes to, and asks for that itself."""
 SKILL = ToolFacts(
     name="skill",
     effect="reads",
@@ -357,6 +366,7 @@ TOOLS = {
         ACCEPTANCE_CHECK,
         RUN_CHECK,
         TESTS_BEFORE,
+        REMEMBER,
         SKILL,
         TASK,
         ADVISE,

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
+from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, ThreadedCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import (
@@ -108,6 +109,30 @@ class InlineCompleter(Completer):
             self._files.refresh()
             for path in self._files.search(word[1:]):
                 yield Completion(mention(path), -len(word), display=path)
+
+
+class TypedText:
+    """Whether the whole text of the prompt was typed. Each key adds one character; a paste, the
+    history and an editor add more at once.
+    """
+
+    def __init__(self) -> None:
+        self.is_typed = True
+        self._length = 0
+
+    def changed(self, buffer: Buffer) -> None:
+        """Look at the text after a change."""
+        length = len(buffer.text)
+        if length <= 1:
+            self.is_typed = True
+        elif length > self._length + 1:
+            self.is_typed = False
+        self._length = length
+
+    def take(self) -> bool:
+        """Return whether the text that was sent was typed, and begin with an empty one."""
+        is_typed, self.is_typed, self._length = self.is_typed, True, 0
+        return is_typed
 
 
 class PromptHistory(InMemoryHistory):
@@ -208,6 +233,7 @@ class PromptTerminal:
         self.masked = False
         self._typed_line: asyncio.Future[str] | None = None
         self._late = ""
+        self.typed_text = TypedText()
 
     @property
     def session(self) -> PromptSession[str]:
@@ -490,8 +516,10 @@ class InlineApp:
             history.texts,
             options,
         )
+        self._prompt.default_buffer.on_text_changed += terminal.typed_text.changed
         self._tasks: set[asyncio.Task[None]] = set()
-        self._early: list[str] = []
+        self._early: list[tuple[str, bool]] = []
+        """What was entered before there is a session, and whether it was typed."""
         self.parting = ""
         self._leaving = SecondPress()
 
@@ -502,23 +530,24 @@ class InlineApp:
         ticking = asyncio.create_task(self._tick())
         try:
             while True:
-                self.enter(await self._prompt.prompt_async(set_exception_handler=False))
+                text = await self._prompt.prompt_async(set_exception_handler=False)
+                self.enter(text, typed=self._terminal.typed_text.take())
         except (EOFError, KeyboardInterrupt):
             self.parting = session_status.parting_words(self.controller)
         finally:
             ticking.cancel()
             await self.controller.close()
 
-    def enter(self, text: str) -> None:
-        """Handle a typed line: the answer to a question, or input for `run_input` once there is a
-        session.
+    def enter(self, text: str, *, typed: bool = False) -> None:
+        """Handle a line of the prompt: the answer to a question, or input for `run_input` once there
+        is a session. `typed`: every character came from the keyboard.
         """
         if self._terminal.waits:
             self._terminal.give(text.strip())
         elif not self.controller.started:
-            self._early.append(text.strip())
+            self._early.append((text.strip(), typed))
         else:
-            self._spawn(run_input(self.controller, text.strip()))
+            self._spawn(run_input(self.controller, text.strip(), typed=typed))
 
     async def _start(self) -> None:
         await asyncio.to_thread(self.controller.opener.prepare)
@@ -527,8 +556,8 @@ class InlineApp:
         self.controller.show()
         if self.controller.options.prompt and self.controller.work.session is not None:
             self.enter(self.controller.options.prompt)
-        for text in self._early:
-            self.enter(text)
+        for text, typed in self._early:
+            self.enter(text, typed=typed)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         """Run work in the background. A bug in it ends the mode instead of being lost."""

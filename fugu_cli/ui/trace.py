@@ -346,6 +346,8 @@ def wrapped_items(label: str, items: Sequence[str], width: int) -> list[str]:
 
 def _request(request: TracedRequest, width: int) -> list[str]:
     lines = [shorten(f"request {request.number}: {first_line(request.asked.said, 500)}", width)]
+    if memory := event_text.memory_summary(request.asked.memory):
+        lines.append(shorten(memory, width))
     if (before := request.before) is not None:
         lines.append(f"tests before: {event_text.test_counts_text(before.outcome, before.output)}")
     if table := _table(request.rows, width):
@@ -511,6 +513,9 @@ def trace_json(records: Sequence[Recorded], session: str) -> str:
                 {
                     "request": request.number,
                     "text": request.asked.text,
+                    "memory": [
+                        {**file.model_dump(), "lines": file.lines} for file in request.asked.memory
+                    ],
                     "reason": request.end.reason if request.end else None,
                     "undone": [
                         {"redone": event.kind == "redo", "paths": event.paths}

@@ -8,7 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 from rich.cells import cell_len
 
-from fugu_cli.app.event_text import FAILURE_WORDS, TEST_OUTCOME_WORDS, decision_why
+from fugu_cli.app.event_text import (
+    FAILURE_WORDS,
+    TEST_OUTCOME_WORDS,
+    decision_why,
+    memory_summary,
+)
 from fugu_cli.formatting import compact_number as tokens
 from fugu_cli.formatting import (
     flatten,
@@ -67,6 +72,8 @@ def _request(item: RequestRow, width: int, palette: Palette) -> list[StyledLine]
     ]
     lines = [] if item.number == 1 else [BLANK]
     lines.append(justified_line(title, right, width))
+    if memory := memory_summary(item.asked.memory):
+        lines += wrap_lines(memory, width, palette.dim, "   ")
     return lines
 
 

@@ -88,7 +88,7 @@ def _leave_empty(main: MainScreen) -> None:
 
 def _steer(main: MainScreen) -> None:
     """Send what is typed or queued now, in the place of what runs."""
-    from fugu_cli.ui.tui.commands import is_request
+    from fugu_cli.ui.tui.commands import is_memory_line, is_request
     from fugu_cli.ui.tui.session_controller import steer
 
     prompt, controller = main.query_one(PromptInput), main.controller
@@ -103,7 +103,7 @@ def _steer(main: MainScreen) -> None:
     elif (
         controller is None
         or not controller.work.running
-        or (text and not is_request(controller, text))
+        or (text and (is_memory_line(text) or not is_request(controller, text)))
     ):
         prompt.action_send()
     else:

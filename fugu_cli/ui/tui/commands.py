@@ -301,9 +301,16 @@ COMMANDS: tuple[SlashCommand, ...] = (
     ),
     SlashCommand(
         "remember",
-        "add a line to AGENTS.md: yours or the project's",
+        "keep a line for later sessions; also `# TEXT`",
         session_commands.remember,
         "TEXT",
+    ),
+    SlashCommand(
+        "memory",
+        "what is kept for later sessions, in the editor",
+        session_commands.open_memory,
+        "[repository|user]",
+        lambda controller: ("repository", "user"),
     ),
     SlashCommand(
         "commit",
@@ -479,9 +486,12 @@ def _request_command(name: str, about: str, hint: str, also: tuple[str, ...] = (
     return SlashCommand(name, about, run, hint, also=also, custom=True)
 
 
-async def run_input(controller: SessionController, text: str, *, queued: bool = False) -> None:
-    """Do what was typed, to its end. What fails outside is said. `queued`: a request waits until
-    nothing is being worked on; otherwise it is a message for the agents at work.
+async def run_input(
+    controller: SessionController, text: str, *, queued: bool = False, typed: bool = False
+) -> None:
+    """Do what was entered, to its end. What fails outside is said. `queued`: a request waits until
+    nothing is being worked on; otherwise it is a message for the agents at work. `typed`: every
+    character came from the keyboard, so that `# ` in front may make it a line for the memory.
     """
     # from a paste: no name, no argument of a command and no file can hold it
     text = text.replace("\0", "")
@@ -492,7 +502,9 @@ async def run_input(controller: SessionController, text: str, *, queued: bool = 
     async with controller.door:
         pass
     try:
-        if queued and is_request(controller, text):
+        if typed and is_memory_line(text):
+            await _run_command(controller, f"/remember {text.removeprefix('# ')}")
+        elif queued and is_request(controller, text):
             await agent_commands.send_request(controller, text, queued=True)
         elif text.startswith("!"):
             await _run_shell(controller, text)
@@ -502,6 +514,11 @@ async def run_input(controller: SessionController, text: str, *, queued: bool = 
             await agent_commands.send_request(controller, text)
     except FuguError as error:
         controller.failed(error)
+
+
+def is_memory_line(text: str) -> bool:
+    """Return whether a typed text is a line for the memory. A heading with more below it is none."""
+    return text.startswith("# ") and "\n" not in text
 
 
 def is_request(controller: SessionController, text: str) -> bool:

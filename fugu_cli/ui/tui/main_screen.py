@@ -80,7 +80,8 @@ class MainScreen(Screen[None]):
         self.clearing, self.stopping = SecondPress(), SecondPress()
         self.parting = ""
         self._keys = keys
-        self._waiting: list[str] = []
+        self._waiting: list[tuple[str, bool]] = []
+        """What was entered before there is a session, and whether it was typed."""
 
     def compose(self) -> ComposeResult:
         """Yield the parts from top to bottom."""
@@ -151,21 +152,22 @@ class MainScreen(Screen[None]):
         if self.options.prompt and controller.work.session is not None:
             self.enter(self.options.prompt)
         waiting, self._waiting = self._waiting, []
-        for text in waiting:
-            self.enter(text)
+        for text, typed in waiting:
+            self.enter(text, typed=typed)
 
-    def enter(self, text: str, *, queued: bool = False) -> None:
-        """Handle a line of the prompt: a command, a shell command, a request, or a message for the
-        agents at work. `queued`: a request for afterwards. Before there is a session it waits.
+    def enter(self, text: str, *, queued: bool = False, typed: bool = False) -> None:
+        """Handle a line of the prompt: a command, a shell command, a request, a message for the
+        agents at work, or a line for the memory. `queued`: a request for afterwards. `typed`: see
+        `PromptInput.Submitted`. Before there is a session it waits.
         """
         if self.controller is None or not self.controller.started:
-            self._waiting.append(text)
-            self.query_one(QueuedTexts).show(self._waiting)
+            self._waiting.append((text, typed))
+            self.query_one(QueuedTexts).show([waiting for waiting, _ in self._waiting])
             return
         from fugu_cli.ui.tui.commands import run_input
 
         self.query_one(Conversation).action_end()
-        self.run_worker(run_input(self.controller, text.strip(), queued=queued))
+        self.run_worker(run_input(self.controller, text.strip(), queued=queued, typed=typed))
 
     def action_key(self, name: str) -> None:
         """Do what a key of terminal_app.KEYS does."""
@@ -173,7 +175,7 @@ class MainScreen(Screen[None]):
 
     def on_prompt_input_submitted(self, event: PromptInput.Submitted) -> None:
         """Send the typed text."""
-        self.enter(event.text, queued=event.queued)
+        self.enter(event.text, queued=event.queued, typed=event.typed)
 
     def on_text_area_changed(self) -> None:
         """Update the completions."""

@@ -18,7 +18,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input, Static, TextArea
-from textual.widgets.text_area import EditResult, Location
+from textual.widgets.text_area import Edit, EditResult, Location
 
 from fugu_cli.ui.drawing import Palette, StyledPart, parse_style, styled_line
 from fugu_cli.ui.graphemes import first_character, is_joiner, last_character
@@ -90,10 +90,13 @@ class PromptInput(TextArea):
 
     @dataclass
     class Submitted(Message):
-        """A key sent this text, pastes unfolded. `queued`: it is for after the running work."""
+        """A key sent this text, pastes unfolded. `queued`: it is for after the running work. `typed`:
+        every character came from the keyboard.
+        """
 
         text: str
         queued: bool = False
+        typed: bool = False
 
     def __init__(self, id: str = "prompt") -> None:
         """Create the field. `picture` returns the mention of the clipboard's picture, in a thread;
@@ -119,6 +122,8 @@ class PromptInput(TextArea):
         """A key was vi's: its mode may be another one."""
         self.typed_at = 0.0
         self._pastes: dict[int, str] = {}
+        self._is_typed = True
+        """Nothing in the text came from a paste, the history or an editor."""
 
     @property
     def word(self) -> str:
@@ -142,6 +147,7 @@ class PromptInput(TextArea):
 
     def put(self, text: str) -> None:
         """Replace the text, with the cursor at its end."""
+        self._is_typed = not text
         self.load_text(text)
         self.move_cursor(self.document.end)
 
@@ -173,7 +179,8 @@ class PromptInput(TextArea):
     def _submit(self, *, queued: bool) -> None:
         if not self.text.strip():
             return
-        self.post_message(self.Submitted(self.take(), queued))
+        is_typed = self._is_typed
+        self.post_message(self.Submitted(self.take(), queued, is_typed))
         if self.vi is not None:
             self.vi.insert()
             self.vi_key()
@@ -189,6 +196,25 @@ class PromptInput(TextArea):
     def action_new_line(self) -> None:
         """Insert a new line at the cursor."""
         self.insert("\n")
+
+    def edit(self, edit: Edit) -> EditResult:
+        """Change the text. More than a character at once is not typed."""
+        result = super().edit(edit)
+        if len(self.text) <= 1:
+            self._is_typed = True
+        elif last_character(edit.text) != edit.text:
+            self._is_typed = False
+        return result
+
+    def undo(self) -> None:
+        """Undo the last change. It may bring back a paste."""
+        super().undo()
+        self._is_typed = False
+
+    def redo(self) -> None:
+        """Redo what was undone. It may bring back a paste."""
+        super().redo()
+        self._is_typed = False
 
     def _recompute_cursor_offset(self) -> None:
         """Do nothing for a cursor below the last line: undo has just removed lines, and moves the

@@ -5,12 +5,10 @@ redo.
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +17,6 @@ from rich.text import Text
 from fugu_cli.app import patches
 from fugu_cli.engine import blame, harness, undo
 from fugu_cli.errors import FuguError, StorageError, UsageError
-from fugu_cli.extensions.instruction_files import memory_file
 from fugu_cli.formatting import flatten, plural
 from fugu_cli.messages import Prompt
 from fugu_cli.safety.redaction import LogRedactor
@@ -43,6 +40,7 @@ from fugu_cli.ui.turn_page import Section, TurnSources, turn_pages
 if TYPE_CHECKING:
     from fugu_cli.app.session_protocol import SessionProtocol
     from fugu_cli.engine.environment import AskPermission
+    from fugu_cli.extensions.memory import Memory
     from fugu_cli.session.store import SessionSummary
     from fugu_cli.ui.tui.session_controller import SessionController
 
@@ -453,29 +451,47 @@ async def compact_session(controller: SessionController, argument: str) -> None:
 
 
 async def remember(controller: SessionController, argument: str) -> None:
-    """Add a line to the user's or the project's standing instructions."""
-    project, own = memory_file(controller.opener.root), memory_file(None)
-    choices = [
-        Choice(
-            "project",
-            os.path.relpath(project, controller.opener.root),
-            "for work in this repository",
-        ),
-        Choice("user", project_folder.short_path(own), "for every repository"),
-    ]
-    picked = await controller.view.dialogs.pick(f"Add `- {flatten(argument, 300)}` to", choices)
+    """Show a line as it would be kept in the memory, and keep it in the file that the user picks."""
+    memory = _memory(controller)
+    line = await asyncio.to_thread(memory.line, argument)
+    about = {"repository": "for work in this repository", "user": "for every repository"}
+    choices = [Choice(scope, memory.shown_path(scope), about[scope]) for scope in memory.scopes]
+    picked = await controller.view.dialogs.pick(f"Keep `- {line}` in", choices)
     if picked is None:
+        controller.say("the line was not kept")
         return
-    path = project if picked[1] == "project" else own
-    item, shown = await asyncio.to_thread(controller.opener.remember, argument, path)
-    controller.say(f"added to {project_folder.short_path(path)}", "good", item)
-    if shown:
-        environment = controller.session.environment
-        addition = f"\nThe user's standing instructions ({path.name}), added now:\n{item}"
-        addition = environment.instructions + environment.workspace.mask(addition)
-        controller.session.environment = replace(environment, instructions=addition)
-    else:
-        controller.say("agents are shown this file once you run `fugu trust` here", "warn")
+    scope = next(scope for scope in memory.scopes if scope == picked[1])
+    await asyncio.to_thread(memory.add, line, scope)
+    controller.say(f"kept in {memory.shown_path(scope)}", "good", f"- {line}")
+    _, notes = await asyncio.to_thread(memory.read)
+    controller.notes.warn(notes)
+
+
+async def open_memory(controller: SessionController, argument: str) -> None:
+    """Open a memory file in the editor. A trusted repository stays trusted: the user edits it."""
+    memory = _memory(controller)
+    choices = [Choice(scope, memory.shown_path(scope)) for scope in memory.scopes]
+    if argument and argument not in memory.scopes:
+        raise UsageError(f"there is no memory {argument!r}", hint=f"/memory {memory.scopes[0]}")
+    if not argument and len(choices) > 1:
+        picked = await controller.view.dialogs.pick("Open which memory?", choices)
+        if picked is None:
+            return
+        argument = picked[1]
+    scope = next(scope for scope in memory.scopes if argument in ("", scope))
+    from fugu_cli.ui.hyperlinks import FilePlace
+
+    path = await asyncio.to_thread(memory.writable_path, scope)
+    with memory.keeping_trust(scope):
+        await controller.view.dialogs.edit_file(FilePlace(path))
+    _, notes = await asyncio.to_thread(memory.read)
+    controller.notes.warn(notes)
+
+
+def _memory(controller: SessionController) -> Memory:
+    if controller.session.memory is None:
+        raise UsageError("this session has no memory", hint="start fugu without --bare")
+    return controller.session.memory
 
 
 async def trust_folder(controller: SessionController, argument: str) -> None:

@@ -19,7 +19,6 @@ from fugu_cli.config import Config
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.engine.environment import AskPermission, Environment, Team
 from fugu_cli.errors import UsageError
-from fugu_cli.extensions.instruction_files import add_to_memory
 from fugu_cli.extensions.skill_library import SkillLibrary
 from fugu_cli.providers.scripted import Script, Scripted
 from fugu_cli.safety import policy
@@ -163,9 +162,6 @@ class DemoSessionOpener:
 
     def rename(self, id: str, title: str) -> None:
         store.rename_session(store.find_session(self.data, self.root, id), title)
-
-    def remember(self, text: str, path: Path) -> tuple[str, bool]:
-        return add_to_memory(path, text), True
 
     def _session(self, path: Path, ask: AskPermission) -> Session:
         members = tuple(self._members())

@@ -18,48 +18,78 @@ from tests.unit.ui.tui.conftest import ready
 from tests.unit.ui.tui.terminal import Terminal
 
 Fugu = Callable[..., Terminal]
+SECRET = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
 CCSTATUSLINE = os.environ.get("FUGU_CCSTATUSLINE", "")
 """Where that program is."""
 
 
 @pytest.mark.parametrize("mode", [(), ("--inline",)])
-def test_what_is_to_be_remembered_is_added_to_the_file_that_was_chosen_and_told_at_once(
+def test_a_typed_line_is_kept_after_a_yes_and_read_with_the_next_request(
     place: Place, server: Loopback, fugu: Fugu, mode: tuple[str, ...]
 ) -> None:
     (place.repo / "AGENTS.md").write_text("Be brief.")
     assert place.fugu("trust").code == 0
-    server.play("m", Says("Yes."), Says("ACCEPT"))
+    server.play("m", Says("Yes."), Says("A title."))
     terminal = fugu(*mode)
     terminal.sees("m" if mode else "coordinator: cascade · agents: m")
-    terminal.keys("/remember always use tabs\r")
-    terminal.sees(
-        "Add `- always use tabs` to",
-        " AGENTS.md",
-        "for work in this repository",
-        "for every repository",
-    )
+    terminal.keys(f"# always use tabs {SECRET}\r")
+    terminal.sees("Keep `- always use tabs ", ".agents/MEMORY.md", "for every repository")
     terminal.keys("1\r" if mode else "\r")
-    terminal.sees("added to")
-    assert (place.repo / "AGENTS.md").read_text() == "Be brief.\n- always use tabs\n"
+    terminal.sees("kept in .agents/MEMORY.md")
+    kept = (place.repo / ".agents" / "MEMORY.md").read_text()
+    assert kept.startswith("- always use tabs") and SECRET not in kept
     terminal.keys("say yes\r")
     terminal.sees("Yes.")
-    assert "- always use tabs" in str(server.asked("m")[-1].body)
+    assert "- always use tabs" in str(server.asked("m")[0].body)
     terminal.keys("/remember answer in Basque\r")
-    terminal.sees("Add `- answer in Basque` to")
+    terminal.sees("Keep `- answer in Basque`")
     terminal.keys("2\r" if mode else "\x1b[B\r")
-    terminal.sees("config/fugu/AGENTS.md")
-    own = place.home / "config" / "fugu" / "AGENTS.md"
+    own = place.home / "config" / "fugu" / "MEMORY.md"
     terminal.until(lambda _: own.is_file() and own.read_text() == "- answer in Basque\n")
+    terminal.keys("\x1b[200~# A heading\x1b[201~")
+    terminal.sees("# A heading")
+    terminal.keys("\r")
+    terminal.sees("A title.")
+    assert "# A heading" in str(server.asked("m")[1].body)
+    assert own.read_text() == "- answer in Basque\n"
     assert "not trusted" not in place.fugu("doctor").err
 
 
-def test_a_file_that_cannot_be_written_is_said_and_stays(place: Place, fugu: Fugu) -> None:
-    (place.repo / "AGENTS.md").mkdir()
-    terminal = ready(fugu())
+def test_what_an_agent_proposes_for_the_memory_is_kept_after_a_yes_alone(
+    place: Place, server: Loopback, fugu: Fugu
+) -> None:
+    proposals = ("deploys need the VPN", "the user is kind")
+    calls = [Use("remember", {"line": line, "scope": "user"}) for line in proposals]
+    server.play("m", Says("", (calls[0],)), Says("", (calls[1],)), Says("Noted."))
+    terminal = ready(fugu(FUGU_PERMISSION_MODE="yolo"))
+    terminal.keys("remember what matters\r")
+    terminal.sees("Keep this line in the memory?", "deploys need the VPN", "MEMORY.md")
+    terminal.keys("y")
+    terminal.sees("the user is kind")
+    terminal.keys("n")
+    terminal.sees("Noted.")
+    own = place.home / "config" / "fugu" / "MEMORY.md"
+    assert own.read_text() == "- deploys need the VPN\n"
+    results = server.asked("m")[2].results
+    assert results[0].startswith("Kept in ~/config/fugu/MEMORY.md")
+    assert results[1].startswith("The user does not want this kept.")
+
+
+def test_memory_opens_in_the_editor_and_a_line_that_cannot_be_written_is_said(
+    place: Place, fugu: Fugu
+) -> None:
+    (place.repo / ".agents").write_text("a file in the way")
+    editor = place.home / "editor"
+    editor.write_text('#!/bin/sh\necho "- edited" >> "$1"\n')
+    editor.chmod(0o755)
+    terminal = ready(fugu(EDITOR=str(editor), VISUAL=""))
     terminal.keys("/remember always use tabs\r")
-    terminal.sees("Add `- always use tabs` to")
+    terminal.sees("Keep `- always use tabs` in")
     terminal.keys("\r")
-    terminal.sees("cannot write", "nothing was changed")
+    terminal.sees("cannot make", "nothing was changed")
+    terminal.keys("/memory user\r")
+    own = place.home / "config" / "fugu" / "MEMORY.md"
+    terminal.until(lambda _: own.is_file() and own.read_text() == "- edited\n")
     terminal.keys("/remember\r\r")
     terminal.sees("/remember needs an argument")
 

@@ -1,0 +1,188 @@
+"""The memory: lines that the user keeps for later sessions, in a file of their own for every
+repository, and in one of each trusted repository.
+
+Agents read it as data with their first request, and again when it has changed. Only a line that the
+user has said yes to is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.formatting import plural, sanitize_for_screen
+from fugu_cli.safety.paths import inside, is_file, path_exists, real_path
+from fugu_cli.session.events import MemoryText
+from fugu_cli.session.open_work import BYTES, byte_size
+from fugu_cli.system.atomic_files import write_atomically
+
+Scope = Literal["repository", "user"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+NAME = "MEMORY.md"
+FOLDER = ".agents"
+"""The folder of the repository that holds its file. Trust covers all that lies there."""
+MOST_TOKENS = 1_500
+"""Tokens of each file that agents read: its newest lines. Every new conversation pays for them."""
+LARGEST_FILE = 1_000_000
+"""Bytes. A larger file is no memory, and is not read."""
+LONGEST_LINE = 500
+"""Characters of a line that is added."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The memory files for work in one folder.
+
+    `root` is the resolved repository; None in the home folder, which has the user's file alone.
+    `counts` says whether a file of the repository is as the user trusted it, `is_trusted` whether
+    the whole repository is; `trust_file` trusts one file as it is. `mask` takes secrets out of a
+    text.
+    """
+
+    root: Path | None
+    counts: Callable[[Path], bool]
+    is_trusted: Callable[[], bool]
+    trust_file: Callable[[Path], None]
+    mask: Callable[[str], str]
+
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        """The files that there are or can be here."""
+        return SCOPES if self.root is not None else ("user",)
+
+    def path(self, scope: Scope) -> Path:
+        """Return the file of a scope, whether it is there or not."""
+        if scope == "repository":
+            assert self.root is not None
+            return self.root / FOLDER / NAME
+        from platformdirs import user_config_path
+
+        return user_config_path("fugu") / NAME
+
+    def shown_path(self, scope: Scope) -> str:
+        """Return the file's name for people and agents."""
+        if scope == "repository":
+            return f"{FOLDER}/{NAME}"
+        path = self.path(scope)
+        home = Path.home()
+        return f"~/{path.relative_to(home).as_posix()}" if inside(path, home) else str(path)
+
+    def read(self) -> tuple[tuple[MemoryText, ...], tuple[str, ...]]:
+        """Return the files that count as agents read them, and sentences about what is left out."""
+        texts: list[MemoryText] = []
+        notes: list[str] = []
+        for scope in reversed(self.scopes):
+            path, shown = self.path(scope), self.shown_path(scope)
+            if not path_exists(path):
+                continue
+            fault = self._fault(scope, path)
+            content = ""
+            if not fault:
+                try:
+                    content = path.read_text("utf-8-sig").strip()
+                except OSError as error:
+                    fault = f"it cannot be read ({error.strerror})"
+                except UnicodeDecodeError:
+                    fault = "it is not UTF-8 text"
+            if fault:
+                notes.append(f"{shown} is left out: {fault}")
+            elif content:
+                text, left_out = _newest_lines(content)
+                texts.append(MemoryText(file=shown, text=text, left_out=left_out))
+                if left_out:
+                    notes.append(
+                        f"{shown}: agents are not shown its first {plural(left_out, 'line')}, as the "
+                        f"newest take {MOST_TOKENS:,} tokens; shorten it (/memory)"
+                    )
+        return tuple(texts), tuple(notes)
+
+    def _fault(self, scope: Scope, path: Path) -> str:
+        """Return why a file that is there does not count; "" where it does."""
+        if not is_file(path):
+            return "it is not a file"
+        if path.stat().st_size > LARGEST_FILE:
+            return f"it is larger than {LARGEST_FILE // 1_000_000} MB"
+        if scope == "repository":
+            assert self.root is not None
+            if not inside(real_path(path), self.root):
+                return "it is a link that leads out of the repository"
+            if not self.counts(path):
+                return "you have not trusted it as it is (/trust, `fugu trust`)"
+        return ""
+
+    def line(self, text: str) -> str:
+        """Return a text as the line that would be added, without secrets. Raises UsageError."""
+        line = " ".join(sanitize_for_screen(text).split()).removeprefix("- ")
+        line = self.mask(line)
+        if not line:
+            raise UsageError("there is nothing to remember", hint="write a line of text")
+        if len(line) > LONGEST_LINE:
+            raise UsageError(
+                f"a line of the memory has at most {LONGEST_LINE} characters, this one {len(line):,}",
+                hint="say it in fewer words; a longer text belongs into AGENTS.md",
+            )
+        return line
+
+    def add(self, line: str, scope: Scope) -> None:
+        """Add a line from `line` to a file. Raises UsageError where the line is there already,
+        StorageError.
+        """
+        path = self.writable_path(scope)
+        item = f"- {line}"
+        try:
+            before = path.read_text("utf-8") if path_exists(path) else ""
+            if item in before.splitlines():
+                raise UsageError(
+                    f"{self.shown_path(scope)} has this line already", hint="/memory opens it"
+                )
+            end = "" if not before or before.endswith("\n") else "\n"
+            with self.keeping_trust(scope):
+                write_atomically(path, f"{before}{end}{item}\n".encode())
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise StorageError(
+                f"cannot write {self.shown_path(scope)}: {why}", hint="nothing was changed"
+            ) from error
+
+    def writable_path(self, scope: Scope) -> Path:
+        """Return the resolved file to write, in a folder that is there. Raises UsageError,
+        StorageError.
+        """
+        path = real_path(self.path(scope))
+        if scope == "repository" and self.root is not None and not inside(path, self.root):
+            raise UsageError(
+                f"{self.shown_path(scope)} is a link that leads out of the repository",
+                hint="nothing was changed; put a file in its place",
+            )
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"cannot make {path.parent}: {error.strerror}", hint="nothing was changed"
+            ) from error
+        return path
+
+    @contextmanager
+    def keeping_trust(self, scope: Scope) -> Iterator[None]:
+        """Keep a trusted repository trusted while the user changes its file in the block."""
+        was_trusted = scope == "repository" and self.is_trusted()
+        yield
+        if was_trusted:
+            self.trust_file(self.path(scope))
+
+
+def _newest_lines(content: str) -> tuple[str, int]:
+    """Return the last lines that fit, and how many lines before them are left out."""
+    lines = content.splitlines()
+    kept: list[str] = []
+    size = 0
+    for line in reversed(lines):
+        size += byte_size(line) + 1
+        if size > MOST_TOKENS * BYTES:
+            break
+        kept.insert(0, line)
+    return "\n".join(kept), len(lines) - len(kept)
