@@ -139,6 +139,8 @@ def _outcome(state: SessionState) -> str:
 
 def _failing(failing: Sequence[str], failed_before: Sequence[str]) -> str:
     new = [test for test in failing if test not in failed_before]
+    if not new and failed_before:
+        return "The tests that fail failed before the request, too; their output is above."
     if not new:
         return "The tests FAIL; their output is above."
     text = f"These tests fail and did not fail before the request: {', '.join(new[:MOST_TESTS])}."

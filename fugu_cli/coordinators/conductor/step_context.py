@@ -321,8 +321,10 @@ def _tests_of_copy(state: SessionState, number: int) -> str:
     if run.ok:
         return "All tests pass in this copy."
     failing = ", ".join(run.report.failing[:MOST_FAILING]) if run.report is not None else ""
-    count = f"{run.failed} tests" if run.failed is not None else "Tests"
-    return f"{count} FAIL in this copy{f': {failing}' if failing else ''}."
+    count = "Tests FAIL"
+    if run.failed is not None:
+        count = "1 test FAILS" if run.failed == 1 else f"{run.failed} tests FAIL"
+    return f"{count} in this copy{f': {failing}' if failing else ''}."
 
 
 MOST_FAILING = 10
