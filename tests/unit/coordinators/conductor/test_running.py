@@ -75,7 +75,7 @@ def test_a_planner_of_the_papers_form_reads_of_the_models_only_numbers_and_their
     assert "- Model 0: quick at sums\n- Model 1\n- Model 2\n- Model 3: you yourself" in newest(
         prompt
     )
-    assert prompt.system.count("Example ") == 2
+    assert prompt.system.count("Example ") == 4
     assert not [name for name in ("m-a", "m-b", "m-c") if name in everything(prompt)]
 
 

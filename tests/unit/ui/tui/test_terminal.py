@@ -72,7 +72,7 @@ def test_a_day_at_work(place: Place, server: Loopback, fugu: Callable[..., Termi
     assert (place.repo / "calc.txt").read_text() == "fixed\n"
     assert not (place.repo / "made.txt").exists()
     terminal.keys("y")
-    terminal.sees("1 test passes")
+    terminal.sees("accepted by its own author")
     assert (place.repo / "made.txt").read_text() == "one\n"
     terminal.keys("/undo\r")
     terminal.sees("Undo the newest request?", "- fixed")
@@ -464,7 +464,7 @@ def test_the_inline_mode_does_the_same_in_the_scrollback(
     terminal.sees("y yes, once", "esc denies")
     time.sleep(0.5)
     terminal.keys("y")
-    terminal.sees("1 test passes")
+    terminal.sees("accepted by its own author")
     assert (place.repo / "made.txt").read_text() == "one\n"
     terminal.keys("/undo\r")
     terminal.sees("y or n")
@@ -642,7 +642,7 @@ def test_a_worktrees_work_is_brought_back_when_the_user_says_so(
     server.play("m", Says("Looking.", (READ, WRITE)), Says("Fixed."), Says("ACCEPT"))
     terminal = ready(fugu("--worktree=apart"))
     terminal.keys("fix the failing test\r")
-    terminal.sees("1 test passes")
+    terminal.sees("accepted by its own author")
     terminal.keys("\x04")
     terminal.sees("bring the work here?")
     assert (place.repo / "calc.txt").read_text() == "broken\n"
