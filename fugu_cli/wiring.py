@@ -460,7 +460,7 @@ def _instructions(loaded: LoadedConfig) -> str:
 
 
 def build_memory(loaded: LoadedConfig, mask: Callable[[str], str]) -> Memory:
-    """The memory files for work in `loaded.root`."""
+    """Build the memory for work in `loaded.root`."""
     from fugu_cli.extensions.memory import Memory
 
     root, data = loaded.root, loaded.trust_data

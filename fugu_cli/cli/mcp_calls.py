@@ -1,4 +1,4 @@
-"""The tools of `fugu mcp serve`: what a client is told of them, their arguments, and their calls.
+"""The tools of `fugu mcp serve`: their descriptions, their arguments, and their calls.
 
 Every call that asks a model is a session of its own, opened as `fugu run` opens one. A client
 chooses neither the permission mode nor a folder outside those that are open to it, and limits of
@@ -62,7 +62,7 @@ MOST_CALLS = 8
 MOST_SESSIONS = 50
 """Sessions of a list."""
 LONGEST_CONVERSATION = 50_000
-"""Characters of a session that a client reads, its end."""
+"""Characters of a session that a client reads. Of a longer one it reads the end."""
 RESULT_KEYS = ("subtype", "is_error", "session_id", "num_turns", "total_cost_usd")
 """Fields of the result of `fugu run --output-format json` that a client gets, beside the answer."""
 FUGU_KEYS = ("reason", "message", "end", "verified_by", "tests", "changed", "ignored")
@@ -173,7 +173,7 @@ class ServedTools:
     async def call_tool(
         self, context: ServerRequestContext[Any], params: CallToolRequestParams
     ) -> CallToolResult:
-        """Carry out a call. Faults of its arguments, and of the world, are results that say so."""
+        """Carry out a call. Wrong arguments and FuguErrors become results that say what is wrong."""
         client = CallingClient(context.session)
         arguments = params.arguments or {}
         try:
@@ -189,7 +189,7 @@ class ServedTools:
                 case name:
                     raise MCPError(code=INVALID_PARAMS, message=f"there is no tool {name!r}")
         except ValidationError as error:
-            return _failure(f"the arguments of {params.name} are wrong: {_faults(error)}")
+            return _failure(f"the arguments of {params.name} are wrong: {_describe_faults(error)}")
         if self._running >= MOST_CALLS:
             work.close()
             return _failure(
@@ -197,7 +197,7 @@ class ServedTools:
             )
         self._running += 1
         try:
-            return await _to_its_end(work, client)
+            return await _finish_call(work, client)
         except FuguError as error:
             return _failure("; ".join(part for part in (str(error), error.hint) if part))
         finally:
@@ -206,47 +206,47 @@ class ServedTools:
     async def _run(self, client: CallingClient, arguments: RunArguments) -> CallToolResult:
         _check_not_nested()
         settings: dict[str, Any] = {"permission_mode": "plan"} if arguments.plan else {}
-        loaded = await self._load(client, arguments.cwd, arguments.agent, settings)
-        loaded = _limited(loaded, arguments)
+        loaded = await self._load_for_call(client, arguments.cwd, arguments.agent, settings)
+        loaded = _with_limits_of(loaded, arguments)
         if arguments.session_id:
-            _check_session(loaded, arguments.session_id)
-        with self._only_one_in(loaded.root) as name_session:
-            return await self._answer(
+            _session_path(loaded, arguments.session_id)
+        with self._reserve_repository(loaded.root) as name_session:
+            return await self._carry_out(
                 client, loaded, arguments.prompt, arguments.session_id, name_session
             )
 
     async def _review(self, client: CallingClient, arguments: ReviewArguments) -> CallToolResult:
         _check_not_nested()
-        loaded = await self._load(client, arguments.cwd, "")
-        agent = self._agent(loaded, arguments.agent)
+        loaded = await self._load_for_call(client, arguments.cwd, "")
+        agent = self._checked_agent(loaded, arguments.agent)
         await client.tell("looking for what is wrong with the change")
         review = await review_change(loaded, loaded.root, arguments.base or None, agent)
         return _success(review_text(review), review_object(review))
 
     async def _ask(self, client: CallingClient, arguments: AskArguments) -> CallToolResult:
         _check_not_nested()
-        loaded = await self._load(client, arguments.cwd, arguments.agent)
+        loaded = await self._load_for_call(client, arguments.cwd, arguments.agent)
         loaded = answering_config(loaded, arguments.agent)
-        return await self._answer(client, loaded, arguments.question)
+        return await self._carry_out(client, loaded, arguments.question)
 
     async def _sessions(
         self, client: CallingClient, arguments: SessionsArguments
     ) -> CallToolResult:
-        loaded = await self._load(client, arguments.cwd, "")
+        loaded = await self._load_for_call(client, arguments.cwd, "")
         if arguments.session_id:
-            path = _check_session(loaded, arguments.session_id)
+            path = _session_path(loaded, arguments.session_id)
             return await asyncio.to_thread(_read_session, path)
         return await asyncio.to_thread(_list_sessions, loaded)
 
-    async def _answer(
+    async def _carry_out(
         self,
         client: CallingClient,
         loaded: LoadedConfig,
         prompt: str,
         session_id: str = "",
-        opened: Callable[[str], None] = lambda _: None,
+        on_opened: Callable[[str], None] = lambda _: None,
     ) -> CallToolResult:
-        """Carry a request out in a session, which is closed at its end. `opened` is called with its
+        """Carry a request out in a session, and close it. `on_opened` is called with the session's
         id.
         """
         notes = await asyncio.to_thread(check_embedded, loaded.config, os.environ)
@@ -255,7 +255,7 @@ class ServedTools:
         session = stream.session
         if session.servers is not None:
             session.servers.answer = client.answer_server
-        opened(stream.id)
+        on_opened(stream.id)
         for note in (*notes, *session.notes()):
             say(note)
         telling = asyncio.create_task(client.tell_progress(session.log))
@@ -267,9 +267,9 @@ class ServedTools:
             await stream.close()
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
-        return _result(result, client.can_ask)
+        return _request_result(result, client.can_ask)
 
-    async def _load(
+    async def _load_for_call(
         self,
         client: CallingClient,
         cwd: str,
@@ -278,14 +278,14 @@ class ServedTools:
     ) -> LoadedConfig:
         """Return the configuration of a folder that the client may name. Raises FuguError."""
         folder = _chosen_folder(await self._open_folders(client), self._folder, cwd)
-        loaded = await asyncio.to_thread(self._loaded, folder, settings or {})
-        name = self._agent(loaded, agent)
+        loaded = await asyncio.to_thread(self._read_config, folder, settings or {})
+        name = self._checked_agent(loaded, agent)
         if not name:
             return loaded
         config = loaded.config.model_copy(update={"coordinator": f"single:{name}"})
         return replace(loaded, config=config)
 
-    def _loaded(self, folder: Path, settings: Mapping[str, Any]) -> LoadedConfig:
+    def _read_config(self, folder: Path, settings: Mapping[str, Any]) -> LoadedConfig:
         flags = self._flags
         return current_config(
             {**settings_of(flags), **settings},
@@ -309,7 +309,7 @@ class ServedTools:
             )
         return folders
 
-    def _agent(self, loaded: LoadedConfig, agent: str) -> str:
+    def _checked_agent(self, loaded: LoadedConfig, agent: str) -> str:
         """Return the agent that a call names, checked. Raises UsageError."""
         if not agent:
             return ""
@@ -332,7 +332,7 @@ class ServedTools:
 
     def _describe_agents(self) -> str:
         try:
-            config = self._loaded(self._folder, {}).config
+            config = self._read_config(self._folder, {}).config
             entries = usable_pool(config, os.environ)
         except FuguError:
             return "`fugu pool` names them"
@@ -340,9 +340,10 @@ class ServedTools:
         return flatten(", ".join(names), 2000)
 
     @contextmanager
-    def _only_one_in(self, root: Path) -> Iterator[Callable[[str], None]]:
-        """Raise UsageError where a `run` is at work in the repository: two would change the same
-        files. Yield a function that takes the id of the session at work.
+    def _reserve_repository(self, root: Path) -> Iterator[Callable[[str], None]]:
+        """Keep other calls of `run` out of the repository in the block, because two would change the
+        same files. Yield a function that is called with the session's id. Raises UsageError if a
+        `run` is at work there.
         """
         if root in self._working_in:
             session = self._working_in[root] or "that is just being opened"
@@ -357,9 +358,9 @@ class ServedTools:
             del self._working_in[root]
 
 
-async def _to_its_end(work: Coroutine[Any, Any, Returned], client: CallingClient) -> Returned:
-    """Return the result of a call. One that is cancelled ends its session and all processes first:
-    the work is a task of its own, since the SDK would cancel that ending, too.
+async def _finish_call(work: Coroutine[Any, Any, Returned], client: CallingClient) -> Returned:
+    """Return the result of a call. A cancelled call ends its session and all processes first. The SDK
+    would cancel that as well, so the work is a task of its own.
     """
     task = asyncio.create_task(work)
     repeating = asyncio.create_task(client.repeat_progress())
@@ -395,8 +396,8 @@ def _check_not_nested() -> None:
 
 
 def _chosen_folder(open_folders: list[Path], started_in: Path, cwd: str) -> Path:
-    """Return the folder of a call, which lies with its whole repository in an open folder. Raises
-    UsageError.
+    """Return the folder of a call. Raises UsageError unless the whole repository of that folder lies
+    in an open folder.
     """
     names = ", ".join(map(str, open_folders))
     if cwd:
@@ -420,7 +421,7 @@ def _chosen_folder(open_folders: list[Path], started_in: Path, cwd: str) -> Path
     return folder.resolve()
 
 
-def _limited(loaded: LoadedConfig, arguments: RunArguments) -> LoadedConfig:
+def _with_limits_of(loaded: LoadedConfig, arguments: RunArguments) -> LoadedConfig:
     """Return the configuration with limits lowered to those of the call."""
     config = loaded.config
     changes: dict[str, Any] = {}
@@ -434,7 +435,7 @@ def _limited(loaded: LoadedConfig, arguments: RunArguments) -> LoadedConfig:
     return replace(loaded, config=config.model_copy(update=changes))
 
 
-def _check_session(loaded: LoadedConfig, id: str) -> Path:
+def _session_path(loaded: LoadedConfig, id: str) -> Path:
     """Return the log of a session of the folder. Raises UsageError."""
     for path in store.session_paths(loaded.config.data, loaded.root):
         if path.stem == id:
@@ -503,9 +504,9 @@ def _conversation(request: RequestState) -> str:
     return "\n".join(parts)
 
 
-def _result(result: Object, can_ask: bool) -> CallToolResult:
-    """Return the end of a request: the answer, then a line of what a model has to know of it. Some
-    clients show their model only the structured content, so that says it as well.
+def _request_result(result: Object, can_ask: bool) -> CallToolResult:
+    """Return the answer to a request, and a line with the facts that the client's model needs. Some
+    clients show their model only the structured content, so that has both as well.
     """
     fugu = result.get("fugu")
     fields: Mapping[str, Any] = fugu if isinstance(fugu, dict) else {}
@@ -550,7 +551,7 @@ def _failure(text: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=sanitize(text))], is_error=True)
 
 
-def _faults(error: ValidationError) -> str:
+def _describe_faults(error: ValidationError) -> str:
     return "; ".join(
         f"{'.'.join(map(str, fault['loc'])) or 'they'}: {fault['msg']}" for fault in error.errors()
     )

@@ -1,5 +1,5 @@
-"""The client of `fugu mcp serve` during one call: asked for permission and for its folders, and
-told of the progress.
+"""The client of `fugu mcp serve` during one call: fugu asks it for permissions and for its folders,
+and tells it the progress.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class CallingClient:
         return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
     async def roots(self) -> Sequence[Path] | None:
-        """Return the folders that the client has open, None where it has no list of them or an empty
-        one. Raises UsageError if it does not answer.
+        """Return the folders that the client has open, None if it names none. Raises UsageError if it
+        does not answer.
         """
         capabilities = self._session.client_capabilities
         if capabilities is None or capabilities.roots is None:
@@ -107,10 +107,11 @@ class CallingClient:
         answer = await self._elicit(message, schema)
         if answer is None:
             return "headless"
-        content = answer.content or {}
-        chosen, words = content.get("answer"), str(content.get("words") or "").strip()
         if answer.action != "accept":
             return "no"
+        content = answer.content or {}
+        chosen = content.get("answer")
+        words = str(content.get("words") or "").strip()
         if call.tool == ASK_USER.name:
             text = words or (str(chosen) if chosen in choices else "")
             return Refusal(feedback=text) if text else "no"
@@ -177,7 +178,7 @@ def _form(values: list[str], names: list[str], words_title: str) -> dict[str, An
 
 
 def _question_text(call: Call, judgement: Judgement, patch: str) -> str:
-    """Return everything the user says yes to: the call, the reason of the question, the change."""
+    """Return the text of a question: the call, why the user is asked, and the change."""
     arguments = arguments_of(call)
     fields = arguments if isinstance(arguments, dict) else {}
     if call.tool == ACCEPT_PLAN:

@@ -1,8 +1,8 @@
 """`fugu mcp serve`: fugu as an MCP server on standard input and output.
 
-The protocol is the SDK's, up to 2025-11-25: from then on a server may not ask the client anything
-in the middle of a call, and newer clients speak the older protocol too. mcp_calls.py holds the
-tools.
+The SDK speaks the protocol. fugu offers its versions up to 2025-11-25, because in newer ones a
+server may ask the client nothing in the middle of a call. Newer clients speak the older versions
+too. mcp_calls.py holds the tools.
 """
 
 from __future__ import annotations
@@ -127,7 +127,8 @@ async def _forward_requests(
     async with server:
         while (frame := await frames.receive()) is not None:
             error: dict[str, Any] = {}
-            if "id" in frame and (version := _version_of_request(frame)):
+            version = _version_of_request(frame)
+            if "id" in frame and version:
                 error = {
                     "code": mcp_types.UNSUPPORTED_PROTOCOL_VERSION,
                     "message": f"fugu does not speak {version}: greet it with `initialize`",
@@ -150,8 +151,8 @@ async def _forward_requests(
 
 
 def _version_of_request(frame: dict[str, Any]) -> str:
-    """Return the protocol version that a request names itself, as those of 2026-07-28 on do, "" for
-    older ones.
+    """Return the protocol version that a request names, "" if it names none. Requests name one from
+    the version 2026-07-28 on.
     """
     from mcp_types import PROTOCOL_VERSION_META_KEY
 

@@ -1,8 +1,8 @@
 """`--engine ray`: rollouts on a Ray cluster. A rollout is one Ray task, with its job as JSON in and
 its row as JSON out. It takes one CPU of the cluster, so its tests and commands run one at a time.
 
-A task whose process or node died is given again by Ray and goes on from its log, because its folder
-is on a disk that all nodes see. Keys come from each node's own environment.
+If the process or node of a task dies, Ray starts the task again. It goes on from its log, because
+its folder is on a disk that all nodes see. Keys come from each node's own environment.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from fugu_cli.training.tasks import Task
 from fugu_cli.training.tasks.grading import TaskCheck, check_task
 
 RETRIES = 3
-"""The most times that Ray gives a task again whose process or node died."""
+"""Times that Ray may start a task again after its process or node has died."""
 NODE_SECONDS = 120.0
-"""The most seconds until a node shows that it sees the folder."""
+"""Seconds within which a node must show that it sees the folder."""
 OBJECT_STORE_BYTES = 200_000_000
 """Memory for objects of a local cluster: jobs and rows are small."""
 SETTINGS_FILE = "cluster.json"
@@ -57,8 +57,8 @@ Result = TypeVar("Result")
 
 
 class ClusterSettings(Value):
-    """The settings that every node reads from the folder. `token` is new for each run, so that a node that sees
-    another folder of the same name has another one.
+    """The settings that every node reads from the folder. `token` is new for each run: a node that
+    reads another token, or none, sees another folder of the same name.
     """
 
     token: str
@@ -210,7 +210,7 @@ def _task(function: object, name: str) -> Any:
 
 
 async def _result(reference: Awaitable[Result]) -> Result:
-    """Return a task's result. Raises what it raised, and RolloutLost where Ray gave it up."""
+    """Return a task's result. Raises the task's own error, and RolloutLost if Ray has given it up."""
     try:
         return await reference
     except RayTaskError as error:
@@ -229,7 +229,8 @@ def _wait(reference: object) -> Any:
         raise error.cause from error
     except RayError as error:
         raise StorageError(
-            f"the account of all rollouts has ended: {error}", hint="the same command goes on"
+            f"the process with the account of all rollouts has ended: {error}",
+            hint="run the same command again; it goes on from what is recorded",
         ) from error
 
 
@@ -264,7 +265,7 @@ def _read_settings(folder: Path, token: str) -> ClusterSettings:
 
 
 def _answer_from_node(folder: Path, token: str, answer: Path) -> None:
-    """Run on a node: show that it sees the folder."""
+    """Show that this node sees the folder. Ray runs it on each node."""
     _read_settings(folder, token)
     try:
         answer.touch()
@@ -273,7 +274,7 @@ def _answer_from_node(folder: Path, token: str, answer: Path) -> None:
 
 
 def _do_job(folder: Path, token: str, job: str, account: Any) -> str:
-    """Run on a node: run or resume a rollout."""
+    """Run or resume a rollout, as a task of Ray."""
     settings = _read_settings(folder, token)
     environ = dict(os.environ)
     add_kept_keys(environ)
@@ -295,8 +296,8 @@ def _do_job(folder: Path, token: str, job: str, account: Any) -> str:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let signals end the process at once, which a log survives. Ray's own handlers raise SystemExit
-    at any place, in the middle of writing an event, too.
+    """Let signals end the process at once; the session's log survives that. Ray's handlers would
+    raise SystemExit anywhere, also while an event is being written.
     """
     handlers = {
         number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)
@@ -309,7 +310,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def _check_task(task: str) -> str:
-    """Run on a node: check a task."""
+    """Check a task of an evaluation, as a task of Ray."""
     add_python_to_path()
     return asyncio.run(check_task(Task.model_validate_json(task))).model_dump_json()
 

@@ -151,11 +151,12 @@ class _Command(BaseModel):
         if self.args is None:
             return self.command
 
-        def unquoted(match: re.Match[str]) -> str:
-            return f"""'"${{{match["braced"] or match["plain"]}}}"'"""
+        def between_double_quotes(match: re.Match[str]) -> str:
+            variable = match["braced"] or match["plain"]
+            return "'\"${" + variable + "}\"'"  # ends the single quotes, and begins them again
 
-        words = (self.command, *self.args)
-        return " ".join(_ROOT_REFERENCE.sub(unquoted, shlex.quote(word)) for word in words)
+        words = [shlex.quote(word) for word in (self.command, *self.args)]
+        return " ".join(_ROOT_REFERENCE.sub(between_double_quotes, word) for word in words)
 
 
 def read_hooks(user: Path, own: Path | None, *, trusted: bool) -> DeclaredHooks:

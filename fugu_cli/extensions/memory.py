@@ -1,5 +1,5 @@
-"""The memory: lines that the user keeps for later sessions, in a file of their own for every
-repository, and in one of each trusted repository.
+"""The memory: lines that the user keeps for later sessions. One file is the user's and is read in
+every repository; a trusted repository may have another, which is read there.
 
 Agents read it as data with their first request, and again when it has changed. Only a line that the
 user has said yes to is added.
@@ -51,11 +51,11 @@ class Memory:
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
-        """The files that there are or can be here."""
+        """The scopes that have a file here, or may get one."""
         return SCOPES if self.root is not None else ("user",)
 
     def path(self, scope: Scope) -> Path:
-        """Return the file of a scope, whether it is there or not."""
+        """Return the file of a scope. It need not exist."""
         if scope == "repository":
             assert self.root is not None
             return self.root / FOLDER / NAME
@@ -101,7 +101,7 @@ class Memory:
         return tuple(texts), tuple(notes)
 
     def _fault(self, scope: Scope, path: Path) -> str:
-        """Return why a file that is there does not count; "" where it does."""
+        """Return why an existing file does not count, "" if it does."""
         if not is_file(path):
             return "it is not a file"
         if path.stat().st_size > LARGEST_FILE:
@@ -128,8 +128,8 @@ class Memory:
         return line
 
     def add(self, line: str, scope: Scope) -> None:
-        """Add a line from `line` to a file. Raises UsageError where the line is there already,
-        StorageError.
+        """Add a line that `line` returned to the file of a scope. Raises UsageError if the file has
+        it already, and StorageError.
         """
         path = self.writable_path(scope)
         item = f"- {line}"
@@ -149,8 +149,8 @@ class Memory:
             ) from error
 
     def writable_path(self, scope: Scope) -> Path:
-        """Return the resolved file to write, in a folder that is there. Raises UsageError,
-        StorageError.
+        """Return the resolved file to write, and make its folder. Raises UsageError for a link out of
+        the repository, and StorageError.
         """
         path = real_path(self.path(scope))
         if scope == "repository" and self.root is not None and not inside(path, self.root):

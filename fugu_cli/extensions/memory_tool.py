@@ -41,7 +41,7 @@ def remember_tool(memory: Memory) -> Tool[RememberArguments]:
         scope: Scope = arguments.scope if arguments.scope in memory.scopes else "user"
         shown = memory.shown_path(scope)
         try:
-            line = memory.line(arguments.line)  # masks again: the call's marks were put back
+            line = memory.line(arguments.line)  # the arguments hold secrets in full again
             proposal = json.dumps({"line": line, "file": shown}, ensure_ascii=False)
             call = Call(id="remember", tool=tool_facts.REMEMBER.name, arguments=proposal)
             answer = await workspace.ask_user(call)

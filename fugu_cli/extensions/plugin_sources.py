@@ -63,7 +63,8 @@ class PluginAddress:
 
     def __str__(self) -> str:
         path = f" {self.path}" if self.path else ""
-        return f"{self.source}{path}{f' at {self.ref}' if self.ref else ''}"
+        ref = f" at {self.ref}" if self.ref else ""
+        return f"{self.source}{path}{ref}"
 
 
 def parse_address(source: str, path: str, ref: str) -> PluginAddress:
@@ -73,7 +74,10 @@ def parse_address(source: str, path: str, ref: str) -> PluginAddress:
         raise UsageError(f"{path} is no folder in a plugin's repository", hint="name one inside it")
     if address.in_git:
         if ref.startswith("-") or any(letter.isspace() for letter in ref):
-            raise UsageError(f"{ref!r} is no branch, tag or commit")
+            raise UsageError(
+                f"{ref!r} is no branch, tag or commit",
+                hint="leave out --ref for the default branch",
+            )
         if re.match(r"\w+://[^/@]*:[^/@]*@", source):
             raise UsageError(
                 "the address holds a password, which would stand in lists and logs",
@@ -144,7 +148,9 @@ def digest_of(files: list[PluginFile]) -> str:
     """Return a hash of names, contents and modes."""
     digest = hashlib.sha256()
     for file in sorted(files, key=lambda file: file.path):
-        kind = "link" if file.link else "program" if file.executable else "file"
+        kind = "program" if file.executable else "file"
+        if file.link:
+            kind = "link"
         content = hashlib.sha256(file.data).hexdigest()
         digest.update(f"{kind}\0{file.path}\0{content}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
@@ -254,20 +260,24 @@ def _files_of_commit(address: PluginAddress, folder: Path, commit: str) -> list[
 
 
 def _read_objects(folder: Path, ids: list[str]) -> Iterator[bytes]:
+    """Yield the contents of objects. git writes a line `ID KIND SIZE` before each, and a line end
+    after it.
+    """
     if not ids:
         return
     output = _git(folder, "cat-file", "--batch", stdin="\n".join(ids).encode() + b"\n").out
     position = 0
     for _ in ids:
-        end = output.index(b"\n", position)
-        size = int(output[position:end].split()[-1])
-        yield output[end + 1 : end + 1 + size]
-        position = end + 1 + size + 1
+        header_end = output.index(b"\n", position)
+        size = int(output[position:header_end].split()[-1])
+        start = header_end + 1
+        yield output[start : start + size]
+        position = start + size + 1
 
 
 def _git(folder: Path, *arguments: str, stdin: bytes = b"") -> GitOutput:
-    """Run git as the user's configuration says (proxies, keys), but without asking, and by safe
-    transports alone.
+    """Run git with the user's configuration (proxies, keys). It asks nothing, and uses the transports
+    in PROTOCOLS only.
     """
     environment = {
         **users_environment(),

@@ -61,7 +61,9 @@ class KeptPlugin:
 
 @dataclass(frozen=True)
 class FetchedPlugin:
-    """A plugin at its address, which is not kept yet."""
+    """A plugin that was fetched from its address and is not kept yet. `kept` is its future line of
+    the index.
+    """
 
     plugin: Plugin
     address: PluginAddress
@@ -69,13 +71,12 @@ class FetchedPlugin:
     kept: KeptPlugin
 
     def is_kept(self, data: Path, before: KeptPlugin) -> bool:
-        """Return whether it is kept as it is, from the same address, with a copy that is unchanged."""
-        same = (before.address, before.commit, before.digest) == (
-            self.address,
-            self.kept.commit,
-            self.kept.digest,
-        )
-        return same and digest_of_folder(before.folder(data, self.plugin.name)) == before.digest
+        """Return whether the kept plugin `before` is this one, and its copy is unchanged."""
+        if before.address != self.address or before.commit != self.kept.commit:
+            return False
+        if before.digest != self.kept.digest:
+            return False
+        return digest_of_folder(before.folder(data, self.plugin.name)) == before.digest
 
     def changed_files(self, data: Path, before: KeptPlugin) -> tuple[str, ...]:
         """Return the names of the files that differ from those of the kept plugin."""
@@ -84,10 +85,10 @@ class FetchedPlugin:
             old, _ = read_files(PluginAddress(str(folder)))
         except FuguError:
             return ()
-        by_path = {file.path: file for file in old}
+        old_by_path = {file.path: file for file in old}
         new_by_path = {file.path: file for file in self.files}
-        names = sorted({*by_path, *new_by_path})
-        return tuple(name for name in names if by_path.get(name) != new_by_path.get(name))
+        names = sorted({*old_by_path, *new_by_path})
+        return tuple(name for name in names if old_by_path.get(name) != new_by_path.get(name))
 
 
 def read_index(data: Path) -> dict[str, KeptPlugin]:
@@ -124,7 +125,8 @@ def load_plugins(
     plugins: list[Plugin] = []
     notes: list[str] = []
     for name, kept in index.items():
-        if why := refusal(kept.source):
+        why = refusal(kept.source)
+        if why:
             notes.append(f"the plugin {name} is not used: {why}")
             continue
         folder = kept.folder(data, name)
@@ -144,16 +146,17 @@ def load_plugins(
 
 
 def fetch_plugin(address: PluginAddress, folder: Path) -> FetchedPlugin:
-    """Copy a plugin from its address into an empty folder, and read it without filling in variables.
-    Raises FuguError.
+    """Copy a plugin from its address into an empty folder and read it. The variables of its MCP
+    servers are not filled in. Raises FuguError.
     """
     files, commit = read_files(address)
     try:
         write_files(files, folder)
     except OSError as error:
         raise StorageError(f"cannot copy {address}: {error.strerror or error}") from error
-    last = Path(address.path or address.source.rstrip("/").removesuffix(".git")).name
-    plugin = read_plugin(folder, last.rpartition(":")[2].lower(), None)
+    location = address.path or address.source.rstrip("/").removesuffix(".git")
+    fallback_name = Path(location).name.rpartition(":")[2].lower()  # `host:name` of an ssh address
+    plugin = read_plugin(folder, fallback_name, environ=None)
     check_not_empty(plugin)
     kept = KeptPlugin(
         source=address.source,
@@ -168,9 +171,7 @@ def fetch_plugin(address: PluginAddress, folder: Path) -> FetchedPlugin:
 
 
 def keep_plugin(data: Path, fetched: FetchedPlugin) -> None:
-    """Keep a plugin that the user trusts, in the place of another version of it. Raises
-    StorageError.
-    """
+    """Keep a plugin that the user trusts. It replaces another version of it. Raises StorageError."""
     index = read_index(data)
     name = fetched.plugin.name
     folder = fetched.kept.folder(data, name)

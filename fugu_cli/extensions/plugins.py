@@ -125,7 +125,7 @@ def read_plugin(folder: Path, fallback_name: str, environ: Mapping[str, str] | N
 
 
 def check_not_empty(plugin: Plugin) -> None:
-    """Raise UsageError for a plugin that brings nothing, not even something faulty."""
+    """Raise UsageError for a plugin that brings nothing, not even a faulty part."""
     library = plugin.library
     parts = (
         *library.skills,
@@ -147,8 +147,8 @@ def check_not_empty(plugin: Plugin) -> None:
 def parts_in_use(
     plugin: Plugin, library: SkillLibrary, servers: DeclaredServers
 ) -> tuple[str, ...]:
-    """Return what a plugin brings, each part in a few words, under the names in a library and among
-    servers.
+    """Return the parts of a plugin in a few words each, with the names that they have in `library`
+    and `servers`.
     """
     hooks = [f"hook {hook.moment}" for hook in plugin.hooks.hooks]
     name, source = plugin.name, f"the plugin {plugin.name}"
@@ -162,7 +162,9 @@ def parts_in_use(
 
 
 def joined_servers(declared: DeclaredServers, plugins: Sequence[Plugin]) -> DeclaredServers:
-    """Return the servers with those of plugins. One whose name is taken gets the plugin's in front."""
+    """Return the servers followed by those of the plugins. If the name of a plugin's server is taken,
+    the plugin's name is put in front of it.
+    """
     servers = {server.name: server for server in declared.servers}
     notes = list(declared.notes)
     for plugin in plugins:
@@ -179,7 +181,7 @@ def joined_servers(declared: DeclaredServers, plugins: Sequence[Plugin]) -> Decl
 
 
 def joined_hooks(declared: DeclaredHooks, plugins: Sequence[Plugin]) -> DeclaredHooks:
-    """Return the hooks with those of plugins behind them."""
+    """Return the hooks followed by those of the plugins."""
     hooks, notes = list(declared.hooks), list(declared.notes)
     for plugin in plugins:
         hooks += plugin.hooks.hooks
@@ -235,8 +237,8 @@ def _path_inside(folder: Path, key: str, name: str) -> Path:
 def _settings_parts(
     folder: Path, key: str, usual: str, value: JsonValue
 ) -> Iterator[tuple[Path, JsonValue | None]]:
-    """Yield the files of hooks or servers, and what stands in the manifest itself, with None for the
-    content of a file.
+    """Yield each file with settings of hooks or servers and None, then the manifest and the settings
+    in it, if it has any.
     """
     paths = [folder / usual]
     if isinstance(value, str):

@@ -54,13 +54,17 @@ class WebAccess:
         return f"{origin}{WEB_ROOT}/login?key={self._key}"
 
     def check_request(self, method: str, path: str, headers: Mapping[str, str]) -> Denial | None:
-        """Return why a request is refused whoever sends it, None if it is not: its Host is not this
-        server's, it comes from a page of another origin, or it is a change and names no origin.
+        """Return the refusal of a request that nobody may send, None for any other request.
+
+        Refused are a Host that is not this server's, a page of another origin, and a change that
+        names no origin.
         """
         host = headers.get("host", "")
         own_origin = self._own_origin(host)
         if own_origin is None:
-            return Denial(403, f"This page is not served as {host or 'a server without a name'}.")
+            name = host or "a server without a name"
+            message = f"This page is not served as {name}. Open the link that `fugu serve` printed."
+            return Denial(403, message)
         origin = headers.get("origin")
         if origin is None and method not in ("GET", "HEAD"):
             return Denial(403, "A change must come from the page itself.")
@@ -92,7 +96,8 @@ class WebAccess:
         token = secrets.token_urlsafe(32)
         self._expiry_by_token[token] = self._clock() + COOKIE_SECONDS
         while len(self._expiry_by_token) > MOST_BROWSERS:
-            del self._expiry_by_token[next(iter(self._expiry_by_token))]
+            oldest = next(iter(self._expiry_by_token))
+            del self._expiry_by_token[oldest]
         secure = "; Secure" if self._named_origin else ""
         return (
             f"{COOKIE}={token}; Path={self.base}; Max-Age={COOKIE_SECONDS}; HttpOnly; "
@@ -101,15 +106,15 @@ class WebAccess:
 
     def is_signed_in(self, headers: Mapping[str, str]) -> bool:
         """Return whether the request comes from a browser that has signed in."""
-        return self._token(headers) is not None
+        return self._valid_token(headers) is not None
 
     def sign_out(self, headers: Mapping[str, str]) -> None:
-        """Make the cookie of the request worthless."""
-        token = self._token(headers)
+        """Make the cookie of the request invalid."""
+        token = self._valid_token(headers)
         if token is not None:
             del self._expiry_by_token[token]
 
-    def _token(self, headers: Mapping[str, str]) -> str | None:
+    def _valid_token(self, headers: Mapping[str, str]) -> str | None:
         """Return the token in the cookie of the request if it is valid."""
         try:
             morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)

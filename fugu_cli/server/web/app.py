@@ -107,12 +107,11 @@ class WebPages:
         """Answer a request if it may be answered."""
         request = Request(scope)
         denial = self._access.check_request(request.method, scope["path"], request.headers)
+        is_login = scope["path"] == f"{WEB_ROOT}/login"
         if denial is not None:
             response = _html(pages.message_page("Refused", denial.message), denial.status)
             await response(scope, receive, send)
-        elif scope["path"] != f"{WEB_ROOT}/login" and not self._access.is_signed_in(
-            request.headers
-        ):
+        elif not is_login and not self._access.is_signed_in(request.headers):
             message = "Open the link that `fugu serve` printed in its terminal. It works once."
             response = _html(pages.message_page("Sign in", message), 401)
             await response(scope, receive, send)
@@ -223,7 +222,10 @@ class WebPages:
     async def _events(
         self, request: Request, parts: Callable[[], Awaitable[Parts]], pause: float
     ) -> AsyncIterator[bytes]:
-        """Yield the parts that changed since the version that the browser shows, as events."""
+        """Yield the parts that changed since the version that the browser shows, as events.
+
+        A browser that shows the present version already gets no event until something changes.
+        """
         clock = asyncio.get_running_loop().time
         version = request.headers.get("last-event-id") or request.query_params.get("version", "")
         sent: Parts = {}
@@ -231,13 +233,13 @@ class WebPages:
         self._streams += 1
         try:
             while not self._is_stopping:
-                present = await parts()
-                if not sent and version_of(dict(present)) == version:
-                    sent = dict(present)
-                changed = {id: part for id, part in present.items() if sent.get(id) != part}
-                removed = [id for id in sent if id not in present]
+                current = dict(await parts())
+                if not sent and version_of(current) == version:
+                    sent = current
+                changed = {id: part for id, part in current.items() if sent.get(id) != part}
+                removed = [id for id in sent if id not in current]
                 if changed or removed:
-                    sent, sent_at = dict(present), clock()
+                    sent, sent_at = current, clock()
                     data = json.dumps({"parts": changed, "removed": removed})
                     yield f"id: {version_of(sent)}\ndata: {data}\n\n".encode()
                 elif clock() - sent_at > SILENCE_SECONDS:
@@ -248,7 +250,7 @@ class WebPages:
             self._streams -= 1
 
     async def _act(self, request: Request) -> Response:
-        """Send the session what the user does, and answer with what came of it."""
+        """Pass the user's act on to the session, and answer with the result."""
         path = await asyncio.to_thread(self._path_of, request)
         act = _act_of(await _read_form(request))
         note = await carry_out(path, act)
@@ -261,7 +263,7 @@ class WebPages:
         id = request.path_params["id"]
         records = await asyncio.to_thread(self._sources.traces.read, id)
         if records is None:
-            raise UsageError(f"there is no request {id!r}")
+            raise UsageError(f"there is no request {id!r}", hint="its trace may have been deleted")
         return _html(await asyncio.to_thread(pages.request_page, id, records, self._access.base))
 
     async def _show_agents(self, request: Request) -> Response:
@@ -270,7 +272,7 @@ class WebPages:
 
 
 def _act_of(form: Mapping[str, str]) -> messages.Act:
-    """Return what a form asks for. Raises UsageError for a form that is none of the page's."""
+    """Return the act that a form asks for. Raises UsageError for a form that no page has."""
     feedback = form.get("feedback", "").strip()
     if form.get("scope") == "feedback" and not feedback:
         raise UsageError("there are no words of your own", hint="write them, then send again")
@@ -284,11 +286,16 @@ def _act_of(form: Mapping[str, str]) -> messages.Act:
         case "interrupt":
             pass
         case _:
-            raise UsageError("the page sent nothing that a session can do")
+            raise UsageError(
+                "the form names nothing that a session can do", hint="load the page again"
+            )
     try:
         return messages.ACT.validate_python(fields)
     except ValidationError as error:
-        raise UsageError(f"the page sent {error.errors()[0]['msg']}") from error
+        fault = error.errors()[0]
+        raise UsageError(
+            f"the form cannot be used: {fault['msg']}", hint="load the page again"
+        ) from error
 
 
 async def _read_form(request: Request) -> dict[str, str]:
@@ -302,7 +309,9 @@ async def _read_form(request: Request) -> dict[str, str]:
                     raise UsageError("the text is too long", hint="write it into a file")
         return dict(parse_qsl(bytes(body).decode("utf-8", "replace"), max_num_fields=20))
     except (TimeoutError, ClientDisconnect, ValueError) as error:
-        raise UsageError("the form did not arrive whole", hint="nothing was done") from error
+        raise UsageError(
+            "the form did not arrive whole", hint="nothing was done; send it again"
+        ) from error
 
 
 def _wants_text(request: Request) -> bool:

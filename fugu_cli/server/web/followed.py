@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class FollowedSession:
     """A session that pages look at. `parts` are the parts of its page by their ids."""
 
     def __init__(self, path: Path, action: str) -> None:
-        """Read the log. `action` is the address for what users do. Raises StorageError."""
+        """Read the log. `action` is the address of the page's forms. Raises StorageError."""
         self.path = path
         self.is_known = asyncio.Event()
         """Set once the state of the session is known."""
@@ -144,7 +144,7 @@ class FollowedSession:
         self._is_changed = True
 
     async def _apply_status(self, status: messages.Status) -> None:
-        """Take over a status of the running session. Prepares the diffs of new questions."""
+        """Show a status of the running session, with the diffs that its questions are about."""
         root = self._root
         patches: dict[int, str] = {}
         for question in status.questions:
@@ -181,14 +181,16 @@ class FollowedSession:
 
     def _heading(self) -> Sequence[str]:
         totals, status = self._folded.totals, self._status
-        state, doing = self._standing, ""
-        if status is not None and self._approvals.questions:
+        doing = ""
+        if status is None:
+            state = self._standing
+        elif self._approvals.questions:
             state = f"waits for {plural(len(self._approvals.questions), 'answer')}"
-        elif status is not None and status.stopping:
+        elif status.stopping:
             state = "stopping"
-        elif status is not None and status.running:
+        elif status.running:
             state, doing = "running", self._folded.activity.doing
-        elif status is not None:
+        else:
             state = "idle: waits for a request"
         facts = [state, doing, session_parts.cost_text(totals)]
         if status is not None:
@@ -198,7 +200,8 @@ class FollowedSession:
             element("p", with_tilde(flatten(str(self._root))), class_="dim"),
         ]
         changes = session_parts.changes_text(totals)
-        lines += [element("p", changes, class_="dim")] if changes else []
+        if changes:
+            lines.append(element("p", changes, class_="dim"))
         if status is not None and status.queued:
             queued = "; ".join(flatten(text, 80) for text in status.queued)
             lines.append(element("p", f"queued: {queued}", class_="dim"))
@@ -239,8 +242,8 @@ class FollowedSession:
         return element("div", form, id="actions")
 
     def _send(self) -> Markup:
-        """Return the form for messages. It is the same while the session runs, so that nothing that
-        somebody types is lost.
+        """Return the form for messages. It never changes while the session runs, because the browser
+        would lose what the user is typing into it.
         """
         if self._status is None:
             closed = "No process runs this session, so nothing can be sent to it."
@@ -248,27 +251,30 @@ class FollowedSession:
         return element("div", session_parts.send_form(self._action), id="send")
 
     def _blocks(self) -> dict[str, Markup]:
+        """Return the newest blocks. Those before the first changed one are not made again."""
         blocks = self._folded.transcript.blocks
-        first = max(len(blocks) - MOST_BLOCKS, 0)
+        first_shown = max(len(blocks) - MOST_BLOCKS, 0)
         del self._block_parts[self._changed_block :]
         for index in range(len(self._block_parts), len(blocks)):
-            is_shown = index >= first
-            content = session_parts.block_markup(blocks[index]) if is_shown else Markup()
+            content = Markup()
+            if index >= first_shown:
+                content = session_parts.block_markup(blocks[index])
             self._block_parts.append(content)
         self._changed_block = len(blocks)
         parts = {}
-        if first:
-            text = f"{plural(first, 'earlier block')}: `fugu trace {self.path.stem}` has them"
+        if first_shown:
+            earlier = plural(first_shown, "earlier block")
+            text = f"{earlier}: `fugu trace {self.path.stem}` has them"
             parts["earlier"] = element("p", text, id="earlier", class_="dim")
-        for index in range(first, len(blocks)):
+        for index in range(first_shown, len(blocks)):
             if self._block_parts[index]:
                 id = f"{CONVERSATION}{index}"
                 parts[id] = element("div", self._block_parts[index], id=id, class_="block")
         return parts
 
 
-def version_of(parts: dict[str, Markup]) -> str:
-    """Return a short text that is another one for other parts."""
+def version_of(parts: Mapping[str, Markup]) -> str:
+    """Return a short hash of the parts."""
     digest = hashlib.sha256()
     for part in parts.values():
         digest.update(part.encode("utf-8", "replace"))
@@ -279,7 +285,7 @@ class FollowedSessions:
     """The sessions that pages look at, each followed once however many pages there are."""
 
     def __init__(self, action: Callable[[Path], str]) -> None:
-        """`action` returns the address to which a session's page sends what users do."""
+        """`action` returns the address of the forms on the page of a session."""
         self._action = action
         self._sessions: dict[Path, FollowedSession] = {}
         self._users: dict[Path, int] = {}
@@ -288,7 +294,7 @@ class FollowedSessions:
 
     @asynccontextmanager
     async def follow(self, path: Path) -> AsyncIterator[FollowedSession]:
-        """Give a session that is kept up to date. Raises StorageError."""
+        """Yield the session, which is kept up to date in the block. Raises StorageError."""
         async with self._opening:
             session = self._sessions.get(path)
             if session is None:

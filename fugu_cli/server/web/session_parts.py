@@ -58,20 +58,24 @@ IN_LOG = "the session's log holds all of it"
 
 
 def text_of(text: str) -> str:
-    """Return a foreign text with visible characters alone, without the middle of a very long one."""
+    """Return a text without control characters, and without its middle if it is very long."""
     return sanitize_for_screen(excerpt(text, LONGEST_TEXT, IN_LOG)).strip("\n")
 
 
 def table(caption: str, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
     """Return a table with a row of headings. The first cell of each row is its heading."""
-    head = element("tr", *(element("th", cell, scope="col") for cell in heading))
+    headings = [element("th", cell, scope="col") for cell in heading]
     body = []
-    for first, *cells in rows:
-        row = [element("th", first, scope="row"), *(element("td", cell) for cell in cells)]
-        body.append(element("tr", *row))
-    parts = (element("caption", caption), element("thead", head), element("tbody", *body))
-    whole = element("table", *parts)
-    return element("div", whole, class_="wide", tabindex=0, role="region", aria_label=caption)
+    for first, *others in rows:
+        cells = [element("td", cell) for cell in others]
+        body.append(element("tr", element("th", first, scope="row"), *cells))
+    content = element(
+        "table",
+        element("caption", caption),
+        element("thead", element("tr", *headings)),
+        element("tbody", *body),
+    )
+    return element("div", content, class_="wide", tabindex=0, role="region", aria_label=caption)
 
 
 def block_markup(block: Block) -> Markup:
@@ -173,13 +177,15 @@ def patch_markup(patch: str) -> Markup:
     """Return a unified diff with its added and removed lines marked, and nothing of it hidden."""
     lines = []
     for line in escape_for_approval(patch).split("\n"):
-        tag = {"+": "ins", "-": "del"}.get(line[:1])
         if line.startswith(("+++ ", "--- ", "@@")):
-            lines.append(element("b", line))
-        elif tag is not None:
-            lines.append(element(tag, line))
+            tag = "b"
+        elif line.startswith("+"):
+            tag = "ins"
+        elif line.startswith("-"):
+            tag = "del"
         else:
-            lines.append(element("span", line))
+            tag = "span"
+        lines.append(element(tag, line))
     return element("pre", *lines, class_="diff", tabindex=0)
 
 
@@ -239,10 +245,8 @@ def decisions_table(rows: Sequence[TraceRow]) -> Markup:
                 cost = known_cost(row.cost, unpriced=row.unpriced, estimated=row.estimated)
                 plan = row.planned
                 result = workflow_text.plan_title(plan)
-                number, time = (
-                    f"{row.request.number}, plan {row.number}",
-                    short_duration(plan.seconds),
-                )
+                number = f"{row.request.number}, plan {row.number}"
+                time = short_duration(plan.seconds)
                 tokens = compact_number(plan.usage.input + plan.usage.output)
                 cells.append((number, "planner", flatten(plan.agent), time, tokens, cost, result))
             case TurnRow():
@@ -250,9 +254,10 @@ def decisions_table(rows: Sequence[TraceRow]) -> Markup:
                 role = "subtask" if assigned.subtask is not None else assigned.role
                 cost = known_cost(row.cost, unpriced=row.unpriced, estimated=row.estimated)
                 number = f"{row.request.number}, turn {assigned.turn}"
-                time, tokens = short_duration(row.seconds), compact_number(row.tokens)
-                agent, result = flatten(assigned.agent), _turn_result(row)
-                cells.append((number, role, agent, time, tokens, cost, result))
+                time = short_duration(row.seconds)
+                tokens = compact_number(row.tokens)
+                agent = flatten(assigned.agent)
+                cells.append((number, role, agent, time, tokens, cost, _turn_result(row)))
             case _:
                 assert_never(row)
     heading = ("Request", "Role", "Agent", "Time", "Tokens", "Cost", "Result")

@@ -1,5 +1,5 @@
-"""The engines that run rollouts. Evaluation and training hand their jobs to a RolloutEngine; this module has
-the one that runs them in this process.
+"""The engines that run rollouts for evaluation and training: the protocol, and the engine that runs
+them in this process.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Result = TypeVar("Result")
 class RolloutEngine(Protocol):
     """Runs rollouts and checks of tasks, and keeps the one account of all of them.
 
-    A job owns its folder and the caller alone writes rows: a job that is given again goes on from
-    its log.
+    A job writes into its own folder only, and the caller writes the rows. So a job that is given a
+    second time goes on from its log.
     """
 
     @property
@@ -46,12 +46,12 @@ class RolloutEngine(Protocol):
         """Check that the task can judge. Raises StorageError and RolloutLost."""
 
     async def close(self) -> None:
-        """Give back what the engine holds."""
+        """Release the engine's processes and connections."""
 
 
 class LocalEngine:
-    """Runs rollouts in this process. Their tests and commands run one a core; the caller bounds how
-    many rollouts wait for models.
+    """Runs rollouts in this process. Each core runs one of their tests or commands at a time; the
+    caller bounds how many rollouts wait for models.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class LocalEngine:
         folder: Path,
         cores: int | None = None,
     ) -> None:
-        """`cores`: of this process where left out."""
+        """`cores` defaults to the cores of this process."""
         self._open_session = open_session
         self._spending = spending
         self._folder = folder
@@ -90,8 +90,8 @@ class LocalEngine:
 
 
 async def gather_or_cancel(coroutines: Sequence[Coroutine[object, object, Result]]) -> list[Result]:
-    """Run the coroutines side by side and return their results in order. An error of one ends
-    all.
+    """Run the coroutines side by side and return their results in order. If one fails, the others
+    are cancelled.
     """
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
