@@ -20,7 +20,7 @@ from fugu_cli.system.atomic_files import write_atomically
 
 def init(source: str | None, *, dry_run: bool) -> int:
     """Read the settings of `source` and add them to the user's. Raises UsageError for an unknown
-    source, ConfigError for a file that cannot be read or understood.
+    source, ConfigError for a file that cannot be read, understood or written.
     """
     if source not in SOURCES:
         message = "name the agent whose settings are read"
@@ -33,11 +33,17 @@ def init(source: str | None, *, dry_run: bool) -> int:
     old_text = _read_settings_file(path) if path.exists() else ""
     new_text = _merged_text(old_text, imported, path)
     print_clean(f"read from {', '.join(map(str, imported.files))}")
-    if new_text != old_text and not dry_run:
-        if old_text:
-            _write_copy(path, path.read_bytes())
-        write_atomically(path.resolve(), new_text.encode(), None if path.exists() else 0o600)
-    _add_servers(imported, home / MCP_FILE, dry_run=dry_run)
+    try:
+        if new_text != old_text and not dry_run:
+            if old_text:
+                _write_copy(path, path.read_bytes())
+            write_atomically(path.resolve(), new_text.encode(), None if path.exists() else 0o600)
+        _add_servers(imported, home / MCP_FILE, dry_run=dry_run)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {error.filename or path}: {error.strerror}",
+            hint="make it writable, then run this again; what was written before stays",
+        ) from error
     taken_over = "would take over" if dry_run else "taken over"
     for line in described(imported):
         print_clean(f"{taken_over}: {line}")

@@ -29,12 +29,29 @@ FILES: Mapping[Source, tuple[str, ...]] = {
     "aider": (".aider.conf.yml",),
 }
 """The settings files of each agent, relative to the user's home."""
-_CLAUDE_ALIASES = {"opus": "strong", "sonnet": "middle", "haiku": "cheap"}
+_CLAUDE_ALIASES = {
+    "opus": "strong",
+    "opusplan": "strong",
+    "sonnet": "middle",
+    "haiku": "cheap",
+}
 """Claude's short names of models, and the slots of the pool that those models fill."""
+_CLAUDE_WINDOW = "[1m]"
+"""Stands after a model's name in Claude Code: the longer window is asked for."""
 _JSON_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])', re.DOTALL)
 _CLAUDE_RULE = re.compile(r"\s*([\w*-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 _OPENCODE_VARIABLE = re.compile(r"\{env:(\w+)\}")
+_CODEX_SERVER_KEYS = {
+    "args",
+    "bearer_token_env_var",
+    "command",
+    "enabled",
+    "env",
+    "env_http_headers",
+    "http_headers",
+    "url",
+}
 _CODEX_MODES = {"untrusted": "ask", "on-request": "edit", "on-failure": "edit"}
 """Codex's approval policies as permission modes. Any other is left out."""
 _CLAUDE_MODES = {"default": "ask", "acceptEdits": "edit", "plan": "plan"}
@@ -155,6 +172,7 @@ def _add_model(imported: ImportedSettings, model: str, service_name: str = "") -
 
     Without a service's name the model's own name decides.
     """
+    model = model.removesuffix(_CLAUDE_WINDOW)
     alias_slot = _CLAUDE_ALIASES.get(model)
     if alias_slot is not None:
         service_name = "anthropic"
@@ -377,6 +395,12 @@ def _read_codex(table: Table, imported: ImportedSettings) -> None:
     if table.get("sandbox_mode") == "danger-full-access":
         imported.left_out.append("sandbox_mode danger-full-access: fugu's sandbox stays on")
     _add_servers(imported, table.get("mcp_servers"), _codex_server)
+    for name, server in _table(table.get("mcp_servers")).items():
+        others = [key for key in _table(server) if key not in _CODEX_SERVER_KEYS]
+        if others and name in imported.servers:
+            imported.left_out.append(
+                f"{', '.join(others)} of MCP server {name}: fugu has no such key"
+            )
     imported.notes.append("~/.codex/AGENTS.md is read as it is")
     read_keys = {"model", "model_provider", "model_providers", "model_reasoning_effort"}
     read_keys |= {"approval_policy", "mcp_servers", "sandbox_mode"}
@@ -391,9 +415,14 @@ def _codex_server(entry: Table) -> dict[str, object] | str:
         return {name: entry[name] for name in names if name in entry}
     if not isinstance(entry.get("url"), str):
         return "it has no command and no address"
-    server: dict[str, object] = {"type": "http", "url": entry["url"]}
+    headers = dict(_table(entry.get("http_headers")))
+    for name, variable in _table(entry.get("env_http_headers")).items():
+        headers[name] = f"${{{variable}}}"
     if isinstance(variable := entry.get("bearer_token_env_var"), str):
-        server["headers"] = {"Authorization": f"Bearer ${{{variable}}}"}
+        headers["Authorization"] = f"Bearer ${{{variable}}}"
+    server: dict[str, object] = {"type": "http", "url": entry["url"]}
+    if headers:
+        server["headers"] = headers
     return server
 
 
@@ -471,6 +500,7 @@ def _with_variables(value: object) -> object:
 
 def _read_aider(table: Table, imported: ImportedSettings) -> None:
     base_url = table.get("openai-api-base")
+    base_url_is_used = False
     for key in ("model", "editor-model", "weak-model"):
         name = table.get(key)
         if not isinstance(name, str):
@@ -478,8 +508,14 @@ def _read_aider(table: Table, imported: ImportedSettings) -> None:
         if isinstance(base_url, str) and name.startswith("openai/"):
             model = name.removeprefix("openai/")
             imported.agents.append(_custom_agent(model, base_url))
+            base_url_is_used = True
         else:
             _add_named_model(imported, name)
+    if base_url and not base_url_is_used:
+        imported.left_out.append(
+            f"openai-api-base {base_url}: no model of the file begins with openai/; "
+            "add an entry with this base_url (`fugu help pool`)"
+        )
     if isinstance(command := table.get("test-cmd"), str) and command:
         imported.settings["test_command"] = command
     api_keys = [key for key in table if "api-key" in key]

@@ -23,7 +23,8 @@ LONGEST_WINDOW = 24 * 3600.0
 """Seconds that an agent is left out at most, whatever its server says."""
 CLOCK_SKEW = 60.0
 """Seconds by which two processes may disagree about the time."""
-LOCK_SECONDS = 2.0
+LOCK_SECONDS = 0.2
+"""Nothing else happens in the process meanwhile."""
 
 
 class QuotaWindow(BaseModel):
@@ -57,8 +58,8 @@ def account_digest(address: str, key: str, model: str) -> str:
 
 
 class QuotaFile:
-    """The windows by account, in a file of the data folder `data`. A file that cannot be read counts
-    as empty, and one that cannot be written stays as it is; neither raises.
+    """The windows by account, in a file of the data folder `data`. While the file cannot be read,
+    what it held last counts; one that cannot be written stays as it is. Neither raises.
     """
 
     def __init__(self, data: Path, clock: Callable[[], float] = time.time) -> None:
@@ -71,7 +72,11 @@ class QuotaFile:
         """Return the windows that are believed, each cut to a day."""
         clock = self.clock()
         windows: dict[str, QuotaWindow] = {}
-        for account, window in self._read().items():
+        try:
+            recorded = self._read()
+        except OSError:
+            recorded = self._cached[1] if self._cached is not None else {}
+        for account, window in recorded.items():
             if window.is_believed(clock):
                 until = min(window.until, window.since + LONGEST_WINDOW)
                 windows[account] = window.model_copy(update={"until": until})
@@ -89,7 +94,7 @@ class QuotaFile:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._lock:
-                self._cached = None
+                self._read()  # a file that cannot be read is not replaced
                 windows = self.windows()
                 change(windows)
                 write_atomically(self._path, _WINDOWS.dump_json(windows), 0o600)
@@ -98,13 +103,14 @@ class QuotaFile:
         return True
 
     def _read(self) -> dict[str, QuotaWindow]:
+        """Return the file's windows; none if it is missing or broken. Raises OSError."""
         try:
             status = self._path.stat()
             version = (status.st_mtime_ns, status.st_ino, status.st_size)
             if self._cached is not None and self._cached[0] == version:
                 return self._cached[1]
             windows = _WINDOWS.validate_json(self._path.read_bytes())
-        except (OSError, ValidationError):
+        except (FileNotFoundError, ValidationError):
             return {}
         self._cached = (version, windows)
         return windows

@@ -25,7 +25,7 @@ def servers() -> dict[str, dict[str, object]]:
 CLAUDE = {
     ".claude/settings.json": json.dumps(
         {
-            "model": "opus",
+            "model": "opusplan[1m]",
             "permissions": {
                 "allow": [
                     "Bash(npm run test:*)",
@@ -65,6 +65,8 @@ wire_api = "responses"
 [mcp_servers.docs]
 url = "https://mcp.example/x"
 bearer_token_env_var = "DOCS_TOKEN"
+http_headers = {"X-Team" = "docs"}
+startup_timeout_sec = 20
 [mcp_servers.off]
 command = "x"
 enabled = false
@@ -84,7 +86,7 @@ OPENCODE = {
 }
 AIDER = {
     ".aider.conf.yml": "model: openrouter/z/model-1\nweak-model: nowhere/x\ntest-cmd: make test\n"
-    "openai-api-key: sk-secret\nread: [CONVENTIONS.md]\ndark-mode: true\n"
+    "openai-api-key: sk-secret\nopenai-api-base: http://127.0.0.1:9\nread: [CONVENTIONS.md]\ndark-mode: true\n"
 }
 
 
@@ -125,7 +127,12 @@ AIDER = {
             CODEX,
             {"permission_mode": "ask", "effort": "high"},
             ["docs"],
-            ["danger-full-access", "off: it is switched off", "notify"],
+            [
+                "danger-full-access",
+                "off: it is switched off",
+                "startup_timeout_sec of MCP server docs",
+                "notify",
+            ],
         ),
         (
             "opencode",
@@ -144,7 +151,13 @@ AIDER = {
             AIDER,
             {"test_command": "make test"},
             [],
-            ["nowhere/x", "openai-api-key", "CONVENTIONS.md", "dark-mode"],
+            [
+                "nowhere/x",
+                "openai-api-key",
+                "openai-api-base http://127.0.0.1:9: no model",
+                "CONVENTIONS.md",
+                "dark-mode",
+            ],
         ),
     ],
 )
@@ -186,7 +199,18 @@ def test_agents_at_servers_of_ones_own_get_an_entry() -> None:
         "responses",
     )
     assert agents["claude-elder-1"].api_key_env == "ANTHROPIC_API_KEY"
-    assert servers()["docs"]["headers"] == {"Authorization": "Bearer ${DOCS_TOKEN}"}
+    assert servers()["docs"]["headers"] == {
+        "X-Team": "docs",
+        "Authorization": "Bearer ${DOCS_TOKEN}",
+    }
+
+
+def test_a_file_that_cannot_be_written_is_named() -> None:
+    home_files(CODEX)
+    (Path.home() / ".fugurc").symlink_to(Path.home() / "file" / "fugurc")
+    (Path.home() / "file").write_text("no folder")
+    with pytest.raises(ConfigError, match=r"cannot write .*file"):
+        init("codex", dry_run=False)
 
 
 def test_what_stands_in_the_users_file_stays_and_a_copy_is_kept(

@@ -98,6 +98,21 @@ def test_where_the_file_cannot_be_written_the_process_itself_still_waits(
     assert list(breaker.unavailable()) == ["a"]
 
 
+def test_while_the_file_cannot_be_read_what_it_held_counts(clocks: Clocks, tmp_path: Path) -> None:
+    file = tmp_path / "quotas.json"
+    breaker = clocks.process(tmp_path)
+    breaker.failed("a", "limited", 5 * HOUR)
+    assert list(breaker.unavailable()) == ["a"]
+    content = file.read_bytes()
+    file.unlink()
+    file.mkdir()
+    assert list(breaker.unavailable()) == ["a"]
+    breaker.failed("b", "limited", HOUR)
+    file.rmdir()
+    file.write_bytes(content)
+    assert list(clocks.process(tmp_path).unavailable()) == ["a"]
+
+
 def test_without_a_time_the_waits_grow_over_processes(clocks: Clocks, tmp_path: Path) -> None:
     waits = []
     for _ in range(6):
