@@ -18,6 +18,7 @@ from fugu_cli.formatting import sanitize
 from fugu_cli.messages import Call
 from fugu_cli.session.events import FileChange, ToolRan
 from fugu_cli.session.tool_facts import facts_of
+from fugu_cli.system.line_diffs import differing_lines
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui.json_output import arguments_object
 
@@ -119,10 +120,14 @@ def _recorded_diff(path: Path, before: bytes | None, after: bytes | None) -> Con
 
 
 def _diff(path: Path, before: str | None, after: str) -> Content:
+    """Return the change of a text; of a large one, the part from the first to the last line that
+    differs.
+    """
+    if before is not None and len(before) + len(after) > LARGEST:
+        _, old, new = differing_lines(before.splitlines(True), after.splitlines(True))
+        before, after = "".join(old), "".join(new)
     if len(before or "") + len(after) > LARGEST:
-        return text_content(
-            f"{path}: too large to compare, {len(before or ''):,} and {len(after):,} characters"
-        )
+        return text_content(f"{path}: too large to compare, more than {LARGEST:,} characters")
     return tool_diff_content(str(path), after, before)
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fugu_cli.messages import Call
+from fugu_cli.system.line_diffs import unified_diff_lines
 
 ReadFile = Callable[[str], str | None]
 """The text of a file by the path a call names; None where there is none that can be shown."""
 LARGEST = 200_000
 """Characters that are still compared: from the first to the last line that differs."""
-CONTEXT_LINES = 3
 LARGEST_READ = 1_000_000
 """Bytes of a file whose change is still shown in its surroundings."""
 
@@ -87,37 +85,15 @@ def _read_file(root: Path, path: str) -> str | None:
 
 def unified_diff(path: str, before: str, after: str) -> str:
     """Return the difference of two texts as a unified diff with three context lines."""
-    old, new = _lines(before), _lines(after)
-    shorter = min(len(old), len(new))
-    same_start = 0
-    while same_start < shorter and old[same_start] == new[same_start]:
-        same_start += 1
-    same_end = 0
-    while same_end < shorter - same_start and old[-1 - same_end] == new[-1 - same_end]:
-        same_end += 1
-    skipped = max(same_start - CONTEXT_LINES, 0)
-    left_out = max(same_end - CONTEXT_LINES, 0)
-    old, new = old[skipped : len(old) - left_out], new[skipped : len(new) - left_out]
-    if sum(map(len, old)) + sum(map(len, new)) > LARGEST:
+    lines = unified_diff_lines(
+        _lines(before), _lines(after), path, path, line_end="", largest=LARGEST
+    )
+    if lines is None:
         return (
             f"--- {path}\n+++ {path}\n@@ too large to compare: {len(before):,} and "
             f"{len(after):,} characters @@"
         )
-    lines = list(difflib.unified_diff(old, new, path, path, lineterm="", n=CONTEXT_LINES))
-    if skipped:
-        lines = [_moved_hunk(line, skipped) for line in lines]
     return "\n".join(lines)
-
-
-def _moved_hunk(line: str, lines: int) -> str:
-    """Return the header of a hunk with line numbers that count these `lines` before it; other lines
-    as they are.
-    """
-    header = re.fullmatch(r"@@ -(\d+)(.*) \+(\d+)(.*) @@", line)
-    if header is None:
-        return line
-    old, old_length, new, new_length = header.groups()
-    return f"@@ -{int(old) + lines}{old_length} +{int(new) + lines}{new_length} @@"
 
 
 def _lines(text: str) -> list[str]:

@@ -165,7 +165,7 @@ def tests_unknown_notice(state: SessionState) -> str:
     if request.test_command is None:
         return "[No tests were run: there is no test command here that fugu may run.]"
     if not state.request.tests_skipped:
-        return "[No tests were run.]"
+        return f"[The tests were not run{' since files were changed last' if run else ''}.]"
     skipped = next(e for e in reversed(state.events) if isinstance(e, ToolRan) and e.skipped)
     if skipped.output.startswith("The tests were not run"):
         return f"[{skipped.output}]"

@@ -292,7 +292,7 @@ def work_note(turn: Turn, limit: int) -> str:
     if turn.failed is not None or turn.interrupted:
         cause = "it was interrupted."
         if turn.failed is not None:
-            cause = f"it failed: {turn.failed.message}"
+            cause = f"it failed: {turn.failed.cause}."
         note = f"{agent} began this{changed}; then {cause}"
         if words and not turn.replies[-1].calls:
             note += f"\nBefore that it had said:\n<work>\n{words}\n</work>"
@@ -394,7 +394,7 @@ def turn_messages(
         messages += evidence
         messages += user_messages
     if turn.failed is not None:
-        messages.append(FromUser(text=f"[{turn.assigned.agent} failed: {turn.failed.message}]"))
+        messages.append(FromUser(text=f"[{turn.assigned.agent} failed: {turn.failed.cause}.]"))
     if turn.interrupted:
         messages.append(FromUser(text="[This turn was interrupted.]"))
     return messages

@@ -255,7 +255,7 @@ class _SubtaskGroup:
         done = turn is not None and not why and is_done(turn)
         if turn is not None and not done and not why:
             cut = f"it had no last word after {len(turn.replies)} replies"
-            why = f"The subtask came to nothing: {turn.failed.message if turn.failed else cut}"
+            why = f"The subtask came to nothing: {turn.failed.cause if turn.failed else cut}"
         spent = _spent(
             SessionState(
                 [event for event in state.request.events if getattr(event, "turn", 0) in tried]

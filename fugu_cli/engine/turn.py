@@ -405,6 +405,7 @@ def failed_event(turn: int, name: str, error: AgentError) -> Failed:
         message=words,
         usage=error.usage or Usage(),
         unreachable=error.unreachable,
+        hint=error.hint,
     )
 
 

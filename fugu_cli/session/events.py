@@ -721,7 +721,9 @@ class Masked(Value):
 class Failed(Value):
     """An agent (or the coordinator) that failed after its retries. The coordinator masks it for
     this request. `usage`: what its provider counted all the same, over all tries; `agent` was paid
-    for that, "" where it is nothing. `unreachable`: as in `Exclusion`."""
+    for that, "" where it is nothing. `unreachable`: as in `Exclusion`. `hint`: the end of `message`
+    that says what the user can do; "" in older sessions.
+    """
 
     type: Literal["failed"] = "failed"
     turn: int
@@ -730,10 +732,16 @@ class Failed(Value):
     message: str
     usage: Usage = Usage()
     unreachable: str = ""
+    hint: str = ""
 
     @property
     def agent(self) -> str:
         return self.what if self.usage != Usage() else ""
+
+    @property
+    def cause(self) -> str:
+        """Return what happened, without advice to the user: what other agents are told."""
+        return self.message.removesuffix(self.hint).rstrip(" ;.")
 
 
 AcceptedBy = Literal["", "verifier", "author", "planner", "tests"]

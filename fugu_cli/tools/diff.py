@@ -5,7 +5,6 @@ offered it."""
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from fugu_cli.session import tool_facts
 from fugu_cli.session.events import FileChange
 from fugu_cli.session.state import SessionState
 from fugu_cli.snapshots import git_repositories
+from fugu_cli.system.line_diffs import unified_diff_lines
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult, truncate
 from fugu_cli.tools.workspace import Tool, Workspace
@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from fugu_cli.snapshots.plain_folder import PlainFolder
 
 
-def unified_diff(path: str, before: bytes | None, after: bytes | None) -> str:
-    """Return a diff as `git apply` reads it; one sentence for content that is not text. None: the
-    file did not exist.
+def unified_diff(
+    path: str, before: bytes | None, after: bytes | None, *, largest: int | None = None
+) -> str:
+    """Return a diff as `git apply` reads it; one sentence for content that is not text, or where
+    more than `largest` characters differ. None: the file did not exist.
     """
     names = (
         "/dev/null" if before is None else f"a/{path}",
@@ -37,8 +39,12 @@ def unified_diff(path: str, before: bytes | None, after: bytes | None) -> str:
             f"{len(after or b'')} bytes\n"
         )
     old, new = _lines(before), _lines(after)
+    lines = unified_diff_lines(old, new, *names, largest=largest)
+    if lines is None:
+        size = len(before or b"") + len(after or b"")
+        return f"--- {path}\n+++ {path}\n@@ too large to compare: {size:,} bytes @@"
     text = []
-    for line in difflib.unified_diff(old, new, *names, n=3):
+    for line in lines:
         text.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
     return "".join(text)
 

@@ -299,3 +299,11 @@ def same_job(steps: Sequence[WorkflowStep], first: int, second: int) -> bool:
         and a.access == b.access
         and a.opens == b.opens
     )
+
+
+def shares_job(steps: Sequence[WorkflowStep], index: int) -> bool:
+    """Return whether another step that one agent does was given the same job."""
+    return any(
+        other != index and not steps[other].plans and same_job(steps, index, other)
+        for other in range(len(steps))
+    )

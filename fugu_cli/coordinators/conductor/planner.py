@@ -256,7 +256,9 @@ def _tests(state: SessionState, form: PlanLimits) -> str:
     if run is None or run.stale:
         if not form.by_name:
             return ""
-        return f"The repository's tests (`{request.test_command}`) were not run yet.\n\n"
+        since = "yet" if run is None else "since files were changed last"
+        tests = f"the repository's tests (`{request.test_command}`)"
+        return f"There was no run of all {tests} {since}.\n\n"
     if run.unable:
         return f"{run.unable[0].upper()}{run.unable[1:]}.\n\n"
     text = prompts.fill(

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from fugu_cli.coordinators import MergeTurns, ParallelTurns, action_space
 from fugu_cli.coordinators.action_space import by_strength
 from fugu_cli.coordinators.conductor.outputs import readable_outputs
-from fugu_cli.coordinators.conductor.plan_steps import name_same_file, same_job
+from fugu_cli.coordinators.conductor.plan_steps import name_same_file, same_job, shares_job
 from fugu_cli.session.events import (
     Assigned,
     Exclusion,
     Finished,
     Member,
-    WorkflowStep,
 )
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.turns import Turn, interrupted_calls
@@ -253,7 +252,7 @@ def next_steps(
     request = state.request.asked
     in_copies: set[int] = set()
     if request is not None and request.snapshot is not None:  # else no copy can be made
-        in_copies = {index for index in own if _shares_job(steps, index)}
+        in_copies = {index for index in own if shares_job(steps, index)}
         in_copies |= _separate_writers(state, flow, own)
     number = action_space.next_turn_number(state)
     assignments: list[Assigned] = []
@@ -344,7 +343,7 @@ def _separate_merge(state: SessionState, flow: Workflow) -> MergeTurns | None:
         for turn in flow.turns
         if turn.assigned.worktree
         and steps[turn.assigned.step].files
-        and not _shares_job(steps, turn.assigned.step)
+        and not shares_job(steps, turn.assigned.step)
     ]
     for turn in copies:
         if turn.number in merged or not is_done(turn):
@@ -368,13 +367,6 @@ def _separate_merge(state: SessionState, flow: Workflow) -> MergeTurns | None:
         why = "it was done in a copy, beside other steps"
         return MergeTurns(flow.number, (turn.number,), turn.number, why)
     return None
-
-
-def _shares_job(steps: Sequence[WorkflowStep], index: int) -> bool:
-    return any(
-        each != index and not steps[each].plans and same_job(steps, index, each)
-        for each in range(len(steps))
-    )
 
 
 def merge_due(state: SessionState, flow: Workflow, team: AvailableAgents) -> MergeTurns | None:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from fugu_cli import prompts
+from fugu_cli.coordinators.conductor.plan_steps import shares_job
 from fugu_cli.messages import Call, Usage
 from fugu_cli.session.events import (
     CLIENT,
@@ -37,7 +38,7 @@ from fugu_cli.session.request_state import RequestState
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.session.turns import Turn
-from fugu_cli.session.workflows import final_text, step_name
+from fugu_cli.session.workflows import Workflow, final_text, step_name
 from fugu_cli.system.bounded_json import parse_json
 
 OUTPUT_LIMIT = 12_000
@@ -199,7 +200,9 @@ def _situation(state: SessionState, assignment: Assigned) -> str:
     """
     sentences = []
     if assignment.in_copy:
-        sentences.append(prompts.load("conductor/copy"))
+        flow = _workflow(state, assignment)
+        is_choice = flow is not None and shares_job(flow.planned.steps, assignment.step)
+        sentences.append(prompts.load("conductor/copy_same_job" if is_choice else "conductor/copy"))
     own_step = (assignment.plan, assignment.step)
     for turn in state.request.turns:
         is_same_step = (turn.assigned.plan, turn.assigned.step) == own_step
@@ -226,7 +229,7 @@ def _earlier_try(state: SessionState, turn: Turn) -> str:
     else:
         left = f" and changed {paths}, which stands" if paths else " and changed nothing"
     if turn.failed:
-        stopped = f"then it failed: {as_data(turn.failed.message.rstrip('.'))}"
+        stopped = f"then it failed: {as_data(turn.failed.cause)}"
     elif turn.interrupted:
         stopped = "then it was interrupted"
     else:
@@ -263,7 +266,7 @@ def named_output(name: str, agent: str, text: str) -> str:
 def _visible_outputs(state: SessionState, assignment: Assigned) -> list[tuple[str, Turn]]:
     """Return the outputs that are open to a step, by their names."""
     workflows = state.request.workflows
-    flow = next((flow for flow in workflows if flow.number == assignment.plan), None)
+    flow = _workflow(state, assignment)
     sees = assignment.sees if isinstance(assignment.sees, tuple) else ()
     if flow is None:
         return []
@@ -271,6 +274,11 @@ def _visible_outputs(state: SessionState, assignment: Assigned) -> list[tuple[st
 
     outputs = readable_outputs(workflows, flow, assignment.step)
     return [(name, turn) for name, turn in outputs.items() if turn.number in sees]
+
+
+def _workflow(state: SessionState, assignment: Assigned) -> Workflow | None:
+    workflows = state.request.workflows
+    return next((flow for flow in workflows if flow.number == assignment.plan), None)
 
 
 def _memory(events: Sequence[Event], assignment: Assigned) -> str:

@@ -48,9 +48,6 @@ if TYPE_CHECKING:
 FetchBlob = Callable[[str], Awaitable[bytes]]
 """The content of a hash. Raises StorageError when it is not there."""
 
-LARGEST_COMPARED = 200_000
-"""Bytes of a file that are still compared."""
-
 
 class CallPatches:
     """Diffs by change; every change is fetched once."""
@@ -83,7 +80,7 @@ class CallPatches:
             except StorageError:
                 return False
             self._texts[change] = await asyncio.to_thread(
-                _unified_or_size, change.path, before, after
+                unified_diff, change.path, before, after, largest=patches.LARGEST
             )
         return bool(missing)
 
@@ -134,13 +131,6 @@ class CallPatches:
 
 async def _content(name: str | None, blob: FetchBlob) -> bytes | None:
     return None if name is None else await blob(name)
-
-
-def _unified_or_size(path: str, before: bytes | None, after: bytes | None) -> str:
-    size = len(before or b"") + len(after or b"")
-    if size > LARGEST_COMPARED:
-        return f"--- {path}\n+++ {path}\n@@ too large to compare: {size:,} bytes @@"
-    return unified_diff(path, before, after)
 
 
 MOST_MEASURED = 20

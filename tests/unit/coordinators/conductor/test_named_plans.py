@@ -97,7 +97,7 @@ def test_writers_of_different_files_work_at_once_in_copies_and_another_agent_acc
     assert found.log.state.request.answer == "Wrote one.txt.\n\nWrote two.txt."
     asked = everything(found.shown("c")[1])
     assert "Judge it." in asked and "two.txt" in asked and "VERDICT: ACCEPT" in asked
-    assert "You work in a copy of the repository" in everything(found.shown("a")[0])
+    assert "while others work at the same time on other files" in everything(found.shown("a")[0])
     planner = found.shown("c")[0]
     assert "- a: cheap, m-a" in newest(planner) and "divide" in planner.system
 
@@ -140,6 +140,7 @@ def test_a_choice_before_a_call_counts_and_one_that_is_missing_is_asked_for_once
     found = play(tmp_path, planning(plan), reacts)
     found.run("write a file")
     assert questions[2].startswith("You named none of the changes.")
+    assert "Other agents have the same task" in everything(found.shown("a")[0])
     assert found.of(Merged)[-1].chosen == 2
     assert (tmp_path / "repo" / "two.txt").exists()
     assert not (tmp_path / "repo" / "one.txt").exists()
