@@ -231,13 +231,13 @@ def test_a_failed_turn_and_an_interrupted_one_are_said() -> None:
         *ran(2, write("w"), path="a.py"),
     ]
     hint = "Try later, or use another agent."
-    failed = Failed(
-        turn=2, what="coder", kind="network", message=f"no answer. {hint}", hint=hint
-    )
+    failed = Failed(turn=2, what="coder", kind="network", message=f"no answer. {hint}", hint=hint)
     cut = [assigned(3, "strong"), Interrupted(turn=3), assigned(4, "strong")]
     texts = shown(prompt_of([*events, *begun, failed, *cut], STRONG, ()))
     assert "no line" not in "".join(texts), "it did nothing that anybody goes on with"
-    assert any("`coder` began this and changed a.py; then it failed: no answer." in t for t in texts)
+    assert any(
+        "`coder` began this and changed a.py; then it failed: no answer." in t for t in texts
+    )
     assert hint not in "".join(texts), "advice for the user"
     assert "[This turn was interrupted.]" in texts
 
