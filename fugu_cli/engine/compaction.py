@@ -114,6 +114,14 @@ def is_thrashing(events: Sequence[Event], turn: Turn) -> bool:
     return count >= MOST_IN_A_ROW
 
 
+def within_window(prompt: Prompt, member: Member) -> Prompt:
+    """Return the prompt with its reply limited to what it leaves of the agent's context, but to a
+    quarter of that at least.
+    """
+    left = max(member.context - prompt_tokens(prompt), member.context // 4)
+    return prompt.model_copy(update={"max_tokens": min(prompt.max_tokens, left)})
+
+
 def prompt_tokens(prompt: Prompt) -> int:
     """Estimate the tokens of a prompt."""
     return int(_tokens_beside_messages(prompt) + sum(map(_message_tokens, prompt.messages)))
@@ -202,8 +210,8 @@ async def compact(log: Log, scribes: Sequence[Summarizer], upto: int, window: in
 
 
 async def _written(log: Log, scribe: Summarizer, upto: int) -> Compacted | None:
-    """Ask for the memory; once more with twice the room where the reply was cut. None where nobody
-    was paid and nothing came of it.
+    """Ask for the memory; once more with twice the room where the reply is cut, refused or a call.
+    None where nobody was paid and nothing came of it.
     """
     name = scribe.member.name
     started = time.monotonic()
@@ -215,7 +223,7 @@ async def _written(log: Log, scribe: Summarizer, upto: int) -> Compacted | None:
 
     summary, used = "", Usage()
     for attempt in range(MOST_ATTEMPTS):
-        prompt = memory_prompt(scribe.conversation, scribe.member, SUMMARY_ROOM << attempt)
+        prompt = memory_prompt(scribe.conversation, scribe.member, attempt)
         try:
             scribe.check(prompt, lost)
             reply = await scribe.agent.reply(prompt, lambda text: None, wait)
@@ -224,7 +232,7 @@ async def _written(log: Log, scribe: Summarizer, upto: int) -> Compacted | None:
             break
         used += reply.usage
         lost = usd(used, scribe.member.price)
-        if reply.stop != "length":
+        if reply.stop == "end" and not reply.calls:
             summary = reply.text.strip()
             break
     if not summary and used == Usage():
@@ -238,14 +246,15 @@ async def _written(log: Log, scribe: Summarizer, upto: int) -> Compacted | None:
     )
 
 
-def memory_prompt(conversation: Prompt, member: Member, reply_tokens: int) -> Prompt:
+def memory_prompt(conversation: Prompt, member: Member, attempt: int) -> Prompt:
     """Return the conversation as it stands, so that it is read from a cache, with one more message
-    that asks for its memory. `room`: tokens of the reply, as far as the agent's window has them.
+    that asks for its memory. Each `attempt`, counted from 0, has twice the room for the reply.
     """
+    first_room = min(SUMMARY_ROOM, max(member.context // 4, 1))
     asks = FromUser(text=prompts.load("compact"))
     changes = {
         "messages": (*conversation.messages, asks),
-        "max_tokens": min(reply_tokens, max(member.context // 4, 1)),
+        "max_tokens": first_room << attempt,
         "reply_schema": "",
         "temperature": None,
         "seed": None,
@@ -254,21 +263,24 @@ def memory_prompt(conversation: Prompt, member: Member, reply_tokens: int) -> Pr
 
 
 def fit_window(prompt: Prompt, member: Member) -> Prompt:
-    """Return the prompt as far as the agent can read it: its largest results are cut first, then its
-    oldest messages are left out. The last message stays whole.
+    """Return the prompt as far as the agent can read it. Its largest results are cut first, those
+    behind the last reply before all others: no cache has them, and they stay below the summary.
+    Then its oldest messages are left out. The last message stays whole.
     """
     room_for_messages = member.context - prompt.max_tokens - _tokens_beside_messages(prompt)
     messages = list(prompt.messages)
     sizes = [_message_tokens(message) for message in messages]
-    for only_results in (True, False):
+    results = [index for index, message in enumerate(messages) if isinstance(message, FromTool)]
+    last_reply = max(
+        (index for index, message in enumerate(messages) if isinstance(message, FromAgent)),
+        default=-1,
+    )
+    newest_results = [index for index in results if index > last_reply]
+    for candidates in (newest_results, results, range(len(messages) - 1)):
         limit = LONGEST_PIECE
         while sum(sizes) > room_for_messages and limit > SHORTEST_PIECE:
             limit //= 2
-            longer = [
-                index
-                for index, message in enumerate(messages[:-1])
-                if len(message.text) > limit and (isinstance(message, FromTool) or not only_results)
-            ]
+            longer = [index for index in candidates if len(messages[index].text) > limit]
             gain = sum(sizes[index] * (1 - limit / len(messages[index].text)) for index in longer)
             if sum(sizes) - gain > room_for_messages and limit > SHORTEST_PIECE:
                 continue  # the next limit is tried at once

@@ -204,6 +204,7 @@ async def _reply(context: TurnContext, state: SessionState, turn: Turn) -> None:
             return
         await _compact(context, member, prompt)
         return
+    prompt = compaction.within_window(prompt, member)
     limits = spending.budgets_of(environment.limits.budget)
     prompt = spending.within_budget(log.state, member, prompt, limits, context.reserved.held)
     if not await availability.may_call(

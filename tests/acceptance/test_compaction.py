@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from fugu_cli.session.events import Assigned, Compacted, Failed
 from tests.acceptance.driving import Agent, Place
 from tests.acceptance.loopback import Asked, Loopback, Says, Use
@@ -42,3 +44,6 @@ def test_a_small_window_is_summed_up_and_after_two_summaries_a_larger_agent_goes
     kept = before.body["messages"]
     assert asked_for_memory[0].body["messages"][: len(kept)] == kept
     assert asked_for_memory[0].body["tools"] == before.body["tools"]
+    for request in whole:
+        prompt_tokens = len(json.dumps(request.body)) / 4
+        assert prompt_tokens + request.body["max_tokens"] <= 12000

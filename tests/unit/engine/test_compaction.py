@@ -239,6 +239,22 @@ def test_what_the_summary_is_written_from_fits_the_agent_that_writes_it() -> Non
     assert whole(agent.shown[0])
 
 
+def test_where_it_nearly_fits_only_results_that_no_cache_has_are_cut() -> None:
+    events = session(1, 3, done=False)
+    conversation = shown(events)
+    size = compaction.prompt_tokens(conversation)
+    member = TIGHT.model_copy(update={"context": size + conversation.max_tokens - 50})
+    fitted = compaction.fit_window(
+        conversation.model_copy(
+            update={"messages": (*conversation.messages, FromUser(text="Sum it up."))}
+        ),
+        member,
+    )
+    *earlier, newest, _ = fitted.messages
+    assert tuple(earlier) == conversation.messages[:-1]
+    assert "[...]" in newest.text
+
+
 def test_the_first_who_can_sum_up_does_and_nobody_else_is_paid() -> None:
     log = Log.memory(session(1, 1))
     first, second = (
@@ -263,12 +279,20 @@ def test_the_summary_is_asked_for_at_the_end_of_the_conversation_as_it_stands() 
     assert "Write its memory now" in prompt.messages[-1].text
 
 
-def test_a_cut_summary_is_asked_for_again_and_none_replaces_an_earlier_one() -> None:
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(text="Known: ha", stop="length"),
+        Reply(text="Known: ha", calls=(Call.make("c", "read", path="a.py"),), stop="calls"),
+    ],
+    ids=["cut", "a call"],
+)
+def test_a_cut_summary_is_asked_for_again_and_none_replaces_an_earlier_one(reply: Reply) -> None:
     log = Log.memory(compacted(session(1, 3, done=False), 4, "Known: EARLIER"))
-    agent = Reacting("strong", lambda prompt: Reply(text="Known: ha", stop="length"))
+    agent = Reacting("strong", lambda prompt: reply)
     upto = len(log.events) - 2  # the earlier summary was written behind this line
     fact = asyncio.run(compaction.compact(log, (summarizer(log, STRONG, agent),), upto))
-    assert [prompt.max_tokens for prompt in agent.shown] == [8192, 8192]
+    assert [prompt.max_tokens for prompt in agent.shown] == [8192, 16384]
     assert fact.summary.startswith("Known: EARLIER\nRequest 1: changed nothing.")
     assert "Known: ha" not in fact.summary
 
