@@ -125,11 +125,18 @@ def read_files(address: PluginAddress) -> tuple[list[PluginFile], str]:
 
 
 def write_files(files: list[PluginFile], folder: Path) -> None:
-    """Write the files into an empty folder, links last. Raises OSError, and UsageError for a link
-    that leads out of the folder.
+    """Write the files into an empty folder, links last. Raises OSError, and UsageError for a file
+    or a link that leads out of the folder.
     """
+    root = real_path(folder)
     for file in sorted(files, key=lambda file: file.link):
         path = folder / file.path
+        # the tree of a hostile repository can hold names such as `..` and `/home/me/.profile`
+        if not inside(real_path(path.parent), root):
+            raise UsageError(
+                f"the file {file.path} would lie outside the plugin",
+                hint="such a plugin is not added",
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         if file.link:
             path.symlink_to(os.fsdecode(file.data))
@@ -137,7 +144,7 @@ def write_files(files: list[PluginFile], folder: Path) -> None:
             path.write_bytes(file.data)
             path.chmod(0o700 if file.executable else 0o600)
     for file in files:
-        if file.link and not inside(real_path(folder / file.path), real_path(folder)):
+        if file.link and not inside(real_path(folder / file.path), root):
             raise UsageError(
                 f"{file.path} is a link that leads out of the plugin, to {os.fsdecode(file.data)}",
                 hint="such a plugin is not added",

@@ -161,6 +161,21 @@ def test_a_git_address_is_pinned_to_a_commit_and_nothing_of_the_repository_runs(
     assert (older.code, f"commit {commit}" in older.out) == (0, True)
 
 
+def repository_that_writes_to(path: Path, place: Place) -> Path:
+    """A bare repository with a tree that holds a file under an absolute name."""
+
+    def git(*words: str, data: bytes = b"") -> str:
+        command = ["git", "-C", str(place.folder), "--git-dir=tree.git", *words]
+        return subprocess.check_output(command, input=data, env=place.environ()).decode().strip()
+
+    git("init", "-q", "--bare")
+    file = bytes.fromhex(git("hash-object", "-w", "--stdin"))
+    tree = b"100644 " + bytes(path) + b"\0" + file
+    made = git("hash-object", "-t", "tree", "-w", "--stdin", "--literally", data=tree)
+    git("update-ref", "HEAD", git("commit-tree", made))
+    return place.folder / "tree.git"
+
+
 def bad(place: Place, name: str) -> tuple[Done, str]:
     """Try to add a plugin that must not be added; the words of its refusal."""
     folder = plugin(place.folder / "kit")
@@ -179,6 +194,9 @@ def bad(place: Place, name: str) -> tuple[Done, str]:
             (folder / "skills" / "top").symlink_to("..")
             (folder / "home").symlink_to("skills/top/../../home")
             words = "home is a link that leads out of the plugin, to skills/top/../../home"
+        case "tree":
+            arguments = [repository_that_writes_to(place.home / "never", place).as_uri()]
+            words = f"the file {place.home}/never would lie outside the plugin"
         case "large":
             (folder / "model.bin").write_bytes(bytes(5_000_001))
             words = "model.bin is too large for a plugin's file"
@@ -199,10 +217,14 @@ def bad(place: Place, name: str) -> tuple[Done, str]:
 
 @pytest.mark.parametrize(
     "name",
-    ["json", "name", "traversal", "link", "large", "nothing", "password", "program", "absent"],
+    [
+        *("json", "name", "traversal", "link", "tree", "large", "nothing", "password", "program"),
+        "absent",
+    ],
 )
 def test_what_is_no_safe_plugin_is_refused_with_the_reason(place: Place, name: str) -> None:
     done, words = bad(place, name)
     assert done.code in (1, 2)
     assert words in done.err
     assert not (place.home / "data" / "fugu" / "plugins").exists()
+    assert not (place.home / "never").exists()

@@ -140,7 +140,8 @@ _PROGRAM_TEXTS = {
 """By program, the form of texts that only read: no file is written or named in them, no program
 started, no variable of the shell set.
 """
-_BRINGS_PATTERN = names_of("-e --regexp --expression --files --type-list")
+_BRINGS_PATTERN = names_of("-e= --regexp= --expression= --files --type-list")
+"""Options with which no operand is the pattern, as the table writes them: `-e` of jq is none."""
 _SCRIPT_OPTIONS = names_of("-e --expression")
 _FILE_PATTERNS = names_of("--include --glob --iglob -g")
 _BUILTINS = names_of("echo printf pwd true false command test [")
@@ -268,8 +269,10 @@ def _check_arguments(name: str, words: Sequence[Word], context: ReadContext) -> 
             raise NotARead(f"`{name}` with arguments")
         case "texts":
             texts = operands
-        case "pattern" if not any(option in _BRINGS_PATTERN for option, _ in options):
-            texts = operands[:1]
+        case "pattern":
+            brings_pattern = _BRINGS_PATTERN & program.options
+            given = {name for option, _ in options for name in (option, f"{option}=")}
+            texts = operands[:1] if brings_pattern.isdisjoint(given) else []
     for word in operands[len(texts) :]:
         _check_file(word, context)
         if name == "diff" and (word.globbed or is_folder(context.folder / word.text)):
