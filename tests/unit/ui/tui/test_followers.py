@@ -75,7 +75,12 @@ def test_of_two_answers_the_first_counts_and_the_other_is_told(opener: DemoSessi
         async with followers(path, 2) as (first, second):
             (question,) = (await first.next("status"))["questions"]
             assert question["asked"]["judgement"]["reason"] == "it writes inside the repository"
-            answer = {"type": "answer", "question": question["number"], "scope": "once"}
+            answer = {
+                "type": "answer",
+                "question": question["number"],
+                "call": question["asked"]["call"]["id"],
+                "scope": "once",
+            }
             first.send({**answer, "scope": "choice-1"})
             assert "is no answer to this question" in (await first.next("refused"))["why"]
             first.send(answer)
