@@ -120,8 +120,8 @@ def covered(call: Call, judgement: Judgement) -> str:
 def approval_options(
     call: Call, judgement: Judgement, pending: Pending = ALONE
 ) -> tuple[ApprovalOption, ...]:
-    """Return the possible answers. A call that needs a yes every time has no lasting one, and is in
-    no yes to several.
+    """Return the possible answers. A call that needs a yes every time offers no lasting answer, and
+    is left out of an answer to several calls.
     """
     from fugu_cli.session.tool_facts import ASK_USER
 

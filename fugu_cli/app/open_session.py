@@ -272,7 +272,7 @@ class Session:
         return end
 
     async def finish_reading_kinds(self) -> None:
-        """Wait until the kinds of requests are written down, a few seconds at most."""
+        """Wait until the kinds of requests are recorded, a few seconds at most."""
         task, self._reading_kinds = self._reading_kinds, None
         if task is None:
             return

@@ -54,8 +54,8 @@ def list_servers() -> int:
 
 
 def add_server(flags: McpAddFlags) -> int:
-    """Write an entry. Raises UsageError for what is no server, and where the name is taken;
-    StorageError.
+    """Add a server to a settings file. Raises UsageError if the flags describe no server or the name
+    is taken, and StorageError.
     """
     path = _file(flags.scope or "user")
     add_entry(path, flags.name, _build_entry(flags))
@@ -171,13 +171,18 @@ async def _log_in(
 
 
 async def _read_typed_address(attempt: LoginAttempt) -> None:
-    """Take the address at which a browser on another machine ended."""
+    """Read the address that the user copies from a browser on another machine, until it has a code."""
     from fugu_cli.ui.headless import read_typed_line
 
     if sys.stdin is None or not sys.stdin.isatty():
         return
-    while (line := await read_typed_line()) and not attempt.came_back(line):
-        print_clean("that is no address with a code; it begins with http://127.0.0.1")
+    line = await read_typed_line()
+    while line and not attempt.came_back(line):
+        print_clean(
+            "that is no address with a code; copy the one at which the browser has ended, which "
+            "begins with http://127.0.0.1"
+        )
+        line = await read_typed_line()
 
 
 async def _show(address: str) -> None:

@@ -161,15 +161,15 @@ def _hash_files(root: Path, names: Sequence[str]) -> IgnoredContent | None:
 
 
 def _below(path: Path) -> Iterator[Path]:
-    """Yield a path and everything below it. Links are not followed, nor folders that count by their
-    name.
+    """Yield a path and everything below it. Links are not followed. Folders named in UNREAD are
+    yielded, but not entered.
     """
     yield path
     if path.name in UNREAD or path.is_symlink() or not path.is_dir():
         return
     for folder, folders, files in os.walk(path):
         yield from (Path(folder) / name for name in sorted([*folders, *files]))
-        folders[:] = [name for name in folders if name not in UNREAD]
+        folders[:] = [name for name in folders if name not in UNREAD]  # os.walk enters the rest
 
 
 def _content(path: Path) -> bytes:

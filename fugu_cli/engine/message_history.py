@@ -218,8 +218,10 @@ def shown_memory(memory: Sequence[MemoryText], before: Sequence[MemoryText]) -> 
 
 
 def _is_own(turn: Turn, agent: str, served: bool) -> bool:
-    """Return whether the agent reads the turn as its own messages. Nobody reads a Verifier's turn so,
-    because it began with another message.
+    """Return whether the agent reads the turn as its own messages.
+
+    A Verifier's turn is never read so, because it began with another message. If the session is
+    `served`, a client sees one assistant: every Worker's turn is the agent's own.
     """
     if turn.assigned.by == CLIENT or (served and turn.assigned.role == "worker"):
         return True
@@ -352,6 +354,9 @@ def turn_messages(
 
     The turn's last words must follow `schema`. `is_open`: its agent is asked for another reply.
     `is_planning`: its last words are a plan, which the user's later messages are about.
+
+    A Worker that has said its last word while tests or checks fail is shown the failures. It is not
+    if its answer is corrected instead, or if the user has written and no new run failed.
     """
     results = {run.permitted.call.id: run for run in turn.runs if not run.evidence}
     opening = opening_ids(turn)
@@ -369,13 +374,13 @@ def turn_messages(
             )
         messages += [_result(results[call.id]) for call in reply.calls if call.id in results]
         is_followed = is_open or stop < len(turn.events)
-        is_shown_failures = is_followed and not reply.calls and turn.assigned.role == "worker"
+        shows_failures = is_followed and not reply.calls and turn.assigned.role == "worker"
         if corrected and not reply.calls:
             messages.append(FromUser(text=corrected))
             corrected = ""
-            is_shown_failures = False
+            shows_failures = False
         elif is_followed and is_asked_to_choose_again(turn, reply):
-            is_shown_failures = False
+            shows_failures = False
             names = ", ".join(turn.assigned.choices)
             text = prompts.fill(prompts.load("conductor/choose_again"), names=names)
             messages.append(FromUser(text=text))
@@ -383,9 +388,9 @@ def turn_messages(
         is_about_plan = is_planning and not reply.calls
         user_messages = steering.later_messages(events, is_about_plan=is_about_plan)
         if user_messages and not any(_fails(run) for run in runs):
-            is_shown_failures = False
+            shows_failures = False
         evidence = _runs_as_text(runs)
-        if is_shown_failures and not is_cut_in_silence(reply):
+        if shows_failures and not is_cut_in_silence(reply):
             results_shown = FromUser(text=prompts.load("worker_unchanged"))
             if evidence:
                 results_shown = evidence[0]

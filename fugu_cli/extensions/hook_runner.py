@@ -378,7 +378,7 @@ class Hooks:
         return "\n".join(answer.reason for answer in answers if answer.decision == "deny")
 
     def notify(self, call: Call, workspace: Workspace) -> None:
-        """Run Notification in the background: the user is asked about a call."""
+        """Run the Notification hooks in the background, because the user is asked about a call."""
         name = hook_protocol.describe_call(call, workspace.root)[0].name
         notification = "permission_prompt"
         event = _EventInput(

@@ -44,12 +44,12 @@ class DecisionTimings(Value):
 
 
 class AgentEstimate(Value):
-    """One agent as the coordinator saw it when it decided.
+    """The coordinator's estimates of one agent when it decided.
 
-    `success_rate` (0..1) is the mean over the kinds of request by their probability; `own_outcomes`
-    is how many outcomes of the user it rests on, `source` what else; `run_cost` (USD) is the
-    expected cost of its next turn, None where no price is known; `value` is that of the best list
-    of attempts that begins with it.
+    `success_rate` (0..1) is the mean over the kinds of request, weighted by their probability. It
+    rests on `own_outcomes` outcomes of the user, and on what `source` names. `run_cost` (USD) is the
+    expected cost of the agent's next turn, None without a price. `value` is that of the best list of
+    attempts that begins with the agent.
     """
 
     agent: str

@@ -426,8 +426,8 @@ class RequestState:
 
     @cached_property
     def undos(self) -> Mapping[int, Sequence[Undone]]:
-        """The user's undos and redos, by the number of the turn before them; 0 for those before the
-        first turn.
+        """The user's undos and redos in this request, by the number of the newest turn before them, 0
+        if there is none. A turn number that is assigned again begins without any.
         """
         undos: dict[int, list[Undone]] = {}
         turn = 0

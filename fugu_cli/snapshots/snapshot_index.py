@@ -119,12 +119,12 @@ class IndexFile:
         return await self._git.try_run("add", "-A", "--ignore-errors", "--", ".")
 
     async def pack(self, paths: Sequence[str]) -> None:
-        """Write what files hold as a pack. `add` reads them again and finds it there, else it makes
-        a file for each.
+        """Write the contents of files into packs. Without them `add` would make an object file for
+        each.
         """
-        pieces = _contents(self._root, paths)
-        while stdin := await asyncio.to_thread(next, pieces, b""):
-            await self._git.run("fast-import", "--quiet", "--depth=0", stdin=stdin)
+        streams = _contents(self._root, paths)
+        while stream := await asyncio.to_thread(next, streams, b""):
+            await self._git.run("fast-import", "--quiet", "--depth=0", stdin=stream)
 
     async def set(self, *options: str, paths: Sequence[str]) -> None:
         """Run `git update-index` with these options for these paths."""

@@ -306,38 +306,36 @@ async def prune_snapshots(
 
 
 async def _repack(snapshots: Snapshots, existing: Sequence[str], age: float) -> None:
-    """Make one pack of the packs that are older than `age` seconds, without what nothing in
-    `existing` reaches.
+    """Join the packs that are older than `age` seconds into one, without the objects that nothing in
+    `existing` needs.
     """
     folder = snapshots.store / "objects" / "pack"
     old = [path for path in sorted(folder.glob("*.idx")) if _is_older(path, age)]
     packed = {name for path in old for name in await _packed(snapshots, path)}
-    stdin = "".join(f"{name}\n" for name in existing).encode()
-    listing = (
-        "rev-list",
-        "--objects",
-        "--no-object-names",
-        "--no-walk",
-        "--missing=allow-any",
-        "--stdin",
-    )
-    reached = (
-        set((await snapshots.git.run(*listing, stdin=stdin)).decode().split())
-        if existing
-        else set()
-    )
-    if packed <= reached:
+    needed: set[str] = set()
+    if existing:
+        listing = (
+            "rev-list",
+            "--objects",
+            "--no-object-names",
+            "--no-walk",
+            "--missing=allow-any",
+            "--stdin",
+        )
+        stdin = "".join(f"{name}\n" for name in existing).encode()
+        listed = await snapshots.git.run(*listing, stdin=stdin)
+        needed = set(listed.decode().split())
+    if packed <= needed:
         return
     new_pack = ""
-    if kept := sorted(packed & reached):
+    kept = sorted(packed & needed)
+    if kept:
+        command = ("pack-objects", "-q", "--window=0", str(folder / "pack"))
         stdin = "".join(f"{name}\n" for name in kept).encode()
-        new_pack = (
-            await snapshots.git.run(
-                "pack-objects", "-q", "--window=0", str(folder / "pack"), stdin=stdin
-            )
-        ).decode()
+        packing = await snapshots.git.run(*command, stdin=stdin)
+        new_pack = f"pack-{packing.decode().strip()}"
     for path in old:
-        if path.stem != f"pack-{new_pack.strip()}":
+        if path.stem != new_pack:
             for part in folder.glob(f"{path.stem}.*"):
                 part.unlink(missing_ok=True)
 

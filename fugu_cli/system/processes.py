@@ -29,15 +29,14 @@ def is_running(process: int) -> bool:
 
 
 async def reap(process: asyncio.subprocess.Process) -> int | None:
-    """End a process of ours at once, if it has not ended, and take its exit code; None where it
-    would not go.
+    """Kill a process of ours if it still runs, and return its exit code; None if it does not end.
 
-    Its pipes are closed, also where a child of it holds them. A cancellation is let through when
-    that is done: a process whose code nobody took outlives its event loop.
+    Its pipes are closed, also if a child of it holds them. A cancellation is raised only after that,
+    because a process whose exit code was not taken would outlive the event loop.
     """
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
-            # Process.kill would take the exit code away from who waits for it
+            # Process.kill would take the exit code away from the task that waits for it
             os.kill(process.pid, signal.SIGKILL)
     try:
         return await wait_for_exit(process)

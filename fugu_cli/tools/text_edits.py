@@ -125,16 +125,20 @@ def reindent(old: Sequence[str], replaced: Sequence[str], new: Sequence[str]) ->
 
 
 def _reindent_line(line: str, indents: dict[str, str]) -> str:
+    """Return the line with its new indentation. `indents` maps the old ones to the new ones."""
     if not line.strip():
         return line.strip()
     indent = _indent(line)
     bases = [base for base in indents if indent.startswith(base)]
     if bases:
         base = max(bases, key=len)
-        return indents[base] + indent[len(base) :] + line.strip("\n")[len(indent) :]
-    shallow = min(indents, key=len)
-    missing = len(shallow) - len(indent)  # further out than anything in `old`
-    return indents[shallow][: max(len(indents[shallow]) - missing, 0)] + line[len(indent) :]
+        deeper = indent[len(base) :]
+        return indents[base] + deeper + line.strip("\n")[len(indent) :]
+    # the line is further out than all others: take as much from the shallowest one
+    shallowest = min(indents, key=len)
+    missing = len(shallowest) - len(indent)
+    new_length = max(len(indents[shallowest]) - missing, 0)
+    return indents[shallowest][:new_length] + line[len(indent) :]
 
 
 def _indent(line: str) -> str:

@@ -143,16 +143,20 @@ class Scrollback:
 
     def say(self, note: NoteBlock) -> UpdateNote:
         """Add a note that is in no log. When it grows, the new part is printed, in order."""
-        transcript, shown = self.folded.transcript, [note]
+        transcript = self.folded.transcript
+        newest_note = note
         transcript.say(note)
         self._print()
 
         def grow(grown: NoteBlock) -> None:
+            """Put the grown note in the place of the one that is shown, unless its session was left."""
+            nonlocal newest_note
             if transcript is not self.folded.transcript:
                 return
-            index = transcript.placed.index(shown[0])
-            shown[0] = transcript.blocks[index] = grown
-            if index < self._next:
+            index = transcript.placed.index(newest_note)
+            transcript.blocks[index] = newest_note = grown
+            is_printed = index < self._next
+            if is_printed:
                 self._note(index, grown)
 
         return grow

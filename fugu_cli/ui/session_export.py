@@ -28,14 +28,10 @@ WIDTH = 120
 
 
 def session_markdown(records: Sequence[Recorded], session: str) -> str:
-    """Return requests, replies with their agents, tools and diffs."""
+    """Return a session as Markdown: its requests, the agents' replies, tool calls and diffs."""
     del session  # a reader of the text needs no id
-    return (
-        "\n\n".join(
-            part for block in transcript_blocks(records) if (part := _block_markdown(block))
-        )
-        + "\n"
-    )
+    parts = [_block_markdown(block) for block in transcript_blocks(records)]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _block_markdown(block: Block) -> str:

@@ -31,9 +31,10 @@ AccessList = tuple[int, ...] | Literal["all"]
 class PlanLimits:
     """The limits of a workflow, and what its planner may name.
 
-    `models` are the agents that may be named, Model 0, 1, ... in the papers' form; `steps` is the
-    most steps; `itself` lets the planner name itself (as the number after the last agent) for a
-    step that becomes a workflow of its own; with `keeps` an empty plan means that a result is kept.
+    `models` are the agents that may be named, as Model 0, 1, ... in the papers' form. `steps` is the
+    most steps. With `itself` the planner may name itself, as the number after the last agent; such a
+    step becomes a workflow of its own. With `keeps` an empty plan is allowed: the result stays as it
+    is.
     """
 
     models: tuple[str, ...]

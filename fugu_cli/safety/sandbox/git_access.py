@@ -75,8 +75,8 @@ class GitFolders:
         return tuple(Path(path, ".git") for path, listed in self._look().items() if listed.entry)
 
     def folders(self, entries: tuple[Path, ...]) -> frozenset[Path]:
-        """Return the git folders inside the root: those that `entries` lead to, bare ones, and
-        those that these hold.
+        """Return the git folders inside the root: those that `entries` lead to, the bare ones, and the
+        git folders inside all of these (submodules, worktrees).
         """
         folders = {Path(path) for path, listed in self._listings.items() if listed.bare}
         for entry in entries:

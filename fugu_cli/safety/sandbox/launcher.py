@@ -176,7 +176,7 @@ def proportional_memory(pid: int, otherwise: int) -> int:
 
 
 def read_order(control: socket.socket) -> str:
-    """Return "ask" where the letter T arrives, else "end": fugu sent K or is gone."""
+    """Wait for a letter from fugu. Return "ask" for T; "end" for K, or if fugu is gone."""
     try:
         return "ask" if control.recv(1) == b"T" else "end"
     except OSError:

@@ -41,7 +41,7 @@ async def ask_for_trust(opener: SessionOpener, dialogs: DialogsProtocol) -> bool
 
 
 def ignored_note(opener: SessionOpener) -> str:
-    """Return the sentence about what does not count, and how to change that."""
+    """Return the note that names the ignored files, and says how to trust them."""
     return f"ignored until you trust this folder (/trust): {_ignored_names(opener)}"
 
 

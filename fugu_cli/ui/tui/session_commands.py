@@ -422,14 +422,12 @@ async def fork_session(controller: SessionController, argument: str) -> None:
 
 
 async def rename_session(controller: SessionController, argument: str) -> None:
-    """Give this session (or, with its id first, another one) a title."""
+    """Give this session a title, or the one whose id the argument begins with."""
     ids = {summary.id for summary in await asyncio.to_thread(controller.opener.listed)}
     first, _, rest = argument.partition(" ")
-    id, title = (
-        (first, rest.strip())
-        if first in ids and rest.strip()
-        else (_session_id(controller), argument)
-    )
+    id, title = _session_id(controller), argument
+    if first in ids and rest.strip():
+        id, title = first, rest.strip()
     if not id or not title:
         raise UsageError("a title is missing", hint="/rename TITLE, or /rename ID TITLE")
     await asyncio.to_thread(controller.opener.rename, id, title)

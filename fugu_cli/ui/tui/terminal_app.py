@@ -230,10 +230,10 @@ class TerminalApp(App[int], inherit_bindings=False):
         await super().on_event(event)
 
     def _handle_exception(self, error: Exception) -> None:
-        """End; `report_crash` tells the user. Textual would print the values of all variables.
+        """End the application; `report_crash` tells the user. Textual would print all variables.
 
-        Nothing that fails after the user has left is a crash: a screen that was about to be shown
-        finds itself half taken away.
+        An error after the user has left is ignored: the screens are being taken away then, and one
+        that was about to be shown may fail.
         """
         if self._exit:
             return

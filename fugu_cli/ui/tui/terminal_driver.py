@@ -66,10 +66,13 @@ class KeyParser(XTermParser):
                 return self.feed(text)
 
     def is_input(self, sequence: str) -> bool:
-        """Return whether a control sequence is more than an answer that nobody waits for."""
+        """Return whether the application is to get a control sequence. Late answers of the terminal,
+        and keys and sizes that cannot be, are dropped.
+        """
         if _PASSED_ON.fullmatch(sequence):
             return True
-        if (size := _SIZE_REPORT.fullmatch(sequence)) is not None:
+        size = _SIZE_REPORT.fullmatch(sequence)
+        if size is not None:
             lines, columns, *pixels = map(int, size.groups())
             return 0 < lines <= LARGEST_SIZE and 0 < columns <= LARGEST_SIZE and all(pixels)
         try:
