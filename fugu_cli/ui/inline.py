@@ -121,7 +121,7 @@ class TypedText:
         self._length = 0
 
     def changed(self, buffer: Buffer) -> None:
-        """Look at the text after a change."""
+        """Compare the text after a change with its length before."""
         length = len(buffer.text)
         if length <= 1:
             self.is_typed = True
@@ -202,10 +202,10 @@ def _input(report_dark: Callable[[bool], None]) -> Input:
 
 
 def _output() -> Output:
-    """Return the screen as one of which only the cursor's row is known to be free.
+    """Return the terminal as an output that counts no free rows below the cursor.
 
-    prompt-toolkit would ask the terminal for the cursor's row to fill the screen down to its last
-    row. What is printed meanwhile would be scrolled away: the answer tells where the cursor was.
+    prompt-toolkit would ask the terminal for the cursor's row, and fill the screen from there to its
+    end. The answer is old when it comes, so text printed meanwhile would be scrolled away.
     """
     output = create_output()
     output.get_rows_below_cursor_position = lambda: 1  # type: ignore[method-assign]
