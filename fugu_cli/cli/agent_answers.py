@@ -84,7 +84,7 @@ async def agent_answer(
     finally:
         await stream.close()
     if "structured_output" not in result:
-        raise _unanswered(result)
+        raise _unanswered(result, question.agent)
     agent = next((event.agent for event in reversed(log.events) if isinstance(event, Replied)), "")
     value = question.form.model_validate(result["structured_output"])
     return AgentAnswer(
@@ -121,7 +121,7 @@ def answering_config(loaded: LoadedConfig, agent: str) -> LoadedConfig:
     )
 
 
-def _unanswered(result: Mapping[str, Any]) -> UnansweredError:
+def _unanswered(result: Mapping[str, Any], agent: str) -> UnansweredError:
     details = result.get("fugu", {})
     reason = details.get("reason", "failed")
     errors = "; ".join(result.get("errors", ()))
@@ -134,7 +134,8 @@ def _unanswered(result: Mapping[str, Any]) -> UnansweredError:
     else:
         why = details.get("message") or reason
     hint = "" if "`fugu pool check`" in why else "`fugu pool check` calls each agent once"
-    error = UnansweredError(f"no agent gave an answer: {why}", hint=hint)
+    message = f"{agent} gave no answer: {why}" if agent else f"no agent gave an answer: {why}"
+    error = UnansweredError(message, hint=hint)
     error.exit_code = EXIT_CODES[reason] or EXIT_CODES["unaccepted"]
     error.for_another = reason in ("failed", "turn_limit", "unaccepted")
     return error

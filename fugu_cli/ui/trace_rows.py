@@ -32,6 +32,7 @@ from fugu_cli.session.events import (
     Replied,
     ToolRan,
     Undone,
+    UndoStarted,
 )
 from fugu_cli.session.live_events import Live, TextStreamed
 from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE, TestOutcome, TestRun
@@ -247,6 +248,8 @@ def _after_turn(event: Event) -> bool:
     """Return whether the event belongs to no turn: the request's end, the user's undo, a reopened
     session.
     """
+    if isinstance(event, UndoStarted):
+        return not event.planned.turn
     return isinstance(event, Finished | Opened) or (isinstance(event, Undone) and not event.turn)
 
 

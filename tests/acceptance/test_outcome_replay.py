@@ -90,7 +90,7 @@ def test_the_same_command_says_the_same(place: Place, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["outcomes:{file}"], "10 tasks have outcomes, 20 are needed"),
+        (["outcomes:{file}"], "at least 20 tasks with outcomes are needed, and it has 10"),
         (
             ["outcomes:{file}", "--model", CHEAP, "--model", CHEAP],
             "a pool of 2 to 5 models is needed",
@@ -109,7 +109,7 @@ def test_the_same_command_says_the_same(place: Place, tmp_path: Path) -> None:
         ),
         (
             ["outcomes:{few}", "--model", CHEAP, "--model", DEAR],
-            "2 tasks have outcomes of all of these models",
+            "all these models are needed, and it has 2",
         ),
     ],
 )

@@ -238,7 +238,7 @@ def test_who_does_not_answer_is_replaced_and_a_lone_agent_judges_itself(
     assert "in a session of its own: the pool has no other agent" in done.out
     assert "large reports 1 finding, which it judges now" in done.err
     done = place.fugu("review", "--time-limit", "0.001")
-    assert (done.code, "no agent gave an answer: the time limit was reached" in done.err) == (
+    assert (done.code, "large gave no answer: the time limit was reached" in done.err) == (
         3,
         True,
     ), done.err
@@ -296,7 +296,7 @@ def test_no_answer_is_infrastructure_and_no_budget_is_a_limit(
     done = place.fugu("review")
     assert (
         done.code,
-        "no agent gave an answer: the answer does not follow the JSON schema" in done.err,
+        "large gave no answer: the answer does not follow the JSON schema" in done.err,
     ) == (3, True)
     server.play("large", says(findings=[finding()]))
     done = place.fugu("review", "--max-budget-usd", "0.05")

@@ -106,7 +106,9 @@ def read_recorded_set(path: Path, vendor_of: Callable[[str], str]) -> RecordedSe
         for model in task.runs:
             counts[model] = counts.get(model, 0) + 1
     if len(tasks) < FEWEST_TASKS:
-        raise ConfigError(f"{path}: {len(tasks)} tasks have outcomes, {FEWEST_TASKS} are needed")
+        raise ConfigError(
+            f"{path}: at least {FEWEST_TASKS} tasks with outcomes are needed, and it has {len(tasks)}"
+        )
     models = tuple(sorted(name for name, n in counts.items() if n >= COVERAGE * len(tasks)))
     if len({recorded_model(name) for name in models}) < LARGEST_POOL:
         raise ConfigError(

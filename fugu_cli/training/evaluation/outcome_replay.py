@@ -97,7 +97,7 @@ def read_outcomes(path: Path, models: Sequence[str]) -> list[OutcomeTask]:
     ]
     if len(chosen) < FOLDS:
         raise ConfigError(
-            f"{path}: {len(chosen)} tasks have outcomes of all of these models, {FOLDS} are needed"
+            f"{path}: at least {FOLDS} tasks with outcomes of all these models are needed, and it has {len(chosen)}"
         )
     return chosen
 

@@ -21,6 +21,7 @@ from fugu_cli.session.events import (
     Replied,
     ToolRan,
     Undone,
+    UndoStarted,
 )
 from fugu_cli.session.state import SessionState
 from fugu_cli.ui import trace, trace_rows, turn_page
@@ -82,8 +83,8 @@ def test_what_the_user_took_back_is_told_behind_the_end_of_the_request() -> None
     undone = Undone(snapshot="t0", paths=("a.py", "b.py"))
     back = Undone(snapshot="abc", kind="redo", paths=("a.py",))
     more = [
-        last.model_copy(update={"seq": last.seq + place, "event": event})
-        for place, event in enumerate((undone, back), start=1)
+        last.model_copy(update={"seq": last.seq + step, "at": last.at + 60 * step, "event": event})
+        for step, event in enumerate((UndoStarted(planned=undone), undone, back), start=1)
     ]
     said = trace.trace_text([*records, *more], "s", 120)
     put = [
