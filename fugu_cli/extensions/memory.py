@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.formatting import plural, sanitize_for_screen
-from fugu_cli.safety.paths import inside, is_file, path_exists, real_path
+from fugu_cli.safety.paths import inside, is_file, path_exists, protected_reason, real_path
 from fugu_cli.session.events import MemoryText
 from fugu_cli.session.open_work import BYTES, byte_size
 from fugu_cli.system.atomic_files import write_atomically
@@ -107,11 +107,24 @@ class Memory:
         if path.stat().st_size > LARGEST_FILE:
             return f"it is larger than {LARGEST_FILE // 1_000_000} MB"
         if scope == "repository":
-            assert self.root is not None
-            if not inside(real_path(path), self.root):
-                return "it is a link that leads out of the repository"
+            if fault := self._link_fault(path):
+                return f"it is {fault}"
             if not self.counts(path):
                 return "you have not trusted it as it is (/trust, `fugu trust`)"
+        return ""
+
+    def _link_fault(self, path: Path) -> str:
+        """Return the words for a link of the repository to a file that is no memory, such as git's
+        settings or keys; "" for a file of its own.
+        """
+        assert self.root is not None
+        target = real_path(path)
+        if target == path:
+            return ""
+        if not inside(target, self.root):
+            return "a link that leads out of the repository"
+        if reason := protected_reason(target, self.root, writes=True):
+            return f"a link to {target.relative_to(self.root)} ({reason})"
         return ""
 
     def line(self, text: str) -> str:
@@ -152,10 +165,12 @@ class Memory:
         """Return the resolved file to write, and make its folder. Raises UsageError for a link out of
         the repository, and StorageError.
         """
-        path = real_path(self.path(scope))
-        if scope == "repository" and self.root is not None and not inside(path, self.root):
+        named = self.path(scope)
+        path = real_path(named)
+        fault = self._link_fault(named) if scope == "repository" else ""
+        if fault:
             raise UsageError(
-                f"{self.shown_path(scope)} is a link that leads out of the repository",
+                f"{self.shown_path(scope)} is {fault}",
                 hint="nothing was changed; put a file in its place",
             )
         try:

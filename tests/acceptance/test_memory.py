@@ -64,6 +64,15 @@ def test_only_the_newest_lines_of_a_long_memory_are_read_and_a_link_outside_is_n
     assert "nobody's business" not in text
     assert "agents are not shown its first" in done.err
     assert "a link that leads out of the repository" in done.err
+
+    memory = place.repo / ".agents" / "MEMORY.md"
+    memory.unlink()
+    memory.symlink_to("../.git/config")
+    assert place.fugu("trust").code == 0
+    server.play("a", Says("Done."))
+    assert (
+        ".agents/MEMORY.md is left out: it is a link to .git/config" in place.fugu("run", "go").err
+    )
     assert "remember" not in [
         tool["function"]["name"] for tool in server.asked("a")[0].body["tools"]
     ]
