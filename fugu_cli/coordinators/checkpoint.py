@@ -226,6 +226,8 @@ def read_npy(path: Path) -> NDArray[np.floating]:
     try:
         with path.open("rb") as file:
             array = np.load(file, allow_pickle=False)
+    except FileNotFoundError as error:
+        raise CoordinatorUnavailable(f"there is no file {path}", hint=_OTHER_CHECKPOINT) from error
     except (OSError, ValueError, EOFError) as error:
         raise CoordinatorUnavailable(
             f"{path} is not a whole .npy file: {error}", hint=_OTHER_CHECKPOINT

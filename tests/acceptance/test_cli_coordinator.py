@@ -286,7 +286,7 @@ def test_a_bad_configured_checkpoint_leaves_the_decision_to_success_rates_and_sa
 
 
 WRONG = [
-    (("coordinator", "import", "nothing.npy"), "nothing.npy is not a whole .npy file"),
+    (("coordinator", "import", "nothing.npy"), "there is no file nothing.npy"),
     (
         ("coordinator", "import", "zeros.npy"),
         "zeros.npy is not the published vector: its sha256 is",
