@@ -8,6 +8,7 @@ the protocol's methods.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -24,11 +25,16 @@ from acp.schema import (
 
 from fugu_cli import messages
 from fugu_cli.acp import session_settings
-from fugu_cli.acp.permissions import EditorForm, ask_permission_in_editor, elicit_in_editor
+from fugu_cli.acp.permissions import (
+    EditorForm,
+    ask_for_words_in_editor,
+    ask_permission_in_editor,
+    elicit_in_editor,
+)
 from fugu_cli.acp.prompts import PromptBlock, read_prompt
 from fugu_cli.acp.updates import LogUpdates, Update, merged, message, meta, thought
 from fugu_cli.app import event_text
-from fugu_cli.app.approval_options import ACCEPT_PLAN
+from fugu_cli.app.approval_options import ACCEPT_PLAN, question_choices
 from fugu_cli.app.approval_questions import ApprovalQuestion
 from fugu_cli.app.request_queue import RequestQueue, request_from_text
 from fugu_cli.engine import undo
@@ -37,6 +43,7 @@ from fugu_cli.extensions.skill_library import parse_headless_request
 from fugu_cli.session import costs
 from fugu_cli.session.events import Asked, Recorded
 from fugu_cli.session.state import SessionState
+from fugu_cli.session.tool_facts import ASK_USER
 from fugu_cli.ui.json_output import result_object, run_ending
 
 if TYPE_CHECKING:
@@ -279,6 +286,16 @@ class ClientSession:
         await self.outbox.flush()
         assert self._updates is not None
         shown = self._updates.calls.asked_about(question.call)
+        call = question.call
+        if call.tool == ASK_USER.name and not question_choices(call):
+            form = EditorForm(self._client, self.id, self._elicitation, self.outbox.flush)
+            words = asyncio.ensure_future(ask_for_words_in_editor(form, call))
+            question.answer.add_done_callback(lambda _: words.cancel())
+            with contextlib.suppress(asyncio.CancelledError):
+                answer = await words
+                if not question.answer.done():
+                    question.answer.set_result(answer)
+            return
         asking = asyncio.ensure_future(
             ask_permission_in_editor(self._client, self.session, shown.id, question)
         )

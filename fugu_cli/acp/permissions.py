@@ -34,6 +34,7 @@ from fugu_cli.app.approval_options import (
     question_heading,
 )
 from fugu_cli.formatting import escape_for_approval
+from fugu_cli.session.tool_facts import ASK_USER
 from fugu_cli.ui.json_output import arguments_object
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from fugu_cli.app.approval_questions import ApprovalQuestion
     from fugu_cli.app.session_protocol import SessionProtocol
+    from fugu_cli.engine.environment import Permission
     from fugu_cli.messages import Call
     from fugu_cli.safety.policy import Judgement
 
@@ -108,13 +110,15 @@ def _asked_call(
     root = session.environment.workspace.root
     target = escape_for_approval(event_text.approval_target(call, judgement.target)).strip()
     asker = f" by the subtask {escape_for_approval(judgement.subtask)}" if judgement.subtask else ""
-    reason = text_content(f"asked{asker} because {escape_for_approval(judgement.reason)}")
+    reason = f"asked{asker} because {escape_for_approval(judgement.reason)}"
+    if call.tool == ASK_USER.name:
+        reason, target = target, question_heading(call)
     return ToolCallUpdate(
         tool_call_id=call_id,
         title=target or escape_for_approval(call.tool),
         kind=kind_of(call),
         status="pending",
-        content=[reason, *proposed_change(call, root)],
+        content=[text_content(reason), *proposed_change(call, root)],
         locations=locations_of(call, root) or None,
         raw_input=arguments_object(call),
     )
@@ -130,6 +134,28 @@ class EditorForm:
     """The kinds of questions that the editor can show."""
     before: Callable[[], Awaitable[None]]
     """Called before a question, to send everything that precedes it."""
+
+
+async def ask_for_words_in_editor(form: EditorForm, call: Call) -> Permission:
+    """Return the user's answer to an agent's question without choices, for which ACP's questions
+    for permission have no field.
+    """
+    from mcp_types import ElicitRequestFormParams
+
+    from fugu_cli.engine.environment import Refusal
+
+    schema = {
+        "type": "object",
+        "properties": {"answer": {"type": "string", "title": "Your answer"}},
+        "required": ["answer"],
+    }
+    question = escape_for_approval(str(arguments_object(call).get("question", "")))
+    params = ElicitRequestFormParams(message=question, requested_schema=schema)
+    result = await elicit_in_editor(form, "An agent", params)
+    if result is None:
+        return "headless"
+    words = str((result.content or {}).get("answer", "")).strip()
+    return Refusal(feedback=words) if words else "no"
 
 
 async def elicit_in_editor(
