@@ -22,6 +22,7 @@ from fugu_cli.session.call_arguments import (
     patched_paths,
 )
 from fugu_cli.session.events import FileAttribute, FileChange, FileEffects
+from fugu_cli.session.file_effects import THE_TESTS
 from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE
 from fugu_cli.session.tool_facts import facts_of
 
@@ -57,7 +58,7 @@ def mark_unclaimed(
 def _label(call: Call) -> str:
     """Return `the tests`, or the command line or tool in backticks."""
     if call.tool in {RUN_TESTS, TESTS_BEFORE}:
-        return "the tests"
+        return THE_TESTS
     command = _command_line(call) or call.tool
     line = " ".join(command.split())
     return f"`{line if len(line) <= LABEL_LIMIT else line[: LABEL_LIMIT - 1] + '…'}`"

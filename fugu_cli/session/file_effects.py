@@ -9,6 +9,9 @@ from typing import Literal, NamedTuple
 
 from fugu_cli.messages import Value
 
+THE_TESTS = "the tests"
+"""What ran where a file changed during a test run."""
+
 
 class FileChange(Value):
     """A file a tool changed: git blob ids before and after; None where it did not exist. `mode` is

@@ -33,6 +33,7 @@ from fugu_cli.session.events import (
     Undone,
     net_changes,
 )
+from fugu_cli.session.file_effects import THE_TESTS
 from fugu_cli.session.outcome import (
     TestOutcome,
     TestRun,
@@ -501,10 +502,12 @@ class RequestState:
 
     @cached_property
     def is_work(self) -> bool:
-        """True if the request changed files, or may have. Changes that happened only while a
-        command ran that does not name the file may be the user's, and do not count.
+        """True if the request changed files, or may have. A command may have changed a file that it
+        does not name; what happened while the tests ran does not count.
         """
-        return bool(net_changes(each for each in self.claimed_changes if not each.while_ran))
+        return bool(
+            net_changes(each for each in self.claimed_changes if each.while_ran != THE_TESTS)
+        )
 
     @cached_property
     def authors(self) -> tuple[str, ...]:
