@@ -185,8 +185,9 @@ def test_a_file_that_a_script_changed_without_naming_it_is_verified(
 ) -> None:
     place.configure(Agent("worker"), Agent("other"), coordinator="cascade")
     place.files({"a.txt": "one\n"})
-    script = "python3 -c 'import pathlib; pathlib.Path(chr(97) + \".txt\").write_text(\"two\")'"
-    server.play("worker", Says(calls=(Use("bash", {"command": script}),)), Says("It says two."))
+    script = 'python3 -c \'import pathlib; pathlib.Path(chr(97) + ".txt").write_text("two")\''
+    edit = Says(calls=(Use("bash", {"command": script}),))
+    server.play("worker", edit, Says("It says two."))
     server.play("other", Says("It does.\nVERDICT: ACCEPT"))
     done = place.fugu("run", "make a.txt say two")
     assert (done.code, len(server.asked("other"))) == (0, 1), done.err
