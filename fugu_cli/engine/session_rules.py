@@ -213,7 +213,7 @@ def _confinement(box: Sandbox | None) -> str:
     more = [str(path) for path in box.settings.writable]
     places = ["the repository", *map(quoted_path, more), f"{folder} (private: for scratch files)"]
     return (
-        f"bash in a sandbox, {network}; they write only in {', '.join(places)}. Other tools do not "
+        f"bash in a sandbox, {network}; they write at most in {', '.join(places)}. Other tools do not "
         f"see that {folder}"
     )
 

@@ -248,7 +248,13 @@ def test_an_agent_that_fails_is_masked_and_the_next_best_takes_the_turn(root: Pa
     found = play(root, (CHEAP, fails), (STRONG, writes()))
     assert found.run().reason == "accepted"
     assert [event for event in found.log.events if isinstance(event, Failed)] == [
-        Failed(turn=1, what="cheap", kind="refused", message="the key was refused; set another")
+        Failed(
+            turn=1,
+            what="cheap",
+            kind="refused",
+            message="the key was refused; set another",
+            hint="set another",
+        )
     ]
     assert [event.agent for event in found.log.events if isinstance(event, Assigned)] == [
         "cheap",
