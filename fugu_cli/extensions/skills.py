@@ -290,7 +290,7 @@ def _digest(data: bytes) -> str:
 BUILT_IN = frozenset({
     "help", "?", "new", "clear", "sessions", "resume", "fork", "rename", "continue", "undo",
     "redo", "diff", "blame", "jobs", "retry", "skip", "pin", "exclude", "pool", "model",
-    "tier", "cost", "trace", "mode", "commit", "context", "effort", "login", "permissions",
+    "tier", "cost", "trace", "mode", "commit", "context", "effort", "login", "memory", "permissions",
     "skill", "skills", "compact", "copy", "export", "open", "theme", "notify", "doctor",
     "trust", "quit", "exit", "q", "rewind", "remember",
 })  # fmt: skip
