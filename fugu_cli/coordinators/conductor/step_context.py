@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from fugu_cli import prompts
-from fugu_cli.coordinators.conductor.plan_steps import shares_job
 from fugu_cli.messages import Call, Usage
 from fugu_cli.session.events import (
     CLIENT,
@@ -200,6 +199,9 @@ def _situation(state: SessionState, assignment: Assigned) -> str:
     """
     sentences = []
     if assignment.in_copy:
+        # a request that is done in turns reads no plan
+        from fugu_cli.coordinators.conductor.plan_steps import shares_job
+
         flow = _workflow(state, assignment)
         is_choice = flow is not None and shares_job(flow.planned.steps, assignment.step)
         sentences.append(prompts.load("conductor/copy_same_job" if is_choice else "conductor/copy"))
