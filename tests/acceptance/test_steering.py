@@ -114,7 +114,7 @@ def test_a_message_opens_no_reply_that_the_budget_does_not_carry(
     place: Place, server: Loopback
 ) -> None:
     price = "{ input = 1000.0, output = 1000.0 }"
-    place.configure(Agent("worker", price=price), more="max_budget_usd = 8.0")
+    place.configure(Agent("worker", price=price), more="max_budget_usd = 9.0")
     sent = threading.Event()
     server.play("worker", after(sent, Says("It says broken.")))
     client = Client(place)
