@@ -113,18 +113,19 @@ def test_messages_outlive_a_kill_whether_they_were_given_or_not(
 def test_a_message_opens_no_reply_that_the_budget_does_not_carry(
     place: Place, server: Loopback
 ) -> None:
+    message = MESSAGE + " It has many words." * 800  # some 4,000 tokens
     price = "{ input = 1000.0, output = 1000.0 }"
-    place.configure(Agent("worker", price=price), more="max_budget_usd = 9.0")
+    place.configure(Agent("worker", price=price), more="max_budget_usd = 9.5")
     sent = threading.Event()
     server.play("worker", after(sent, Says("It says broken.")))
     client = Client(place)
     client.say("what does calc.txt say?")
     server.wait_for("worker")
-    steer(client, MESSAGE)
+    steer(client, message)
     sent.set()
     result = client.until("result")
     client.leave()
     assert result["fugu"]["reason"] == "budget"
     assert len(server.asked("worker")) == 1
     requests = [event.text for event in place.events() if isinstance(event, Request)]
-    assert requests == ["what does calc.txt say?", MESSAGE]
+    assert requests == ["what does calc.txt say?", message]
