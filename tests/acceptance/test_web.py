@@ -160,6 +160,9 @@ def test_a_browser_follows_a_session_approves_steers_and_interrupts(
         assert browser.answer(path, "feedback", feedback="something else")[0] == 200
         told = browser.streamed(path, "I am slow. I am")
         assert "stop now" in told and "worker as worker" in told
+        # no block is missing that could show something later: the page would append it
+        blocks = re.findall(r'id="block-([0-9]+)"', browser.page(f"/sessions/{path.stem}"))
+        assert blocks == [str(index) for index in range(len(blocks))] != []
         address = f"{browser.base}/sessions/{path.stem}"
         own = {"origin": browser.origin}  # as a form without the script sends it
         sent = browser.client.post(f"{address}/act", data={"act": "interrupt"}, headers=own)

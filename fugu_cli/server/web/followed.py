@@ -267,9 +267,9 @@ class FollowedSession:
             text = f"{earlier}: `fugu trace {self.path.stem}` has them"
             parts["earlier"] = element("p", text, id="earlier", class_="dim")
         for index in range(first_shown, len(blocks)):
-            if self._block_parts[index]:
-                id = f"{CONVERSATION}{index}"
-                parts[id] = element("div", self._block_parts[index], id=id, class_="block")
+            id, content = f"{CONVERSATION}{index}", self._block_parts[index]
+            # a block that shows nothing yet keeps its place: the page appends those that it lacks
+            parts[id] = element("div", content, id=id, class_="block", hidden=not content)
         return parts
 
 
