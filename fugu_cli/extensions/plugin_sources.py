@@ -69,7 +69,9 @@ class PluginAddress:
 
 def parse_address(source: str, path: str, ref: str) -> PluginAddress:
     """Return the address with a resolved folder. Raises UsageError."""
-    address = PluginAddress(source, path.strip("/"), ref)
+    # git knows no folder `./x` in a commit
+    folder_path = "/".join(part for part in path.split("/") if part not in ("", "."))
+    address = PluginAddress(source, folder_path, ref)
     if address.path.startswith("-") or ".." in Path(address.path).parts:
         raise UsageError(f"{path} is no folder in a plugin's repository", hint="name one inside it")
     if address.in_git:

@@ -155,7 +155,7 @@ def test_a_git_address_is_pinned_to_a_commit_and_nothing_of_the_repository_runs(
     (source / "plugins" / "kit" / "words.txt").write_text("be brief")
     git("commit", "-qam", "two")
     assert f"commit {commit[:12]}" in place.fugu("plugin", "list").out
-    newer = place.fugu("plugin", "add", address, "--path", "plugins/kit")
+    newer = place.fugu("plugin", "add", address, "--path", "./plugins/kit/")
     assert (newer.code, "changed: words.txt" in newer.out) == (1, True)
     older = place.fugu("plugin", "add", address, "--path", "plugins/kit", "--ref", "v1", "--yes")
     assert (older.code, f"commit {commit}" in older.out) == (0, True)
