@@ -213,7 +213,7 @@ def shown_memory(memory: Sequence[MemoryText], before: Sequence[MemoryText]) -> 
             texts.append(f'<memory file="{file.file}">\n{source}\n</memory>')
     remaining = [file.file for file in memory]
     gone = [file.file for file in before if file.file not in remaining]
-    texts += [f"[{name} is empty now: what it said holds no more.]" for name in gone]
+    texts += [f"[{name} no longer counts: ignore what it said.]" for name in gone]
     return "\n".join([MEMORY_HEADING, *texts]) if texts else ""
 
 

@@ -41,7 +41,7 @@ def test_agents_read_the_memory_as_data_and_once_more_when_it_has_changed(
 
     own.unlink()
     place.fugu("run", "--continue", "once more")
-    assert "MEMORY.md is empty now" in json.dumps(server.asked("a")[3].body["messages"])
+    assert "MEMORY.md no longer counts" in json.dumps(server.asked("a")[3].body["messages"])
     assert "memory: 1 line of .agents/MEMORY.md" in place.fugu("trace").out
     requests = json.loads(place.fugu("trace", "--json").out)["requests"]
     assert [len(request["memory"]) for request in requests] == [1, 2, 2, 1]
