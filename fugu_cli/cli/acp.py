@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from fugu_cli.app.session_protocol import SessionOpener
     from fugu_cli.session.store import SessionSummary
 
-ABORTED = 4
-
 
 def work_for_editor(flags: AcpFlags) -> int:
     """Serve an editor until it closes. With --login ask for a key instead."""
@@ -57,26 +55,17 @@ def _log_in() -> int:
 
 async def _answer(flags: AcpFlags, source: int, sink: int) -> int:
     from fugu_cli.acp.agent import answer_editor
+    from fugu_cli.cli.output import watch_client
     from fugu_cli.cli.session_opening import import_wiring
     from fugu_cli.system import signals
-    from fugu_cli.system.reader_watch import call_when_reader_leaves
     from fugu_cli.system.stdio_frames import StdioFrames
 
-    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
-
-    def stop() -> None:
-        """End everything that was started; at the second call leave at once."""
-        if stopped.is_set():
-            os._exit(ABORTED)
-        stopped.set()
-
-    signals.call_on_signals(loop, stop)
-    call_when_reader_leaves(loop, sink, stopped.set)
+    stopped = watch_client(sink)
     # while the editor is being greeted
     preparing = asyncio.create_task(asyncio.to_thread(import_wiring))
     await answer_editor(StdioFrames(source, sink), _Folders(flags), stopped)
     await preparing
-    signals.exit_on_signals(loop, 0)
+    signals.exit_on_signals(asyncio.get_running_loop(), 0)
     return 0
 
 

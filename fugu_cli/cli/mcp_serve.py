@@ -8,7 +8,6 @@ too. mcp_calls.py holds the tools.
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
     from fugu_cli.system.stdio_frames import StdioFrames
 
-ABORTED = 4
 INSTRUCTIONS = (
     "fugu is a coding agent with a pool of models. It works in the user's repository by itself: "
     "`run` carries a request out and returns the answer and the changed files, `review` looks for "
@@ -46,20 +44,11 @@ def serve_client(flags: McpServeFlags) -> int:
 
 
 async def _serve(flags: McpServeFlags, source: int, sink: int) -> int:
+    from fugu_cli.cli.output import watch_client
     from fugu_cli.system import signals
-    from fugu_cli.system.reader_watch import call_when_reader_leaves
     from fugu_cli.system.stdio_frames import StdioFrames
 
-    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
-
-    def stop() -> None:
-        """End everything that was started; at the second call leave at once."""
-        if stopped.is_set():
-            os._exit(ABORTED)
-        stopped.set()
-
-    signals.call_on_signals(loop, stop)
-    call_when_reader_leaves(loop, sink, stopped.set)
+    stopped = watch_client(sink)
     serving = asyncio.create_task(_answer_client(_build_server(flags), StdioFrames(source, sink)))
     stopping = asyncio.create_task(stopped.wait())
     try:
@@ -70,7 +59,7 @@ async def _serve(flags: McpServeFlags, source: int, sink: int) -> int:
         await asyncio.gather(serving, stopping, return_exceptions=True)
     if not serving.cancelled():
         serving.result()  # raises what ended it, if that was a bug
-    signals.exit_on_signals(loop, 0)
+    signals.exit_on_signals(asyncio.get_running_loop(), 0)
     return 0
 
 

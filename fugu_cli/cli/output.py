@@ -26,7 +26,12 @@ from fugu_cli.ui.json_output import RunEnding, result_object
 from fugu_cli.ui.terminal_output import TerminalOutput, rich_to_ansi
 
 if TYPE_CHECKING:
+    import asyncio
+
     from fugu_cli.app.open_session import Session
+
+ABORTED = 4
+"""Exit code of a command that a second signal ends."""
 
 
 def print_lines(lines: Sequence[Text]) -> None:
@@ -53,6 +58,27 @@ def take_standard_streams() -> tuple[int, int]:
     os.close(nothing)
     os.dup2(2, 1)
     return source, sink
+
+
+def watch_client(sink: int) -> asyncio.Event:
+    """Return an event that is set when the client no longer reads `sink`, and at the first signal. A
+    second signal ends the process at once.
+    """
+    import asyncio
+
+    from fugu_cli.system import signals
+    from fugu_cli.system.reader_watch import call_when_reader_leaves
+
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def stop() -> None:
+        if stopped.is_set():
+            os._exit(ABORTED)
+        stopped.set()
+
+    signals.call_on_signals(loop, stop)
+    call_when_reader_leaves(loop, sink, stopped.set)
+    return stopped
 
 
 def session_name(log: Log) -> str:

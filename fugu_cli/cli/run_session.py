@@ -20,7 +20,7 @@ from fugu_cli.app.open_session import Session
 from fugu_cli.app.request_queue import QueuedRequest, RequestQueue, record_request
 from fugu_cli.cli.current_folder import check_embedded, current_config
 from fugu_cli.cli.flags import OutputFormat, RequestInput, RunFlags
-from fugu_cli.cli.output import RunEnd, RunOutput, init_of, session_name
+from fugu_cli.cli.output import ABORTED, RunEnd, RunOutput, init_of, session_name
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
@@ -77,9 +77,6 @@ UNANSWERED = Finished(
 CRASHED = RunEnding(
     "failed", "fugu itself failed; `fugu run --continue` goes on with what was recorded"
 )
-
-
-ABORTED = 4
 
 
 UNANSWERED_SECONDS = 24 * 3600.0

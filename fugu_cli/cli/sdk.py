@@ -24,7 +24,7 @@ from fugu_cli.app.approval_options import ACCEPT_PLAN, question_choices
 from fugu_cli.app.request_queue import request_from_text
 from fugu_cli.cli.current_folder import check_embedded, current_config, say
 from fugu_cli.cli.flags import SdkFlags, check_empty, check_session, settings_of
-from fugu_cli.cli.output import init_of, take_standard_streams
+from fugu_cli.cli.output import ABORTED, init_of, take_standard_streams
 from fugu_cli.cli.run import read_schema
 from fugu_cli.cli.session_stream import SessionStream
 from fugu_cli.config.agent_pool import usable_pool
@@ -67,7 +67,6 @@ MODES: dict[str, Mode] = {
 """Claude Code's permission modes, and fugu's own under their names. In `dontAsk` nobody is
 asked.
 """
-ABORTED = 4
 ACCEPT_EDITS = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
 """The permission update of the SDK by which edits are accepted without a question."""
 CHANGED = "the client changed the arguments of the call; fugu runs a call as it is, or not"
