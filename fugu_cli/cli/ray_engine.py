@@ -81,12 +81,12 @@ class RayEngine:
         try:
             self._write_settings()
             self._check_nodes()
-            here = _on_node(ray.get_runtime_context().get_node_id())
-            account = ray.remote(Spending).options(num_cpus=0, scheduling_strategy=here)
+            driver_node = _on_node(ray.get_runtime_context().get_node_id())
+            account = ray.remote(Spending).options(num_cpus=0, scheduling_strategy=driver_node)
             self._account = account.remote(folder / PAID_FILE, limits)
             self._spending = RemoteSpending(self._account)
             self._spending.total_usd()
-        except BaseException:
+        except BaseException:  # an interrupt too: the cluster that was started must not stay
             ray.shutdown()
             raise
 
@@ -278,13 +278,13 @@ def _do_job(folder: Path, token: str, job: str, account: Any) -> str:
     settings = _read_settings(folder, token)
     environ = dict(os.environ)
     add_kept_keys(environ)
-    opening = RolloutSessionFactory(
+    factory = RolloutSessionFactory(
         settings.config, pool_variables(settings.config, environ), folder
     )
     spending = RemoteSpending(account)
 
     async def run() -> RolloutOutcome:
-        engine = LocalEngine(opening(spending), spending, folder, cores=1)
+        engine = LocalEngine(factory(spending), spending, folder, cores=1)
         return await engine.do(RolloutJob.model_validate_json(job))
 
     with _ended_by_signals():

@@ -1,10 +1,10 @@
 """Compaction: replaces what was said so far by a summary, so that prompts fit. The log keeps
 everything.
 
-Between the orchestrator, which calls `shorten` before a call that would not fit, an open session's
-/compact, and message_history.py, which reads the fact it leaves (`SessionState.shown_requests`). The user's
-requests are kept word for word, a call is never parted from its result, and the summary says what
-it stands for. Knows no provider.
+turn.py calls `compact` before a call that would not fit, and an open session for /compact.
+message_history.py reads the event it leaves (`SessionState.shown_requests`). The user's requests are
+kept word for word, a call is never parted from its result, and the summary says what it stands for.
+Knows no provider.
 """
 
 from __future__ import annotations

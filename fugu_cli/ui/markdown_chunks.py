@@ -129,10 +129,3 @@ class MarkdownChunker:
         self._lines, self._size, self._gap = [], 0, False
         if self._fence and joined:
             self._add(self._opener)
-
-
-def split_markdown(text: str) -> list[MarkdownChunk]:
-    """Split a whole text into chunks."""
-    chunker = MarkdownChunker()
-    chunker.feed(text)
-    return chunker.chunks()
