@@ -401,8 +401,8 @@ def open_engine(flags: RolloutFlags, config: Config, folder: Path) -> RolloutEng
     if flags.engine == "ray":
         return _ray_engine(config, limits, folder)
     spending = Spending(folder / PAID_FILE, limits)
-    opening = RolloutSessionFactory(config, environ, folder)
-    return LocalEngine(opening(spending), spending, folder)
+    factory = RolloutSessionFactory(config, environ, folder)
+    return LocalEngine(factory(spending), spending, folder)
 
 
 def _ray_engine(config: Config, limits: SpendingLimits, folder: Path) -> RolloutEngine:
