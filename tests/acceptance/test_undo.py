@@ -243,11 +243,10 @@ def test_what_the_user_saves_while_a_command_reads_is_the_users(place: Place) ->
     assert (undone.code, files(place.repo)) == (0, before | MINE), undone.err
 
 
-def test_what_changed_while_a_command_ran_is_asked_about_and_no_verifier_is_called(
-    place: Place,
-) -> None:
+def test_what_changed_while_a_command_ran_is_verified_and_asked_about_at_undo(place: Place) -> None:
     before = files(place.repo)
-    assert saved_while(place, "python3 -c 'import time; time.sleep(2)'") == ["worker"]
+    command = "python3 -c 'import time; time.sleep(2)'"  # for all that is known, it wrote the files
+    assert saved_while(place, command) == ["worker", "verifier"]
     asked = place.fugu("undo")
     assert (asked.code, files(place.repo)) == (1, before | MINE)
     assert "changed while `python3 -c 'import time; time.sleep(2)'` ran" in asked.err
