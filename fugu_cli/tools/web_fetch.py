@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from fugu_cli import __version__
+from fugu_cli.safety import web_addresses
 from fugu_cli.safety.policy import rule_matching
 from fugu_cli.session import tool_facts
 from fugu_cli.tools import html_to_text
@@ -154,14 +155,14 @@ async def _fetch(url: str, rules: Sequence[str], bounds: FetchLimits) -> WebPage
     raise FetchRefused(f"{url}: more than {HOPS} redirects.")
 
 
-def _web_address(url: str) -> rule_matching.WebAddress:
-    address = rule_matching.web_address(url)
+def _web_address(url: str) -> web_addresses.WebAddress:
+    address = web_addresses.web_address(url)
     if isinstance(address, str):
         raise FetchRefused(f"`{url}` was not fetched: {address}.")
     return address
 
 
-def _covers(address: rule_matching.WebAddress, target: rule_matching.WebAddress) -> bool:
+def _covers(address: web_addresses.WebAddress, target: web_addresses.WebAddress) -> bool:
     """Return whether the permission covers the target: same host and port, or http to https on the
     usual ports.
     """
@@ -173,7 +174,7 @@ def _covers(address: rule_matching.WebAddress, target: rule_matching.WebAddress)
     return was_http and (target.scheme, target.port) == ("https", 443)
 
 
-async def _resolve_host(address: rule_matching.WebAddress) -> list[str]:
+async def _resolve_host(address: web_addresses.WebAddress) -> list[str]:
     """Return the addresses of the host, each once. Raises FetchRefused."""
     try:
         entries = await asyncio.get_running_loop().getaddrinfo(
@@ -202,7 +203,7 @@ def is_public_address(text: str) -> bool:
     return address.is_global and not address.is_multicast
 
 
-def _client(bounds: FetchLimits, address: rule_matching.WebAddress) -> httpx.AsyncClient:
+def _client(bounds: FetchLimits, address: web_addresses.WebAddress) -> httpx.AsyncClient:
     """Return a client that follows no redirects and uses no proxy. It trusts the system's and the
     user's certificates.
     """
@@ -220,7 +221,7 @@ def _client(bounds: FetchLimits, address: rule_matching.WebAddress) -> httpx.Asy
 async def _get(
     client: httpx.AsyncClient,
     url: str,
-    address: rule_matching.WebAddress,
+    address: web_addresses.WebAddress,
     ip_addresses: Sequence[str],
     largest: int,
 ) -> WebPage | str:

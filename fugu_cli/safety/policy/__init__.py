@@ -39,6 +39,7 @@ from fugu_cli.safety.policy.rule_matching import (
 )
 from fugu_cli.safety.policy.shell_line import ShellLine, parse_line
 from fugu_cli.safety.self_running_files import RunBy, self_running_file
+from fugu_cli.safety.web_addresses import web_address
 from fugu_cli.session.call_arguments import (
     MalformedArguments,
     arguments_of,
@@ -460,7 +461,7 @@ def _subject_case(tool: ToolFacts, subject: str, rules: Rules) -> PolicyCase:
     fetches from, or by the skill or subagent it names.
     """
     target, way_out = tool.name, tool.name
-    address = rule_matching.web_address(subject) if tool.rules_by == "host" else None
+    address = web_address(subject) if tool.rules_by == "host" else None
     if isinstance(address, str):
         return PolicyCase(tool.name, CallClass.READ, f"nothing will be fetched: {address}")
     if address is not None:
@@ -470,7 +471,7 @@ def _subject_case(tool: ToolFacts, subject: str, rules: Rules) -> PolicyCase:
     elif tool.about_session:
         call_class, reason = CallClass.READ, "it is about what this session began"
     elif tool.rules_by == "name" and tool == RUN_TESTS:
-        call_class, reason = CallClass.TESTS, "it runs the tests"
+        call_class, reason = CallClass.TESTS, "tests run the repository's code"
     elif tool == WEB_SEARCH:
         call_class = CallClass.OUTSIDE
         reason = "it sends the query to a search engine, and what comes back is anybody's words"

@@ -1,20 +1,18 @@
-"""The language of the user's rules, and whether a rule covers a path, a web address or a whole
+"""The language of the user's rules, and whether a rule covers a path, a server or a whole
 command line.
 """
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from fugu_cli.safety.paths import inside, real_path
+from fugu_cli.safety.web_addresses import WebAddress, host_matches
 from fugu_cli.session.tool_facts import MCP, WEB_FETCH, facts_of, tool_names
 
 EVERYTHING = frozenset({"", "*", "**"})
@@ -230,60 +228,12 @@ def _translate(pattern: str) -> str:
     return regex + re.escape(pattern[end:])
 
 
-PORTS = {"http": 80, "https": 443}
-
-
-@dataclass(frozen=True)
-class WebAddress:
-    """The server an address leads to. The host is in small letters and without a dot at its end, as
-    DNS is asked for it.
-    """
-
-    scheme: str
-    host: str
-    port: int
-
-    @property
-    def shown(self) -> str:
-        """The host, and the port where it is not the usual one."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if PORTS[self.scheme] == self.port else f"{host}:{self.port}"
-
-
-def web_address(url: str) -> WebAddress | str:
-    """Return the server that `url` leads to, or what is wrong with it, for an agent."""
-    if any(ord(letter) <= 32 or letter == "\\" for letter in url):
-        return "it holds spaces, control characters or a backslash"
-    try:
-        parts = urlsplit(url)
-        host, port = (parts.hostname or "").removesuffix("."), parts.port
-        host = host if ":" in host or host.isascii() else host.encode("idna").decode("ascii")
-    except ValueError as error:
-        return str(error)
-    if parts.scheme not in PORTS:
-        return "only http:// and https:// are fetched"
-    if parts.username is not None or parts.password is not None:
-        return "a user name or password in an address is not sent"
-    if not host or "%" in host or "*" in host:
-        return "it names no host"
-    return WebAddress(parts.scheme, host.lower(), PORTS[parts.scheme] if port is None else port)
-
-
 def matches_address(pattern: str, address: WebAddress) -> bool:
     """Return whether the rule covers fetching from this address."""
     name, argument = split_pattern(pattern)
     if not covers_tool(name, WEB_FETCH.name):
         return False
-    return argument in EVERYTHING or _host_matches(argument, address)
-
-
-def _host_matches(pattern: str, address: WebAddress) -> bool:
-    with contextlib.suppress(UnicodeError):
-        pattern = pattern if pattern.isascii() else pattern.encode("idna").decode("ascii")
-    pattern = pattern.lower().removesuffix(".").replace("[", "[[]")  # of an IPv6 address, no set
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    forms = (address.host, host, f"{host}:{address.port}")
-    return any(fnmatchcase(form, pattern) for form in forms)
+    return argument in EVERYTHING or host_matches(argument, address)
 
 
 def any_names(rules: Iterable[str], tool: str) -> bool:
@@ -300,6 +250,6 @@ def any_names_host(rules: Iterable[str], address: WebAddress) -> bool:
     for rule in rules:
         name, pattern = split_pattern(rule)
         is_exact = bool(pattern) and not {"*", "?"} & set(pattern)
-        if name == WEB_FETCH.name and is_exact and _host_matches(pattern, address):
+        if name == WEB_FETCH.name and is_exact and host_matches(pattern, address):
             return True
     return False

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from fugu_cli.messages import Call
+from fugu_cli.safety import web_addresses
 from fugu_cli.safety.policy import Mode, Rules, judge, rule_matching
 
 PYTHON = "https://docs.python.org/3/library/asyncio.html"
@@ -95,7 +96,7 @@ def test_the_target_is_the_host_so_that_a_yes_for_the_session_covers_it() -> Non
     ],
 )
 def test_an_address_that_cannot_be_fetched_says_why(url: str, fault: str) -> None:
-    assert rule_matching.web_address(url) == fault
+    assert web_addresses.web_address(url) == fault
     assert verdict(url, allow=("web_fetch",)) == "allow"  # nothing will run
 
 
@@ -113,8 +114,8 @@ def test_only_a_rule_that_names_the_tool_offers_it() -> None:
 
 
 def test_only_the_very_host_is_named_exactly() -> None:
-    here = rule_matching.web_address("http://127.0.0.1:8000/")
-    assert isinstance(here, rule_matching.WebAddress)
+    here = web_addresses.web_address("http://127.0.0.1:8000/")
+    assert isinstance(here, web_addresses.WebAddress)
     named = [rule for rule in ("web_fetch", "web_fetch(*)", "web_fetch(127.*)", "web_fetch(127.0.0.1)",
              "web_fetch(127.0.0.1:8000)", "web_fetch(127.0.0.1:80)", "bash(127.0.0.1)")
              if rule_matching.any_names_host((rule,), here)]  # fmt: skip
