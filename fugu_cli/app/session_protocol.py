@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from fugu_cli.formatting import plural
+
 if TYPE_CHECKING:
     from fugu_cli.engine.environment import AskPermission, Environment, Team
     from fugu_cli.extensions.mcp_servers import McpServers
@@ -137,6 +139,35 @@ class SetupOffer:
     download: str = ""
 
 
+@dataclass(frozen=True)
+class KeyAccepted:
+    """The server accepted the key, and lists these models; none where it was asked for no list."""
+
+    host: str
+    models: tuple[str, ...]
+
+    def __str__(self) -> str:
+        models = f", {plural(len(self.models), 'model')}" if self.models else ""
+        return f"accepted by {self.host}{models}"
+
+
+@dataclass(frozen=True)
+class KeyRefused:
+    """The server refused the key, in its own words."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class KeyUntested:
+    """It is not known whether the key is valid, and why."""
+
+    reason: str
+
+
+KeyTrial = KeyAccepted | KeyRefused | KeyUntested
+
+
 class ModelSetup(Protocol):
     """Reports what models need and gets what is missing."""
 
@@ -150,6 +181,9 @@ class ModelSetup(Protocol):
 
     def offer(self) -> SetupOffer:
         """Return the ways to get working models if there are none."""
+
+    async def try_key(self, provider: str, key: str) -> KeyTrial:
+        """Ask the provider whether the key is valid. Raises UsageError for a text that is no key."""
 
     def keep_key(self, provider: str, key: str) -> str:
         """Keep a provider's key; sessions opened from now on have its agents. Returns where it is

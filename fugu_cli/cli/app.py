@@ -415,14 +415,17 @@ def login(
         str | None, typer.Argument(metavar="PROVIDER", help="lists them when left out")
     ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="forget its key")] = False,
+    no_check: Annotated[
+        bool, typer.Option("--no-check", help="keep the key without trying it")
+    ] = False,
 ) -> int:
-    """Keep the key of a provider, typed or piped.
+    """Try the key of a provider, typed or piped, and keep it.
 
     fugu login openai
     """
     from fugu_cli.cli import login as command
 
-    return command.login(provider, remove)
+    return command.login(provider, remove=remove, check=not no_check)
 
 
 @pool.command("check")

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import getpass
 import os
 import sys
+from typing import TYPE_CHECKING, assert_never
 
 from fugu_cli.cli.current_folder import print_clean, say
 from fugu_cli.config import kept_keys
 from fugu_cli.config.agent_pool import SERVICES, KnownService
-from fugu_cli.errors import UsageError
+from fugu_cli.errors import InfrastructureError, UsageError
 from fugu_cli.formatting import aligned_rows
+
+if TYPE_CHECKING:
+    from fugu_cli.app.session_protocol import KeyTrial
 
 LONGEST = 8192
 """Characters of a key: what is longer is no key."""
+MOST_TRIES = 5
+"""Keys that are asked for after one was refused."""
 
 
-def login(provider: str | None, remove: bool) -> int:
-    """Ask for the key of `provider` and keep it; with `remove` forget it; without a provider list
-    them all.
+def login(provider: str | None, *, remove: bool = False, check: bool = True) -> int:
+    """Ask for the key of `provider`, try it and keep it; with `remove` forget it; without a provider
+    list them all. `check`: a key that could not be tried is kept only if the user says so.
 
-    Raises UsageError for a provider nobody knows and for what is no key, StorageError where it
-    cannot be kept."""
+    Raises UsageError for an unknown provider and for a key that is none or is refused,
+    InfrastructureError where it could not be tried, StorageError where it cannot be kept.
+    """
     if provider is None:
         if remove:
             raise UsageError("--remove needs a provider", hint="`fugu login` lists the kept keys")
         return _list_providers()
-    service = _find_service(provider)
+    service = find_service(provider)
     if remove:
         if kept_keys.remove_key(service.variable):
             print_clean(f"the key of {service.name} is forgotten")
@@ -35,14 +43,14 @@ def login(provider: str | None, remove: bool) -> int:
             print_clean(f"no key of {service.name} was kept")
         return 0
     if sys.stdin is not None and sys.stdin.isatty():
-        try:
-            key = getpass.getpass(f"{service.variable} (it is not shown): ")
-        except EOFError:
-            key = ""
+        key = _ask_for_key(service, check=check)
     else:
-        key = _read_piped()
-    _, where = keep_checked(service.name, key.removesuffix("\n").removesuffix("\r"))
-    print_clean(f"{service.name} key saved in {where}; `fugu pool` shows its agents")
+        key = _read_piped().removesuffix("\n").removesuffix("\r")
+        check_form(service, key)
+        if check:
+            _require_accepted(service, key)
+    kept_in = kept_keys.keep_key(service.variable, key)
+    print_clean(f"{service.name} key saved in {kept_in}; `fugu pool` shows its agents")
     if os.environ.get(service.variable):
         say(
             f"{service.variable} is set in the environment: that key is used, not the one that "
@@ -51,10 +59,60 @@ def login(provider: str | None, remove: bool) -> int:
     return 0
 
 
-def keep_checked(provider: str, key: str) -> tuple[str, str]:
-    """Keep a key. Returns its variable and where it is kept. Raises UsageError for a provider
-    nobody knows and for what is no key, StorageError where it cannot be kept."""
-    service = _find_service(provider)
+def _ask_for_key(service: KnownService, *, check: bool) -> str:
+    """Ask until a key is accepted, or kept untried. Raises UsageError for a key that is none."""
+    from fugu_cli.app.session_protocol import KeyAccepted, KeyRefused, KeyUntested
+
+    for _ in range(MOST_TRIES):
+        try:
+            key = getpass.getpass(f"{service.variable} (it is not shown): ")
+        except EOFError:
+            key = ""
+        check_form(service, key)
+        if not check:
+            return key
+        match _try_key(service, key):
+            case KeyAccepted() as accepted:
+                print_clean(str(accepted))
+                return key
+            case KeyRefused(reason):
+                say(f"{reason}; nothing was kept: try another key, or enter leaves")
+            case KeyUntested(reason):
+                say(f"the key could not be tried: {reason}")
+                if input("Keep it untried? y or n: ").strip().lower() in ("y", "yes"):
+                    return key
+                raise UsageError("the key was not kept")
+            case unknown:
+                assert_never(unknown)
+    raise UsageError(f"{MOST_TRIES} keys were refused", hint="nothing was kept")
+
+
+def _require_accepted(service: KnownService, key: str) -> None:
+    """Raise UsageError for a refused key, InfrastructureError for one that could not be tried."""
+    from fugu_cli.app.session_protocol import KeyAccepted, KeyRefused, KeyUntested
+
+    match _try_key(service, key):
+        case KeyAccepted() as accepted:
+            print_clean(str(accepted))
+        case KeyRefused(reason):
+            raise UsageError(reason, hint="nothing was kept")
+        case KeyUntested(reason):
+            raise InfrastructureError(
+                f"the key could not be tried: {reason}",
+                hint="nothing was kept; --no-check keeps a key untried",
+            )
+        case unknown:
+            assert_never(unknown)
+
+
+def _try_key(service: KnownService, key: str) -> KeyTrial:
+    from fugu_cli.app.key_trial import try_key
+
+    return asyncio.run(try_key(service, key, os.environ))
+
+
+def check_form(service: KnownService, key: str) -> None:
+    """Raise UsageError for a text that is no key."""
     if not key:
         raise UsageError(
             "there is no key", hint=f"type it, or pipe it: fugu login {service.name} < FILE"
@@ -70,7 +128,6 @@ def keep_checked(provider: str, key: str) -> tuple[str, str]:
         raise UsageError(
             "the key holds a character that no key has", hint="copy it again; nothing was kept"
         )
-    return service.variable, kept_keys.keep_key(service.variable, key)
 
 
 def _list_providers() -> int:
@@ -90,7 +147,8 @@ def _list_providers() -> int:
     return 0
 
 
-def _find_service(name: str) -> KnownService:
+def find_service(name: str) -> KnownService:
+    """Return the provider of this name, or of this key variable. Raises UsageError."""
     match = next(
         (
             service

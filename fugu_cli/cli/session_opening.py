@@ -18,7 +18,7 @@ from fugu_cli.session import store
 
 if TYPE_CHECKING:
     from fugu_cli.app.open_session import Session
-    from fugu_cli.app.session_protocol import SetupOffer
+    from fugu_cli.app.session_protocol import KeyTrial, SetupOffer
     from fugu_cli.config import Config
     from fugu_cli.config.loader import LoadedConfig
     from fugu_cli.engine.environment import AskPermission
@@ -145,15 +145,26 @@ class UserSetup:
             f"{', '.join(missing)}: {gigabytes:.1f} GB" if missing else "",
         )
 
+    async def try_key(self, provider: str, key: str) -> KeyTrial:
+        """Ask the provider whether the key is valid. Raises UsageError for a text that is no key."""
+        from fugu_cli.app.key_trial import try_key
+        from fugu_cli.cli import login
+
+        service = login.find_service(provider)
+        login.check_form(service, key)
+        return await try_key(service, key, self.environ)
+
     def keep_key(self, provider: str, key: str) -> str:
         """Keep a key as `fugu login` does, and use it from now on. Raises UsageError,
         StorageError.
         """
         from fugu_cli.cli import login
+        from fugu_cli.config import kept_keys
 
-        variable, where = login.keep_checked(provider, key)
+        variable = login.find_service(provider).variable
+        kept_in = kept_keys.keep_key(variable, key)
         self.environ[variable] = key
-        return where
+        return kept_in
 
     async def download(self, report: ReportProgress) -> None:
         """Fetch what is missing, one model after the other; the progress is of all of them."""

@@ -47,6 +47,8 @@ class KnownService:
     """None where no model is known by its price: the user names one."""
     provider: Literal["openai", "anthropic"] = "openai"
     api: Api | None = None
+    key_path: str = ""
+    """The path that needs a valid key, where the list of models needs none."""
     prefixed: bool = False
     """It offers models of other vendors: its agents are called after it as well."""
 
@@ -161,6 +163,7 @@ SERVICES = (
             ("middle", "anthropic/claude-sonnet-5.5"),
             ("strong", "anthropic/claude-opus-5.5"),
         ),
+        key_path="/key",
         prefixed=True,
     ),
     KnownService(

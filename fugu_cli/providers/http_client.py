@@ -11,9 +11,10 @@ replacement characters. A plain JSON answer is passed on as one event.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -215,6 +216,38 @@ class HttpConnection:
         Returns when the stream has ended, even if it was cut: `on_event` knows. Raises AgentError
         for all other failures.
         """
+        # Lone surrogates (a file name that is no UTF-8) cannot travel in JSON: they go as question
+        # marks.
+        body = json.dumps({**payload, **self._endpoint.body}, ensure_ascii=False).encode(
+            "utf-8", "replace"
+        )
+        phase = _Phase(self._endpoint)
+        async with self._named_failures(phase):
+            await self._exchange(path, body, on_event, phase)
+
+    async def get(self, path: str) -> bytes:
+        """Return the body of base_url + `path`. The timeout for the first token limits the whole
+        exchange. Raises AgentError for all failures.
+        """
+        endpoint = self._endpoint
+        headers = {"accept": "application/json", "accept-encoding": "identity"}
+        body = bytearray()
+        async with (
+            self._named_failures(_Phase(endpoint)),
+            self._open().stream("GET", endpoint.url(path), headers=headers) as response,
+        ):
+            if response.status_code != 200:
+                raise await _status_error(endpoint, response)
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                _check_size(endpoint, body)
+        return bytes(body)
+
+    @contextlib.asynccontextmanager
+    async def _named_failures(self, phase: _Phase) -> AsyncIterator[None]:
+        """Keep to the deadline of `phase`. Raise failures of the exchange in the block as
+        AgentError.
+        """
         endpoint = self._endpoint
         if not (endpoint.key.isascii() and endpoint.key.isprintable()):
             variable = endpoint.key_env or "its `api_key_env`"
@@ -223,15 +256,9 @@ class HttpConnection:
                 kind="refused",
                 hint=f"Set {variable} to the key alone: no quotes, spaces or line breaks.",
             )
-        # Lone surrogates (a file name that is no UTF-8) cannot travel in JSON: they go as question
-        # marks.
-        body = json.dumps({**payload, **endpoint.body}, ensure_ascii=False).encode(
-            "utf-8", "replace"
-        )
-        phase = _Phase(endpoint)
         try:
             async with phase.deadline:
-                await self._exchange(path, body, on_event, phase)
+                yield
         except TimeoutError:
             if not phase.finished:
                 raise phase.timed_out() from None
@@ -366,10 +393,7 @@ async def _read_body(
     async for chunk in response.aiter_bytes():
         body += chunk
         phase.on_portion(ReplyProgress.BEGUN)
-        if len(body) > EVENT_LIMIT:
-            raise AgentError(
-                f"{endpoint.name}: {endpoint.host} sent more than an answer can be", kind="protocol"
-            )
+        _check_size(endpoint, body)
     text = body.decode("utf-8", "replace").strip()
     if text.startswith("{"):
         on_event(ServerEvent(text))
@@ -384,6 +408,13 @@ async def _read_body(
     decoder = SseDecoder()
     for event in [*decoder.feed(bytes(body)), *decoder.finish()]:
         on_event(event)
+
+
+def _check_size(endpoint: ModelEndpoint, body: bytearray) -> None:
+    if len(body) > EVENT_LIMIT:
+        raise AgentError(
+            f"{endpoint.name}: {endpoint.host} sent more than an answer can be", kind="protocol"
+        )
 
 
 async def _status_error(endpoint: ModelEndpoint, response: httpx.Response) -> AgentError:

@@ -18,6 +18,7 @@ from fugu_cli.providers import Pause, Say, ThoughtListener, Wait
 from fugu_cli.providers.calls_in_text import TextCallReader, read_calls, with_calls_repaired
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.http_client import HttpConnection, Json, ReplyProgress, ServerEvent
+from fugu_cli.providers.model_list import parse_model_list
 from fugu_cli.providers.reply_decoder import ReplyDecoder
 from fugu_cli.providers.server_quirks import LearnedQuirks, ServerQuirks, StopSequences
 from fugu_cli.providers.shown_media import RefusedMedia
@@ -67,6 +68,27 @@ class WireAgent(ABC):
             return await self._quirks.call(lambda quirks: self._once(shown, say, quirks), report)
 
         return await self._refused.reply(prompt, wait, call)
+
+    async def list_models(self, path: str = "") -> tuple[str, ...]:
+        """Return the names of the server's models, as far as it lists any. `path`: ask for this
+        instead of the list, to try a key. Raises AgentError.
+        """
+        body = await self._connection.get(path or self._list_path)
+        models = parse_model_list(body)
+        if models is None:
+            what = "an HTML page" if body.lstrip().startswith(b"<") else "something"
+            endpoint = self._endpoint
+            raise AgentError(
+                f"{endpoint.name}: {endpoint.host} answered with {what} instead of a list of models",
+                kind="protocol",
+                hint=f"Check the address: {endpoint.address}",
+            )
+        return models
+
+    @property
+    def _list_path(self) -> str:
+        """The path of the list of models."""
+        return "/models"
 
     async def close(self) -> None:
         await self._connection.close()

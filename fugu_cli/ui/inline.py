@@ -232,6 +232,8 @@ class PromptTerminal:
         """Set before anything is printed."""
         self.masked = False
         self._typed_line: asyncio.Future[str] | None = None
+        self._letters = ""
+        """The answers that the open question takes, "" where it takes any line."""
         self._late = ""
         self.typed_text = TypedText()
 
@@ -285,10 +287,22 @@ class PromptTerminal:
             self._typed_line, self.masked = None, False
             self.redraw()
 
-    def give(self, text: str) -> None:
-        """Deliver the line that `typed` waits for."""
-        if self._typed_line is not None and not self._typed_line.done():
-            self._typed_line.set_result(text)
+    async def typed_answer(self, letters: str) -> str:
+        """Return the next of these letters that is typed as a line, "" where the question is left."""
+        self._letters = letters
+        try:
+            return (await self.typed(secret=False)).lower()
+        finally:
+            self._letters = ""
+
+    def give(self, text: str) -> bool:
+        """Deliver the line that is waited for. Return False for a line that answers nothing."""
+        if self._typed_line is None or self._typed_line.done():
+            return False
+        if text and self._letters and text.lower() not in list(self._letters):
+            return False
+        self._typed_line.set_result(text)
+        return True
 
     def insert(self, text: str) -> bool:
         """Put a text into the prompt. False: something is typed there, which stays."""
@@ -542,9 +556,9 @@ class InlineApp:
         """Handle a line of the prompt: the answer to a question, or input for `run_input` once there
         is a session. `typed`: every character came from the keyboard.
         """
-        if self._terminal.waits:
-            self._terminal.give(text.strip())
-        elif not self.controller.started:
+        if self._terminal.give(text.strip()):
+            return
+        if not self.controller.started:
             self._early.append((text.strip(), typed))
         else:
             self._spawn(run_input(self.controller, text.strip(), typed=typed))

@@ -33,7 +33,15 @@ from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, plain_text, sty
 from fugu_cli.ui.markdown_chunks import MarkdownChunk
 from fugu_cli.ui.session_totals import FoldedSession
 from fugu_cli.ui.tui import themes
-from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview, StatusLine, UpdateNote
+from fugu_cli.ui.tui.screen_protocol import (
+    Answer,
+    Choice,
+    PickedChoice,
+    Preview,
+    StatusLine,
+    UpdateNote,
+    answer_keys,
+)
 from fugu_cli.ui.tui.user_programs import place_command
 from fugu_cli.ui.turn_page import PageAt, Section, section_title
 
@@ -313,6 +321,9 @@ class InlineTerminal(Protocol):
     async def typed(self, secret: bool) -> str:
         """Return the next typed line, masked if `secret`."""
 
+    async def typed_answer(self, letters: str) -> str:
+        """Return the next of these letters that is typed as a line, "" where the question is left."""
+
     def insert(self, text: str) -> bool:
         """Put a text into the prompt. False: something is typed there, which stays."""
 
@@ -350,17 +361,26 @@ class InlineDialogs:
         self._printer.print([styled_line([(f"{question} y or n", f"bold {palette.warn}")], width)])
         return (await self._terminal.typed(False)).lower().startswith("y")
 
-    async def confirm_trust(self, question: str, sections: Sequence[Section]) -> bool:
-        """Say what the answers are, then wait for a line that begins with one of them."""
-        style = f"bold {self._printer.palette.warn}"
-        keys = "y trust, n not now, d look"
+    async def choose(
+        self,
+        question: str,
+        meaning: str,
+        answers: Sequence[Answer],
+        sections: Sequence[Section] = (),
+    ) -> str:
+        """Print the question with its keys, then wait for a line that begins with one of them."""
+        palette, width = self._printer.palette, self._terminal.width()
+        keys = ", ".join(answer_keys(answers, looks=bool(sections)))
+        letters = "".join(answer.key for answer in answers) + ("nd" if sections else "n")
         while True:
-            line = styled_line([(f"{question} {keys}", style)], self._terminal.width())
-            self._printer.print([line])
-            answer = (await self._terminal.typed(False)).lower()
-            if not answer.startswith("d"):
-                return answer.startswith("y")
-            self.read("What this folder brings", sections)
+            lines = [styled_line([(f"{question} {keys}", f"bold {palette.warn}")], width)]
+            if meaning:
+                lines.insert(0, styled_line([(meaning, palette.dim)], width))
+            self._printer.print(lines)
+            key = await self._terminal.typed_answer(letters)
+            if key != "d" or not sections:
+                return "" if key == "n" else key
+            self.read("What this is about", sections)
 
     async def enter_text(self, heading: str, *, secret: bool = False) -> str:
         """Say what is wanted, then wait for a line."""

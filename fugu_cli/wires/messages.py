@@ -926,13 +926,20 @@ class Anthropic(WireAgent):
             headers["x-api-key"] = endpoint.key
         super().__init__(endpoint, transport, headers)
 
+    @property
+    def _list_path(self) -> str:
+        return self._versioned("/models")
+
+    def _versioned(self, path: str) -> str:
+        """Return the path below `base_url`, which is configured with or without its version."""
+        has_version = self._endpoint.base_url.rstrip("/").endswith("/v1")
+        return path if has_version else f"/v1{path}"
+
     async def _once(self, prompt: Prompt, say: Say, quirks: ServerQuirks) -> Reply:
         blank_stops = [stop for stop in prompt.stop if not stop.strip()]  # the API refuses them
         stops = StopSequences(blank_stops)
         payload = encode_request(prompt, self._endpoint, quirks)
-        # `base_url` is configured with or without its version; both mean the same.
-        has_version = self._endpoint.base_url.rstrip("/").endswith("/v1")
-        path = "/messages" if has_version else "/v1/messages"
+        path = self._versioned("/messages")
         if self._endpoint.vertex:
             model = quote(str(payload.pop("model")), safe="@")
             path = f"/publishers/anthropic/models/{model}:streamRawPredict"

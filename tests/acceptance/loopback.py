@@ -246,6 +246,15 @@ class _Exchange(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Quiet."""
 
+    def do_GET(self) -> None:
+        """The list of models, which wants the key."""
+        asked = Asked(self.path, {name.lower(): value for name, value in self.headers.items()}, {})
+        if (fault := _not_authorised(asked)) is not None:
+            self._refuse(fault, asked.wire)
+        else:
+            body = json.dumps({"object": "list", "data": [{"id": "worker"}, {"id": "checker"}]})
+            self._whole({"content-type": "application/json"}, body.encode())
+
     def do_POST(self) -> None:
         data = self.rfile.read(int(self.headers.get("content-length", "0")))
         headers = {name.lower(): value for name, value in self.headers.items()}

@@ -34,7 +34,7 @@ def kept(place: Place) -> Path:
 
 
 def keep(place: Place) -> None:
-    done = place.fugu("login", "xai", stdin=f"{KEY}\n".encode())
+    done = place.fugu("login", "xai", "--no-check", stdin=f"{KEY}\n".encode())
     assert (done.code, done.err) == (0, "")
     assert KEY not in done.out
 
@@ -66,11 +66,11 @@ def test_a_kept_key_is_for_the_user_alone_and_goes_with_the_agents_calls(
 
 def test_the_environment_wins_over_a_kept_key(place: Place, server: Loopback) -> None:
     use_kept_key(place)
-    assert place.fugu("login", "xai", stdin=b"another-key-0123456789").code == 0
+    keep(place)
     place.variables[VARIABLE] = KEY
     server.play("worker", Says("ACCEPT Hello."))
     assert place.fugu("run", "hi").code == 0
-    told = place.fugu("login", "xai", stdin=b"another-key-0123456789")
+    told = place.fugu("login", "xai", "--no-check", stdin=b"another-key-0123456789")
     assert "XAI_API_KEY is set in the environment: that key is used" in told.err
     assert [
         line.split() for line in place.fugu("login").out.splitlines() if line.startswith("xai")
@@ -157,7 +157,7 @@ def test_a_file_that_login_did_not_write_is_not_used_and_not_overwritten(
     kept(place).parent.mkdir(parents=True)
     kept(place).write_text(content)
     kept(place).chmod(0o600)
-    done = place.fugu("login", "xai", stdin=KEY.encode())
+    done = place.fugu("login", "xai", "--no-check", stdin=KEY.encode())
     assert (done.code, "it is not what `fugu login` wrote" in done.err) == (2, True)
     assert kept(place).read_text() == content
     pool = place.fugu("pool")
@@ -174,7 +174,7 @@ def test_a_link_in_place_of_the_file_is_not_followed(place: Place) -> None:
 
 def test_a_place_that_cannot_be_written_is_said(place: Place) -> None:
     (place.home / "data").write_text("a file where the folder should be")
-    done = place.fugu("login", "xai", stdin=KEY.encode())
+    done = place.fugu("login", "xai", "--no-check", stdin=KEY.encode())
     assert (done.code, f"cannot write {kept(place)}" in done.err) == (2, True)
     assert KEY not in done.err
 
@@ -286,6 +286,36 @@ def test_a_run_asks_no_server_on_this_machine(place: Place, server: Loopback) ->
     assert asked == []
 
 
+REFUSAL = b'{"error": {"message": "This key was revoked: sk-loopback-0123456789"}}'
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code", "reason"),
+    [
+        (401, REFUSAL, 1, "(401): This key was revoked: ***"),
+        (404, b"", 2, "--no-check keeps a key untried"),
+        (200, b"<html>hello</html>", 2, "an HTML page instead of a list of models"),
+        (200, b'{"data": []}', 2, "answers without a key, too"),
+        (429, b"", 2, "rate limited"),
+    ],
+)
+def test_a_key_that_its_provider_does_not_accept_is_not_kept_without_a_terminal(
+    status: int,
+    body: bytes,
+    code: int,
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(KEY.encode())))
+    with answering(status, body) as port:
+        monkeypatch.setenv("XAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
+        assert called(["login", "xai"]) == code
+    captured = capsys.readouterr()
+    assert (captured.out, reason in captured.err, KEY in captured.err) == ("", True, False)
+    assert list(Path.home().rglob("credentials.json")) == []
+
+
 @contextmanager
 def asking(place: Place) -> Iterator[Terminal]:
     """`fugu login xai` on a terminal, waiting for the key."""
@@ -300,12 +330,32 @@ def asking(place: Place) -> Iterator[Terminal]:
         terminal.close()
 
 
-def test_a_key_that_is_typed_is_not_shown(place: Place) -> None:
+def test_a_typed_key_is_not_shown_and_kept_once_its_provider_accepts_it(
+    place: Place, server: Loopback
+) -> None:
+    place.variables["XAI_BASE_URL"] = server.url
     with asking(place) as terminal:
+        terminal.keys("sk-another-0123456789\r")
+        terminal.sees("(401): Incorrect API key provided", "try another key")
+        terminal.until(lambda screen: screen.count("(it is not shown):") == 2)
         terminal.keys(f"{KEY}\r")
+        terminal.sees(f"accepted by {server.url[7:-3]}, 2 models")
     assert terminal.code == 0
     assert KEY.encode() not in terminal.raw
     assert json.loads(kept(place).read_text()) == {VARIABLE: KEY}
+
+
+@pytest.mark.parametrize(("answer", "keys"), [("n\r", {}), ("y\r", {VARIABLE: KEY})])
+def test_a_typed_key_that_cannot_be_tried_is_kept_after_a_yes(
+    place: Place, answer: str, keys: dict[str, str]
+) -> None:
+    place.variables["XAI_BASE_URL"] = "http://127.0.0.1:1/v1"
+    with asking(place) as terminal:
+        terminal.keys(f"{KEY}\r")
+        terminal.sees("the key could not be tried: xai: no connection to 127.0.0.1:1")
+        terminal.keys(answer)
+    file = kept(place)
+    assert (json.loads(file.read_text()) if file.exists() else {}) == keys
 
 
 @pytest.mark.parametrize(("keys", "code"), [("\r", 1), ("\x04", 1), ("\x03", 4)])
@@ -366,7 +416,8 @@ def test_a_keyring_that_works_keeps_the_key_and_the_file_does_not(
 ) -> None:
     ring = install_keyring(place, "5")
     use_kept_key(place)
-    assert "saved in the system's keyring" in place.fugu("login", "xai", stdin=KEY.encode()).out
+    done = place.fugu("login", "xai", "--no-check", stdin=KEY.encode())
+    assert "saved in the system's keyring" in done.out
     assert json.loads(ring.read_text()) == {f"fugu/{VARIABLE}": KEY}
     assert json.loads(kept(place).read_text()) == {VARIABLE: None}
     server.play("worker", Says("ACCEPT Hello."))

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from fugu_cli.app.modes import AUTO, effort_named
+from fugu_cli.app.session_protocol import KeyAccepted, KeyRefused, KeyUntested
 from fugu_cli.engine import availability
 from fugu_cli.errors import FuguError, ModelFileError, UsageError
 from fugu_cli.formatting import (
@@ -23,7 +24,7 @@ from fugu_cli.formatting import (
 from fugu_cli.messages import EFFORTS
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.turns import Turn, without_effort
-from fugu_cli.ui.tui.screen_protocol import Choice
+from fugu_cli.ui.tui.screen_protocol import Answer, Choice
 from fugu_cli.ui.tui.session_commands import confirm_and_undo, require_idle
 
 if TYPE_CHECKING:
@@ -334,26 +335,38 @@ async def log_in(controller: SessionController, argument: str) -> None:
 
 
 async def _keep_key(controller: SessionController, provider: str) -> None:
-    """Ask for the key; a session in which nothing was asked begins again, with the agents that the
-    key brings.
+    """Ask for a key until one is accepted or kept untried; a session in which nothing was asked
+    begins again, with the agents that the key brings.
     """
-    key = (
-        await controller.view.dialogs.enter_text(
-            f"API key of {provider} (it is not shown)", secret=True
-        )
-    ).strip()
-    if not key:
-        return
-    where = await asyncio.to_thread(controller.opener.setup.keep_key, provider, key)
+    dialogs, setup = controller.view.dialogs, controller.opener.setup
+    heading = f"API key of {provider} (it is not shown)"
+    accepted = ""
+    while not accepted:
+        key = (await dialogs.enter_text(heading, secret=True)).strip()
+        if not key:
+            return
+        trial = await setup.try_key(provider, key)
+        match trial:
+            case KeyAccepted():
+                accepted = str(trial)
+            case KeyRefused(reason):
+                controller.say(f"{reason}; the key was not kept", "bad")
+                heading = f"Another API key of {provider}: that one was refused"
+            case KeyUntested(reason):
+                keep = Answer("y", "keep it untried")
+                if not await dialogs.choose("The key could not be tried.", reason, [keep]):
+                    return
+                accepted = "not tried"
+            case unknown:
+                assert_never(unknown)
+    where = await asyncio.to_thread(setup.keep_key, provider, key)
+    saved = f"{provider} key saved in {where} ({accepted})"
     session = controller.work.session
     if session is None or (session.log.state.request.asked is None and not controller.work.running):
         await controller.open(controller.opener.begin)
-        controller.say(f"{provider} key saved in {where}", "good")
+        controller.say(saved, "good")
     else:
-        controller.say(
-            f"{provider} key saved in {where}; /new begins a session with its models",
-            "good",
-        )
+        controller.say(f"{saved}; /new begins a session with its models", "good")
 
 
 async def send_request(controller: SessionController, text: str, *, queued: bool = False) -> None:

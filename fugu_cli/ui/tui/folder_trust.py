@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 from fugu_cli.formatting import plural, sanitize
 from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import wrap_lines
+from fugu_cli.ui.tui.screen_protocol import Answer
 from fugu_cli.ui.turn_page import Section
 
 if TYPE_CHECKING:
     from fugu_cli.app.session_protocol import SessionOpener
     from fugu_cli.ui.tui.screen_protocol import DialogsProtocol
 
+TRUST_MEANING = "It may steer agents and run programs here: ignored until you trust this folder."
 MOST_NAMES = 5
 """Files that the question names."""
 MOST_SHOWN = 100
@@ -34,7 +36,8 @@ async def ask_for_trust(opener: SessionOpener, dialogs: DialogsProtocol) -> bool
     if not opener.ignored:
         return None
     sections = await asyncio.to_thread(_sections, opener.root, opener.ignored)
-    if not await dialogs.confirm_trust(f"This folder brings {_ignored_names(opener)}.", sections):
+    question = f"This folder brings {_ignored_names(opener)}."
+    if not await dialogs.choose(question, TRUST_MEANING, [Answer("y", "trust")], sections):
         return False
     await asyncio.to_thread(opener.trust)
     return True

@@ -32,7 +32,13 @@ from fugu_cli.ui.session_totals import FoldedSession
 from fugu_cli.ui.tui.pager import Pager, TextPager
 from fugu_cli.ui.tui.panels import NARROW_COLUMNS, Trace
 from fugu_cli.ui.tui.prompt import TYPING_PAUSE, PromptInput, SearchInput
-from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview
+from fugu_cli.ui.tui.screen_protocol import (
+    Answer,
+    Choice,
+    PickedChoice,
+    Preview,
+    answer_keys,
+)
 from fugu_cli.ui.tui.terminal_app import SHORT_LINES, TerminalApp
 from fugu_cli.ui.tui.user_programs import place_command, run_editor
 from fugu_cli.ui.turn_page import (
@@ -46,7 +52,6 @@ from fugu_cli.ui.turn_page import (
 
 UNREAD_SECONDS = 0.4
 """Seconds for which a question stands there before a key answers it."""
-TRUST_MEANING = "It may steer agents and run programs here: ignored until you trust this folder."
 MOVES = {"up": -1, "ctrl+p": -1, "down": 1, "ctrl+n": 1, "pageup": -10, "pagedown": 10}
 """Keys that mark another choice, and how many rows away."""
 
@@ -134,38 +139,47 @@ class Confirm(AnsweredOnce[bool], ModalScreen[bool]):
         self.dismiss(False)
 
 
-class TrustQuestion(AnsweredOnce[bool], ModalScreen[bool]):
-    """Asks whether files of the folder shall count, and shows them to who wants to look."""
+class KeyQuestion(AnsweredOnce[str], ModalScreen[str]):
+    """Asks a question that a key answers, and shows a text to a user who wants to look first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+c", "answer(False)", show=False, priority=True),
-        Binding("y", "answer(True)", show=False),
-        Binding("n,escape,q", "answer(False)", show=False),
-        Binding("d", "look", show=False),
+        Binding("ctrl+c", "answer('')", show=False, priority=True),
     ]
 
-    def __init__(self, question: str, sections: Sequence[Section]) -> None:
+    def __init__(
+        self, question: str, meaning: str, answers: Sequence[Answer], sections: Sequence[Section]
+    ) -> None:
         super().__init__()
         self._question = question
+        self._meaning = meaning
+        self._answers = answers
         self._sections = sections
         self._shown_at = time.monotonic()
 
     def compose(self) -> ComposeResult:
         """Yield the question, the meaning of an answer and the keys."""
-        with Vertical(id="trust"):
-            yield Static(self._question, id="trust-question", markup=False)
-            yield Static(TRUST_MEANING, id="trust-meaning", markup=False)
-            yield Static("y trust · n not now · d look", id="trust-keys", markup=False)
+        with Vertical(id="key-question"):
+            yield Static(self._question, id="key-question-text", markup=False)
+            if self._meaning:
+                yield Static(self._meaning, id="key-question-meaning", markup=False)
+            keys = answer_keys(self._answers, looks=bool(self._sections))
+            yield Static(" · ".join(keys), id="key-question-keys", markup=False)
 
-    def action_answer(self, yes: bool) -> None:
+    def on_key(self, event: events.Key) -> None:
+        """Give the answer of a key; a key without one does nothing."""
+        event.stop()
+        if event.key in ("n", "escape", "q"):
+            self.action_answer("")
+        elif event.key == "d" and self._sections:
+            assert isinstance(self.app, TerminalApp)
+            Dialogs(self.app).read("What this is about", self._sections)
+        elif event.key in [answer.key for answer in self._answers]:
+            self.action_answer(event.key)
+
+    def action_answer(self, key: str) -> None:
         """Answer the question. A key pressed before anybody could read it does not count."""
         if self.is_current and time.monotonic() - self._shown_at > UNREAD_SECONDS:
-            self.dismiss(yes)
-
-    def action_look(self) -> None:
-        """Show the content of the files."""
-        assert isinstance(self.app, TerminalApp)
-        Dialogs(self.app).read("What this folder brings", self._sections)
+            self.dismiss(key)
 
 
 class TextEntry(AnsweredOnce[str], ModalScreen[str]):
@@ -464,12 +478,18 @@ class Dialogs:
         """Ask for a yes or no about a patch. Only in a worker."""
         return await self._ask(Confirm(self._app.palette, question, patch))
 
-    async def confirm_trust(self, question: str, sections: Sequence[Section]) -> bool:
-        """Ask for a yes or no once nobody is typing. Only in a worker."""
+    async def choose(
+        self,
+        question: str,
+        meaning: str,
+        answers: Sequence[Answer],
+        sections: Sequence[Section] = (),
+    ) -> str:
+        """Ask a question that keys answer, once nobody is typing. Only in a worker."""
         for prompt in self._app.screen.query(PromptInput):
             while (wait := TYPING_PAUSE - (time.monotonic() - prompt.typed_at)) > 0:
                 await asyncio.sleep(wait)
-        return await self._ask(TrustQuestion(question, sections))
+        return await self._ask(KeyQuestion(question, meaning, answers, sections))
 
     async def enter_text(self, heading: str, *, secret: bool = False) -> str:
         """Return the line that the user types, "" where the dialog is left."""

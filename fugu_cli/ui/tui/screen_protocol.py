@@ -44,6 +44,20 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """An answer to a question, and the letter that gives it. `n` is always not now."""
+
+    key: str
+    label: str
+
+
+def answer_keys(answers: Sequence[Answer], *, looks: bool) -> list[str]:
+    """Return the keys of a question with their labels. `looks`: there is a text to read first."""
+    shown = [*answers, Answer("n", "not now"), *([Answer("d", "look")] if looks else [])]
+    return [f"{answer.key} {answer.label}" for answer in shown]
+
+
+@dataclass(frozen=True)
 class StatusLine:
     """The content of the status line. Times are epoch seconds.
 
@@ -123,8 +137,16 @@ class DialogsProtocol(Protocol):
     async def confirm(self, question: str, patch: str) -> bool:
         """Ask for a yes or no about a patch."""
 
-    async def confirm_trust(self, question: str, sections: Sequence[Section]) -> bool:
-        """Ask for a yes or no about files; the user may read the sections first."""
+    async def choose(
+        self,
+        question: str,
+        meaning: str,
+        answers: Sequence[Answer],
+        sections: Sequence[Section] = (),
+    ) -> str:
+        """Ask a question that keys answer. Return the key of an answer, "" for not now. `meaning`:
+        a sentence below the question; `sections`: a text that the user may read first.
+        """
 
     async def enter_text(self, heading: str, *, secret: bool = False) -> str:
         """Ask for a line, masked if `secret`. Return "" for none."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fugu_cli import wiring
 from fugu_cli.app.open_session import Session
-from fugu_cli.app.session_protocol import InterfaceOptions, SetupOffer
+from fugu_cli.app.session_protocol import InterfaceOptions, KeyTrial, SetupOffer
 from fugu_cli.config import Config
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.engine.environment import AskPermission, Environment, Team
@@ -118,6 +118,9 @@ class DemoSetup:
 
     def offer(self) -> SetupOffer:
         return SetupOffer()
+
+    async def try_key(self, provider: str, key: str) -> KeyTrial:
+        raise UsageError("scripted agents have no keys")
 
     def keep_key(self, provider: str, key: str) -> str:
         raise UsageError("scripted agents have no keys")

@@ -42,6 +42,7 @@ from fugu_cli.session.state import SessionState
 from fugu_cli.ui.session_totals import Activity
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.prompt import PromptInput
+from tests.acceptance.loopback import KEY, Loopback
 from tests.unit.ui.tui.demo import DemoSessionOpener, DemoSetup
 
 ANSWER = '[[step]]\ntext = "Done."\n'
@@ -167,10 +168,10 @@ def test_a_session_that_nobody_waits_for_any_more_is_closed(slow_git: FolderSess
 
 
 def test_without_models_or_keys_a_key_is_offered_and_the_request_waits_in_the_prompt(
-    project: Path, shown: Callable[[App[int]], str]
+    project: Path, shown: Callable[[App[int]], str], server: Loopback
 ) -> None:
     """The embedded pool, and none of its models is here."""
-    environ: dict[str, str] = {}
+    environ = {"OPENAI_BASE_URL": server.url}
     seen: list[str] = []
 
     async def whole() -> list[str]:
@@ -194,8 +195,12 @@ def test_without_models_or_keys_a_key_is_offered_and_the_request_waits_in_the_pr
             await sees("download small models")
             await pilot.press(*"openai", "enter")
             await sees("API key of openai (it is not shown)")
-            await pilot.press(*"sk-loopback-1", "enter")
+            await pilot.press(*"sk-other", "enter")
+            await sees("Incorrect API key provided")
+            await sees("Another API key of openai")
+            await pilot.press(*KEY, "enter")
             await sees("openai key saved in")
+            await sees("2 models")
             await until(lambda: app.main.query_one(PromptInput).text == "hello")
             assert app.main.controller is not None
             members = app.main.controller.session.team.members.values()
@@ -203,9 +208,9 @@ def test_without_models_or_keys_a_key_is_offered_and_the_request_waits_in_the_pr
             return requests(app)
 
     assert asyncio.run(whole()) == []
-    assert environ == {"OPENAI_API_KEY": "sk-loopback-1"}
-    assert not any("sk-loopback-1" in screen for screen in seen)
-    assert "sk-loopback-1" not in (Path.home() / "state" / "history.jsonl").read_text()
+    assert environ == {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": server.url}
+    assert not any(KEY in screen for screen in seen)
+    assert KEY not in (Path.home() / "state" / "history.jsonl").read_text()
 
 
 @dataclass
