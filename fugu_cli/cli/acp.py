@@ -50,7 +50,7 @@ def _log_in() -> int:
     provider = sys.stdin.buffer.readline().decode("utf-8", "replace").strip()  # the key follows it
     if not provider:
         raise UsageError("no provider was named", hint="`fugu login PROVIDER` keeps its key, too")
-    return login(provider, remove=False)
+    return login(provider)
 
 
 async def _answer(flags: AcpFlags, source: int, sink: int) -> int:

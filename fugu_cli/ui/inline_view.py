@@ -34,8 +34,8 @@ from fugu_cli.ui.markdown_chunks import MarkdownChunk
 from fugu_cli.ui.session_totals import FoldedSession
 from fugu_cli.ui.tui import themes
 from fugu_cli.ui.tui.screen_protocol import (
-    Answer,
     Choice,
+    KeyAnswer,
     PickedChoice,
     Preview,
     StatusLine,
@@ -365,7 +365,7 @@ class InlineDialogs:
         self,
         question: str,
         meaning: str,
-        answers: Sequence[Answer],
+        answers: Sequence[KeyAnswer],
         sections: Sequence[Section] = (),
     ) -> str:
         """Print the question with its keys, then wait for a line that begins with one of them."""

@@ -24,7 +24,7 @@ from fugu_cli.formatting import (
 from fugu_cli.messages import EFFORTS
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.turns import Turn, without_effort
-from fugu_cli.ui.tui.screen_protocol import Answer, Choice
+from fugu_cli.ui.tui.screen_protocol import Choice, KeyAnswer
 from fugu_cli.ui.tui.session_commands import confirm_and_undo, require_idle
 
 if TYPE_CHECKING:
@@ -353,7 +353,7 @@ async def _keep_key(controller: SessionController, provider: str) -> None:
                 controller.say(f"{reason}; the key was not kept", "bad")
                 heading = f"Another API key of {provider}: that one was refused"
             case KeyUntested(reason):
-                keep = Answer("y", "keep it untried")
+                keep = KeyAnswer("y", "keep it untried")
                 if not await dialogs.choose("The key could not be tried.", reason, [keep]):
                     return
                 accepted = "not tried"

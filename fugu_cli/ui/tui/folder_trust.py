@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fugu_cli.formatting import plural, sanitize
 from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import wrap_lines
-from fugu_cli.ui.tui.screen_protocol import Answer
+from fugu_cli.ui.tui.screen_protocol import KeyAnswer
 from fugu_cli.ui.turn_page import Section
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ async def ask_for_trust(opener: SessionOpener, dialogs: DialogsProtocol) -> bool
         return None
     sections = await asyncio.to_thread(_sections, opener.root, opener.ignored)
     question = f"This folder brings {_ignored_names(opener)}."
-    if not await dialogs.choose(question, TRUST_MEANING, [Answer("y", "trust")], sections):
+    if not await dialogs.choose(question, TRUST_MEANING, [KeyAnswer("y", "trust")], sections):
         return False
     await asyncio.to_thread(opener.trust)
     return True

@@ -33,8 +33,8 @@ from fugu_cli.ui.tui.pager import Pager, TextPager
 from fugu_cli.ui.tui.panels import NARROW_COLUMNS, Trace
 from fugu_cli.ui.tui.prompt import TYPING_PAUSE, PromptInput, SearchInput
 from fugu_cli.ui.tui.screen_protocol import (
-    Answer,
     Choice,
+    KeyAnswer,
     PickedChoice,
     Preview,
     answer_keys,
@@ -147,7 +147,7 @@ class KeyQuestion(AnsweredOnce[str], ModalScreen[str]):
     ]
 
     def __init__(
-        self, question: str, meaning: str, answers: Sequence[Answer], sections: Sequence[Section]
+        self, question: str, meaning: str, answers: Sequence[KeyAnswer], sections: Sequence[Section]
     ) -> None:
         super().__init__()
         self._question = question
@@ -482,7 +482,7 @@ class Dialogs:
         self,
         question: str,
         meaning: str,
-        answers: Sequence[Answer],
+        answers: Sequence[KeyAnswer],
         sections: Sequence[Section] = (),
     ) -> str:
         """Ask a question that keys answer, once nobody is typing. Only in a worker."""

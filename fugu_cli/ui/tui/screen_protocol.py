@@ -44,16 +44,16 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Answer:
+class KeyAnswer:
     """An answer to a question, and the letter that gives it. `n` is always not now."""
 
     key: str
     label: str
 
 
-def answer_keys(answers: Sequence[Answer], *, looks: bool) -> list[str]:
+def answer_keys(answers: Sequence[KeyAnswer], *, looks: bool) -> list[str]:
     """Return the keys of a question with their labels. `looks`: there is a text to read first."""
-    shown = [*answers, Answer("n", "not now"), *([Answer("d", "look")] if looks else [])]
+    shown = [*answers, KeyAnswer("n", "not now"), *([KeyAnswer("d", "look")] if looks else [])]
     return [f"{answer.key} {answer.label}" for answer in shown]
 
 
@@ -141,7 +141,7 @@ class DialogsProtocol(Protocol):
         self,
         question: str,
         meaning: str,
-        answers: Sequence[Answer],
+        answers: Sequence[KeyAnswer],
         sections: Sequence[Section] = (),
     ) -> str:
         """Ask a question that keys answer. Return the key of an answer, "" for not now. `meaning`:
