@@ -52,6 +52,7 @@ from fugu_cli.acp.session_settings import GivenServer
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.extensions.mcp_settings import McpServer
 from fugu_cli.safety.paths import is_folder
+from fugu_cli.system.stdio_frames import LAST_FRAMES_SECONDS
 
 if TYPE_CHECKING:
     from acp.interfaces import Client
@@ -106,6 +107,8 @@ class OpenSessions:
         """The capabilities that the editor has declared."""
         self._open: dict[str, ClientSession] = {}
         self._greetings: set[asyncio.Task[None]] = set()
+        self._prompts: set[asyncio.Task[Any]] = set()
+        """The tasks of the connection that answer a prompt and send the answer."""
 
     def find(self, id: str) -> ClientSession:
         """Return the open session with this id. Raises UsageError."""
@@ -164,12 +167,19 @@ class OpenSessions:
         del self._open[id]
         await session.close()
 
+    def keep_prompt(self, task: asyncio.Task[Any]) -> None:
+        """Let `close_all` wait until this task has sent the answer to a prompt."""
+        self._prompts.add(task)
+        task.add_done_callback(self._prompts.discard)
+
     async def close_all(self) -> None:
-        """Close all sessions, after the editor has gone."""
+        """Close all sessions, and answer their prompts."""
         sessions, self._open = list(self._open.values()), {}
-        for task in self._greetings:
-            task.cancel()
+        for greeting in self._greetings:
+            greeting.cancel()
         await asyncio.gather(*(session.close() for session in sessions))
+        if self._prompts:
+            await asyncio.wait(self._prompts, timeout=LAST_FRAMES_SECONDS)
 
 
 class EditorAgent:
@@ -278,6 +288,9 @@ class EditorAgent:
 
     async def prompt(self, session_id: str, prompt: list[PromptBlock], **_: Any) -> PromptResponse:
         """Carry out a request, and return when it has ended."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._sessions.keep_prompt(task)
         with _answering_errors():
             return await self._sessions.find(session_id).prompt(prompt)
 

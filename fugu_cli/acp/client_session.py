@@ -44,6 +44,7 @@ from fugu_cli.session import costs
 from fugu_cli.session.events import Asked, Recorded
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.tool_facts import ASK_USER
+from fugu_cli.system.stdio_frames import LAST_FRAMES_SECONDS
 from fugu_cli.ui.json_output import result_object, run_ending
 
 if TYPE_CHECKING:
@@ -239,9 +240,11 @@ class ClientSession:
         self.work.interrupt()
 
     async def close(self) -> None:
-        """Stop everything, and close the session."""
+        """Stop everything, send what the log has got, and close the session."""
         self._cancelled = self.busy
         await self.work.close()
+        if self.busy:
+            await asyncio.wait({self._ended}, timeout=LAST_FRAMES_SECONDS)
         for _, task in self._asking:
             task.cancel()
         await asyncio.gather(*(task for _, task in self._asking), return_exceptions=True)

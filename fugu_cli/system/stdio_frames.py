@@ -20,6 +20,8 @@ from fugu_cli.system.bounded_json import parse_json
 PORTION = 65536
 LONGEST_FRAME = 64 * 1024 * 1024
 """Bytes of the longest line that is read as a frame."""
+LAST_FRAMES_SECONDS = 5.0
+"""Seconds that the reader has at the end to take the frames that were sent."""
 PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 Frame = dict[str, Any]
 
@@ -65,6 +67,7 @@ class StdioFrames:
         self._loop = asyncio.get_running_loop()
         self._lines: asyncio.Queue[bytes | FrameError | None] = asyncio.Queue()
         self._frames: SimpleQueue[tuple[bytes, asyncio.Future[None]] | None] = SimpleQueue()
+        self._all_written: asyncio.Future[None] = self._loop.create_future()
         for file in (source, sink):
             os.set_blocking(file, True)
         for work in (self._read, self._write):
@@ -92,8 +95,12 @@ class StdioFrames:
         await written
 
     async def close(self) -> None:
-        """Stop writing after the frames that were sent already."""
+        """Stop writing after the frames that were sent already. Their reader has LAST_FRAMES_SECONDS
+        to take them.
+        """
         self._frames.put(None)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._all_written), LAST_FRAMES_SECONDS)
 
     def _read(self) -> None:
         line, is_too_long = bytearray(), False
@@ -125,8 +132,12 @@ class StdioFrames:
             except OSError:
                 closed = True
                 self._put_line(None)
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(_set_done, written)
+            self._report_written(written)
+        self._report_written(self._all_written)
+
+    def _report_written(self, written: asyncio.Future[None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(_set_done, written)
 
 
 def _set_done(written: asyncio.Future[None]) -> None:

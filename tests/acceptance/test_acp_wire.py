@@ -2,12 +2,15 @@
 frames alone.
 """
 
+import array
 import contextlib
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -188,9 +191,19 @@ def test_an_editor_that_reads_no_more_ends_it_as_well(wire: Wire, place: Place) 
     left_at_peace(wire, place)
 
 
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="a pipe's size is Linux's to set")
 def test_a_signal_ends_what_runs_and_the_prompt_is_answered(wire: Wire, place: Place) -> None:
+    """Also where the editor has not yet read what was sent before: its pipe is full."""
     wire.waiting()
+    assert wire.process.stdout is not None
+    size = fcntl.fcntl(wire.process.stdout, fcntl.F_SETPIPE_SZ, 4096)
+    wire.write(b'{"id": 4}\n' * 100)
+    waiting = array.array("i", [0])
+    while waiting[0] < size - 200:
+        fcntl.ioctl(wire.process.stdout, termios.FIONREAD, waiting)
+        time.sleep(0.02)
     wire.process.send_signal(signal.SIGTERM)
+    time.sleep(2.5)  # everything has ended by then, but for what is to be read
     assert wire.answer(3)["result"] == {"stopReason": "cancelled"}
     left_at_peace(wire, place)
 
