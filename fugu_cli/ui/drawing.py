@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Palette:
     """Styles in rich's words. `grounds`: the colours behind everything, behind tool output and
-    code, and behind what the user said. `added_words` and `removed_words` are behind what differs
-    within a line. `code` names a pygments style."""
+    code, and behind what the user said. `added_words` and `removed_words` are for what differs
+    within a line, whose syntax has no colours. `code` names a pygments style."""
 
     name: str
     dark: bool
@@ -67,7 +67,7 @@ DARK = Palette(
     dark=True,
     grounds=("#10141a", "#161b22", "#1d2430"),
     text="#d8dee9",
-    dim="#7f8899",
+    dim="#929cac",
     accent="#5fb3f9",
     user="#c792ea",
     good="#7ec77b",
@@ -75,8 +75,8 @@ DARK = Palette(
     warn="#e6b455",
     added="#8fd18b on #16281b",
     removed="#f08c92 on #2d1a1e",
-    added_words="on #24512e",
-    removed_words="on #5c2a31",
+    added_words="#d8dee9 on #24512e",
+    removed_words="#d8dee9 on #5c2a31",
     code="monokai",
     cursor="on #26303f",
 )
@@ -85,16 +85,16 @@ LIGHT = Palette(
     dark=False,
     grounds=("#ffffff", "#f6f8fa", "#eaeef2"),
     text="#24292f",
-    dim="#6b7280",
-    accent="#0969da",
+    dim="#606775",
+    accent="#0860c9",
     user="#8250df",
     good="#1a7f37",
     bad="#cf222e",
     warn="#9a6700",
     added="#116329 on #dafbe1",
     removed="#82071e on #ffebe9",
-    added_words="on #aceebb",
-    removed_words="on #ffcecb",
+    added_words="#24292f on #aceebb",
+    removed_words="#24292f on #ffcecb",
     code="friendly",
     cursor="on #e4ecf7",
 )
@@ -111,8 +111,8 @@ CONTRAST = Palette(
     warn="#ffff00",
     added="#00ff5f on #002b10",
     removed="#ff8787 on #3a0000",
-    added_words="on #005f22",
-    removed_words="on #870000",
+    added_words="#ffffff on #005f22",
+    removed_words="#ffffff on #870000",
     code="monokai",
     cursor="on #444444",
 )

@@ -36,23 +36,27 @@ def _shown_as(palette: Palette) -> Palette:
     """
     if terminal_colours() in (None, ColorSystem.TRUECOLOR):
         return palette
-    greys, added, removed, added_words, removed_words = GROUNDS_OF_256[palette.dark]
+    greys, cursor, added, removed, added_words, removed_words = GROUNDS_OF_256[palette.dark]
+    words = "#ffffff" if palette.dark else "#000000"
     return replace(
         palette,
         grounds=("#000000" if palette.name == CONTRAST.name else greys[0], *greys[1:]),
         added=f"{palette.added.partition(' on ')[0]} on {added}",
         removed=f"{palette.removed.partition(' on ')[0]} on {removed}",
-        added_words=f"on {added_words}",
-        removed_words=f"on {removed_words}",
+        added_words=f"{words} on {added_words}",
+        removed_words=f"{words} on {removed_words}",
+        cursor=f"on {cursor}",
     )
 
 
+DARK_GREYS = ("#121212", "#1c1c1c", "#262626")
+LIGHT_GREYS = ("#ffffff", "#eeeeee", "#e4e4e4")
 GROUNDS_OF_256 = {
-    True: (("#121212", "#1c1c1c", "#303030"), "#005f00", "#5f0000", "#008700", "#870000"),
-    False: (("#ffffff", "#eeeeee", "#e4e4e4"), "#d7ffd7", "#ffd7d7", "#afffaf", "#ffafaf"),
+    True: (DARK_GREYS, "#303030", "#005f00", "#5f0000", "#008700", "#870000"),
+    False: (LIGHT_GREYS, "#e4e4e4", "#d7ffd7", "#ffd7d7", "#afffaf", "#ffafaf"),
 }
-"""Of dark and of light palettes: the grounds; those of added and removed lines; of the words in
-them.
+"""Of dark and of light palettes: the grounds; that of the marked row; those of added and removed
+lines; of the words in them.
 """
 
 
@@ -116,11 +120,12 @@ def _palette(theme: Theme) -> Palette:
     def mixed(name: str, share: float) -> str:
         return ground.blend(colours[name], share).hex6
 
+    text_colour = mixed("foreground", text.a)
     return Palette(
         name=theme.name,
         dark=theme.dark,
         grounds=(ground.hex6, ground.blend(text, 0.04).hex6, ground.blend(text, 0.09).hex6),
-        text=ground.blend(text, text.a).hex6,
+        text=text_colour,
         dim=mixed("foreground", 0.68),
         accent=colours["primary"].hex6,
         user=colours["secondary"].hex6,
@@ -129,8 +134,8 @@ def _palette(theme: Theme) -> Palette:
         warn=colours["warning"].hex6,
         added=f"{colours['success'].hex6} on {mixed('success', 0.12)}",
         removed=f"{colours['error'].hex6} on {mixed('error', 0.12)}",
-        added_words=f"on {mixed('success', 0.32)}",
-        removed_words=f"on {mixed('error', 0.32)}",
+        added_words=f"{text_colour} on {mixed('success', 0.32)}",
+        removed_words=f"{text_colour} on {mixed('error', 0.32)}",
         code=theme.variables.get("syntax", "monokai" if theme.dark else "friendly"),
         cursor=f"on {mixed('foreground', 0.15)}",
     )

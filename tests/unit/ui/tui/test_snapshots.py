@@ -1,4 +1,5 @@
-"""Every panel at four sizes, as text: a log, some keys, and the terminal made larger and smaller.
+"""Every panel at four sizes, as text, and a question with its colours: a log, some keys, and the
+terminal made larger and smaller.
 
 `PYTEST_SNAPSHOTS=write pytest tests/unit/ui/tui/test_snapshots.py` writes them anew; look at the
 difference first.
@@ -9,11 +10,17 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
+from rich.color import ColorSystem
+from rich.color_triplet import ColorTriplet
+from rich.console import COLOR_SYSTEMS
+from rich.segment import Segment
+from rich.style import Style
 from textual.app import App
 from textual.pilot import Pilot
 
@@ -21,6 +28,8 @@ from fugu_cli.app.session_protocol import InterfaceOptions
 from fugu_cli.session.events import Recorded
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.overlays import TraceApp
+from tests.unit.ui.tui.conftest import START
+from tests.unit.ui.tui.demo import DemoSessionOpener
 
 SNAPSHOTS = Path(__file__).parents[3] / "snapshots" / "tui"
 SIZES = [(80, 24), (200, 50), (60, 20), (120, 35)]
@@ -46,12 +55,15 @@ PANELS: dict[str, Keys] = {
 }
 
 
-def compare(name: str, size: tuple[int, int], text: str) -> None:
+ESCAPE = re.compile(r"\x1b\[[\d;]*m")
+
+
+def compare(name: str, size: tuple[int, int], text: str, suffix: str = "txt") -> None:
     text = re.sub(
         r"( was shown ─[^\n]*\n).*", r"\1", text, flags=re.DOTALL
     )  # prompts are nobody's screen
-    assert max(map(cell_len, text.splitlines())) <= size[0]
-    path = SNAPSHOTS / f"{name}-{size[0]}x{size[1]}.txt"
+    assert max(map(cell_len, ESCAPE.sub("", text).splitlines())) <= size[0]
+    path = SNAPSHOTS / f"{name}-{size[0]}x{size[1]}.{suffix}"
     if os.environ.get("PYTEST_SNAPSHOTS") == "write":
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n", encoding="utf-8")
@@ -121,35 +133,95 @@ def test_the_trace_of_a_finished_log_looks_as_it_did(
         compare(name, size, text)
 
 
-QUESTION = """
+REPLIED = '[[step]]\ntext = "Before."\n'
+QUESTION = f"""
+{REPLIED * 5}
 [[step]]
-text = "I write a file."
-calls = [{ tool = "write", arguments = { path = "new.txt", content = "one\\ntwo\\n" } }]
+text = "I change a file."
+calls = [{{ tool = "edit", arguments = {{ path = "kept.txt", old = "mine", new = "ours" }} }}]
 """
+"""A script for an agent that has replied five times in the stored session."""
+
+TRUECOLOR = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+COLOUR_MODES = {
+    "dark": ("dark", TRUECOLOR),
+    "light": ("light", TRUECOLOR),
+    "no-color": ("dark", {**TRUECOLOR, "NO_COLOR": "1"}),
+    "256-colours": ("dark", {"TERM": "xterm-256color"}),
+}
+"""Theme and environment by name."""
 
 
-def test_a_question_looks_as_it_did(
-    opened: Callable[..., FuguApp], shown: Callable[[App[int]], str]
+def with_colours(app: App[int]) -> str:
+    """Return the screen with escape sequences, as this terminal would get them. Every text differs
+    enough from its background to be read.
+    """
+    system = COLOR_SYSTEMS[app.console.color_system or "truecolor"]
+    lines = []
+    for strip in app.screen._compositor.render_strips():
+        line = ""
+        for segment in Segment.simplify(strip):
+            style = segment.style or Style.null()
+            if re.search(r"\w", segment.text):
+                assert contrast(style, system) >= 4.5, (segment.text, str(style))
+            line += style.update_link(None).render(segment.text, color_system=system)
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def contrast(style: Style, system: ColorSystem) -> float:
+    """Return the contrast ratio of text and background, as WCAG 2 defines it."""
+    assert style.color is not None and style.bgcolor is not None
+    darker, lighter = sorted(
+        luminance(colour.downgrade(system).get_truecolor())
+        for colour in (style.color, style.bgcolor)
+    )
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def luminance(colour: ColorTriplet) -> float:
+    """Return the relative luminance of a colour, as WCAG 2 defines it."""
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in colour.normalized
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("mode", COLOUR_MODES)
+def test_a_question_looks_as_it_did_in_colour(
+    mode: str,
+    opener: DemoSessionOpener,
+    stored: str,
+    shown: Callable[[App[int]], str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def timeless(app: App[int]) -> str:
-        text = re.sub(r" (◐ needs approval) \d\ds", r"\1 0.0s", shown(app))  # it is flush right
-        return re.sub(r"\d+\.\ds", "0.0s", text)
+    """Every mode at every size, but one screen only: a conversation, its trace and a question show
+    most of the palette. `cat` shows a snapshot as it looked.
+    """
+    theme, environ = COLOUR_MODES[mode]
+    monkeypatch.setattr(time, "time", lambda: START + 1000)  # nothing takes long
+    for name in ("NO_COLOR", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    opener.scripts = {"small": QUESTION}
 
     async def look() -> dict[tuple[int, int], str]:
-        app = opened()
-        app.main.opener.scripts = {"small": QUESTION}  # type: ignore[attr-defined]
+        options = InterfaceOptions(state=Path.home() / "state", theme=theme, resume=stored)
+        app = FuguApp(opener, options)
         async with app.run_test(size=SIZES[0]) as pilot:
             await settled(app, shown)
             await pilot.press(*"go", "enter")
             for _ in range(300):
                 if (
-                    "Allow write?" in shown(app)
+                    "Allow edit?" in shown(app)
                     and app.focused is not None
                     and app.focused.id == "approval"
                 ):
                     break
                 await asyncio.sleep(0.02)
-            return await at_every_size(app, pilot, timeless)
+            return await at_every_size(app, pilot, with_colours)
 
     for size, text in asyncio.run(look()).items():
-        compare("question", size, text)
+        compare(f"question-{mode}", size, text, "ansi")
