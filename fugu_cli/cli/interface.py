@@ -72,7 +72,8 @@ def _pages_in(folder: Traversable) -> dict[str, str]:
 
 
 def show_page(topic: str) -> int:
-    """Print a page; without a topic, what there is. The beginning of one page's name is enough.
+    """Print a page; without a topic, what there is. A topic is a page's name or its beginning, or
+    the page's file, as in `providers/openai.md`.
 
     Raises UsageError for a topic that does not exist.
     """
@@ -80,7 +81,7 @@ def show_page(topic: str) -> int:
     if not topic:
         _list_pages()
         return 0
-    topic = topic.strip().lower().removeprefix("/")
+    topic = topic.strip().lower().rpartition("/")[2].removesuffix(".md")
     begun = [name for name in pages if name.startswith(topic)]
     if topic in pages:
         page = topic

@@ -294,6 +294,7 @@ def test_help_lists_the_pages_and_shows_one(capsys: pytest.CaptureFixture[str]) 
     assert fugu("help", "output", capture=capsys)[1].startswith("# output: ")
     assert fugu("help", "train", capture=capsys)[1].startswith("# training: ")
     assert fugu("help", "eval", capture=capsys)[1].startswith("# evaluation: ")
+    assert fugu("help", "providers/openai.md", capture=capsys)[1].startswith("# openai: ")
 
 
 def test_the_pool_is_listed_with_slots_prices_and_who_is_left_out(
