@@ -25,7 +25,7 @@ from fugu_cli.cli.current_folder import check_embedded, current_config
 from fugu_cli.cli.rollout_sessions import (
     CONDUCTOR,
     PAID_FILE,
-    RolloutSessionFactory,
+    local_engine,
     reply_settings,
 )
 from fugu_cli.cli.training_flags import EvalFlags, RolloutFlags
@@ -44,7 +44,7 @@ from fugu_cli.formatting import plural
 from fugu_cli.session.events import Member
 from fugu_cli.session.spending import PRICE_HINT, UNPRICED
 from fugu_cli.training.evaluation import report, results_folder, runner
-from fugu_cli.training.evaluation.engine import LocalEngine, RolloutEngine
+from fugu_cli.training.evaluation.engine import RolloutEngine
 from fugu_cli.training.evaluation.paid_calls import (
     Spending,
     SpendingLimits,
@@ -389,10 +389,9 @@ def open_engine(flags: RolloutFlags, config: Config, folder: Path) -> RolloutEng
     """Return the engine that the flags name. The caller has locked `folder`. Raises ConfigError if
     money is limited and an agent has no price.
     """
-    environ = pool_variables(config, os.environ)
     unpriced = [
         entry.name
-        for entry in usable_pool(config, environ)
+        for entry in usable_pool(config, pool_variables(config, os.environ))
         if entry.rates is None and entry.name not in config.opt_out
     ]
     if flags.max_budget_usd is not None and unpriced:
@@ -400,9 +399,7 @@ def open_engine(flags: RolloutFlags, config: Config, folder: Path) -> RolloutEng
     limits = SpendingLimits(flags.max_budget_usd, flags.max_requests)
     if flags.engine == "ray":
         return _ray_engine(config, limits, folder)
-    spending = Spending(folder / PAID_FILE, limits)
-    factory = RolloutSessionFactory(config, environ, folder)
-    return LocalEngine(factory(spending), spending, folder)
+    return local_engine(config, Spending(folder / PAID_FILE, limits), folder)
 
 
 def _ray_engine(config: Config, limits: SpendingLimits, folder: Path) -> RolloutEngine:
@@ -580,8 +577,6 @@ def _report_end(ended: runner.EvaluationEnd, folder: Path) -> int:
         error.exit_code = stopped.exit_code
         raise error
     if ended.missing:
-        say_progress(
-            f"{_rollouts_left(ended.missing)}, for agents did not answer; the same command goes on"
-        )
+        say_progress(f"{_rollouts_left(ended.missing)}; the same command goes on")
         return UNFINISHED
     return 0

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from fugu_cli import prompts, wiring
 from fugu_cli.config import Config
-from fugu_cli.config.agent_pool import usable_pool
+from fugu_cli.config.agent_pool import pool_variables, usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.coordinators.baselines import FixedWorkflow
@@ -23,6 +23,7 @@ from fugu_cli.messages import Call
 from fugu_cli.providers import Agent
 from fugu_cli.safety import policy
 from fugu_cli.training.evaluation import runner
+from fugu_cli.training.evaluation.engine import LocalEngine
 from fugu_cli.training.evaluation.paid_calls import (
     PaidAgent,
     ReplyLocks,
@@ -110,6 +111,14 @@ class RolloutSessionFactory:
             return session
 
         return opened
+
+
+def local_engine(
+    config: Config, spending: SpendingAccount, folder: Path, cores: int | None = None
+) -> LocalEngine:
+    """Return an engine for the user's pool, with keys from this process's environment."""
+    factory = RolloutSessionFactory(config, pool_variables(config, os.environ), folder)
+    return LocalEngine(factory(spending), spending, folder, cores)
 
 
 def add_python_to_path() -> None:

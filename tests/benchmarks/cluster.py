@@ -180,6 +180,7 @@ def overhead() -> None:
         (here.folder / "questions.jsonl").write_text("".join(lines[:count]))
         words = ("-a", "one-pass:worker", "--out")
         here.run("eval", "warm.jsonl", *words, "warm", cluster=cluster)
+        before = sum(node.cpu_seconds() for node in cluster.nodes)
         ended = here.run("eval", "questions.jsonl", *words, "out", cluster=cluster)
         rows = here.rows("out")
         first = (here.folder / "out" / "cluster.json").stat().st_mtime
@@ -191,6 +192,8 @@ def overhead() -> None:
             f"{ended.seconds:.1f} s; driver {1000 * ended.cpu / count:.0f} ms of CPU a rollout "
             f"with its start"
         )
+        cpu = sum(node.cpu_seconds() for node in cluster.nodes) - before
+        print(f"all processes of the nodes: {cpu:.1f} s of CPU")
         empty = here.run("eval", "questions.jsonl", *words, "out", cluster=cluster)
         print(f"without its start: {1000 * (ended.cpu - empty.cpu) / count:.0f} ms")
 

@@ -26,6 +26,17 @@ class Node:
 
     process: subprocess.Popen[bytes]
 
+    def cpu_seconds(self) -> float:
+        """Return the processor time of all of them, children that ended included."""
+        ticks = 0
+        for pid in _session(self.process.pid):
+            try:
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            ticks += sum(int(field) for field in fields[11:15])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def kill(self) -> None:
         """Send SIGKILL to all of them, rollouts included."""
         for pid in _session(self.process.pid):

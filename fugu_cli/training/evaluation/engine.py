@@ -40,7 +40,7 @@ class RolloutEngine(Protocol):
         """The number of tests and commands of rollouts that run at a time."""
 
     async def do(self, job: RolloutJob) -> RolloutOutcome:
-        """Run or resume a rollout. Raises what `rollout` raises, and RolloutLost."""
+        """Run or resume a rollout. Raises what `rollout` raises."""
 
     async def check(self, task: Task) -> TaskCheck:
         """Check that the task can judge. Raises StorageError and RolloutLost."""

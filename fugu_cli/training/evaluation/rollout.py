@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
-from fugu_cli.errors import FuguError, StorageError
+from fugu_cli.errors import FuguError, SessionBusy, StorageError
 from fugu_cli.messages import Usage, Value
 from fugu_cli.session import log as logs
 from fugu_cli.session.events import (
@@ -192,7 +192,9 @@ class RolloutJob(Value):
 
 
 class RolloutLost(FuguError):
-    """The process that ran a rollout died, several times. What it did is kept."""
+    """A rollout has no process: it died several times, or another one works on it. What was done is
+    kept.
+    """
 
 
 async def rollout(job: RolloutJob, open_session: OpenRolloutSession, base: Path) -> RolloutOutcome:
@@ -224,7 +226,10 @@ async def rollout(job: RolloutJob, open_session: OpenRolloutSession, base: Path)
         checkpoint=job.checkpoint,
         steps=job.steps,
     )
-    session = await open_session(context)
+    try:
+        session = await open_session(context)
+    except SessionBusy as error:  # a node that was cut off still works on it
+        raise RolloutLost(f"another process works on it: {error}") from error
     started = time.monotonic()
     try:
         end = await _run_request(session, task)

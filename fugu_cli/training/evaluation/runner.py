@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -166,7 +165,7 @@ async def run_evaluation(
         raise no_task_left()
     jobs = [job for job in every if (job.arm, job.problem.id, job.seed) not in done]
     work = _JobQueue(jobs, len(every), plan.at_once, folder, tell)
-    await asyncio.gather(*(_worker(work, engine, ended) for _ in range(plan.at_once)))
+    await gather_or_cancel([_worker(work, engine, ended) for _ in range(plan.at_once)])
     ended.missing = len(work.jobs) + work.postponed
     return ended
 

@@ -247,7 +247,7 @@ def test_an_agent_that_dies_is_left_out_and_the_others_go_on(
     assert cells(here) == [("single:worker", "one", 0, True), ("single:worker", "two", 0, True)]
     said = capsys.readouterr().err
     assert "idler does not answer: " in said
-    assert "2 rollouts are left, for agents did not answer; the same command goes on" in said
+    assert "2 rollouts are left; the same command goes on" in said
 
 
 def test_the_limits_hold_for_all_rollouts_together(here: Path, server: Loopback) -> None:
