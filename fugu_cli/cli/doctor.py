@@ -37,7 +37,8 @@ from fugu_cli.formatting import sanitize
 from fugu_cli.local.server_lease import missing_package
 from fugu_cli.local.store import Store
 from fugu_cli.safety.git_process import git_program, own_environment, run_git
-from fugu_cli.safety.paths import is_folder, search_path_outside
+from fugu_cli.safety.paths import is_folder
+from fugu_cli.safety.programs import find_program
 from fugu_cli.safety.redaction import Redactor
 from fugu_cli.safety.sandbox.command_sandbox import ASKED
 from fugu_cli.session import store as session_store
@@ -133,7 +134,7 @@ def _git(folder: Path) -> Finding:
 
 def _ripgrep(folder: Path) -> Finding:
     bundled = shutil.which("rg", path=sysconfig.get_path("scripts"))
-    program = bundled or shutil.which("rg", path=search_path_outside(repository(folder)))
+    program = bundled or find_program("rg", repository(folder))
     if program is None:
         return Finding(
             "note",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ from fugu_cli.engine.blame import NamedSession
 from fugu_cli.engine.commit_blame import CommitBlame
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.formatting import flatten, money, plural, sanitize
-from fugu_cli.safety.paths import search_path_outside
+from fugu_cli.safety.programs import find_program, program_environment
 from fugu_cli.session.state import SessionState
 from fugu_cli.tools import commits
 from fugu_cli.tools.commits import BlobChange, UserGit
@@ -294,7 +293,7 @@ def open_pull_request(flags: PullRequestFlags) -> int:
     print_clean(f"{title}\n\n{text}" if text else title)
     if flags.dry_run or (asks and not _confirm(branch)):
         return 0 if flags.dry_run else 4
-    return _create_request(program, branch, title, text, draft=flags.draft)
+    return _create_request(git, program, branch, title, text, draft=flags.draft)
 
 
 def _current_branch(git: UserGit, base: str | None) -> _Branch:
@@ -346,7 +345,7 @@ def _find_program(git: UserGit, branch: _Branch) -> str:
         name for name, host in (("gh", "github"), ("glab", "gitlab")) if host in address
     ] or list(PROGRAMS)
     for name in names:
-        if path := shutil.which(name, path=search_path_outside(git.top)):
+        if path := find_program(name, git.top):
             return path
     raise UsageError(
         f"{' or '.join(names)} was not found",
@@ -399,7 +398,9 @@ def _confirm(branch: _Branch) -> bool:
     )
 
 
-def _create_request(program: str, branch: _Branch, title: str, body: str, *, draft: bool) -> int:
+def _create_request(
+    git: UserGit, program: str, branch: _Branch, title: str, body: str, *, draft: bool
+) -> int:
     if Path(program).name.startswith("glab"):
         words = ["mr", "create", "--yes", f"--title={title}", f"--description={body}"]
         words += [f"--source-branch={branch.name}", f"--target-branch={branch.base}"]
@@ -408,7 +409,7 @@ def _create_request(program: str, branch: _Branch, title: str, body: str, *, dra
         words += [f"--head={branch.name}", f"--base={branch.base}"]
     if draft:
         words.append("--draft")
-    done = subprocess.run([program, *words], check=False)
+    done = subprocess.run([program, *words], env=program_environment(git.top), check=False)
     if done.returncode:
         raise UsageError(
             f"{Path(program).name} ended with code {done.returncode}; its reason is above"

@@ -9,11 +9,13 @@ import os
 import sys
 from typing import TYPE_CHECKING, assert_never
 
-from fugu_cli.cli.current_folder import print_clean, say
+from fugu_cli.cli.current_folder import current_path, print_clean, say
 from fugu_cli.config import kept_keys
 from fugu_cli.config.agent_pool import SERVICES, KnownService
+from fugu_cli.config.loader import repository
 from fugu_cli.errors import InfrastructureError, UsageError
 from fugu_cli.formatting import aligned_rows
+from fugu_cli.safety.programs import add_repository
 
 if TYPE_CHECKING:
     from fugu_cli.app.session_protocol import KeyTrial
@@ -31,6 +33,7 @@ def login(provider: str | None, *, remove: bool = False, check: bool = True) -> 
     Raises UsageError for an unknown provider and for a key that is none or is refused,
     InfrastructureError where it could not be tried, StorageError where it cannot be kept.
     """
+    add_repository(repository(current_path()))  # what the keyring starts is not found there
     if provider is None:
         if remove:
             raise UsageError("--remove needs a provider", hint="`fugu login` lists the kept keys")

@@ -28,6 +28,7 @@ from fugu_cli.extensions.mcp_settings import (
     add_entry,
     remove_entry,
 )
+from fugu_cli.safety.programs import libraries_search_outside
 
 if TYPE_CHECKING:
     from fugu_cli.extensions.mcp_login import LoginAttempt
@@ -196,7 +197,8 @@ async def _show(address: str) -> None:
         or sys.platform == "darwin"
         or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
     ):
-        await asyncio.to_thread(webbrowser.open, address)
+        with libraries_search_outside():
+            await asyncio.to_thread(webbrowser.open, address)
 
 
 def _file(scope: Scope) -> Path:

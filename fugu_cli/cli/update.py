@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -15,8 +14,10 @@ from importlib import metadata, util
 from pathlib import Path
 
 from fugu_cli import __version__
-from fugu_cli.cli.current_folder import print_clean, say
+from fugu_cli.cli.current_folder import current_path, print_clean, say
+from fugu_cli.config.loader import repository
 from fugu_cli.errors import InfrastructureError, UsageError
+from fugu_cli.safety.programs import add_repository, find_program, program_environment
 
 PACKAGE = "fugu-cli"
 UNKNOWN = "which fugu is the newest is not known"
@@ -42,6 +43,7 @@ def update(yes: bool) -> int:
     Raises UsageError if it cannot ask or fugu runs from a folder, InfrastructureError if the newest
     version cannot be found or the command fails.
     """
+    add_repository(repository(current_path()))
     installation = find_installation(Path(sys.prefix))
     print_clean(f"fugu {__version__}, installed by {installation.by} in {sys.prefix}")
     newest = _find_newest(installation)
@@ -57,7 +59,7 @@ def update(yes: bool) -> int:
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             return 4
     sys.stdout.flush()
-    code = subprocess.run(installation.update, check=False).returncode
+    code = subprocess.run(installation.update, env=program_environment(), check=False).returncode
     if code:
         raise InfrastructureError(
             f"`{command}` ended with exit code {code}", hint="what it says above is the reason"
@@ -109,7 +111,7 @@ def _command_for_a_wheel(prefix: Path) -> str:
 
 
 def _check_installer(installation: Installation) -> Installation:
-    if shutil.which(installation.by) is None:
+    if find_program(installation.by) is None:
         raise UsageError(
             f"fugu was installed by {installation.by}, which is not on PATH",
             hint=f"put {installation.by} there",
@@ -122,6 +124,7 @@ def _find_newest(installation: Installation) -> str:
     try:
         done = subprocess.run(
             installation.look,
+            env=program_environment(),
             capture_output=True,
             text=True,
             check=False,

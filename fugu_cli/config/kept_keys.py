@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fugu_cli.errors import StorageError
+from fugu_cli.safety.programs import libraries_search_outside
 from fugu_cli.system import atomic_files
 from fugu_cli.system.bounded_json import parse_json
 
@@ -212,6 +213,7 @@ def _write(kept: Mapping[str, str | None]) -> None:
         raise StorageError(f"cannot write {path}: {error.strerror}", hint=hint) from error
 
 
+@libraries_search_outside()
 def _keyring() -> Any | None:
     """Return Python's `keyring` if it is installed with a recommended backend."""
     try:
@@ -227,6 +229,7 @@ def _keyring() -> Any | None:
         return None
 
 
+@libraries_search_outside()
 def _into_keyring(variable: str, key: str) -> bool:
     """Store a key in the keyring. Return whether the keyring gives it back."""
     ring = _keyring()
@@ -239,6 +242,7 @@ def _into_keyring(variable: str, key: str) -> bool:
         return False
 
 
+@libraries_search_outside()
 def _from_keyring(variable: str) -> str:
     ring = _keyring()
     if ring is None:

@@ -36,6 +36,7 @@ from fugu_cli.extensions.instruction_files import standing_instructions
 from fugu_cli.extensions.mcp_settings import DeclaredServers
 from fugu_cli.extensions.skill_library import SkillLibrary, load_library
 from fugu_cli.safety.paths import is_folder, path_exists
+from fugu_cli.safety.programs import add_repository
 from fugu_cli.session.events import Price
 
 if TYPE_CHECKING:
@@ -225,6 +226,7 @@ def load_config(
     """
     managed = _managed_settings(managed_file)
     root, home = repository(folder), _home()
+    add_repository(root)
     user = _file_layer(home / NAME)
     environment = from_environment(environ, folder)
     flag_layer = from_settings(flags or {}, "the command line", folder)
@@ -256,6 +258,8 @@ def load_config(
             f"add_dirs: {', '.join(missing)}: there is no such folder",
             hint="name folders that are there",
         )
+    for path in config.add_dirs:
+        add_repository(path)
     if config.bare:
         return LoadedConfig(
             config,

@@ -37,6 +37,7 @@ from fugu_cli.extensions.hook_settings import (
 )
 from fugu_cli.extensions.mcp_settings import PLUGIN_VARIABLE
 from fugu_cli.messages import Call
+from fugu_cli.safety.programs import search_path_outside
 from fugu_cli.tools.result import Say, ToolResult, truncate
 from fugu_cli.tools.shell_commands import CommandContext, CommandOutput, run_command
 from fugu_cli.tools.workspace import Tool, Workspace, run_tool
@@ -460,6 +461,8 @@ async def _run_command(
     variables = {ROOT_VARIABLE: str(workspace.root)}
     if hook.plugin:
         variables[PLUGIN_VARIABLE] = hook.plugin_root
+    if hook.own:
+        variables["PATH"] = search_path_outside(workspace.root)
     context = CommandContext(
         variables=variables,
         box=None if hook.own else workspace.box,

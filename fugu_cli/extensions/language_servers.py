@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fugu_cli import __version__
 from fugu_cli.extensions.mcp_stdio import server_environment
 from fugu_cli.safety import process_cleanup
-from fugu_cli.safety.paths import inside, real_path, search_path_outside
+from fugu_cli.safety.paths import inside, real_path
 from fugu_cli.safety.process_cleanup import LaunchedProcess, StandardStreams, start_process
+from fugu_cli.safety.programs import program_environment, search_path_outside
 from fugu_cli.session.call_arguments import patched_paths
 from fugu_cli.tools.result import Say, ToolResult, truncate_line
 
@@ -458,7 +459,7 @@ class _Server:
         """Start the process. Raises OSError."""
         pipe, nowhere = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         own = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
-        variables = server_environment(own, {**os.environ, "PATH": search_path_outside(self._root)})
+        variables = server_environment(own, program_environment(self._root))
         launch = None
         if self._sandbox is not None:
             launch = await asyncio.to_thread(self._sandbox.launch, "", read_only=True)

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 
 from fugu_cli.extensions.mcp_settings import StdioServer
 from fugu_cli.safety import process_cleanup
-from fugu_cli.safety.paths import expand_home, search_path_outside
+from fugu_cli.safety.paths import expand_home
 from fugu_cli.safety.process_cleanup import LaunchedProcess, StandardStreams, start_process
+from fugu_cli.safety.programs import program_environment
 from fugu_cli.system.processes import wait_for_exit
 from fugu_cli.tools.result import plain_text
 
@@ -65,9 +66,7 @@ class StdioTransport:
         import anyio
         from mcp.shared.message import SessionMessage
 
-        environment = server_environment(
-            self._settings.env, {**os.environ, "PATH": search_path_outside(self._root)}
-        )
+        environment = server_environment(self._settings.env, program_environment(self._root))
         words = [
             _program(self._settings.command, self._root, environment["PATH"]),
             *self._settings.args,

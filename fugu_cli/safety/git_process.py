@@ -11,7 +11,6 @@ import asyncio
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fugu_cli.errors import FuguError, StorageError, UsageError
-from fugu_cli.safety.paths import search_path_outside
+from fugu_cli.safety.programs import find_program, search_path_outside
 
 NO_MONITOR = ("-c", "core.fsmonitor=false")
 NO_PROGRAMS = (*NO_MONITOR, "-c", f"core.hooksPath={os.devnull}", "-c", "core.pager=cat")
@@ -65,7 +64,7 @@ class GitOutput:
 
 def git_program(root: Path) -> str | None:
     """Return the path of git, None where it is not installed outside `root`."""
-    return shutil.which("git", path=search_path_outside(root))
+    return find_program("git", root)
 
 
 def own_environment(**variables: str) -> dict[str, str]:

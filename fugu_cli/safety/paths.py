@@ -144,17 +144,6 @@ def inside(path: Path, root: Path) -> bool:
     return path == root or root in path.parents
 
 
-def search_path_outside(root: Path) -> str:
-    """Return PATH without relative folders and folders in `root`, so that fugu runs nothing from a
-    repository.
-    """
-    kept = []
-    for entry in os.get_exec_path():
-        if entry.startswith("/") and not inside(Path(os.path.realpath(entry)), root):
-            kept.append(entry)
-    return os.pathsep.join(kept)
-
-
 def path_exists(path: Path) -> bool:
     """Return whether something exists at `path`. False if that cannot be told, or the name is too
     long.

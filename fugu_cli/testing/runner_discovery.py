@@ -17,7 +17,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from fugu_cli.safety.paths import is_file, is_folder, search_path_outside
+from fugu_cli.safety.paths import is_file, is_folder
+from fugu_cli.safety.programs import find_program, program_environment
 from fugu_cli.session.recognized_tests import PYTHON_TEST
 from fugu_cli.snapshots import repository_files
 from fugu_cli.testing.build_tools import build_tool_command, has_build_file, single_folder_command
@@ -228,7 +229,7 @@ def _has_pytest(root: Path, python: str) -> bool:
     Python in the repository is never asked, because it may be anything. The one that its
     environment was made from is, where the environment sees the packages of that one.
     """
-    program = python if "/" in python else shutil.which(python, path=search_path_outside(root))
+    program = python if "/" in python else find_program(python, root)
     if program is None:
         return False
     environment = (root / program).parent.parent
@@ -246,7 +247,13 @@ def _has_pytest(root: Path, python: str) -> bool:
     ]
     try:
         done = subprocess.run(
-            command, cwd="/", capture_output=True, timeout=10, check=False, stdin=subprocess.DEVNULL
+            command,
+            cwd="/",
+            env=program_environment(root),
+            capture_output=True,
+            timeout=10,
+            check=False,
+            stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired):
         return False

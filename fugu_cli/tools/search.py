@@ -10,7 +10,6 @@ import asyncio
 import functools
 import os
 import re
-import shutil
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
@@ -19,8 +18,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fugu_cli.safety.paths import SECRET_FOLDERS, is_secret, quoted_path, search_path_outside
+from fugu_cli.safety.paths import SECRET_FOLDERS, is_secret, quoted_path
 from fugu_cli.safety.policy import rule_matching
+from fugu_cli.safety.programs import find_program, program_environment
 from fugu_cli.session import tool_facts
 from fugu_cli.snapshots import repository_files
 from fugu_cli.system.processes import reap
@@ -280,7 +280,7 @@ def ripgrep(root: Path) -> str | None:
     for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
         if os.access(folder / "rg", os.X_OK):
             return str(folder / "rg")
-    return shutil.which("rg", path=search_path_outside(root))
+    return find_program("rg", root)
 
 
 async def _ripgrep(
@@ -298,9 +298,14 @@ async def _ripgrep(
         return ToolResult(text=text, ok=False)
     try:
         process = await asyncio.create_subprocess_exec(
-            program, "--no-config", "--color=never", "--hidden", *options, "--glob=!.git", *rest, cwd=folder,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+            *(program, "--no-config", "--color=never", "--hidden"),
+            *(*options, "--glob=!.git", *rest),
+            cwd=folder,
+            env=program_environment(root),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
     except OSError as error:  # the folder may not be entered, or an argument is too long
         return ToolResult(text=f"The search could not be started: {error.strerror}.", ok=False)
     try:

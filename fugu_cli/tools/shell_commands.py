@@ -15,7 +15,6 @@ import codecs
 import contextlib
 import errno
 import os
-import shutil
 import tempfile
 import time
 import uuid
@@ -28,8 +27,9 @@ from typing import Literal
 from fugu_cli.errors import StorageError
 from fugu_cli.safety import process_cleanup
 from fugu_cli.safety.git_process import LOCAL_VARIABLES
-from fugu_cli.safety.paths import GIT_MARKS, search_path_outside
+from fugu_cli.safety.paths import GIT_MARKS
 from fugu_cli.safety.process_cleanup import StandardStreams, start_process
+from fugu_cli.safety.programs import find_program
 from fugu_cli.safety.sandbox.command_limits import (
     CommandLimits,
     default_limits,
@@ -234,7 +234,7 @@ async def start_command(
         )
         memory = launch.settings.memory if launch is not None else None
         limits = context.limits or default_limits(folder, memory)
-        shell = shutil.which("bash", path=search_path_outside(folder)) or "/bin/sh"
+        shell = find_program("bash", folder) or "/bin/sh"
         process = await start_process(
             [shell, "-c", command], folder, environment, streams, launch, limits
         )

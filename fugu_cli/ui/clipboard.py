@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from fugu_cli.safety.paths import search_path_outside
+from fugu_cli.safety.programs import find_program, program_environment
 
 PROGRAMS = (
     ("WAYLAND_DISPLAY", ("wl-paste", "--type", "image/png")),
@@ -44,13 +43,14 @@ def paste_picture(folder: Path, root: Path) -> Path | None:
 
 def _read(root: Path) -> bytes:
     for variable, (program, *arguments) in PROGRAMS:
-        path = shutil.which(program, path=search_path_outside(root))
+        path = find_program(program, root)
         if path is None or (variable and not os.environ.get(variable)):
             continue
         with suppress(OSError, subprocess.TimeoutExpired):
             command = [path, *arguments]
             done = subprocess.run(
                 command,
+                env=program_environment(root),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

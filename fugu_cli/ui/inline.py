@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import get_app
+from prompt_toolkit.application import get_app, run_in_terminal
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, ThreadedCompleter
 from prompt_toolkit.document import Document
@@ -54,7 +54,7 @@ from fugu_cli.ui.tui.prompt import CommandChoices, SecondPress
 from fugu_cli.ui.tui.session_controller import SessionController, choose_mode, steer
 from fugu_cli.ui.tui.status_line import draw_status
 from fugu_cli.ui.tui.terminal_input import InputDecoder
-from fugu_cli.ui.tui.user_programs import start_program
+from fugu_cli.ui.tui.user_programs import edit_text, start_program
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,6 @@ def build_prompt(
         history=history,
         key_bindings=_keys(acts),
         multiline=True,
-        enable_open_in_editor=True,
         enable_suspend=True,  # Ctrl+Z stops the process, as in any program of the shell
         erase_when_done=True,
         prompt_continuation="  ",
@@ -314,8 +313,6 @@ class PromptTerminal:
 
     async def run(self, words: Sequence[str]) -> None:
         """Give the terminal to a program until it ends."""
-        from prompt_toolkit.application import run_in_terminal
-
         await run_in_terminal(lambda: start_program(words), in_executor=True)
 
     def end(self) -> None:
@@ -376,8 +373,21 @@ def _bind_text_keys(keys: KeyBindings, asking: Condition, acts: KeyActions) -> N
         event.current_buffer.insert_text(text)
 
     @keys.add("c-g", filter=~is_searching)
+    @keys.add("c-x", "c-e", filter=~is_searching)
+    @keys.add("v", filter=vi_navigation_mode)
     def _(event: KeyPressEvent) -> None:
-        event.current_buffer.open_in_editor()
+        event.app.create_background_task(_edit(event.current_buffer))
+
+
+async def _edit(buffer: Buffer) -> None:
+    """Let the user write in an editor; the prompt stays where none can be started."""
+
+    async def run(words: Sequence[str]) -> None:
+        await run_in_terminal(lambda: start_program(words), in_executor=True)
+
+    text = await edit_text(buffer.text, run)
+    if text is not None:
+        buffer.document = Document(text)
 
 
 @Condition

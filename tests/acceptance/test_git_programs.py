@@ -1,4 +1,6 @@
-"""What the configuration of a repository has git start is started by no look that fugu takes."""
+"""What the configuration of a repository has git start is started by no look that fugu takes, and
+no program of a repository is taken for one that fugu needs.
+"""
 
 from __future__ import annotations
 
@@ -166,3 +168,76 @@ def test_a_commit_runs_the_repositorys_filters_and_hooks_as_git_does(
         ["git", "show", "HEAD:note.txt"], cwd=place.repo, capture_output=True, text=True, check=True
     )
     assert shown.stdout == "ONE\n"
+
+
+@pytest.fixture
+def programs(place: Place) -> Path:
+    """A folder of the repository comes first on PATH, with programs that write their name into the
+    file that is returned, which no command in the sandbox can, before they do what is theirs.
+    """
+    mark, folder = place.folder / "mark", place.repo / "bin"
+    folder.mkdir()
+    for name in (
+        *(
+            "git",
+            "gcc",
+            "rg",
+            "bwrap",
+            "sh",
+            "bash",
+            "env",
+            "python",
+            "python3",
+            "gh",
+            "glab",
+            "uv",
+        ),
+        *("uname", "ssh", "gpg", "less", "vi", "vim", "nano", "notify", "xclip", "wl-paste"),
+        *("gopls", "pyright-langserver", "typescript-language-server", "browser", "status"),
+    ):
+        program = folder / name
+        program.write_text(
+            f'#!/bin/sh\n(echo {name} "$*" >> {mark}) 2> {os.devnull}\n'
+            f'exec {shutil.which(name) or "/bin/true"} "$@"\n'
+        )
+        program.chmod(0o755)
+    (place.repo / "AGENTS.md").write_text("Be brief.\n")
+    (place.repo / "deep").mkdir()
+    place.commit()
+    place.variables["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    return mark
+
+
+def test_no_program_of_the_repository_is_taken_for_one_that_fugu_needs(
+    place: Place, server: Loopback, programs: Path
+) -> None:
+    place.configure(Agent("worker"))
+    (place.home / ".agents").mkdir()
+    (place.home / ".agents" / "hooks.json").write_text(
+        json.dumps(
+            {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "git version"}]}]}}
+        )
+    )
+    calls = (
+        Use("grep", {"pattern": "broken"}),
+        Use("bash", {"command": "git status"}),
+        Use("edit", {"path": "calc.txt", "old": "broken", "new": "fixed"}),
+    )
+    server.play(
+        "worker", *[answer for _ in range(9) for answer in (Says("", calls), Says("Done."))]
+    )
+    for words in (
+        ("run", "fix it"),
+        ("trust",),
+        ("run", "--worktree=apart", "fix it"),
+        ("review",),
+        ("blame", "calc.txt"),
+        ("commit", "-a", "--dry-run"),
+        ("undo", "--yes"),
+        ("login", "openai", "--no-check"),
+        ("plugin", "add", "https://127.0.0.1:1/plugin.git"),
+        ("update",),
+        ("doctor",),
+    ):
+        place.fugu(*words, stdin=b"key\n", folder=place.repo / "deep")
+        assert not programs.exists(), (words, programs.read_text())

@@ -36,6 +36,7 @@ from fugu_cli.safety.policy.shell_line import (
     names_of,
     parse_line,
 )
+from fugu_cli.safety.programs import find_program
 
 PROGRAM_AT_MOST = 10_000
 """Characters of a program's text, such as a script of sed."""
@@ -252,11 +253,10 @@ def _check_command(command: Command, context: ReadContext) -> None:
 
 def _check_location(name: str, root: Path) -> None:
     """Raise NotARead where the program that PATH leads to may be one of the repository's."""
-    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    program = Path(shutil.which(name) or "/")
-    if not all(folder.startswith("/") for folder in folders):
+    if not all(folder.startswith("/") for folder in os.get_exec_path()):
         raise NotARead("PATH has a folder that is not absolute")
-    if inside(real_path(program.parent), root) or inside(real_path(program), root):
+    program = shutil.which(name)
+    if program != find_program(name, root) or (program and inside(real_path(program), root)):
         raise NotARead(f"`{name}` is a program of the repository")
 
 

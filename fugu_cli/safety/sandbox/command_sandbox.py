@@ -16,7 +16,8 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
 from fugu_cli.errors import UsageError
-from fugu_cli.safety.paths import path_exists, search_path_outside
+from fugu_cli.safety.paths import path_exists
+from fugu_cli.safety.programs import search_path_outside
 from fugu_cli.safety.redaction import has_secret
 from fugu_cli.safety.secret_values import NAMES
 

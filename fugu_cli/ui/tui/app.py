@@ -147,11 +147,11 @@ def _recall(main: MainScreen) -> None:
 
 def _editor(main: MainScreen) -> None:
     """Write in the user's editor."""
-    from fugu_cli.ui.tui.user_programs import edit_text
+    from fugu_cli.ui.tui.user_programs import edit_text, run_editor
 
     async def edit() -> None:
         prompt = main.query_one(PromptInput)
-        text = await edit_text(main.app, prompt.unfolded())
+        text = await edit_text(prompt.unfolded(), partial(run_editor, main.app))
         if text is None:
             main.app.notify(
                 "no editor could be started; set $VISUAL or $EDITOR", severity="warning"

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -180,17 +179,20 @@ def _in_order(letters: str, text: str) -> bool:
 
 def list_files(root: Path) -> list[str]:
     """Return the files below `root`, at most `MOST`, by ripgrep if it is installed."""
-    from fugu_cli.safety.paths import search_path_outside
+    from fugu_cli.safety.programs import find_program, program_environment
 
     bundled = Path(sysconfig.get_path("scripts")) / ("rg.exe" if sys.platform == "win32" else "rg")
-    program = (
-        str(bundled) if bundled.is_file() else shutil.which("rg", path=search_path_outside(root))
-    )
+    program = str(bundled) if bundled.is_file() else find_program("rg", root)
     if program is not None:
         command = [program, "--files", "--hidden", "--no-messages", "--glob", "!.git", "--null"]
         try:
             done = subprocess.run(
-                command, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, timeout=30
+                command,
+                cwd=root,
+                env=program_environment(root),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=30,
             )
         except (OSError, subprocess.TimeoutExpired):
             return list(_walked(root))

@@ -10,17 +10,17 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.formatting import flatten, sanitize, sanitize_for_screen
+from fugu_cli.safety.programs import find_program, program_environment
 from fugu_cli.system import temp_dirs
 from fugu_cli.system.processes import reap
 from fugu_cli.ui.blocks import NoteBlock
@@ -233,6 +233,7 @@ class StatusCommand:
         process = await asyncio.create_subprocess_shell(
             self._command,
             cwd=self._root,
+            env=program_environment(self._root),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -303,7 +304,7 @@ def editor_command() -> list[str] | None:
     for name in ("VISUAL", "EDITOR"):
         if os.environ.get(name, "").strip():
             return shlex.split(os.environ[name])
-    program = next((program for program in COMMON_EDITORS if shutil.which(program)), None)
+    program = next((program for program in COMMON_EDITORS if find_program(program)), None)
     return [program] if program else None
 
 
@@ -341,16 +342,16 @@ async def run_editor(app: SuspendableApp, words: Sequence[str]) -> None:
 def start_program(words: Sequence[str]) -> None:
     """Run a program to its end. Raises UsageError where it cannot be started."""
     try:
-        subprocess.run(words, check=False)
+        subprocess.run(words, env=program_environment(), check=False)
     except OSError as error:
         raise UsageError(
             f"cannot run {words[0]}: {error.strerror}", hint="set $VISUAL or $EDITOR"
         ) from error
 
 
-async def edit_text(app: SuspendableApp, text: str) -> str | None:
-    """Let the user edit the text. Return None if no editor could be started. Running work goes on
-    meanwhile.
+async def edit_text(text: str, run: Callable[[Sequence[str]], Awaitable[None]]) -> str | None:
+    """Let the user edit the text. `run` gives the terminal to the editor; running work goes on
+    meanwhile. Return None if no editor could be started.
     """
     words = editor_command()
     if words is None:
@@ -359,8 +360,7 @@ async def edit_text(app: SuspendableApp, text: str) -> str | None:
         path = folder / "request.md"
         path.write_text(text, encoding="utf-8", errors="replace")
         try:
-            with app.batch_update(), app.suspend():
-                await asyncio.to_thread(subprocess.run, [*words, str(path)], check=False)
-        except OSError:
+            await run([*words, str(path)])
+        except UsageError:
             return None
         return path.read_text(encoding="utf-8", errors="replace").rstrip("\n")

@@ -2,13 +2,14 @@ import asyncio
 import os
 import time
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 from fugu_cli.app.preferences import InputHistory, Preferences, PreferencesFile
 from fugu_cli.tools.mentions import mentioned
 from fugu_cli.ui.tui.project_folder import FolderFiles, git_branch, list_files, mention, short_path
 from fugu_cli.ui.tui.screen_feed import notification_sequence
-from fugu_cli.ui.tui.user_programs import edit_text
+from fugu_cli.ui.tui.user_programs import edit_text, run_editor
 
 
 def test_how_the_screen_was_left_is_remembered(tmp_path: Path) -> None:
@@ -147,9 +148,10 @@ def test_the_editor_gets_the_text_and_gives_it_back(tmp_path: Path) -> None:
     editor.write_text('#!/bin/sh\nprintf "%s and more\\n\\n" "$(cat "$2")" > "$2"\n')
     editor.chmod(0o755)
     os.environ["EDITOR"] = f"{editor} --wait"
-    assert asyncio.run(edit_text(Suspends(), "a request")) == "a request and more"
+    run = partial(run_editor, Suspends())
+    assert asyncio.run(edit_text("a request", run)) == "a request and more"
     os.environ["VISUAL"] = "/nowhere/at/all"
-    assert asyncio.run(edit_text(Suspends(), "a request")) is None
+    assert asyncio.run(edit_text("a request", run)) is None
     del os.environ["EDITOR"], os.environ["VISUAL"]
 
 
