@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from fugu_cli.formatting import plural
 
@@ -166,6 +166,18 @@ class KeyUntested:
 
 
 KeyTrial = KeyAccepted | KeyRefused | KeyUntested
+TrialWire = Literal["chat", "responses", "anthropic"]
+"""The API that a server speaks."""
+
+
+@dataclass(frozen=True)
+class ServerModels:
+    """A server of models that answered: its address up to the version, and the models it lists."""
+
+    base_url: str
+    models: tuple[str, ...]
+    name: str = ""
+    """What usually listens there, as in "Ollama"; "" for an address of the user's own."""
 
 
 class ModelSetup(Protocol):

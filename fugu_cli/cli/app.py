@@ -14,6 +14,7 @@ from fugu_cli.cli import root
 from fugu_cli.cli.command_flags import (
     AcpFlags,
     CommitFlags,
+    LoginFlags,
     McpAddFlags,
     McpScopeFlag,
     McpServeFlags,
@@ -47,6 +48,7 @@ from fugu_cli.cli.training_flags import (
     RouteFlags,
     SftFlags,
 )
+from fugu_cli.errors import UsageError
 
 app = root.app
 app.command()(root.run)
@@ -410,22 +412,24 @@ def init(
 
 
 @app.command()
-def login(
-    provider: Annotated[
-        str | None, typer.Argument(metavar="PROVIDER", help="lists them when left out")
-    ] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="forget its key")] = False,
-    no_check: Annotated[
-        bool, typer.Option("--no-check", help="keep the key without trying it")
-    ] = False,
-) -> int:
+@flags_as_parameters(LoginFlags)
+def login(flags: LoginFlags) -> int:
     """Try the key of a provider, typed or piped, and keep it.
 
     fugu login openai
     """
-    from fugu_cli.cli import login as command
+    if flags.base_url is None:
+        if flags.model is not None or flags.wire is not None:
+            raise UsageError("--model and --wire belong to --base-url")
+        from fugu_cli.cli import login as command
 
-    return command.login(provider, remove=remove, check=not no_check)
+        return command.login(flags.provider, remove=flags.remove, check=not flags.no_check)
+    if flags.provider is not None or flags.remove:
+        raise UsageError("--base-url goes without a provider and without --remove")
+    from fugu_cli.cli.login_server import login_server
+
+    wire = flags.wire or "chat"
+    return login_server(flags.base_url, wire, flags.model, check=not flags.no_check)
 
 
 @pool.command("check")

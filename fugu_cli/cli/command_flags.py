@@ -197,6 +197,28 @@ class ServeFlags:
     remove: Annotated[bool, option("--remove", help="with --write-client: take that back")] = False
 
 
+@dataclass(frozen=True)
+class LoginFlags:
+    """`fugu login`, as the user wrote it."""
+
+    provider: Annotated[
+        str | None, typer.Argument(metavar="PROVIDER", help="lists them when left out")
+    ] = None
+    remove: Annotated[bool, option("--remove", help="forget its key")] = False
+    base_url: Annotated[
+        str | None,
+        option("--base-url", help="add a model of your own server to the pool", metavar="URL"),
+    ] = None
+    wire: Annotated[
+        Literal["chat", "responses", "anthropic"] | None,
+        option("--wire", help="what that server speaks: chat, responses or anthropic (chat)"),
+    ] = None
+    model: Annotated[
+        str | None, option("--model", help="the model of that server", metavar="NAME")
+    ] = None
+    no_check: Annotated[bool, option("--no-check", help="keep a key without trying it")] = False
+
+
 McpScopeFlag = Annotated[
     Literal["user", "project"] | None,
     option(

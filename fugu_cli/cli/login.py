@@ -38,6 +38,10 @@ def login(provider: str | None, *, remove: bool = False, check: bool = True) -> 
         if remove:
             raise UsageError("--remove needs a provider", hint="`fugu login` lists the kept keys")
         return _list_providers()
+    if remove and kept_keys.SERVER_VARIABLE.fullmatch(provider):
+        forgotten = kept_keys.remove_key(provider)
+        print_clean(f"{provider} {'is forgotten' if forgotten else 'was not kept'}")
+        return 0
     service = find_service(provider)
     if remove:
         if kept_keys.remove_key(service.variable):
@@ -48,8 +52,8 @@ def login(provider: str | None, *, remove: bool = False, check: bool = True) -> 
     if sys.stdin is not None and sys.stdin.isatty():
         key = _ask_for_key(service, check=check)
     else:
-        key = _read_piped().removesuffix("\n").removesuffix("\r")
-        check_form(service, key)
+        key = read_piped_key()
+        check_form(key, service.name)
         if check:
             _require_accepted(service, key)
     kept_in = kept_keys.keep_key(service.variable, key)
@@ -67,11 +71,8 @@ def _ask_for_key(service: KnownService, *, check: bool) -> str:
     from fugu_cli.app.session_protocol import KeyAccepted, KeyRefused, KeyUntested
 
     for _ in range(MOST_TRIES):
-        try:
-            key = getpass.getpass(f"{service.variable} (it is not shown): ")
-        except EOFError:
-            key = ""
-        check_form(service, key)
+        key = ask_secret(f"{service.variable} (it is not shown): ")
+        check_form(key, service.name)
         if not check:
             return key
         match _try_key(service, key):
@@ -82,7 +83,7 @@ def _ask_for_key(service: KnownService, *, check: bool) -> str:
                 say(f"{reason}; nothing was kept: try another key, or enter leaves")
             case KeyUntested(reason):
                 say(f"the key could not be tried: {reason}")
-                if input("Keep it untried? y or n: ").strip().lower() in ("y", "yes"):
+                if ask_line("Keep it untried? y or n: ").lower() in ("y", "yes"):
                     return key
                 raise UsageError("the key was not kept")
             case unknown:
@@ -114,11 +115,27 @@ def _try_key(service: KnownService, key: str) -> KeyTrial:
     return asyncio.run(try_key(service, key, os.environ))
 
 
-def check_form(service: KnownService, key: str) -> None:
+def ask_secret(prompt: str) -> str:
+    """Return the line that is typed unseen, "" at the end of the input."""
+    try:
+        return getpass.getpass(prompt)
+    except EOFError:
+        return ""
+
+
+def ask_line(prompt: str) -> str:
+    """Return the line that is typed, "" at the end of the input."""
+    try:
+        return input(prompt).strip()
+    except EOFError:
+        return ""
+
+
+def check_form(key: str, provider: str) -> None:
     """Raise UsageError for a text that is no key."""
     if not key:
         raise UsageError(
-            "there is no key", hint=f"type it, or pipe it: fugu login {service.name} < FILE"
+            "there is no key", hint=f"type it, or pipe it: fugu login {provider} < FILE"
         )
     if len(key) > LONGEST:
         raise UsageError(f"a key has at most {LONGEST:,} characters", hint="give the key alone")
@@ -144,9 +161,13 @@ def _list_providers() -> int:
             stored = "in the keyring" if kept[service.variable] is None else "kept"
         state = "in the environment" if os.environ.get(service.variable) else stored or "-"
         rows.append((service.name, service.variable, state))
+    for name in kept:
+        if kept_keys.SERVER_VARIABLE.fullmatch(name):
+            rows.append(("own address", name, "kept"))
     for line in aligned_rows(rows):
         print_clean(line)
     print_clean("`fugu login PROVIDER` keeps a key, `fugu login --remove PROVIDER` forgets it")
+    print_clean("`fugu login --base-url URL` adds a model of your own server, as of Ollama")
     return 0
 
 
@@ -168,11 +189,13 @@ def find_service(name: str) -> KnownService:
     return match
 
 
-def _read_piped() -> str:
+def read_piped_key() -> str:
+    """Return the key that is piped, without the end of its line. Raises UsageError."""
     if sys.stdin is None:
         return ""
     try:
-        return sys.stdin.buffer.read(LONGEST + 3).decode("ascii", "replace")
+        text = sys.stdin.buffer.read(LONGEST + 3).decode("ascii", "replace")
+        return text.removesuffix("\n").removesuffix("\r")
     except OSError as error:
         raise UsageError(
             f"standard input cannot be read: {error.strerror}", hint="pipe the key"

@@ -32,6 +32,7 @@ from fugu_cli.cli.flags import settings_of
 from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import (
     EMBEDDED,
+    entry_name,
     entry_text,
     has_assumed_price,
     unready_services,
@@ -395,9 +396,7 @@ def _offer(local_server: LocalServer) -> str:
         f"found: {local_server.base_url}, where {local_server.name} listens, offers {names}; "
         f"to use it, add to ~/.fugurc:"
     )
-    plain = re.sub(
-        r"[^a-z0-9]+", "-", f"{local_server.name}-{local_server.models[0]}".lower()
-    ).strip("-")
+    plain = entry_name(f"{local_server.name}-{local_server.models[0]}")
     return f"{introduction}\n{entry_text(plain, local_server.models[0], local_server.base_url)}"
 
 

@@ -151,7 +151,7 @@ class UserSetup:
         from fugu_cli.cli import login
 
         service = login.find_service(provider)
-        login.check_form(service, key)
+        login.check_form(key, service.name)
         return await try_key(service, key, self.environ)
 
     def keep_key(self, provider: str, key: str) -> str:

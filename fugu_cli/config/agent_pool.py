@@ -401,6 +401,11 @@ def has_assumed_price(entry: AgentEntry, config: Config) -> bool:
     return not is_stated and is_assumed(entry.provider, entry.model, entry.base_url or "")
 
 
+def entry_name(text: str) -> str:
+    """Return a name for an agent, made of a model's name and perhaps its server's."""
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.") or "agent"
+
+
 def entry_text(name: str, model: str, base_url: str, variable: str = "") -> str:
     """Return an entry as written in `.fugurc`."""
     keys = {

@@ -13,6 +13,7 @@ import contextlib
 import importlib
 import json
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
@@ -31,6 +32,8 @@ SERVICE = "fugu"
 """fugu's name in the keyring."""
 MCP_LOGIN = "mcp "
 """The prefix of logins at MCP servers. No variable name contains a space."""
+SERVER_VARIABLE = re.compile(r"SERVER_[A-Z0-9_]+_API_KEY")
+"""Variables of keys for servers at addresses of the user's own."""
 RECOMMENDED = 1
 """From this priority on `keyring` recommends a backend; it gives less to one that does not work, or
 hides nothing.
@@ -38,6 +41,11 @@ hides nothing.
 
 Kept = dict[str, str | None]
 """Variable, or name of a login -> key, or login; None where the keyring has it."""
+
+
+def server_variable(host: str) -> str:
+    """Return the variable for the key of a server at an address of the user's own."""
+    return f"SERVER_{re.sub(r'[^A-Z0-9]+', '_', host.upper()).strip('_')}_API_KEY"
 
 
 def keys_folder() -> Path:
@@ -53,7 +61,7 @@ def keys_file() -> Path:
 
 
 def add_kept_keys(environ: MutableMapping[str, str]) -> tuple[str, ...]:
-    """Set the kept keys of known providers that `environ` does not have. Returns sentences about
+    """Set the kept keys that `environ` does not have. Returns sentences about
     what is wrong.
     """
     from fugu_cli.config.agent_pool import SERVICES
@@ -63,7 +71,9 @@ def add_kept_keys(environ: MutableMapping[str, str]) -> tuple[str, ...]:
     except StorageError as error:
         return (f"{error}; {error.hint}",)
     notes = [note] if note else []
-    for variable in (service.variable for service in SERVICES):
+    variables = [service.variable for service in SERVICES]
+    variables += [name for name in kept if SERVER_VARIABLE.fullmatch(name)]
+    for variable in variables:
         if variable not in kept or environ.get(variable):
             continue
         key = kept[variable] or _from_keyring(variable)

@@ -32,7 +32,7 @@ from fugu_cli.session import log as logs
 from fugu_cli.session.events import Asked, Assigned, Interrupted, Permitted, Steered, ToolRan
 from tests.acceptance.driving import MARK, Agent, Place
 from tests.acceptance.editor import Editor, editing, words
-from tests.acceptance.loopback import Loopback, Says, Use, once_there
+from tests.acceptance.loopback import KEY, Loopback, Says, Use, once_there
 from tests.acceptance.test_run import ACCEPT, DONE, READ, WRITE
 from tests.pictures import picture
 
@@ -338,7 +338,7 @@ def test_a_loaded_session_keeps_a_mode_that_allows_less(place: Place, server: Lo
     assert asyncio.run(edit()) == ["plan", "edit"]
 
 
-def test_an_editor_is_told_how_a_key_is_kept(place: Place) -> None:
+def test_an_editor_is_told_how_a_key_is_kept(place: Place, server: Loopback) -> None:
     place.configure(Agent("worker"))
 
     async def edit(terminal: bool) -> Any:
@@ -353,7 +353,8 @@ def test_an_editor_is_told_how_a_key_is_kept(place: Place) -> None:
     in_terminal, by_hand = asyncio.run(edit(True)), asyncio.run(edit(False))
     assert (in_terminal.type, in_terminal.args) == ("terminal", ["--login"])
     assert "fugu login" in by_hand.description
-    kept = place.fugu("acp", "--login", stdin=b"openai\nsk-loopback-0123456789-abcdefghijk\n")
+    place.variables["OPENAI_BASE_URL"] = server.url
+    kept = place.fugu("acp", "--login", stdin=f"openai\n{KEY}\n".encode())
     assert (kept.code, "openai key saved" in kept.out) == (0, True), kept.err
 
 

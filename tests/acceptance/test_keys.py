@@ -126,6 +126,10 @@ def test_a_kept_key_brings_its_providers_agents(place: Place) -> None:
         (["xai"], b"\xff\xfe", "the key holds a character that no key has"),
         (["xai"], b"x" * 100_000, "a key has at most 8,192 characters"),
         (["--remove"], b"", "--remove needs a provider"),
+        (["--base-url", "nowhere"], b"", "that is no address of a server"),
+        (["--base-url", "http://me:key@host"], b"", "the address holds a password or a key"),
+        (["--base-url", "http://host", "--no-check"], b"", "--no-check needs --model"),
+        (["xai", "--model", "x"], b"", "--model and --wire belong to --base-url"),
         (["--remove", "nobody"], b"", "there is no provider 'nobody'"),
     ],
 )
@@ -314,6 +318,33 @@ def test_a_key_that_its_provider_does_not_accept_is_not_kept_without_a_terminal(
     captured = capsys.readouterr()
     assert (captured.out, reason in captured.err, KEY in captured.err) == ("", True, False)
     assert list(Path.home().rglob("credentials.json")) == []
+
+
+def test_a_model_of_an_own_server_joins_the_agents_that_keys_bring(
+    place: Place, server: Loopback
+) -> None:
+    place.variables["DEEPSEEK_API_KEY"] = "k-0123456789"
+    address = server.url.removesuffix("/v1")
+    words = ["login", "--base-url", address]
+    refused = place.fugu(*words, stdin=b"sk-other-0123456789")
+    assert (refused.code, "(401): Incorrect API key provided" in refused.err) == (1, True)
+    unnamed = place.fugu(*words, stdin=KEY.encode())
+    assert f"{server.url} offers worker, checker" in unnamed.out
+    assert (unnamed.code, "no model was named" in unnamed.err) == (1, True)
+    typo = place.fugu(*words, "--model", "wroker", stdin=KEY.encode())
+    assert "did you mean 'worker'?" in typo.err
+    assert not (place.home / ".fugurc").exists()
+    done = place.fugu(*words, "--model", "worker", stdin=KEY.encode())
+    assert "those that your keys bring were added to it: deepseek-v4-flash" in done.out, done.err
+    rows = [line.split() for line in place.fugu("pool").out.splitlines()[1:3]]
+    assert [(row[0], row[3]) for row in rows] == [
+        ("deepseek-v4-flash", "deepseek-v4-flash"),
+        ("worker", "worker"),
+    ]
+    assert KEY not in (place.home / ".fugurc").read_text()
+    server.play("worker", Says("ACCEPT Hello."))
+    assert place.fugu("run", "--model", "worker", "hi").code == 0
+    assert server.asked("worker")[0].headers["authorization"] == f"Bearer {KEY}"
 
 
 @contextmanager
