@@ -182,7 +182,7 @@ def _start_update(shown: ShownCall, root: Path) -> ToolCallStart:
     return ToolCallStart(
         session_update="tool_call",
         tool_call_id=shown.id,
-        title=event_text.describe_call(call),
+        title=event_text.describe_call(call, str(root)),
         kind=kind_of(call),
         status="pending",
         locations=locations_of(call, root) or None,

@@ -257,9 +257,10 @@ def tool_name(call: Call) -> str:
     return "tests before the request" if call.tool == TESTS_BEFORE else escape_invisible(call.tool)
 
 
-def describe_call(call: Call) -> str:
+def describe_call(call: Call, root: str = "") -> str:
     """Describe a call by its tool and target, cut at the end."""
-    return f"{tool_name(call)} {first_line(escape_invisible(call_target(call)), 100)}".rstrip()
+    target = first_line(escape_invisible(call_target(call, root)), 100)
+    return f"{tool_name(call)} {target}".rstrip()
 
 
 def approval_target(call: Call, target: str) -> str:
@@ -281,11 +282,14 @@ def approval_target(call: Call, target: str) -> str:
 IN_BACKGROUND = ", in the background"
 
 
-def call_target(call: Call) -> str:
+def call_target(call: Call, root: str = "") -> str:
     """Return the argument that people would name: path, command, pattern; "" if the arguments do
-    not parse.
+    not parse. A path in the folder `root` is shortened to its part below it.
     """
     arguments = _arguments(call)
+    path = arguments.get("path")
+    if root and isinstance(path, str):
+        arguments["path"] = path = path.removeprefix(f"{root.rstrip('/')}/")
     if call.tool == TODO:
         return todo_summary(items_of(call))
     if call.tool == SKILL.name:
@@ -296,7 +300,7 @@ def call_target(call: Call) -> str:
             for key in ("agent", "subagent_type", "description")
             if arguments.get(key)
         )
-    pattern, path = arguments.get("pattern"), arguments.get("path")
+    pattern = arguments.get("pattern")
     if isinstance(pattern, str) and isinstance(path, str) and path not in ("", "."):
         return f"{pattern} in {path}"
     for key in ("command", "pattern", "path", "target", "url", "query", "job", "question", "line"):

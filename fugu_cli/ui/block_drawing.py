@@ -17,7 +17,6 @@ from rich.segment import Segment
 from fugu_cli.app import patches
 from fugu_cli.app.event_text import (
     VERDICT_MARKS,
-    call_target,
     decision_why,
     file_notes,
     team_line,
@@ -276,7 +275,7 @@ def tool_lines(
     or if `unfolded` the result.
     """
     lines = [justified_line(*_tool_head(block, palette), width)]
-    target = escape_for_approval(call_target(block.call))
+    target = escape_for_approval(block.target)
     if unfolded and (
         "\n" in target or cell_len(tool_name(block.call) + target) > width - CALL_FRAME
     ):
@@ -308,7 +307,7 @@ def _tool_head(block: ToolBlock, palette: Palette) -> tuple[list[StyledPart], li
         style = palette.dim if block.evidence else palette.text
         left.append((name, f"bold {style}"))
         if block.call.tool != TODO or block.result is None or block.result.ok:
-            target = flatten(escape_for_approval(call_target(block.call)), 300)
+            target = flatten(escape_for_approval(block.target), 300)
             left.append((f" {target}", style))
     if block.cut and block.result is None:
         left.append(("  interrupted", palette.warn))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from fugu_cli.app.event_text import file_notes
+from fugu_cli.app.event_text import call_target, file_notes
 from fugu_cli.messages import Call
 from fugu_cli.session.checks import RUN_CHECK
 from fugu_cli.session.events import (
@@ -94,6 +94,8 @@ class ToolBlock:
 
     call: Call
     permitted: Permitted
+    root: str = ""
+    """The repository of the session."""
     result: ToolRan | None = None
     live: str = ""
     cut: bool = False
@@ -110,6 +112,11 @@ class ToolBlock:
     def evidence(self) -> bool:
         """True if fugu itself made the call."""
         return self.permitted.by == EVIDENCE
+
+    @cached_property
+    def target(self) -> str:
+        """The argument that people would name, with a path as it is below the repository."""
+        return call_target(self.call, self.root)
 
     @cached_property
     def group_kind(self) -> GroupKind:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from fugu_cli.app import patches
-from fugu_cli.app.event_text import call_target
 from fugu_cli.formatting import flatten
 from fugu_cli.session.checks import RUN_CHECK
 from fugu_cli.session.outcome import RUN_TESTS
@@ -72,7 +71,7 @@ def explored_text(calls: Sequence[ToolBlock]) -> str:
     """Return the files and the searches, each once: `rates.py, test_rates.py, grep express`."""
     targets = []
     for block in calls:
-        target = call_target(block.call)
+        target = block.target
         if block.call.tool != "read":
             target = f"{block.call.tool} {target}".rstrip()
         targets.append(flatten(target, 80))

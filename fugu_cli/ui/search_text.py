@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from fugu_cli.app.event_text import call_target, decision_why, tool_name
+from fugu_cli.app.event_text import decision_why, tool_name
 from fugu_cli.ui.blocks import (
     Block,
     DecisionBlock,
@@ -33,7 +33,7 @@ def block_text(block: Block) -> str:
         case ThinkingBlock():
             return block.text
         case ToolBlock():
-            call = f"{tool_name(block.call)} {call_target(block.call)}"
+            call = f"{tool_name(block.call)} {block.target}"
             output = block.result.output if block.result is not None else block.live
             return "\n".join((call, block.patch, block.inside, output))
         case PlanBlock():

@@ -45,10 +45,12 @@ def _block_markdown(block: Block) -> str:
         case ToolBlock(result=ToolRan() as ran):
             patch = patches.patch_of_call(block.call) if ran.changes else ""
             patch = patches.shorten_patch(patch, patches.LONGEST_LINE_ON_PAGE)
-            head = f"`{describe_call(block.call)}`: {'ok' if ran.ok else 'failed'}"
+            head = f"`{describe_call(block.call, block.root)}`: {'ok' if ran.ok else 'failed'}"
             return f"{head}\n\n```diff\n{patch}\n```" if patch else head
         case ToolBlock() if not block.permitted.allowed:
-            return f"`{describe_call(block.call)}`: not allowed ({block.permitted.reason})"
+            return (
+                f"`{describe_call(block.call, block.root)}`: not allowed ({block.permitted.reason})"
+            )
         case NoteBlock():
             return f"> {block.text}"
         case EndBlock():

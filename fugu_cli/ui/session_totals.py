@@ -65,6 +65,7 @@ class Activity:
         self._first = ""
         """The agent of the newest request's first turn."""
         self._coordinator = ""
+        self._root = ""
         self._cheap: dict[str, None] = {}
 
     def add_item(self, item: Recorded | Live, came_at: float) -> None:
@@ -106,7 +107,7 @@ class Activity:
     def _fact(self, event: Event, at: float) -> None:
         match event:
             case Opened():
-                self._coordinator = event.coordinator
+                self._coordinator, self._root = event.coordinator, event.repo
                 self._cheap |= {
                     member.name: None for member in event.pool if member.slot == "cheap"
                 }
@@ -136,7 +137,7 @@ class Activity:
         """Return the description of a running call; for fugu's own test run the command."""
         if event.by == EVIDENCE and event.call.tool == RUN_TESTS:
             return f"{RUNNING_TESTS}: {flatten(self._test_command, 60)}"
-        return f"running {flatten(describe_call(event.call), 60)}"
+        return f"running {flatten(describe_call(event.call, self._root), 60)}"
 
 
 class SessionTotals:

@@ -121,9 +121,11 @@ class PlacedBlocks:
             return len(self.blocks)
         return group_start(self.blocks, last)
 
-    def put_call(self, permitted: Permitted) -> None:
-        """Add a call, on the line of the calls before it if it may join them."""
-        block = ToolBlock(permitted.call, permitted)
+    def put_call(self, permitted: Permitted, root: str) -> None:
+        """Add a call in the repository `root`, on the line of the calls before it if it may join
+        them.
+        """
+        block = ToolBlock(permitted.call, permitted, root)
         at = self.ends.get(permitted.turn, len(self.blocks))
         before = at - 1
         while before >= 0 and is_empty(self.blocks[before]):
@@ -446,7 +448,8 @@ class Transcript:
                 if not event.allowed:
                     self.placed.pending_reads.discard(event.call.id)
                 self.placed.name_turn(event.turn, self._agents.get(event.turn, ""))
-                self.placed.put_call(event)
+                root = self._opened.repo if self._opened is not None else ""
+                self.placed.put_call(event, root)
             case ToolRan():
                 return self._tool_ran(event)
             case Failed() if event.unreachable and self._is_retractable(event.turn):

@@ -126,7 +126,7 @@ def _tool_markup(block: ToolBlock) -> Markup:
     else:
         state = "ok" if result.ok else "failed"
     author = "fugu: " if block.evidence else ""
-    summary = f"{author}{describe_call(block.call)} · {state}"
+    summary = f"{author}{describe_call(block.call, block.root)} · {state}"
     patch = _patch_of(block, result)
     if patch:
         added, removed = patch_size(patch)

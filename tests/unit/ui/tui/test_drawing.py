@@ -729,11 +729,12 @@ def run_of(
 
 def test_reads_share_a_line_and_so_do_fugus_checks_below_the_verifier_they_are_for() -> None:
     blocks = blocks_of(
+        Opened(version="1", repo="/work"),
         Asked(text="go", test_command="pytest"),
         *run_of(0, "e0", "run_tests", "2 failed, 3 passed in 0.1s", EVIDENCE),
         Assigned(turn=1, agent="small", role="worker", by="cascade"),
         *run_of(1, "a", "read", "1", path="rates.py"),
-        *run_of(1, "b", "read", "2", path="test_rates.py"),
+        *run_of(1, "b", "read", "2", path="/work/test_rates.py"),
         *run_of(1, "c", "grep", "3", pattern="express", path="."),
         *run_of(1, "d", "bash", "one\ntwo\n[exit code 0]", command="ls"),
         *run_of(1, "e", "read", "4", path="alone.py"),
