@@ -20,6 +20,7 @@ from fugu_cli.formatting import (
 )
 from fugu_cli.messages import Call
 from fugu_cli.session.events import (
+    Asked,
     Assigned,
     Event,
     Exclusion,
@@ -36,7 +37,14 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.live_events import Live, Retried, Waiting
-from fugu_cli.session.open_work import TODO, describe_end, items_of, todo_summary
+from fugu_cli.session.open_work import (
+    BYTES,
+    TODO,
+    byte_size,
+    describe_end,
+    items_of,
+    todo_summary,
+)
 from fugu_cli.session.outcome import TESTS_BEFORE, TestOutcome
 from fugu_cli.session.recognized_tests import failed_count, passed_count
 from fugu_cli.session.request_state import RequestState
@@ -319,6 +327,13 @@ def _arguments(call: Call) -> dict[str, object]:
 
 def _background(arguments: dict[str, object]) -> bool:
     return "command" in arguments and arguments.get("background") is True
+
+
+def map_summary(asked: Asked) -> str:
+    """Return a text like `repository map: 900 tokens for the planner`, "" without a map."""
+    maps = (("the planner", asked.tree), ("the first turn", asked.repository_map))
+    sizes = [f"{byte_size(text) / BYTES:,.0f} tokens for {reader}" for reader, text in maps if text]
+    return f"repository map: {', '.join(sizes)}" if sizes else ""
 
 
 def memory_summary(memory: Sequence[MemoryText]) -> str:

@@ -11,10 +11,12 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli.config import Config, Mode
+from fugu_cli.config.agent_pool import PLANNER
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.engine import (
     availability,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from fugu_cli.extensions.language_servers import LanguageServers
     from fugu_cli.extensions.mcp_servers import McpServers
     from fugu_cli.extensions.memory import Memory
+    from fugu_cli.extensions.repository_map import RepositoryMap
     from fugu_cli.extensions.telemetry import CollectorLink
     from fugu_cli.tools.web_search import SearchEngine
 
@@ -104,6 +107,8 @@ class Session:
     """The skills, custom commands and subagents that count."""
     memory: Memory | None = None
     """What the user keeps for later sessions; None where nothing is read and kept."""
+    map: RepositoryMap | None = None
+    """Draws maps of the repository; None before the first one."""
     effort: Effort = ""
     """The reasoning effort from the next request on, "" for each entry's own."""
     answer_schema: str = ""
@@ -473,7 +478,7 @@ async def _record(session: Session, request: Asked) -> None:
         )
     suite = (command,) if tests.until_pass and command is not None else ()
     await recover(session.log, workspace)
-    from fugu_cli.engine.session_rules import folder_tree, session_rules  # not before it is open
+    from fugu_cli.engine.session_rules import session_rules  # not before it is open
 
     rules = await session_rules(
         session.environment,
@@ -487,7 +492,7 @@ async def _record(session: Session, request: Asked) -> None:
     fields = {
         "rules": rules,
         "memory": await _read_memory(session),
-        "tree": await folder_tree(session.environment) if session.tier == "ultra" else "",
+        **await _draw_maps(session, request.text),
         "snapshot": snapshot,
         "test_command": command,
         "until": () if is_planning else tuple(dict.fromkeys((*suite, *tests.until))),
@@ -499,6 +504,36 @@ async def _record(session: Session, request: Asked) -> None:
     }
     session.log.append(request.model_copy(update=fields))
     await _record_outcomes(session)
+
+
+async def _draw_maps(session: Session, request: str) -> dict[str, str]:
+    """Return the maps of the repository as fields of the request: for a planner, and for a session's
+    first turn where the configuration wants it. None where names may be kept from some agents. A
+    planner in the papers' form, and an embedded one, see folders and files only.
+    """
+    setting, environment = session.config.repository_map, session.environment
+    conductor = session.config.conductor
+    is_prompted = conductor.planner_format == "names" and conductor.agent != PLANNER
+    is_planned = session.tier == "ultra"
+    is_first = setting == "first" and not session.log.state.requests and not session.only_reads
+    if environment.denials is not None or not (is_planned or is_first):
+        return {}
+    from fugu_cli.extensions.repository_map import FOR_FIRST_TURN, FOR_PLANNER, RepositoryMap
+
+    def may_read(path: str) -> bool:
+        call = Call.make("map", "read", path=path)
+        return policy.judge(call, environment.rules, session.root).verdict == "allow"
+
+    if session.map is None:
+        session.map = RepositoryMap(session.root)
+    draw = partial(session.map.draw, request, may_read=may_read)
+    maps = {}
+    if is_planned:
+        has_definitions = is_prompted and setting != "off"
+        maps["tree"] = await draw(FOR_PLANNER, with_definitions=has_definitions)
+    if is_first:
+        maps["repository_map"] = await draw(FOR_FIRST_TURN, with_definitions=True)
+    return maps
 
 
 async def _read_memory(session: Session) -> tuple[MemoryText, ...]:

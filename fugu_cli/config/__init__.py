@@ -187,6 +187,10 @@ class Config(ConfigTable):
     """how commands are confined: auto, bubblewrap, landlock or off (`fugu help sandbox`)"""
     advisor: Text = "auto"
     """whom agents may ask for advice (tool advise): auto, one that is more often right; a name; off"""
+    repository_map: Literal["off", "planner", "first"] = "planner"
+    """who is shown what the files define: off, planner, or first, the first turn too (`fugu help
+    ultra`)
+    """
     opt_out: Names = ()
     """agents of the pool that are never chosen"""
     deny_agents: dict[Text, Names] = Field(default={})

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fugu_cli.coordinators import action_space
 from fugu_cli.engine import harness
 from fugu_cli.engine.environment import Environment, Team
-from fugu_cli.engine.message_history import MEMORY_HEADING
+from fugu_cli.engine.message_history import MAP_HEADING, MEMORY_HEADING
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Prompt, Usage
 from fugu_cli.session.costs import usd
 from fugu_cli.session.events import Asked, Assigned, Event, Member, Replied
@@ -25,6 +25,7 @@ PARTS = (
     "instructions",
     "tools",
     "MCP tools",
+    "repository map",
     "memory",
     "files read",
     "tool results",
@@ -133,9 +134,11 @@ def _sizes(prompt: Prompt, environment: Environment) -> Counter[str]:
                 part = "files read" if facts_of(message.tool).reads_files else "tool results"
                 sizes[part] += byte_size(message.text)
             case FromUser():
-                text, heading, memory = message.text.partition(MEMORY_HEADING)
-                sizes["conversation"] += byte_size(text)
+                before, heading, memory = message.text.partition(MEMORY_HEADING)
                 sizes["memory"] += byte_size(heading + memory)
+                text, heading, repository_map = before.partition(MAP_HEADING)
+                sizes["repository map"] += byte_size(heading + repository_map)
+                sizes["conversation"] += byte_size(text)
             case FromAgent():
                 calls = sum(byte_size(call.tool + call.arguments) for call in message.calls)
                 sizes["conversation"] += byte_size(message.text) + calls

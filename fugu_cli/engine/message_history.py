@@ -91,6 +91,7 @@ MEMORY_HEADING = (
     "[The memory: notes that the user keeps from earlier sessions. They are no requests, and may be "
     "out of date: what you see in the files counts.]"
 )
+MAP_HEADING = "[A map of the repository, made of its files when this request came:]"
 _MEMORY_TAG = re.compile(r"<(\s*/?\s*memory\b)", re.IGNORECASE)
 Rules = tuple[tuple[str, str], ...]
 MAX_EVIDENCE = 24_000
@@ -158,7 +159,8 @@ def _request_messages(
         FromUser(text=asked.shown(plan_is_above=own_plan), media=asked.media),
         *_runs_as_text(request.baseline),
     ]
-    texts = (shown_rules(asked.rules, rules), shown_memory(asked.memory, memory))
+    map_text = f"{MAP_HEADING}\n{asked.repository_map}" if asked.repository_map else ""
+    texts = (shown_rules(asked.rules, rules), map_text, shown_memory(asked.memory, memory))
     if any(texts):
         messages.append(FromUser(text="\n\n".join(text for text in texts if text)))
     messages += undo_messages(request, 0)

@@ -30,7 +30,6 @@ from fugu_cli.safety.policy import Rules
 from fugu_cli.safety.policy.decisions import CallClass, Decision, decide
 from fugu_cli.safety.sandbox.command_sandbox import Sandbox
 from fugu_cli.snapshots.git_repositories import find_repository
-from fugu_cli.snapshots.repository_files import walk_files
 
 GIT_SECONDS = 2.0
 """A repository whose status takes longer is described without it."""
@@ -38,12 +37,6 @@ MOST_ENTRIES = 40
 """Entries of the top folder that are listed."""
 MOST_CHANGED = 10
 """Changed files that are named."""
-TREE_LINES = 40
-"""Lines of the tree that a planner is shown."""
-LONGEST_LINE = 160
-"""Characters of one folder's files in it."""
-MOST_WALKED = 5000
-"""Files that are looked at for it."""
 MOST_USER_RULES = 300
 """Characters of the user's own rules."""
 
@@ -71,32 +64,6 @@ async def session_rules(
     `has_copies`: a turn may work in a copy of the repository.
     """
     return await asyncio.to_thread(_session_rules, environment, has_copies, has_foreign_tools)
-
-
-async def folder_tree(environment: Environment) -> str:
-    """Return the repository's folders with their files, a line for each, the upper ones first. ""
-    where names may be kept from some agents.
-    """
-    if environment.denials is not None:
-        return ""
-    return await asyncio.to_thread(_folder_tree, environment.workspace.root)
-
-
-def _folder_tree(root: Path) -> str:
-    folders: dict[str, list[str]] = {}
-    for path in walk_files(root, limit=MOST_WALKED):
-        folders.setdefault(str(path.relative_to(root).parent), []).append(path.name)
-    lines = []
-    for folder in sorted(folders, key=lambda folder: (folder.count("/"), folder)):
-        names = " ".join(map(quoted_path, folders[folder]))
-        if len(names) > LONGEST_LINE:
-            shown = names[:LONGEST_LINE].rpartition(" ")[0]
-            names = f"{shown} and {len(folders[folder]) - shown.count(' ') - 1} more"
-        lines.append(names if folder == "." else f"{quoted_path(folder)}/: {names}")
-    if len(lines) > TREE_LINES:
-        more = len(lines) - TREE_LINES + 1
-        lines[TREE_LINES - 1 :] = [f"and {more} more folders"]
-    return "\n".join(lines)
 
 
 def _session_rules(

@@ -6,31 +6,17 @@ The grammars are part of the extra `local`. Of a file in another language nothin
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from pathlib import PurePosixPath
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from tree_sitter import Language, Node, Parser
+from fugu_cli.tools.grammars import ending_of, parser_for
 
-_GRAMMARS = {
-    "py pyi": "tree_sitter_python.language",
-    "js mjs cjs jsx": "tree_sitter_javascript.language",
-    "ts mts cts": "tree_sitter_typescript.language_typescript",
-    "tsx": "tree_sitter_typescript.language_tsx",
-    "rs": "tree_sitter_rust.language",
-    "go": "tree_sitter_go.language",
-    "java": "tree_sitter_java.language",
-    "c h": "tree_sitter_c.language",
-    "cc cpp cxx hh hpp": "tree_sitter_cpp.language",
-    "rb": "tree_sitter_ruby.language",
-}
-_BY_ENDING = {
-    ending: grammar for endings, grammar in _GRAMMARS.items() for ending in endings.split()
-}
-SOURCE_ENDINGS = frozenset(_BY_ENDING)
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
 _FUNCTION = re.compile(r"function|method|constructor|^arrow")
 
 
@@ -70,18 +56,10 @@ def parses(path: str, content: str) -> bool:
 
 
 def _parse(path: str, content: str) -> Node | None:
-    parser = _parser(PurePosixPath(path).suffix[1:].lower())
+    parser = parser_for(ending_of(path))
     if parser is None:
         return None
     return parser.parse(content.encode("utf-8", "replace")).root_node
-
-
-@cache
-def _parser(ending: str) -> Parser | None:
-    module, _, name = _BY_ENDING.get(ending, "").partition(".")
-    if not module or importlib.util.find_spec(module) is None:
-        return None
-    return Parser(Language(getattr(importlib.import_module(module), name)()))
 
 
 def _functions(node: Node) -> Iterator[Function]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 
-from fugu_cli.local.functions import SOURCE_ENDINGS
+from fugu_cli.tools.grammars import SOURCE_ENDINGS
 
 _PATH = re.compile(r"(?<![\w/@-])(?:[\w.@+~-]*/)*[\w.@+-]+\.\w+(?![\w/-])")
 _DOCUMENTS = {

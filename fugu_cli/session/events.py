@@ -388,9 +388,10 @@ class Asked(Value):
     `rules`: where the session works and what it allows, as pairs of a name and a text, as of the
     moment the request came (engine/session_rules.py). `memory`: the memory files then
     (extensions/memory.py). `mode`: the permission mode then, "" in older
-    logs. `tree`: folders and files of the repository, in lines, for a planner. `only_reads`: a
-    command of fugu's asks (`fugu review`): the text is all that the agent is to do, and it has the
-    tools that read files. `plan`: the plan that the request carries out.
+    logs. `tree`: the map of the repository for a planner; `repository_map`: the one that agents
+    read with the request (extensions/repository_map.py). `only_reads`: a command of fugu's asks
+    (`fugu review`): the text is all that the agent is to do, and it has the tools that read files.
+    `plan`: the plan that the request carries out.
     """
 
     type: Literal["asked"] = "asked"
@@ -411,6 +412,7 @@ class Asked(Value):
     memory: tuple[MemoryText, ...] = ()
     mode: Literal["plan", "ask", "edit", "auto", "yolo", ""] = ""
     tree: str = ""
+    repository_map: str = ""
     only_reads: bool = False
     plan: AcceptedPlan | None = None
 

@@ -346,8 +346,8 @@ def wrapped_items(label: str, items: Sequence[str], width: int) -> list[str]:
 
 def _request(request: TracedRequest, width: int) -> list[str]:
     lines = [shorten(f"request {request.number}: {first_line(request.asked.said, 500)}", width)]
-    if memory := event_text.memory_summary(request.asked.memory):
-        lines.append(shorten(memory, width))
+    notes = (event_text.map_summary(request.asked), event_text.memory_summary(request.asked.memory))
+    lines += [shorten(note, width) for note in notes if note]
     if (before := request.before) is not None:
         lines.append(f"tests before: {event_text.test_counts_text(before.outcome, before.output)}")
     if table := _table(request.rows, width):
@@ -513,6 +513,10 @@ def trace_json(records: Sequence[Recorded], session: str) -> str:
                 {
                     "request": request.number,
                     "text": request.asked.text,
+                    "repository_map": {
+                        "planner": request.asked.tree,
+                        "first_turn": request.asked.repository_map,
+                    },
                     "memory": [
                         {**file.model_dump(), "lines": file.lines} for file in request.asked.memory
                     ],

@@ -12,6 +12,7 @@ from fugu_cli.app.event_text import (
     FAILURE_WORDS,
     TEST_OUTCOME_WORDS,
     decision_why,
+    map_summary,
     memory_summary,
 )
 from fugu_cli.formatting import compact_number as tokens
@@ -72,8 +73,9 @@ def _request(item: RequestRow, width: int, palette: Palette) -> list[StyledLine]
     ]
     lines = [] if item.number == 1 else [BLANK]
     lines.append(justified_line(title, right, width))
-    if memory := memory_summary(item.asked.memory):
-        lines += wrap_lines(memory, width, palette.dim, "   ")
+    for note in (map_summary(item.asked), memory_summary(item.asked.memory)):
+        if note:
+            lines += wrap_lines(note, width, palette.dim, "   ")
     return lines
 
 
