@@ -28,6 +28,10 @@ class Preferences:
     panel: bool | None = None
     panel_width: int = 0
     notify: bool | None = None
+    asked_for_model: bool = False
+    """The user was asked for a key or a model at the first start."""
+    asked_to_import: bool = False
+    """The user was asked whether another agent's settings are imported."""
 
 
 class PreferencesFile:
@@ -60,6 +64,8 @@ def _read(path: Path) -> Preferences:
         panel=panel if isinstance(panel, bool) else None,
         panel_width=width if isinstance(width, int) else 0,
         notify=notify if isinstance(notify, bool) else None,
+        asked_for_model=fields.get("asked_for_model") is True,
+        asked_to_import=fields.get("asked_to_import") is True,
     )
 
 

@@ -137,6 +137,10 @@ class SetupOffer:
 
     providers: tuple[tuple[str, str], ...] = ()
     download: str = ""
+    needs_model: bool = False
+    """No provider's key is set, and the user has configured no agent."""
+    importable: tuple[str, ...] = ()
+    """Other agents whose settings can be imported, while the user has no configuration."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +205,24 @@ class ModelSetup(Protocol):
         """Keep a provider's key; sessions opened from now on have its agents. Returns where it is
         kept. Raises FuguError. Called in a thread."""
 
+    async def find_servers(self) -> Sequence[ServerModels]:
+        """Return the servers of models on this machine that answer."""
+
+    async def try_address(self, address: str, key: str) -> ServerModels:
+        """Ask a server for its models. Raises UsageError for a text that is no address, AgentError
+        of the kind "refused" for a missing or refused key, and other AgentErrors.
+        """
+
+    def add_agent(self, server: ServerModels, model: str, key: str) -> Sequence[str]:
+        """Add a model of a server to the user's pool, and keep its key. Returns sentences about it.
+        Raises FuguError. Called in a thread.
+        """
+
+    def import_settings(self, source: str, *, dry_run: bool) -> Sequence[str]:
+        """Import the settings of another agent, or with `dry_run` only look. Returns sentences about
+        it. Raises FuguError. Called in a thread.
+        """
+
     async def download(self, report: ReportProgress) -> None:
         """Download the models that the pool needs and that are missing. Raises FuguError."""
 
@@ -223,6 +245,22 @@ class SessionOpener(Protocol):
     @property
     def notes(self) -> Sequence[str]:
         """Sentences about the configuration, without those about ignored files."""
+
+    @property
+    def changed(self) -> Sequence[str]:
+        """The names of files that changed since the user trusted the folder."""
+
+    @property
+    def is_declined(self) -> bool:
+        """True if the user was asked to trust the folder as it is, and did not."""
+
+    def decline(self) -> None:
+        """Remember that the user does not trust the folder as it is. Raises FuguError. Called in a
+        thread.
+        """
+
+    def reload(self) -> None:
+        """Read the configuration again. Raises FuguError. Called in a thread."""
 
     def trust(self) -> None:
         """Trust the folder as it is: it counts in sessions opened from now on. Raises FuguError.

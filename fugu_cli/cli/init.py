@@ -10,32 +10,33 @@ from typing import cast
 from pydantic import JsonValue
 
 from fugu_cli.cli.current_folder import print_clean
-from fugu_cli.config.imports import SOURCES, ImportedSettings, Source, described, read_settings
+from fugu_cli.config.imports import SOURCES, ImportedSettings, described, read_settings
 from fugu_cli.config.user_file import UserFile, keep_copy
 from fugu_cli.errors import ConfigError, FuguError, UsageError
 from fugu_cli.extensions.mcp_settings import MCP_FILE, add_entry
+
+HINT = f"`fugu init --from AGENT`: {', '.join(SOURCES)}"
 
 
 def init(source: str | None, *, dry_run: bool) -> int:
     """Read the settings of `source` and add them to the user's. Raises UsageError for an unknown
     source, ConfigError for a file that cannot be read, understood or written.
     """
-    if source not in SOURCES:
-        message = "name the agent whose settings are read"
-        if source:
-            message = f"fugu cannot read the settings of {source!r}"
-        raise UsageError(message, hint=f"`fugu init --from AGENT`: {', '.join(SOURCES)}")
+    if not source:
+        raise UsageError("name the agent whose settings are read", hint=HINT)
     for line in import_settings(source, os.environ, dry_run=dry_run):
         print_clean(line)
     return 0
 
 
 def import_settings(
-    source: Source, environ: Mapping[str, str], *, dry_run: bool = False
+    source: str, environ: Mapping[str, str], *, dry_run: bool = False
 ) -> Iterator[str]:
     """Add the settings of another agent to the user's, and yield sentences about what was taken
-    over and what was not. `dry_run`: write nothing. Raises ConfigError.
+    over and what was not. `dry_run`: write nothing. Raises UsageError, ConfigError.
     """
+    if source not in SOURCES:
+        raise UsageError(f"fugu cannot read the settings of {source!r}", hint=HINT)
     home = Path.home()
     imported = read_settings(source, home)
     user_file = UserFile(home)

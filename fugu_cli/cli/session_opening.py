@@ -18,7 +18,7 @@ from fugu_cli.session import store
 
 if TYPE_CHECKING:
     from fugu_cli.app.open_session import Session
-    from fugu_cli.app.session_protocol import KeyTrial, SetupOffer
+    from fugu_cli.app.session_protocol import KeyTrial, ServerModels, SetupOffer
     from fugu_cli.config import Config
     from fugu_cli.config.loader import LoadedConfig
     from fugu_cli.engine.environment import AskPermission
@@ -57,6 +57,26 @@ class FolderSessions:
         from fugu_cli.cli.current_folder import trust_folders
 
         trust_folders(None, self.root, self.loaded.trust_data)
+        self.reload()
+
+    @property
+    def changed(self) -> Sequence[str]:
+        from fugu_cli.config import trust
+
+        return trust.changed_files(self.loaded.trust_data, self.root)
+
+    @property
+    def is_declined(self) -> bool:
+        from fugu_cli.config import trust
+
+        return trust.is_declined(self.loaded.trust_data, self.root)
+
+    def decline(self) -> None:
+        from fugu_cli.config import trust
+
+        trust.decline(self.loaded.trust_data, self.root)
+
+    def reload(self) -> None:
         if self.load is not None:
             self.loaded = self.load()
 
@@ -135,14 +155,19 @@ class UserSetup:
         """Return the known providers and the missing embedded models."""
         from fugu_cli.app.session_protocol import SetupOffer
         from fugu_cli.cli.current_folder import missing_models
-        from fugu_cli.config.agent_pool import SERVICES
+        from fugu_cli.config.agent_pool import SERVICES, detected_keys
+        from fugu_cli.config.imports import importable_sources
+        from fugu_cli.config.loader import NAME
         from fugu_cli.local.server_lease import missing_package
 
+        home = Path.home()
         missing, gigabytes = missing_models(self.config, self.environ)
         missing = () if missing_package() else missing
         return SetupOffer(
             tuple((service.name, service.variable) for service in SERVICES),
             f"{', '.join(missing)}: {gigabytes:.1f} GB" if missing else "",
+            needs_model=not self.config.agents and not detected_keys(self.environ),
+            importable=() if (home / NAME).exists() else importable_sources(home),
         )
 
     async def try_key(self, provider: str, key: str) -> KeyTrial:
@@ -165,6 +190,39 @@ class UserSetup:
         kept_in = kept_keys.keep_key(variable, key)
         self.environ[variable] = key
         return kept_in
+
+    async def find_servers(self) -> Sequence[ServerModels]:
+        """Return the servers of models on this machine that answer."""
+        from fugu_cli.app.session_protocol import ServerModels
+        from fugu_cli.providers.local_servers import find_local_servers
+
+        servers = await find_local_servers(self.environ)
+        return [ServerModels(server.base_url, server.models, server.name) for server in servers]
+
+    async def try_address(self, address: str, key: str) -> ServerModels:
+        """Ask a server for its models. Raises UsageError, AgentError."""
+        from fugu_cli.app.key_trial import try_address
+        from fugu_cli.cli import login
+
+        if key:
+            login.check_form(key, "your server")
+        return await try_address(address, "chat", key)
+
+    def add_agent(self, server: ServerModels, model: str, key: str) -> Sequence[str]:
+        """Add a model of a server to the user's pool, and keep its key, which is used from now on.
+        Raises UsageError, StorageError.
+        """
+        from fugu_cli.cli.login_server import add_server_agent
+        from fugu_cli.config.kept_keys import add_kept_keys
+
+        lines = add_server_agent(server.base_url, model, "chat", key, self.environ)
+        return [*lines, *add_kept_keys(self.environ)]
+
+    def import_settings(self, source: str, *, dry_run: bool) -> Sequence[str]:
+        """Import the settings of another agent, or only look. Raises ConfigError, UsageError."""
+        from fugu_cli.cli.init import import_settings
+
+        return list(import_settings(source, self.environ, dry_run=dry_run))
 
     async def download(self, report: ReportProgress) -> None:
         """Fetch what is missing, one model after the other; the progress is of all of them."""

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 
 from fugu_cli.config.agent_pool import SERVICES, KnownService
 from fugu_cli.errors import ConfigError
-from fugu_cli.safety.paths import expand_home, is_folder
+from fugu_cli.safety.paths import expand_home, is_folder, path_exists
 from fugu_cli.safety.policy.rule_matching import pattern_fault
 from fugu_cli.system.bounded_json import parse_json
 
@@ -85,6 +85,13 @@ class ImportedSettings:
         assert isinstance(rules, list)
         if rule not in rules:
             rules.append(rule)
+
+
+def importable_sources(home: Path) -> tuple[Source, ...]:
+    """Return the agents that have settings in the user's home."""
+    return tuple(
+        source for source in SOURCES if any(path_exists(home / file) for file in FILES[source])
+    )
 
 
 def read_settings(source: Source, home: Path) -> ImportedSettings:

@@ -28,6 +28,11 @@ everything in `.agents`, skills, commands and subagents in `.claude`, and the fi
 repository that `.mcp.json` and the hooks would have run, or that skills, commands and subagents
 link to."""
 FOLDERS = (".agents", ".claude/skills", ".claude/commands", ".claude/agents")
+TRUSTED = "trusted"
+DECLINED = "not-trusted"
+"""Folders that the user did not trust when asked, with the same hashes: they are not asked about
+again before a file changes.
+"""
 UNREADABLE = "unreadable"
 BELOW = "below:"
 """Before the names of instruction files of folders below the root."""
@@ -83,15 +88,23 @@ def trust(data: Path, folder: Path) -> bool:
     """Trust `folder` as it is now; False when it was trusted so already."""
     resolved = folder.resolve()
     trusted = _read(data)
-    below = {
-        f"{BELOW}{path.relative_to(resolved).as_posix()}": _hash(path)
-        for path in instruction_files.below_root(resolved)
-    }
-    hashes = {**_hashes(resolved), **below}
+    hashes = _hashes_with_below(resolved)
     if trusted.get(resolved) == hashes and not _differing(trusted[resolved], hashes):
         return False
     _write(data, {**trusted, resolved: hashes})
     return True
+
+
+def decline(data: Path, folder: Path) -> None:
+    """Remember that the user does not trust `folder` as it is now. Raises StorageError."""
+    resolved = folder.resolve()
+    _write(data, {**_read(data, DECLINED), resolved: _hashes_with_below(resolved)}, DECLINED)
+
+
+def is_declined(data: Path, folder: Path) -> bool:
+    """Return whether the user did not trust `folder` as it is now. Raises StorageError."""
+    resolved = folder.resolve()
+    return _read(data, DECLINED).get(resolved) == _hashes_with_below(resolved)
 
 
 def trust_file(data: Path, folder: Path, path: Path) -> None:
@@ -117,6 +130,15 @@ def _hashes(folder: Path) -> dict[str, str]:
     every time.
     """
     return {path.relative_to(folder).as_posix(): _hash(path) for path in _telling(folder)}
+
+
+def _hashes_with_below(folder: Path) -> dict[str, str]:
+    """Return the hashes with those of instruction files in folders below."""
+    below = {
+        f"{BELOW}{path.relative_to(folder).as_posix()}": _hash(path)
+        for path in instruction_files.below_root(folder)
+    }
+    return {**_hashes(folder), **below}
 
 
 def _hash(path: Path) -> str:
@@ -148,17 +170,14 @@ def _differing(trusted: Hashes, present: Hashes) -> tuple[str, ...]:
     )
 
 
-def _file(data: Path) -> Path:
-    return data / "trusted"
-
-
-def _read(data: Path) -> dict[Path, Hashes]:
+def _read(data: Path, name: str = TRUSTED) -> dict[Path, Hashes]:
+    file = data / name
     try:
-        text = _file(data).read_text(encoding="utf-8", errors="surrogateescape")
+        text = file.read_text(encoding="utf-8", errors="surrogateescape")
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise StorageError(f"cannot read {_file(data)}: {error.strerror}") from error
+        raise StorageError(f"cannot read {file}: {error.strerror}") from error
     try:
         parsed = parse_json(text)
     except ValueError:
@@ -168,8 +187,8 @@ def _read(data: Path) -> dict[Path, Hashes]:
     return {Path(path): dict(hashes) for path, hashes in parsed.items() if isinstance(hashes, dict)}
 
 
-def _write(data: Path, trusted: Mapping[Path, Hashes]) -> None:
-    target = _file(data)
+def _write(data: Path, trusted: Mapping[Path, Hashes], name: str = TRUSTED) -> None:
+    target = data / name
     text = json.dumps({str(path): dict(trusted[path]) for path in sorted(trusted)}, indent=1)
     try:
         with atomic_files.replacement_file(target) as draft:

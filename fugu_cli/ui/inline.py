@@ -568,6 +568,8 @@ class InlineApp:
         """
         if self._terminal.give(text.strip()):
             return
+        if self._terminal.waits:
+            self.controller.say("this is sent after the question; type one of its letters")
         if not self.controller.started:
             self._early.append((text.strip(), typed))
         else:

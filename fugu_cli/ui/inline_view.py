@@ -370,13 +370,16 @@ class InlineDialogs:
     ) -> str:
         """Print the question with its keys, then wait for a line that begins with one of them."""
         palette, width = self._printer.palette, self._terminal.width()
-        keys = ", ".join(answer_keys(answers, looks=bool(sections)))
+        keys = " · ".join(answer_keys(answers, looks=bool(sections)))
         letters = "".join(answer.key for answer in answers) + ("nd" if sections else "n")
         while True:
-            lines = [styled_line([(f"{question} {keys}", f"bold {palette.warn}")], width)]
-            if meaning:
-                lines.insert(0, styled_line([(meaning, palette.dim)], width))
-            self._printer.print(lines)
+            self._printer.print(
+                [
+                    *drawing.wrap_lines(question, width, f"bold {palette.warn}"),
+                    *(drawing.wrap_lines(meaning, width, palette.dim) if meaning else ()),
+                    *drawing.wrap_lines(keys, width, palette.text),
+                ]
+            )
             key = await self._terminal.typed_answer(letters)
             if key != "d" or not sections:
                 return "" if key == "n" else key
@@ -386,11 +389,9 @@ class InlineDialogs:
         """Say what is wanted, then wait for a line."""
         palette = self._printer.palette
         self._printer.print(
-            [
-                styled_line(
-                    [(f"{heading} (esc goes back)", f"bold {palette.warn}")], self._terminal.width()
-                )
-            ]
+            drawing.wrap_lines(
+                f"{heading} (esc goes back)", self._terminal.width(), f"bold {palette.warn}"
+            )
         )
         return await self._terminal.typed(secret)
 

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from fugu_cli.app.modes import AUTO, effort_named
-from fugu_cli.app.session_protocol import KeyAccepted, KeyRefused, KeyUntested
 from fugu_cli.engine import availability
 from fugu_cli.errors import FuguError, ModelFileError, UsageError
 from fugu_cli.formatting import (
@@ -24,7 +23,8 @@ from fugu_cli.formatting import (
 from fugu_cli.messages import EFFORTS
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.turns import Turn, without_effort
-from fugu_cli.ui.tui.screen_protocol import Choice, KeyAnswer
+from fugu_cli.ui.tui.model_login import ADDRESS, DOWNLOAD, choose_provider, log_in_at
+from fugu_cli.ui.tui.screen_protocol import Choice
 from fugu_cli.ui.tui.session_commands import confirm_and_undo, require_idle
 
 if TYPE_CHECKING:
@@ -312,61 +312,33 @@ def _running_jobs(controller: SessionController) -> Sequence[BackgroundJob]:
     )
 
 
-DOWNLOAD = "download"
-
-
 async def log_in(controller: SessionController, argument: str) -> None:
-    """Keep a provider's key, or download the small models: `/login [PROVIDER]`."""
-    offer = controller.opener.setup.offer()
-    names = [name for name, _ in offer.providers]
-    if argument and argument not in (*names, DOWNLOAD):
+    """Get a model to work: `/login [PROVIDER]`. A session in which nothing was asked begins again,
+    with the agents that there are now.
+    """
+    setup, dialogs = controller.opener.setup, controller.view.dialogs
+    names = [*provider_names(controller), ADDRESS, DOWNLOAD]
+    if argument and argument not in names:
         raise UsageError(f"there is no provider {argument!r}", hint=f"there are {', '.join(names)}")
-    if not argument:
-        choices = [Choice(name, f"key of {name}", variable) for name, variable in offer.providers]
-        if offer.download:
-            choices.append(Choice(DOWNLOAD, "download small models", offer.download))
-        picked = await controller.view.dialogs.pick("Choose a provider", choices)
-        argument = picked[1] if picked is not None else ""
-    if argument == DOWNLOAD:
+    if argument:
+        result = await log_in_at(setup, dialogs, argument)
+    else:
+        result = await choose_provider(setup, dialogs)
+    if result is None:
+        return
+    if result.downloads:
         controller.download.begin(controller.failed)
         controller.show()
-    elif argument:
-        await _keep_key(controller, argument)
-
-
-async def _keep_key(controller: SessionController, provider: str) -> None:
-    """Ask for a key until one is accepted or kept untried; a session in which nothing was asked
-    begins again, with the agents that the key brings.
-    """
-    dialogs, setup = controller.view.dialogs, controller.opener.setup
-    heading = f"API key of {provider} (it is not shown)"
-    accepted = ""
-    while not accepted:
-        key = (await dialogs.enter_text(heading, secret=True)).strip()
-        if not key:
-            return
-        trial = await setup.try_key(provider, key)
-        match trial:
-            case KeyAccepted():
-                accepted = str(trial)
-            case KeyRefused(reason):
-                controller.say(f"{reason}; the key was not kept", "bad")
-                heading = f"Another API key of {provider}: that one was refused"
-            case KeyUntested(reason):
-                keep = KeyAnswer("y", "keep it untried")
-                if not await dialogs.choose("The key could not be tried.", reason, [keep]):
-                    return
-                accepted = "not tried"
-            case unknown:
-                assert_never(unknown)
-    where = await asyncio.to_thread(setup.keep_key, provider, key)
-    saved = f"{provider} key saved in {where} ({accepted})"
+        return
+    if result.added_agent:
+        await asyncio.to_thread(controller.opener.reload)
     session = controller.work.session
     if session is None or (session.log.state.request.asked is None and not controller.work.running):
         await controller.open(controller.opener.begin)
-        controller.say(saved, "good")
+        controller.say(result.summary, "good", result.detail)
     else:
-        controller.say(f"{saved}; /new begins a session with its models", "good")
+        summary = f"{result.summary}; /new begins a session with it"
+        controller.say(summary, "good", result.detail)
 
 
 async def send_request(controller: SessionController, text: str, *, queued: bool = False) -> None:

@@ -31,13 +31,16 @@ MOST_CHARACTERS = 50_000
 
 async def ask_for_trust(opener: SessionOpener, dialogs: DialogsProtocol) -> bool | None:
     """Ask whether what the folder brings shall count. True and False are the user's answer; None:
-    there is nothing to ask about. Raises FuguError where a yes cannot be kept.
+    there is nothing to ask about. Raises FuguError where the answer cannot be kept.
     """
     if not opener.ignored:
         return None
     sections = await asyncio.to_thread(_sections, opener.root, opener.ignored)
     question = f"This folder brings {_ignored_names(opener)}."
+    if opener.changed:
+        question += f" Since you trusted it {', '.join(opener.changed)} changed."
     if not await dialogs.choose(question, TRUST_MEANING, [KeyAnswer("y", "trust")], sections):
+        await asyncio.to_thread(opener.decline)
         return False
     await asyncio.to_thread(opener.trust)
     return True

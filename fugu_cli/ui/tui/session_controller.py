@@ -33,6 +33,7 @@ from fugu_cli.tools.diff import unified_diff
 from fugu_cli.ui.blocks import NoteBlock, Tone
 from fugu_cli.ui.first_screen import FirstScreen, read_first_screen
 from fugu_cli.ui.tui import folder_trust, project_folder, session_status
+from fugu_cli.ui.tui.first_start import FirstStart
 from fugu_cli.ui.tui.model_download import ModelDownload
 from fugu_cli.ui.tui.user_programs import StatusCommand, UserShell
 
@@ -257,10 +258,9 @@ class SessionController:
     async def start(self) -> None:
         """Open the session that the options name, and report what is missing to work in it."""
         options = self.options
-        try:
-            await folder_trust.ask_for_trust(self.opener, self.view.dialogs)
-        except FuguError as error:
-            self.failed(error)
+        first_start = FirstStart(self.opener, self.view.dialogs, self.view.preferences)
+        if not options.attached:
+            await first_start.ask()
         id = options.resume
         if id is None:
             opened = await self.open(self.opener.begin)
@@ -272,6 +272,10 @@ class SessionController:
             await self.open(self.opener.begin)
         self.started = True
         self.notes.release()
+        for note in first_start.notes:
+            self.feed.say(note)
+        if first_start.downloads:
+            self.download.begin(self.failed)
         self.notes.warn(self.opener.notes)
         if self.opener.ignored:
             self.notes.warn([folder_trust.ignored_note(self.opener)])

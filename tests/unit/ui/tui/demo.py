@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fugu_cli import wiring
 from fugu_cli.app.open_session import Session
-from fugu_cli.app.session_protocol import InterfaceOptions, KeyTrial, SetupOffer
+from fugu_cli.app.session_protocol import InterfaceOptions, KeyTrial, ServerModels, SetupOffer
 from fugu_cli.config import Config
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.engine.environment import AskPermission, Environment, Team
@@ -125,6 +125,18 @@ class DemoSetup:
     def keep_key(self, provider: str, key: str) -> str:
         raise UsageError("scripted agents have no keys")
 
+    async def find_servers(self) -> Sequence[ServerModels]:
+        return ()
+
+    async def try_address(self, address: str, key: str) -> ServerModels:
+        raise UsageError("scripted agents have no servers")
+
+    def add_agent(self, server: ServerModels, model: str, key: str) -> Sequence[str]:
+        raise UsageError("scripted agents have no servers")
+
+    def import_settings(self, source: str, *, dry_run: bool) -> Sequence[str]:
+        raise UsageError("there is nothing to import")
+
     async def download(self, report: ReportProgress) -> None:
         """There is nothing to download."""
 
@@ -143,9 +155,17 @@ class DemoSessionOpener:
     setup: DemoSetup = field(default_factory=DemoSetup)
     ignored: Sequence[Path] = ()
     notes: Sequence[str] = ()
+    changed: Sequence[str] = ()
+    is_declined: bool = False
 
     def trust(self) -> None:
         self.ignored = ()
+
+    def decline(self) -> None:
+        self.is_declined = True
+
+    def reload(self) -> None:
+        """There is no configuration."""
 
     def prepare(self) -> None:
         """Everything is imported already."""

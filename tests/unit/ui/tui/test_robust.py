@@ -13,7 +13,7 @@ import pytest
 from fugu_cli.session import log as logs
 from fugu_cli.session.events import Asked
 from tests.acceptance.driving import Place
-from tests.acceptance.loopback import Loopback, Says, Use
+from tests.acceptance.loopback import KEY, Loopback, Says, Use
 from tests.unit.ui.tui.conftest import ready
 from tests.unit.ui.tui.terminal import Terminal
 
@@ -89,11 +89,14 @@ def test_two_enters_in_one_read_answer_a_dialog_once(
     assert terminal.code is None
 
 
-def test_two_enters_in_one_read_keep_a_key(place: Place, fugu: Callable[..., Terminal]) -> None:
+def test_two_enters_in_one_read_keep_a_key(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal]
+) -> None:
+    place.variables["MISTRAL_BASE_URL"] = server.url
     terminal = ready(fugu())
     terminal.keys("/login mistral\r")
     terminal.sees("enter sends")
-    terminal.keys("sk-abcdefghijklmnop")
+    terminal.keys(KEY)
     terminal.sees("•••")
     terminal.keys("\r\r")
     terminal.until(lambda screen: "enter sends" not in screen)
@@ -101,7 +104,7 @@ def test_two_enters_in_one_read_keep_a_key(place: Place, fugu: Callable[..., Ter
     keys = place.home / "data" / "fugu" / "keys"
 
     def is_kept(_: str) -> bool:
-        return any("sk-abcdefghijklmnop" in file.read_text() for file in keys.glob("*"))
+        return any(KEY in file.read_text() for file in keys.glob("*"))
 
     terminal.until(is_kept)
 

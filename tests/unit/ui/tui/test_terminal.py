@@ -18,7 +18,7 @@ import pytest
 
 from fugu_cli.session import log as logs
 from tests.acceptance.driving import Agent, Place
-from tests.acceptance.loopback import Breaks, Loopback, Refuses, Says, Use
+from tests.acceptance.loopback import KEY, Breaks, Loopback, Refuses, Says, Use
 from tests.unit.ui.tui.conftest import ready
 from tests.unit.ui.tui.terminal import Terminal
 
@@ -499,22 +499,25 @@ def test_in_the_inline_mode_a_no_may_say_what_to_do_instead(
 
 
 def test_in_the_inline_mode_a_key_is_typed_unseen(
-    place: Place, fugu: Callable[..., Terminal]
+    place: Place, server: Loopback, fugu: Callable[..., Terminal]
 ) -> None:
     (place.home / ".fugurc").unlink()
+    place.variables["OPENAI_BASE_URL"] = server.url
     terminal = fugu("--inline")
+    terminal.sees("What shall fugu work with?")
+    terminal.keys("n\r")
     terminal.sees("No model can work yet", "/login downloads them")
     terminal.keys("mend it\r")
     terminal.sees("download small models")
     terminal.keys("2\r")
     terminal.sees("API key of openai (it is not shown)")
-    terminal.keys("sk-loopback-1")
-    terminal.sees("› *************")
+    terminal.keys(KEY)
+    terminal.sees(f"› {'*' * len(KEY)}")
     terminal.keys("\r")
     terminal.sees("openai key saved in", "› mend it")
     terminal.keys("\x03\x1b[A")
     terminal.until(lambda screen: "› 2" in screen or "› mend it" in screen)
-    assert "sk-loopback-1" not in terminal.screen.text
+    assert KEY not in terminal.screen.text
     terminal.keys("\x03\x04")
     assert terminal.ended() == 0
 

@@ -1,4 +1,6 @@
-"""What a folder brings for agents is asked about before it counts: in a terminal, and in a run."""
+"""The questions of the first start: a model and an import once, and whether what a folder brings
+counts: in a terminal, and in a run.
+"""
 
 import json
 import time
@@ -7,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.acceptance.driving import Place
-from tests.acceptance.loopback import Loopback, Says
+from tests.acceptance.loopback import KEY, Loopback, Says
 from tests.unit.ui.tui.conftest import ready
 from tests.unit.ui.tui.terminal import Terminal
 
@@ -72,7 +74,7 @@ def test_a_run_names_what_was_ignored(place: Place, server: Loopback) -> None:
 def test_the_inline_mode_asks_the_same(place: Place, server: Loopback, fugu: Start) -> None:
     server.play("m", Says("Bai."))
     terminal = fugu("--inline")
-    terminal.sees(QUESTION, "y trust, n not now, d look", "›")
+    terminal.sees(QUESTION, "y trust · n not now · d look", "›")
     terminal.keys("d\r")
     terminal.sees("Answer in Basque.", "no-such-program")
     terminal.keys("y\r")
@@ -81,3 +83,45 @@ def test_the_inline_mode_asks_the_same(place: Place, server: Loopback, fugu: Sta
     assert "Answer in Basque." in server.asked("m")[0].text
     # an answer that comes late would scroll away what was printed meanwhile
     assert terminal.screen.asked_position == 0
+
+
+def test_the_first_start_asks_for_a_model_an_import_and_trust_once_each(
+    place: Place, server: Loopback, fugu: Start
+) -> None:
+    (place.home / ".fugurc").unlink()
+    settings = place.home / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text(json.dumps({"permissions": {"allow": ["Bash(npm test)"]}}))
+    place.variables["XAI_BASE_URL"] = server.url
+
+    def answer(question: str, key: str) -> None:
+        terminal.sees(question)
+        time.sleep(0.6)
+        terminal.keys(key)
+
+    terminal = fugu()
+    answer("What shall fugu work with?", "x")  # no answer of this question
+    terminal.keys("k")
+    terminal.sees("Choose a provider")
+    terminal.keys("xai\r")
+    terminal.sees("API key of xai (it is not shown)")
+    terminal.keys(f"{KEY}\r")
+    answer("There are settings of Claude Code in your home folder.", "d")
+    terminal.sees('would take over: allow = ["bash(npm test)"]')
+    terminal.keys("q")
+    answer("y import · n not now · d look", "\x1b")
+    answer(QUESTION, "n")
+    terminal.sees("xai key saved in", "2 models", "agents: grok", "ignored until you trust")
+    assert not (place.home / ".fugurc").exists()
+    again = fugu()
+    again.sees("agents: grok", "ignored until you trust")
+    place.files({"AGENTS.md": "Answer in Breton.\n"})
+    inline = fugu("--inline")
+    inline.sees(QUESTION)
+    inline.keys("fix it\r")
+    inline.sees("this is sent after the question", "›")
+    time.sleep(0.6)
+    inline.keys("n\r")
+    inline.sees("ignored until you trust", "▌ fix it")
+    text = terminal.screen.text + again.screen.text + inline.screen.text
+    assert KEY not in text
