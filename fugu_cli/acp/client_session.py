@@ -42,7 +42,6 @@ from fugu_cli.errors import FuguError, InfrastructureError, UsageError
 from fugu_cli.extensions.skill_library import parse_headless_request
 from fugu_cli.session import costs
 from fugu_cli.session.events import Asked, Recorded
-from fugu_cli.session.state import SessionState
 from fugu_cli.session.tool_facts import ASK_USER
 from fugu_cli.system.stdio_frames import LAST_FRAMES_SECONDS
 from fugu_cli.ui.json_output import result_object, run_ending
@@ -359,12 +358,11 @@ async def _run_command(client: ClientSession, command: str) -> None:
 
 def _response(client: ClientSession, first_record: int) -> PromptResponse:
     """Return how the request ended, and its usage. Raises InfrastructureError if it failed."""
-    records = client.session.log.records
-    events = [record.event for record in records]
-    end = run_ending(SessionState(events))
+    state, records = client.session.log.state, client.session.log.records
+    end = run_ending(state)
     if end.reason == "failed":
         raise InfrastructureError(f"the request failed: {end.message}")
-    total = sum(costs.usage(events[first_record:]).values(), messages.Usage())
+    total = sum(costs.usage(state.events[first_record:]).values(), messages.Usage())
     usage = Usage(
         total_tokens=total.input + total.output,
         input_tokens=total.input,
@@ -373,7 +371,7 @@ def _response(client: ClientSession, first_record: int) -> PromptResponse:
         cached_write_tokens=total.written,
     )
     ignored = client.session.ignored
-    result = result_object(records, client.id, end, since=first_record, ignored=ignored)
+    result = result_object(state, records, client.id, end, since=first_record, ignored=ignored)
     limited = end.reason in ("turn_limit", "budget", "time_limit")
     reason: StopReason = "max_turn_requests" if limited else "end_turn"
     return PromptResponse(stop_reason=reason, usage=usage, field_meta=meta(result))

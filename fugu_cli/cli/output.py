@@ -21,6 +21,7 @@ from fugu_cli.cli.flags import OutputFormat
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.session.events import Recorded
 from fugu_cli.session.log import Log
+from fugu_cli.session.state import SessionState
 from fugu_cli.ui import headless, json_output
 from fugu_cli.ui.json_output import RunEnding, result_object
 from fugu_cli.ui.terminal_output import TerminalOutput, rich_to_ansi
@@ -124,6 +125,11 @@ class RunEnd:
         """The lines that say how the request ended."""
         return self.log.records if self.is_recorded else self.log.records[self.since :]
 
+    @property
+    def state(self) -> SessionState:
+        """The state that follows from `records`."""
+        return self.log.state if self.is_recorded else SessionState.of_records(self.records)
+
 
 @dataclass(frozen=True)
 class RunOutput:
@@ -150,10 +156,10 @@ class RunOutput:
             run_end.ignored,
         )
         try:
+            print_form = headless.print_result_object
             if self.form == OutputFormat.text:
-                headless.print_end(run_end.records, self.screen, report, run_end.end)
-            else:
-                headless.print_result_object(run_end.records, self.screen, report, run_end.end)
+                print_form = headless.print_end
+            print_form(run_end.state, run_end.records, self.screen, report, run_end.end)
         finally:
             self.write(run_end, patch)
 
@@ -165,6 +171,7 @@ class RunOutput:
 
         name = session_name(run_end.log)
         summary = result_object(
+            run_end.state,
             run_end.records,
             name,
             run_end.end,

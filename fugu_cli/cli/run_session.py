@@ -248,11 +248,12 @@ class RequestRun:
         return exit_code(run_end.end.reason)
 
     def _run_end(self, session: Session, end: RunEnding | None) -> RunEnd:
-        recorded, events = self._was_recorded(session), session.log.events
-        if not recorded:
-            end, events = NOT_RECORDED if end is INTERRUPTED else end, events[self._since :]
-        ending = run_ending(SessionState(events), end)
-        return RunEnd(session.log, self._since, ending, recorded, session.ignored)
+        is_recorded, state = self._was_recorded(session), session.log.state
+        if not is_recorded:
+            state = SessionState(state.events[self._since :])
+            end = NOT_RECORDED if end is INTERRUPTED else end
+        ending = run_ending(state, end)
+        return RunEnd(session.log, self._since, ending, is_recorded, session.ignored)
 
     def _was_recorded(self, session: Session) -> bool:
         """Return whether the request was recorded, that is, not interrupted earlier or refused by a

@@ -111,7 +111,7 @@ class SessionStream:
             await self.work.submit(request)
         await self.work.following.caught_up()
         milliseconds = int((time.monotonic() - started) * 1000)
-        records = self.session.log.records
+        state, records = self.session.log.state, self.session.log.records
         was_recorded = request is None or any(
             isinstance(record.event, Asked | Steered) for record in records[since:]
         )
@@ -119,11 +119,11 @@ class SessionStream:
             failure = self._failure or FuguError("interrupted before the request was recorded")
             reason = "failed" if self._failure is not None else "interrupted"
             return json_output.refused_object(failure, reason, milliseconds, self.id)
-        end = json_output.run_ending(SessionState.of_records(records), CUT)
+        end = json_output.run_ending(state, CUT)
         log = str(self.session.log.path)
         ignored = self.session.ignored
         report = headless.RunReport(self.id, log, since, milliseconds, ignored=ignored)
-        return headless.final_object(records, report, end)
+        return headless.final_object(state, records, report, end)
 
     async def close(self) -> None:
         """End what runs, and close the session."""

@@ -13,6 +13,7 @@ where another vendor's equal solves .47).
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -69,7 +70,7 @@ def conditional_rate(candidate: Candidate, failed: Sequence[Candidate]) -> float
     names = [attempt.name for attempt in failed]
     rates = search.rates(candidate.name, names)
     weights = search.weights_after(names)
-    return sum(weight * rate for weight, rate in zip(weights, rates, strict=True))
+    return _mean(rates, weights)
 
 
 class _Search:
@@ -105,10 +106,8 @@ class _Search:
         """Return how likely each difficulty is once these attempts were refused."""
         weights = [weight for _, weight in _NODES]
         for index, name in enumerate(failed):
-            rates = self.rates(name, failed[:index])
-            weights = _normalised(
-                [weight * _refused(rate) for weight, rate in zip(weights, rates, strict=True)]
-            )
+            refused = _refused_weights(weights, self.rates(name, failed[:index]))
+            weights = _normalised(refused)
         return weights
 
     def _value(
@@ -121,11 +120,11 @@ class _Search:
     ) -> float:
         """Return the value of the best list that goes on with `name`."""
         rates = self.rates(name, failed)
-        solved = sum(weight * rate for weight, rate in zip(weights, rates, strict=True))
+        solved = _mean(rates, weights)
         value = solved * CHECK_PASSES_RIGHT - COST_WEIGHT * self._costs[name] / self._unit
         if attempts_made + 1 >= self._limits.attempts:
             return value
-        refused = [weight * _refused(rate) for weight, rate in zip(weights, rates, strict=True)]
+        refused = _refused_weights(weights, rates)
         going_on = self._best_value(
             tuple(sorted((*failed, name))),
             attempts_made + 1,
@@ -139,15 +138,13 @@ class _Search:
     ) -> float:
         """Return the value of going on in the best way, 0 where stopping is better."""
         if failed not in self._best:
-            self._best[failed] = max(
-                (
-                    self._value(name, failed, attempts_made, weights, budget)
-                    for name, cost in self._costs.items()
-                    if cost <= budget
-                ),
-                default=0.0,
-            )
-        return max(self._best[failed], 0.0)
+            best = 0.0
+            for name, cost in self._costs.items():
+                if cost <= budget:
+                    value = self._value(name, failed, attempts_made, weights, budget)
+                    best = max(best, value)
+            self._best[failed] = best
+        return self._best[failed]
 
 
 def _rates_by_difficulty(rate: float) -> list[float]:
@@ -159,9 +156,20 @@ def _rates_by_difficulty(rate: float) -> list[float]:
     return [1 / (1 + math.exp(-(centre + DIFFICULTY_SPREAD * node))) for node, _ in _NODES]
 
 
-def _refused(rate: float) -> float:
-    """Return how often a check refuses work that is right with the chance `rate`."""
-    return rate * (1 - CHECK_PASSES_RIGHT) + (1 - rate) * (1 - CHECK_PASSES_WRONG)
+def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    weighted: list[float] = list(map(operator.mul, values, weights))
+    return sum(weighted)
+
+
+def _refused_weights(weights: Sequence[float], rates: Sequence[float]) -> list[float]:
+    """Return the chance of each difficulty and of a check that refuses work done at it. `rates` are
+    the chances that the work is right.
+    """
+    refused = []
+    for weight, rate in zip(weights, rates, strict=True):
+        share = rate * (1 - CHECK_PASSES_RIGHT) + (1 - rate) * (1 - CHECK_PASSES_WRONG)
+        refused.append(weight * share)
+    return refused
 
 
 def _normalised(weights: Sequence[float]) -> list[float]:

@@ -65,8 +65,9 @@ class Summarizer:
     check: Callable[[Prompt, float], None] = lambda prompt, lost: None
 
 
-def is_due(state: SessionState, prompt: Prompt, member: Member) -> bool:
-    """Return whether the prompt is too long for the agent and something can be left out of it.
+def is_due(state: SessionState, prompt: Prompt, member: Member, tokens: int) -> bool:
+    """Return whether the prompt of so many tokens is too long for the agent and something can be left
+    out of it.
 
     A workflow's steps are not summed up: they read no history. Nor are agents whose models call no
     tools: they choose what of the prompt their model reads.
@@ -74,9 +75,8 @@ def is_due(state: SessionState, prompt: Prompt, member: Member) -> bool:
     if member.protocol != "native":
         return False
     reply_tokens = min(prompt.max_tokens, member.context // 4)
-    return prompt_tokens(prompt) + reply_tokens > FULL_SHARE * member.context and is_possible(
-        state, member
-    )
+    is_full = tokens + reply_tokens > FULL_SHARE * member.context
+    return is_full and is_possible(state, member)
 
 
 def is_possible(state: SessionState, member: Member) -> bool:
@@ -114,11 +114,11 @@ def is_thrashing(events: Sequence[Event], turn: Turn) -> bool:
     return count >= MOST_IN_A_ROW
 
 
-def within_window(prompt: Prompt, member: Member) -> Prompt:
-    """Return the prompt with its reply limited to what it leaves of the agent's context, but to a
-    quarter of that at least.
+def within_window(prompt: Prompt, member: Member, tokens: int) -> Prompt:
+    """Return the prompt of so many tokens with its reply limited to what it leaves of the agent's
+    context, but to a quarter of that at least.
     """
-    left = max(member.context - prompt_tokens(prompt), member.context // 4)
+    left = max(member.context - tokens, member.context // 4)
     return prompt.model_copy(update={"max_tokens": min(prompt.max_tokens, left)})
 
 
@@ -128,10 +128,10 @@ def prompt_tokens(prompt: Prompt) -> int:
 
 
 def _tokens_beside_messages(prompt: Prompt) -> float:
-    size = byte_size(prompt.system)
+    texts = [prompt.system]
     for tool in prompt.tools:
-        size += byte_size(tool.description) + byte_size(tool.parameters)
-    return size / BYTES
+        texts += tool.description, tool.parameters
+    return byte_size("".join(texts)) / BYTES
 
 
 def _message_tokens(message: Message) -> float:

@@ -93,54 +93,52 @@ def build_prompt(
 
 
 def offered_tools(state: SessionState, environment: Environment) -> tuple[ToolSpec, ...]:
-    """Every role has the same tools, so that what comes before the messages stays in a model's
-    cache; what a role may not use is refused. Plan mode, and questions of fugu's own commands,
-    have the tools that they may use. No acceptance check is offered where files are kept from
-    some agents. A subtask has the tools that its subagent's file names."""
-    turn, found_tools = state.request.turns[-1], state.found_tools
+    """Return the tools of the newest turn.
 
-    def is_at_hand(tool: AnyTool) -> bool:
-        if tool.name == ADVISE.name:
-            return _is_advised(state, environment)
-        return not _is_deferred(tool) or tool.name in found_tools
-
-    if (task := turn.assigned.subtask) is not None:
-        named = task.tools is not None  # by its file: nothing has to be found
-        return environment.toolbox.specs(
-            lambda tool: (
-                not subtask_refusal(task, tool.name)
-                and (is_at_hand(tool) or (named and _is_deferred(tool)))
-            )
-        )
-    request = state.request.asked
+    Every role has the same tools, so that what comes before the messages stays in a model's cache;
+    what a role may not use is refused. Plan mode, questions of fugu's own commands and subtasks are
+    offered only the tools that they may use.
+    """
+    toolbox = environment.toolbox
+    turn, request = state.request.turns[-1], state.request.asked
+    task = turn.assigned.subtask
+    if task is not None:
+        tools = []
+        for tool in toolbox:
+            is_named_by_file = task.tools is not None and _is_deferred(tool)
+            is_at_hand = is_named_by_file or _is_at_hand(tool, state, environment)
+            if is_at_hand and not subtask_refusal(task, tool.name):
+                tools.append(tool)
+        return toolbox.specs(tools)
+    visible = [tool for tool in toolbox if not tool.internal]
     if request is not None and request.only_reads:
-        return environment.toolbox.specs(
-            lambda tool: tool.effect == "reads" and bool(tool.paths) and not tool.internal
-        )
-    if environment.current_rules.mode == "plan":
-        return environment.toolbox.specs(
-            lambda tool: (
-                (tool.effect == "reads" or tool.name == BASH.name)
-                and not tool.internal
-                and is_at_hand(tool)
-            )
-        )
+        return toolbox.specs(tool for tool in visible if tool.effect == "reads" and tool.paths)
     excluded = set()
-    if environment.denials is not None:
-        excluded.add(ACCEPTANCE_CHECK)
-    if not _has_subtasks(state, turn):
-        excluded.add(TASK)
-    return environment.toolbox.specs(
-        lambda tool: not tool.internal and tool.name not in excluded and is_at_hand(tool)
-    )
+    if environment.current_rules.mode == "plan":
+        excluded |= {tool.name for tool in visible if tool.effect != "reads"} - {BASH.name}
+    else:
+        if environment.denials is not None:
+            excluded.add(ACCEPTANCE_CHECK)
+        if not _has_subtasks(state, turn):
+            excluded.add(TASK)
+    tools = [
+        tool
+        for tool in visible
+        if tool.name not in excluded and _is_at_hand(tool, state, environment)
+    ]
+    return toolbox.specs(tools)
 
 
-def _is_advised(state: SessionState, environment: Environment) -> bool:
-    """Return whether somebody may advise the agent of the newest turn."""
-    from fugu_cli.engine.advisors import advisors_of
+def _is_at_hand(tool: AnyTool, state: SessionState, environment: Environment) -> bool:
+    """Return whether the newest turn's agent need not find the tool first. The tool for advice is at
+    hand if somebody may advise the agent.
+    """
+    if tool.name == ADVISE.name:
+        from fugu_cli.engine.advisors import advisors_of
 
-    agent = state.request.turns[-1].assigned.agent
-    return bool(advisors_of(agent, state, environment))
+        agent = state.request.turns[-1].assigned.agent
+        return bool(advisors_of(agent, state, environment))
+    return not _is_deferred(tool) or tool.name in state.found_tools
 
 
 def role_refusal(call: Call, state: SessionState, environment: Environment) -> str:

@@ -109,7 +109,7 @@ def over_budget_agents(context: TurnContext) -> dict[str, str]:
             prompt = environment.voice.put(prompt, visible, turn)
         prompt = _with_effort(prompt, state, member)
         prompt = spending.within_budget(state, member, prompt, limits)
-        shortens = compaction.is_due(visible, prompt, member)
+        shortens = compaction.is_due(visible, prompt, member, compaction.prompt_tokens(prompt))
         refusal = spending.over_budget(state, member, prompt, limits)
         if refusal and not shortens:
             refusals[name] = refusal
@@ -197,14 +197,15 @@ async def _reply(context: TurnContext, state: SessionState, turn: Turn) -> None:
     if environment.voice is not None:
         prompt = environment.voice.put(prompt, state, turn)
     prompt = _with_effort(prompt, state, member)
-    if compaction.is_due(state, prompt, member):
+    tokens = compaction.prompt_tokens(prompt)
+    if compaction.is_due(state, prompt, member, tokens):
         if compaction.is_thrashing(log.events, turn) and _give_to_larger_agent(
             context, turn, member
         ):
             return
         await _compact(context, member, prompt)
         return
-    prompt = compaction.within_window(prompt, member)
+    prompt = compaction.within_window(prompt, member, tokens)
     limits = spending.budgets_of(environment.limits.budget)
     prompt = spending.within_budget(log.state, member, prompt, limits, context.reserved.held)
     if not await availability.may_call(

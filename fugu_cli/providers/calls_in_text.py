@@ -64,7 +64,11 @@ _HEADERS_OF_LINES = ("commentary to=", "analysis to=", "to=functions.")
 
 
 def _beginnings(headers: Sequence[str]) -> frozenset[str]:
-    return frozenset(header[:length] for header in headers for length in range(1, len(header) + 1))
+    beginnings = set()
+    for header in headers:
+        for length in range(1, len(header) + 1):
+            beginnings.add(header[:length])
+    return frozenset(beginnings)
 
 
 _HEADER_BEGINNINGS = _beginnings(_HEADERS)

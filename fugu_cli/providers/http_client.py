@@ -49,8 +49,9 @@ class ReplyLimits:
 
     def add(self, *texts: str) -> None:
         """Count texts of the reply. Raises AgentError."""
-        self._characters += sum(map(len, texts))
-        self.received_bytes += sum(len(text.encode("utf-8", "replace")) for text in texts)
+        joined = "".join(texts)
+        self._characters += len(joined)
+        self.received_bytes += len(joined.encode("utf-8", "replace"))
         if self._characters > MAX_CHARACTERS:
             raise self._error(f"more than {MAX_CHARACTERS:,} characters")
 

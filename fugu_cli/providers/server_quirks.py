@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from pydantic import JsonValue
@@ -204,8 +205,11 @@ def _reply_limit(message: str) -> int:
     return max(LEAST_REPLY, rest // 2) if rest >= LEAST_REPLY else 0  # half: the prompt will grow
 
 
+@lru_cache(maxsize=1024)
 def tool_parameters(tool: ToolSpec, quirks: ServerQuirks) -> dict[str, JsonValue]:
-    """Return the JSON schema of a tool's arguments, with the keywords that the server accepts."""
+    """Return the JSON schema of a tool's arguments, with the keywords that the server accepts. Do not
+    change it: requests share it.
+    """
     schema: dict[str, JsonValue] = parse_json(tool.parameters)
     if quirks.whole_schemas:
         return schema

@@ -57,6 +57,7 @@ def _after(literals: tuple[str, ...], pattern: str) -> _Form:
 _BLOCK = r"[A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
 _BEGIN = "-----BEGIN"
 _ADDRESS = "://"
+_ADDRESS_FORM = _after((_ADDRESS,), r"(?<=://)[^\s/:@'\"]{0,64}:[^\s/@'\"]{3,256}(?=@[\w.-])")
 _FORMS = (
     _form(_BEGIN, rf"-----BEGIN {_BLOCK}.*?(?:-----END {_BLOCK}|\Z)"),
     _form("sk-", r"(?<![\w-])sk-(?:proj-|ant-|or-|svcacct-|admin-)?[A-Za-z0-9_-]{20,}"),
@@ -78,7 +79,7 @@ _FORMS = (
     ),
     _form("SG. dop_v1_", r"(?<![\w-])(?:SG\.[\w-]{16,}\.[\w-]{16,}|dop_v1_[a-f0-9]{64})"),
     _form("eyJ", r"(?<![\w-])eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"),
-    _after((_ADDRESS,), r"(?<=://)[^\s/:@'\"]{0,64}:[^\s/@'\"]{3,256}(?=@[\w.-])"),
+    _ADDRESS_FORM,
     _after(("earer ",), r"(?<=[Bb]earer )[A-Za-z0-9._~+/-]{20,}=*"),
     _after(
         tuple(
@@ -252,10 +253,12 @@ class SecretScanner:
                 at = text.find(literal, at + 1)
         for at in range(max(start, len(text) - self._longest + 1), earliest):
             tail = text[at:]
-            if any(
-                len(literal) > len(tail) and literal.startswith(tail)
+            unfinished = [
+                literal
                 for literal in self._by_first[tail[0]]
-            ):
+                if len(literal) > len(tail) and literal.startswith(tail)
+            ]
+            if unfinished:
                 return at
             if tail[0] == _OPENED[0] and _MARK_GROWS.fullmatch(tail):
                 return at
@@ -277,8 +280,10 @@ class SecretScanner:
 
 def has_secret(text: str) -> bool:
     """Return whether a part has the form of a key, or is a password in an address."""
-    keys = any(not MARK.fullmatch(text, span.start, span.end) for span in _KEYS.spans(text))
-    return keys or any(form.pattern.search(text) for form in _FORMS if form.literals == (_ADDRESS,))
+    for span in _KEYS.spans(text):
+        if not MARK.fullmatch(text, span.start, span.end):
+            return True
+    return _ADDRESS_FORM.pattern.search(text) is not None
 
 
 _KEYS = SecretScanner()
@@ -452,9 +457,9 @@ def _masked_model(
     """Return the value with masked texts and arguments; itself if nothing changes."""
     changed = {}
     for name in type(value).model_fields:
-        if name in UNREDACTED_FIELDS:
-            continue
         old = getattr(value, name)
+        if not old or name in UNREDACTED_FIELDS:
+            continue
         if name == "arguments" and isinstance(value, Call):
             new: object = arguments(value)
         else:

@@ -79,9 +79,8 @@ def is_word(value: str, name: str = "") -> bool:
     """
     if len(value) < SHORTEST:
         return True
-    value = "".join(
-        char for char in value if unicodedata.category(char)[0] != "M"
-    )  # vowel signs, accents
+    if not value.isascii():  # without vowel signs and accents
+        value = "".join(char for char in value if unicodedata.category(char)[0] != "M")
     if not any(char.isalpha() for char in value):
         return len(value) < LONG
     if value.isalpha() and value in {value.lower(), value.upper(), value.capitalize()}:

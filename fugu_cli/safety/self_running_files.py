@@ -168,8 +168,9 @@ def _entry_pattern(table: dict[str, str]) -> re.Pattern[str]:
     """Return what a path of the table ends with: looked for in every file of a repository, it must
     be quick.
     """
-    patterns = (pattern for row in table.values() for pattern in row.split())
-    names = (re.escape(pattern).replace(r"\*", "[^/]*") for pattern in patterns)
+    names = []
+    for pattern in " ".join(table.values()).split():
+        names.append(re.escape(pattern).replace(r"\*", "[^/]*"))
     return re.compile(rf"(?:^|/)(?:{'|'.join(names)})$")
 
 

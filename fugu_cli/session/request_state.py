@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, TypeVar, TypeVarTuple
 
 from fugu_cli.messages import Call, Effort
@@ -259,12 +260,18 @@ class RequestState:
     @cached_property
     def every_turn(self) -> tuple[Turn, ...]:
         """The turns and the subtasks in the order they began."""
-        every = (each for turn in self.turns for each in (turn, *turn.subtasks))
-        return tuple(sorted(every, key=lambda turn: turn.number))
+        turns: list[Turn] = []
+        for turn in self.turns:
+            turns += (turn, *turn.subtasks)
+        return tuple(sorted(turns, key=attrgetter("number")))
 
     def turn(self, number: int) -> Turn | None:
         """Return the turn or subtask with this number."""
-        return next((turn for turn in self.every_turn if turn.number == number), None)
+        return self._turns_by_number.get(number)
+
+    @cached_property
+    def _turns_by_number(self) -> dict[int, Turn]:
+        return {turn.number: turn for turn in reversed(self.every_turn)}
 
     def subtask(self, number: int) -> Subtask | None:
         """Return the subtask with this number; None for a turn that no call began."""
@@ -711,6 +718,13 @@ class RequestState:
         if turn.assigned.role != "verifier" or not turn.replies:
             return None
         return "REVISE" if self.acceptance_blocker else verdict_of(turn.text)
+
+
+def request_after(request: RequestState, event: Event) -> RequestState:
+    """Return the newest request after one more event: `request`, which takes it, or a new one."""
+    newest = RequestState() if isinstance(event, Asked) else request
+    newest.add(event)
+    return newest
 
 
 _DERIVED = frozenset(

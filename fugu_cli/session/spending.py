@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -126,12 +126,15 @@ def over_budget(
     if it may be made. A call that costs nothing always may. `reserved` is USD reserved by other
     calls.
     """
-    tightest, most = remaining_budget(state, budgets), worst_case_cost(member, prompt)
-    if tightest is not None and member.price is None:
-        return f"{UNPRICED}: {PRICE_HINT}"
-    if tightest is None or not most or most <= tightest[0] - reserved:
+    tightest = remaining_budget(state, budgets)
+    if tightest is None:
         return ""
+    if member.price is None:
+        return f"{UNPRICED}: {PRICE_HINT}"
     left, name, limit = tightest
+    most = worst_case_cost(member, prompt)
+    if not most or most <= left - reserved:
+        return ""
     return budget_refusal(name, limit, left - reserved, most)
 
 
@@ -188,9 +191,11 @@ class Payment:
         return date.fromtimestamp(self.at)
 
 
-def session_payments(records: Sequence[Recorded], session: str) -> list[Payment]:
-    """Return the payments of a session, oldest first."""
-    pool, repo = SessionState.of_records(records).pool, ""
+def session_payments(
+    records: Sequence[Recorded], pool: Mapping[str, Member], session: str
+) -> list[Payment]:
+    """Return the payments of a session, oldest first. `pool` is that of all its records."""
+    repo = ""
     payments = []
     for record in records:
         if isinstance(record.event, Opened):
@@ -232,7 +237,8 @@ def without_repeats(payments: Iterable[Payment]) -> list[Payment]:
 
 def _read(path: Path) -> list[Payment]:
     try:
-        return session_payments(log.read_lenient(path), path.stem)
+        records = log.read_lenient(path)
+        return session_payments(records, SessionState.of_records(records).pool, path.stem)
     except StorageError:
         return []
 
@@ -339,7 +345,8 @@ class SessionAccount:
         self._repo = ledger.root
         for event in log.events:
             self._note_opened(event)
-        self._own = sum(payment.dollars for payment in session_payments(log.records, path.stem))
+        payments = session_payments(log.records, log.state.pool, path.stem)
+        self._own = sum(payment.dollars for payment in payments)
         log.listen(self._take)
 
     def day(self) -> float:

@@ -152,6 +152,8 @@ class _SessionFold:
         """Fold an opening. Earlier payments count at the prices that it names."""
         self.openings.append((line, event))
         before, self.pool = self.pool, self.pool | {member.name: member for member in event.pool}
+        if not self.paid_agents:
+            return
         if all(_same_price(member, before.get(member.name)) for member in event.pool):
             return
         self.cost = cost(events[:line], self.pool)

@@ -148,12 +148,11 @@ def is_cut_in_silence(reply: Replied) -> bool:
 
 def call_records(events: Sequence[Event]) -> tuple[CallRecord, ...]:
     """Return each Permitted with its ToolRan, where there is one."""
+    judged = [event for event in events if isinstance(event, Permitted)]
+    if not judged:
+        return ()
     results = {event.call.id: event for event in events if isinstance(event, ToolRan)}
-    return tuple(
-        CallRecord(event, results.get(event.call.id))
-        for event in events
-        if isinstance(event, Permitted)
-    )
+    return tuple([CallRecord(event, results.get(event.call.id)) for event in judged])
 
 
 class TurnFold:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from typing import Any, Protocol
 
@@ -92,21 +92,26 @@ class Toolbox:
         """The tools that agents may see."""
         return tuple(tool.name for tool in self._tools.values() if not tool.internal)
 
-    def specs(self, is_offered: Callable[[AnyTool], bool]) -> tuple[ToolSpec, ...]:
-        """Return the tools' descriptions."""
-        return tuple(self._spec(tool) for tool in self._tools.values() if is_offered(tool))
+    def __iter__(self) -> Iterator[AnyTool]:
+        return iter(self._tools.values())
 
-    def _spec(self, tool: AnyTool) -> ToolSpec:
-        """Return a tool's description, made once: it is needed before every model call, and a
-        schema takes a millisecond.
-        """
-        if tool.foreign is not None:
-            return ToolSpec(
-                name=tool.name, description=tool.foreign.description, parameters=tool.foreign.schema
-            )
-        if tool.name not in self._specs:
-            self._specs[tool.name] = tool_spec(tool, self._describe(tool.name))
-        return self._specs[tool.name]
+    def specs(self, tools: Iterable[AnyTool]) -> tuple[ToolSpec, ...]:
+        """Return the descriptions of these tools of the toolbox."""
+        specs = []
+        for tool in tools:
+            if tool.foreign is not None:
+                spec = ToolSpec(
+                    name=tool.name,
+                    description=tool.foreign.description,
+                    parameters=tool.foreign.schema,
+                )
+            elif tool.name in self._specs:
+                spec = self._specs[tool.name]
+            else:
+                # made once: it is needed before every model call, and a schema takes a millisecond
+                spec = self._specs[tool.name] = tool_spec(tool, self._describe(tool.name))
+            specs.append(spec)
+        return tuple(specs)
 
     def parse(self, call: Call) -> tuple[AnyTool | None, BaseModel | ToolResult]:
         """Return the tool and its arguments, or a ToolResult with the fault and the expected form."""

@@ -241,7 +241,7 @@ async def follow_text(log: Log, screen: TerminalOutput, since: int = 0) -> None:
     async with screen.ticking():
         async for item in log.follow():
             if isinstance(item, Recorded):
-                folded.add_item(item, item.at)
+                folded.add_item(item, item.at, log.state)
                 fresh = item.seq >= since
                 ran = item.event
                 if fresh and isinstance(ran, ToolRan) and ran.changes and log.mask is not None:
@@ -338,12 +338,16 @@ async def follow_quietly(log: Log) -> None:
 
 
 def print_end(
-    records: Sequence[Recorded], screen: TerminalOutput, report: RunReport, end: RunEnding
+    state: SessionState,
+    records: Sequence[Recorded],
+    screen: TerminalOutput,
+    report: RunReport,
+    end: RunEnding,
 ) -> None:
     """Print the end of a run for people: diff, tests, tokens, money and log; the answer goes to
-    standard output.
+    standard output. `state` is that of the `records`.
     """
-    request = SessionState.of_records(records).request
+    request = state.request
     if request.finished is None:
         screen.show(
             Text(f"{end.reason}: {end.message}" if end.message else end.reason, "bold yellow")
@@ -354,22 +358,29 @@ def print_end(
     answer = sanitize(request.answer).strip()
     if answer:
         screen.data(answer)
-    for text in _totals(records, report):
+    for text in _totals(state, records, report):
         screen.show(text)
 
 
 def print_result_object(
-    records: Sequence[Recorded], screen: TerminalOutput, report: RunReport, end: RunEnding
+    state: SessionState,
+    records: Sequence[Recorded],
+    screen: TerminalOutput,
+    report: RunReport,
+    end: RunEnding,
 ) -> None:
-    """Print the final object of `json`, which is also the last line of `stream-json`."""
-    screen.data(json_output.json_line(final_object(records, report, end)))
+    """Print the final object of `json`, which is also the last line of `stream-json`. `state` is that
+    of the `records`.
+    """
+    screen.data(json_output.json_line(final_object(state, records, report, end)))
 
 
 def final_object(
-    records: Sequence[Recorded], report: RunReport, end: RunEnding
+    state: SessionState, records: Sequence[Recorded], report: RunReport, end: RunEnding
 ) -> json_output.Object:
-    """Return the final object, with the path of the log."""
+    """Return the final object, with the path of the log. `state` is that of the `records`."""
     final = result_object(
+        state,
         records,
         report.session,
         end,
@@ -402,8 +413,7 @@ def coloured_diff(patch: str, limit: int = DIFF_LINES) -> list[Text]:
     return [*texts, Text(f"... {rest} more lines of diff", "dim")] if rest > 0 else texts
 
 
-def _totals(records: Sequence[Recorded], report: RunReport) -> list[Text]:
-    state = SessionState.of_records(records)
+def _totals(state: SessionState, records: Sequence[Recorded], report: RunReport) -> list[Text]:
     members = state.pool
     mine = [record.event for record in records if record.seq >= report.since]
     used = costs.usage(mine)

@@ -96,6 +96,7 @@ def exit_code(reason: str) -> int:
 
 
 def result_object(
+    state: SessionState,
     records: Sequence[Recorded],
     session: str,
     end: RunEnding,
@@ -104,12 +105,12 @@ def result_object(
     milliseconds: int | None = None,
     ignored: Sequence[str] = (),
 ) -> dict[str, object]:
-    """Return the final object of this run, which began at line `since` of the log.
+    """Return the final object of this run, which began at line `since` of the log. `state` is that of
+    the `records`.
 
     `milliseconds` is the run's duration; without it the times of the lines are used. `ignored` are
     files that were not read because the user does not trust the folder.
     """
-    state = SessionState.of_records(records)
     request, members = state.request, state.pool
     mine = [record.event for record in records if record.seq >= since]
     used = sum(costs.usage(mine).values(), Usage())

@@ -89,7 +89,7 @@ def session_json(records: Sequence[Recorded], session: str) -> str:
         "session_id": session,
         "requests": [request.asked.said for request in state.requests if request.asked],
         "events": [shown_event for shown_event in shown if shown_event is not None],
-        "result": result_object(records, session, run_ending(state)),
+        "result": result_object(state, records, session, run_ending(state)),
     }
     return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
 

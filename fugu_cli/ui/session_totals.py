@@ -45,6 +45,8 @@ from fugu_cli.session.live_events import (
 )
 from fugu_cli.session.open_work import BYTES, TODO, TodoItem, items_of
 from fugu_cli.session.outcome import RUN_TESTS
+from fugu_cli.session.request_state import RequestState, request_after
+from fugu_cli.session.state import SessionState
 from fugu_cli.ui.trace_rows import TraceRows
 from fugu_cli.ui.transcript import Transcript
 
@@ -254,16 +256,25 @@ class FoldedSession:
     def __init__(self, records: Sequence[Recorded] = ()) -> None:
         self.transcript, self.rows = Transcript(), TraceRows()
         self.totals, self.activity = SessionTotals(), Activity()
+        self._request = RequestState()
         for record in records:
             self.add_item(record, record.at)
         self.activity.doing = (
             ""  # what was under way when the session was left is not under way now
         )
 
-    def add_item(self, item: Recorded | Live, came_at: float) -> tuple[int | None, int | None]:
-        """Handle an item of the log. `came_at` is the time of a live one. Return the first block
-        and the first row that changed.
+    def add_item(
+        self, item: Recorded | Live, came_at: float, log_state: SessionState | None = None
+    ) -> tuple[int | None, int | None]:
+        """Handle an item of the log. `came_at` is the time of a live one. `log_state`, if given, is
+        read where the log has no later events: what it has derived is not derived again. Return the
+        first block and the first row that changed.
         """
         self.totals.add_item(item)
         self.activity.add_item(item, came_at)
-        return self.transcript.add_item(item), self.rows.add_item(item)
+        request = self._request
+        if isinstance(item, Recorded):
+            request = self._request = request_after(self._request, item.event)
+            if log_state is not None and len(log_state.events) == item.seq + 1:
+                request = log_state.request
+        return self.transcript.add_item(item, request), self.rows.add_item(item, request)

@@ -36,7 +36,7 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.live_events import Live, TextStreamed
 from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE, TestOutcome, TestRun
-from fugu_cli.session.request_state import RequestState
+from fugu_cli.session.request_state import RequestState, request_after
 from fugu_cli.session.state import SessionState
 from fugu_cli.session.tool_facts import ADVISE
 from fugu_cli.session.turns import Turn, Verdict
@@ -413,16 +413,17 @@ class TraceRows:
         """The newest request."""
         self._clock = RequestClock()
 
-    def add_item(self, item: Recorded | Live) -> int | None:
-        """Handle an item of the log. Return the first row that changed."""
+    def add_item(self, item: Recorded | Live, request: RequestState | None = None) -> int | None:
+        """Handle an item of the log. `request`, if given, is the newest request after the item.
+        Return the first row that changed.
+        """
         if not isinstance(item, Recorded):
             return self._writing(item) if isinstance(item, TextStreamed) else None
         event = item.event
         first = self._first_open(len(self.rows))
         if isinstance(event, Asked):
             self._close(self._open)
-            self._state = RequestState()
-        self._state.add(event)
+        self._state = request or request_after(self._state, event)
         self._clock.add_event(event, item.at)
         match event:
             case Opened():

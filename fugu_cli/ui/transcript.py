@@ -42,7 +42,7 @@ from fugu_cli.session.live_events import (
     Waiting,
 )
 from fugu_cli.session.outcome import RUN_TESTS, TESTS_BEFORE
-from fugu_cli.session.request_state import RequestState
+from fugu_cli.session.request_state import RequestState, request_after
 from fugu_cli.session.tool_facts import facts_of
 from fugu_cli.ui import workflow_text
 from fugu_cli.ui.blocks import (
@@ -318,15 +318,15 @@ class Transcript:
         self._unreachable: list[NoteBlock] = []
         """Notes about hosts that may be taken back, as the end of the request names them all."""
 
-    def add_item(self, item: Recorded | Live) -> int | None:
-        """Handle an item of the log. Return the first block that changed, None if none did."""
+    def add_item(self, item: Recorded | Live, request: RequestState | None = None) -> int | None:
+        """Handle an item of the log. `request`, if given, is the newest request after the item.
+        Return the first block that changed, None if none did.
+        """
         before = len(self.blocks)
         self.placed.inserted.clear()
         if not isinstance(item, Recorded):
             return self._live(item)
-        if isinstance(item.event, Asked):
-            self._request = RequestState()
-        self._request.add(item.event)
+        self._request = request or request_after(self._request, item.event)
         self._clock.add_event(item.event, item.at)
         gone = self._replies.settle(item.event)
         if not _leaves_turn_empty(item.event):

@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 if sys.argv[1:2] != ["--result"]:
     sys.path.insert(0, str(ROOT))
 MARK = "marked-by-the-profiler"
-COMMAND = f"grep -rn add calc.py | head -5 && echo {MARK}"
+COMMAND = f"grep -rn add calc.py | head -5 && test -n {MARK}"
+"""Its output does not hold the mark."""
 CONFIGURATION = """\
 [[agents]]
 name = "one"
@@ -50,7 +51,10 @@ class Profile:
         self.calls_of_event: Counter[tuple[str, str]] = Counter()
         self.most_per_event: Counter[tuple[str, str]] = Counter()
         self.for_command: Counter[tuple[str, str]] = Counter()
+        self.modules_with_text: set[str] = set()
+        """Modules with a function that is given the call's text, alone or in its arguments."""
         self.modules_with_command: set[str] = set()
+        """These, and modules with a function that is given the call or an event that holds it."""
         self.functions_with_command: set[tuple[str, str]] = set()
         self.events = 0
         self._names: dict[CodeType, tuple[str, str] | None] = {}
@@ -74,6 +78,8 @@ class Profile:
             self.calls_of_event.clear()
         arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         values = [frame.f_locals.get(argument) for argument in arguments]
+        if any(_has_text(value) for value in values):
+            self.modules_with_text.add(name[0])
         if any(_has_command(value) for value in values):
             self.modules_with_command.add(name[0])
             self.functions_with_command.add(name)
@@ -94,6 +100,7 @@ class Profile:
             "judged": self.for_command[JUDGED],
             "parsed": self.for_command[PARSED],
             "arguments": self.for_command[ARGUMENTS],
+            "modules_with_text": sorted(self.modules_with_text),
             "modules_with_command": sorted(self.modules_with_command),
             "top": [(".".join(name), count) for name, count in self.calls.most_common(60)],
             "functions_with_command": len(self.functions_with_command),
@@ -120,13 +127,18 @@ DERIVED = (
 """Values that are derived from the events of a session, by the names of their functions."""
 
 
+def _has_text(value: object) -> bool:
+    """Return whether an argument is the call's text, or a collection or parsed arguments with it."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    texts = value if isinstance(value, list | tuple) else [value, getattr(value, "command", "")]
+    return any(isinstance(text, str) and MARK in text for text in texts)
+
+
 def _has_command(value: object) -> bool:
-    """Whether an argument is the call's text, or holds the call."""
-    if isinstance(value, str):
-        return MARK in value
-    held = getattr(value, "call", value)
-    text = getattr(held, "arguments", None)
-    return isinstance(text, str) and MARK in text
+    """Return whether an argument has the call's text, or is the call or an event that holds it."""
+    call = getattr(value, "call", value)
+    return _has_text(value) or _has_text(getattr(call, "arguments", ""))
 
 
 def profile_run(words: list[str], result: Path) -> None:
@@ -194,8 +206,12 @@ def report(results: dict[str, dict[str, Any]]) -> str:
     add_row("the bash call is judged", [result["judged"] for result in every])
     add_row("its line is parsed", [result["parsed"] for result in every])
     add_row("its arguments are parsed", [result["arguments"] for result in every])
-    add_row("functions given its text", [result["functions_with_command"] for result in every])
-    add_row("modules given its text", [len(result["modules_with_command"]) for result in every])
+    add_row("modules given its text", [len(result["modules_with_text"]) for result in every])
+    add_row(
+        "modules given the text, the call or its events",
+        [len(result["modules_with_command"]) for result in every],
+    )
+    add_row("functions given one of these", [result["functions_with_command"] for result in every])
     for name in DERIVED:
         counts = [result["derived"].get(name, (0, 0)) for result in every]
         cells = [f"{count} ({most})" for count, most in counts]
@@ -222,7 +238,8 @@ def main() -> None:
     print(report(results))
     if given.details:
         for name, result in results.items():
-            print(f"\n{name}:", *result["modules_with_command"], sep="\n")
+            print(f"\n{name}, modules given its text:", *result["modules_with_text"], sep="\n")
+            print("\nmodules given the call:", *result["modules_with_command"], sep="\n")
             print("", *(f"{count:6} {function}" for function, count in result["top"]), sep="\n")
 
 

@@ -210,7 +210,7 @@ async def measure(folder: Path, events: list[Event]) -> dict[str, float]:
     )
     await asyncio.sleep(0)
     await workspace.history.snapshot()
-    toolbox.specs(lambda tool: True)
+    toolbox.specs(toolbox)
     spent.clock.clear()
     spent.cpu.clear()
     begin, cpu = time.perf_counter(), time.process_time()

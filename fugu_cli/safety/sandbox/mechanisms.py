@@ -268,15 +268,17 @@ def bubblewrap_arguments(access: FileAccess, private: str, *, network: bool) -> 
     return options
 
 
-def _mount_options(path: str, access: FileAccess) -> Iterator[str]:
-    """Yield the options of one path. A path that is both hidden and readable is covered first, then
+def _mount_options(path: str, access: FileAccess) -> list[str]:
+    """Return the options of one path. A path that is both hidden and readable is covered first, then
     mounted again.
     """
+    options: list[str] = []
     if not os.path.lexists(path) or Path(path).is_symlink():
-        return
+        return options
     if path in access.hidden or path in access.covered:
-        yield from ("--tmpfs", path) if Path(path).is_dir() else ("--ro-bind", os.devnull, path)
+        options += ["--tmpfs", path] if Path(path).is_dir() else ["--ro-bind", os.devnull, path]
     if path in access.sealed or path in access.readable:
-        yield from ("--ro-bind", path, path)
+        options += ["--ro-bind", path, path]
     elif path in access.writable:
-        yield from ("--bind", path, path)
+        options += ["--bind", path, path]
+    return options

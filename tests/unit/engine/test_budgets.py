@@ -441,7 +441,8 @@ def test_a_failure_costs_what_its_provider_counted() -> None:
     recorded = [
         Recorded(seq=seq, at=0.0, event=event) for seq, event in enumerate([*session(), failed])
     ]
-    assert [(one.agent, one.dollars) for one in session_payments(recorded, "s")] == [("a", 1.0)]
+    payments = session_payments(recorded, SessionState.of_records(recorded).pool, "s")
+    assert [(payment.agent, payment.dollars) for payment in payments] == [("a", 1.0)]
     assert [(one.turn, one.calls, one.dollars) for one in turn_costs("s", recorded)] == [
         (1, 1, 1.0)
     ]

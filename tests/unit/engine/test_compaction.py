@@ -490,6 +490,6 @@ def test_a_summary_without_words_is_paid_for_all_the_same(react: React, paid: Us
 
 def test_a_prompt_that_fits_is_left_alone() -> None:
     facts = session(2, 1, done=False)
-    assert not compaction.is_due(
-        SessionState(facts), shown(facts), STRONG.model_copy(update={"context": 200_000})
-    )
+    prompt, member = shown(facts), STRONG.model_copy(update={"context": 200_000})
+    tokens = compaction.prompt_tokens(prompt)
+    assert not compaction.is_due(SessionState(facts), prompt, member, tokens)

@@ -56,11 +56,8 @@ def offered(toolbox: Toolbox, member: Member, role: Role, root: Path) -> list[st
 def test_agents_are_told_the_names_and_descriptions_with_the_tool(
     skills: tuple[Skill, ...],
 ) -> None:
-    told = next(
-        spec
-        for spec in wiring.build_toolbox(None, skills).specs(lambda tool: True)
-        if spec.name == "skill"
-    )
+    toolbox = wiring.build_toolbox(None, skills)
+    (told,) = toolbox.specs([toolbox["skill"]])
     assert told.description.endswith("\n- pdf: Forms {in} braces.\n- release: How to release.")
     assert json.loads(told.parameters) == {
         "type": "object",

@@ -131,7 +131,7 @@ def test_a_tool_is_told_with_nothing_that_is_not_needed() -> None:
 
 
 def test_every_tool_has_a_description_and_fits_a_small_first_request() -> None:
-    specs = TOOLS.specs(lambda tool: True)
+    specs = TOOLS.specs(TOOLS)
     assert {one.name for one in specs} == {*TOOLS.names, "diff"}
     assert all(one.description for one in specs)
     assert "plain" not in specs[0].parameters

@@ -11,6 +11,7 @@ from rich.text import Text
 from fugu_cli.session.events import Event
 from fugu_cli.session.live_events import OutputStreamed, Retried, TextStreamed, Waiting
 from fugu_cli.session.log import Log
+from fugu_cli.session.state import SessionState
 from fugu_cli.ui import headless
 from fugu_cli.ui.headless import RunReport
 from fugu_cli.ui.json_output import RunEnding
@@ -106,8 +107,10 @@ def test_the_waiting_line_says_what_is_waited_for() -> None:
 
 def test_the_end_shows_diff_answer_totals_and_the_log() -> None:
     screen, out, err = screens()
+    records = example.records()
     headless.print_end(
-        example.records(),
+        SessionState.of_records(records),
+        records,
         screen,
         RunReport("s1", "/data/s1.jsonl", 0, 65000, PATCH),
         RunEnding("accepted"),
@@ -125,9 +128,9 @@ log: /data/s1.jsonl  (`fugu trace s1`)
 def test_an_interrupted_request_says_how_to_go_on() -> None:
     screen, out, err = screens()
     end = RunEnding("interrupted", "the turn was cut; `fugu run --continue` goes on with it")
-    headless.print_end(
-        example.recorded(example.opening()), screen, RunReport("s1", "/l", 0, 400), end
-    )
+    records = example.recorded(example.opening())
+    state = SessionState.of_records(records)
+    headless.print_end(state, records, screen, RunReport("s1", "/l", 0, 400), end)
     assert out.getvalue() == ""
     assert err.getvalue() == (
         "interrupted: the turn was cut; `fugu run --continue` goes on with it\n0 turns, 400 ms, "
@@ -143,7 +146,8 @@ def test_an_answer_with_escapes_is_cleaned() -> None:
         example.decision(1, "coder", "worker", None),
         example.said(1, "coder", "\x1b[2Jhi\x07"),
     ]
-    headless.print_end(example.recorded(facts), screen, RunReport("s", ""), RunEnding("answered"))
+    state, records = SessionState(facts), example.recorded(facts)
+    headless.print_end(state, records, screen, RunReport("s", ""), RunEnding("answered"))
     assert out.getvalue() == "hi\\x07\n"
 
 
@@ -158,7 +162,9 @@ def test_json_lines_stream_and_end_with_the_result() -> None:
     asyncio.run(
         told(log, example.events(), headless.follow_stream_json(log, screen, "s1", 0, lambda: None))
     )
-    headless.print_result_object(log.records, screen, RunReport("s1", "/l"), RunEnding("accepted"))
+    headless.print_result_object(
+        log.state, log.records, screen, RunReport("s1", "/l"), RunEnding("accepted")
+    )
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert err.getvalue() == ""
     assert [line["type"] for line in lines[-2:]] == ["assistant", "result"]
@@ -170,7 +176,9 @@ def test_json_prints_one_object_and_follows_until_the_log_is_closed() -> None:
     screen, out, err = screens()
     log = Log.memory()
     asyncio.run(told(log, example.events(), headless.follow_quietly(log)))
-    headless.print_result_object(log.records, screen, RunReport("s1", "/l"), RunEnding("accepted"))
+    headless.print_result_object(
+        log.state, log.records, screen, RunReport("s1", "/l"), RunEnding("accepted")
+    )
     assert (json.loads(out.getvalue())["subtype"], err.getvalue()) == ("success", "")
 
 

@@ -1,6 +1,7 @@
 """How a request ended, for programs: exit codes and the final object."""
 
-from typing import cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
 
@@ -49,8 +50,14 @@ def test_every_reason_has_an_exit_code_and_a_subtype() -> None:
     }
 
 
+def final_object(
+    records: Sequence[Recorded], session: str, end: RunEnding, **run: int
+) -> dict[str, Any]:
+    return result_object(SessionState.of_records(records), records, session, end, **run)
+
+
 def test_the_final_object_of_an_accepted_request() -> None:
-    found = result_object(example.records(), "s1", RunEnding("accepted"))
+    found = final_object(example.records(), "s1", RunEnding("accepted"))
     own = found.pop("fugu")
     models = found.pop("modelUsage")
     assert found == {
@@ -131,7 +138,7 @@ def test_the_final_object_of_an_accepted_request() -> None:
 def test_only_this_run_is_counted_when_a_session_goes_on() -> None:
     records = example.records()
     start = next(record.seq for record in records if isinstance(record.event, example.Failed))
-    found = result_object(records, "s1", RunEnding("accepted"), since=start, milliseconds=7)
+    found = final_object(records, "s1", RunEnding("accepted"), since=start, milliseconds=7)
     assert (found["duration_ms"], found["duration_api_ms"], found["total_cost_usd"]) == (
         7,
         8000,
@@ -155,7 +162,7 @@ def test_what_the_models_cost_adds_up_to_what_the_run_cost() -> None:
         Compacted(summary="s", upto=4, agent="b", usage=used, seconds=3.0),
         Compacted(summary="s", upto=5),
     )
-    found = result_object(
+    found = final_object(
         [Recorded(seq=n, at=0.0, event=fact) for n, fact in enumerate(facts)],
         "s",
         RunEnding("answered"),
@@ -167,7 +174,7 @@ def test_what_the_models_cost_adds_up_to_what_the_run_cost() -> None:
 
 def test_nothing_but_success_is_success() -> None:
     for reason in REASONS:
-        found = result_object(example.recorded(example.opening()), "s", RunEnding(reason))
+        found = final_object(example.recorded(example.opening()), "s", RunEnding(reason))
         assert found["is_error"] == (reason not in ("accepted", "answered"))
         assert (found["subtype"] == "success") == (not found["is_error"])
 
@@ -189,7 +196,7 @@ def test_results_of_tests_that_are_older_than_a_change_are_not_claimed() -> None
         example.decision(1, "coder", "worker", None),
     ]
     facts += example.tool(1, example.WRITE, "ok", FileChange(path="a.py", before="1", after="2"))
-    own = result_object(example.recorded(facts), "s", RunEnding("turn_limit"))["fugu"]
+    own = final_object(example.recorded(facts), "s", RunEnding("turn_limit"))["fugu"]
     assert isinstance(own, dict)
     assert (own["tests"]["before"], own["tests"]["after"]) == ({"ok": True, "failed": 0}, None)
 
@@ -205,7 +212,7 @@ def test_arguments_are_an_object_whatever_the_model_wrote(
     denied = Permitted(
         turn=1, call=Call(id="1", tool="t", arguments=text), allowed=False, by="policy"
     )
-    found = result_object(example.recorded([*example.opening(), denied]), "s", RunEnding("denied"))
+    found = final_object(example.recorded([*example.opening(), denied]), "s", RunEnding("denied"))
     assert found["permission_denials"] == [
         {"tool_name": "t", "tool_use_id": "1", "tool_input": value}
     ]

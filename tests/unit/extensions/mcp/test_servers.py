@@ -75,9 +75,7 @@ def test_tools_are_offered_as_they_are_and_called(tmp_path: Path) -> None:
         assert opener.toolbox.names == ()
         await opener.tried()
         echo = next(
-            spec
-            for spec in opener.toolbox.specs(lambda tool: True)
-            if spec.name == "mcp__my_db__echo"
+            spec for spec in opener.toolbox.specs(opener.toolbox) if spec.name == "mcp__my_db__echo"
         )
         assert (echo.description, echo.parameters) == (
             "Does echo.",
@@ -366,7 +364,9 @@ def test_many_tools_are_found_by_words(tmp_path: Path) -> None:
     async def go() -> list[str]:
         opener = Desk(tmp_path, server("db", "many"), server("other"))
         await opener.tried()
-        shown = opener.toolbox.specs(lambda tool: tool.foreign is None or not tool.foreign.deferred)
+        shown = opener.toolbox.specs(
+            tool for tool in opener.toolbox if tool.foreign is None or not tool.foreign.deferred
+        )
         assert [spec.name for spec in shown] == ["find_tools"]
         assert f"db ({len(TOOLS) + 60}), other ({len(TOOLS)})." in shown[0].description
         queries = ("echo", "the indexes of table 7", "other picture", "zebra", "")
