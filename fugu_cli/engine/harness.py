@@ -138,7 +138,8 @@ def _is_at_hand(tool: AnyTool, state: SessionState, environment: Environment) ->
 
         agent = state.request.turns[-1].assigned.agent
         return bool(advisors_of(agent, state, environment))
-    return not _is_deferred(tool) or tool.name in state.found_tools
+    foreign = tool.foreign
+    return foreign is None or not foreign.deferred or tool.name in state.found_tools
 
 
 def role_refusal(call: Call, state: SessionState, environment: Environment) -> str:

@@ -382,7 +382,7 @@ class TextCallReader:
 
 def _fences_toggle(text: str, start: int, end: int) -> bool:
     """Return whether an odd number of fences stands between two positions."""
-    return sum(1 for _ in _FENCE.finditer(text, start, end)) % 2 == 1
+    return len(_FENCE.findall(text, start, end)) % 2 == 1
 
 
 def _is_quoted(text: str, position: int, *, is_fenced: bool) -> bool:

@@ -205,15 +205,20 @@ def _reply_limit(message: str) -> int:
     return max(LEAST_REPLY, rest // 2) if rest >= LEAST_REPLY else 0  # half: the prompt will grow
 
 
-@lru_cache(maxsize=1024)
-def tool_parameters(tool: ToolSpec, quirks: ServerQuirks) -> dict[str, JsonValue]:
-    """Return the JSON schema of a tool's arguments, with the keywords that the server accepts. Do not
-    change it: requests share it.
+@lru_cache(maxsize=64)
+def tool_schemas(
+    tools: tuple[ToolSpec, ...], quirks: ServerQuirks
+) -> tuple[dict[str, JsonValue], ...]:
+    """Return the JSON schema of each tool's arguments, with the keywords that the server accepts. Do
+    not change them: requests share them.
     """
-    schema: dict[str, JsonValue] = parse_json(tool.parameters)
-    if quirks.whole_schemas:
-        return schema
-    return {"properties": {}, **_plain_schema(schema, schema, 0), "type": "object"}
+    schemas: list[dict[str, JsonValue]] = []
+    for tool in tools:
+        schema: dict[str, JsonValue] = parse_json(tool.parameters)
+        if not quirks.whole_schemas:
+            schema = {"properties": {}, **_plain_schema(schema, schema, 0), "type": "object"}
+        schemas.append(schema)
+    return tuple(schemas)
 
 
 def _plain_schema(value: JsonValue, root: JsonValue, depth: int) -> dict[str, JsonValue]:
@@ -382,6 +387,8 @@ class StopSequences:
 
     def feed(self, text: str) -> str:
         """Return the text that can be shown now."""
+        if not self._stops:
+            return text
         if self._stopped:
             return ""
         text = self._held_back + text

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import cache
 from pathlib import Path
 
 from fugu_cli.messages import Value
@@ -195,8 +196,9 @@ def _in_git_folder(path: Path, root: Path) -> bool:
 def is_secret(name: str) -> bool:
     """Return whether such a file usually holds keys or passwords."""
     low = name.casefold()
-    return _any(low, SECRETS) and not _any(low, NOT_SECRETS)
+    return bool(_any_of(SECRETS).match(low)) and not _any_of(NOT_SECRETS).match(low)
 
 
-def _any(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+@cache
+def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(translate, patterns)))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
+import operator
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -22,7 +23,7 @@ from fugu_cli.safety.secret_values import (
     assigned,
     in_file,
     is_word,
-    secrets_of,
+    secrets_in,
 )
 from fugu_cli.session.events import Event, Failed, Interrupted, Replied, ToolRan
 from fugu_cli.session.live_events import (
@@ -330,7 +331,7 @@ class Redactor:
     """
 
     def __init__(self, values: Mapping[str, str], root: Path | None = None) -> None:
-        self._values = {part for name, value in values.items() for part in secrets_of(name, value)}
+        self._values = secrets_in(values.items())
         self._files = EnvFiles(root) if root is not None else None
         self._stamps: tuple[Stamp, ...] | None = None
         self._scanner = SecretScanner()
@@ -343,9 +344,7 @@ class Redactor:
 
     def add(self, values: Mapping[str, str]) -> None:
         """Add known values, under names that say that they are secrets."""
-        self._values.update(
-            part for name, value in values.items() for part in secrets_of(name, value)
-        )
+        self._values |= secrets_in(values.items())
         self._stamps = None  # what is looked for is computed again
 
     def text(self, text: str) -> str:
@@ -442,13 +441,13 @@ class Redactor:
     def _without(self, scanner: SecretScanner, value: Fact) -> Fact:
         def arguments(call: Call) -> str:
             masked = _masked_arguments(
-                call.arguments, lambda text: scanner.masked(text, self._mark, forms=False)
+                call.arguments, partial(scanner.masked, mark=self._mark, forms=False)
             )
             if masked != call.arguments:
                 self._made[call.id, masked] = self._made["", masked] = call.arguments
             return masked
 
-        return _masked_model(value, lambda text: scanner.masked(text, self._mark), arguments)
+        return _masked_model(value, partial(scanner.masked, mark=self._mark), arguments)
 
 
 def _masked_model(
@@ -478,8 +477,8 @@ def _masked_value(
     if isinstance(value, BaseModel):
         return _masked_model(value, masked, arguments)
     if isinstance(value, tuple):
-        items = tuple(_masked_value(item, masked, arguments) for item in value)
-        return value if all(a is b for a, b in zip(items, value, strict=True)) else items
+        items = tuple([_masked_value(item, masked, arguments) for item in value])
+        return items if any(map(operator.is_not, items, value)) else value
     return value
 
 

@@ -12,7 +12,7 @@ import re
 import stat
 import time
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -50,12 +50,19 @@ Stamp = tuple[str, int, int]
 """A file's path, time and size."""
 
 
-def secrets_of(name: str, value: str) -> set[str]:
-    """Return the parts of a variable's value that are masked: nothing, the value, or each of its
+def secrets_in(variables: Iterable[tuple[str, str]]) -> set[str]:
+    """Return the parts of variables' values that are masked, for names and values of variables."""
+    secrets: set[str] = set()
+    for name, value in variables:
+        if NAMES.search(name) is not None and not _is_path(value):
+            secrets |= _secrets_of(name, value)
+    return secrets
+
+
+def _secrets_of(name: str, value: str) -> set[str]:
+    """Return the parts of a secret variable's value that are masked: the value, or each of its
     lines.
     """
-    if NAMES.search(name) is None or _is_path(value):
-        return set()
     if name.endswith("_HEADERS"):  # NAME=VALUE,NAME=VALUE
         return {
             secret
@@ -171,7 +178,7 @@ def in_file(path: Path) -> set[str]:
         text = path.read_text(encoding="utf-8", errors="replace")[:100_000]
     except OSError:
         return set()
-    return {secret for name, value in assigned(text) for secret in secrets_of(name, value)}
+    return secrets_in(assigned(text))
 
 
 def assigned(text: str) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import PurePosixPath
 
 from fugu_cli.session.events import FileChange
@@ -202,14 +203,20 @@ _OF = {
         r"\b(?:TEST|TEST_F|TEST_P|TYPED_TEST|TEST_CASE)\s*\(\s*(?P<name>[^()]+?)\s*\)",
     ),
 }
-PATTERNS = {
-    f".{ending}": tuple(re.compile(pattern, re.MULTILINE) for pattern in patterns)
-    for endings, patterns in _OF.items()
-    for ending in endings.split()
-}
-"""Patterns of test definitions by file ending. The name is the group `name`, else the first group
-that matched.
-"""
+
+
+@cache
+def _patterns_by_ending() -> dict[str, list[re.Pattern[str]]]:
+    """Return patterns of test definitions. The name is the group `name`, else the first group that
+    matched.
+    """
+    compiled = {}
+    for endings, patterns in _OF.items():
+        for ending in endings.split():
+            compiled[f".{ending}"] = [re.compile(pattern, re.MULTILINE) for pattern in patterns]
+    return compiled
+
+
 _HASHES = (".rb", ".exs", ".ex")
 _COMMENT = re.compile(r"/\*.*?\*/|^\s*//[^\n]*$", re.DOTALL | re.MULTILINE)
 _HASH = re.compile(r"^\s*#[^\n]*$", re.MULTILINE)
@@ -246,7 +253,7 @@ def _side(content: str | None, read: ReadText) -> str | None:
 
 
 def _unknown(change: FileChange) -> bool:
-    return _ending(change.path) not in {*PATTERNS, ".py"}
+    return _ending(change.path) not in {*_patterns_by_ending(), ".py"}
 
 
 def _ending(path: str) -> str:
@@ -261,7 +268,11 @@ def _defined(path: str, text: str) -> list[str]:
     if ending == ".py":
         return list(dict.fromkeys(_python(text)))
     plain = (_HASH if ending in _HASHES else _COMMENT).sub("", text)
-    matches = (match for pattern in PATTERNS.get(ending, ()) for match in pattern.finditer(plain))
+    matches = (
+        match
+        for pattern in _patterns_by_ending().get(ending, [])
+        for match in pattern.finditer(plain)
+    )
     return list(dict.fromkeys(_name(match) for match in matches))
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 import shlex
 from collections.abc import Callable, Iterable
-from fnmatch import fnmatch
 from pathlib import Path
 
 from fugu_cli.snapshots import repository_files
@@ -57,7 +57,7 @@ _BUILD_FOLDER = "build"
 def has_build_file(names: Iterable[str]) -> bool:
     """Return whether one of the names is a build file, except make's."""
     patterns = ("package.json", "Cargo.toml", *DENO_MANIFESTS, *_COMMANDS_BY_MANIFEST)
-    return any(fnmatch(name, pattern) for name in names for pattern in patterns)
+    return any(fnmatch.fnmatch(name, pattern) for name in names for pattern in patterns)
 
 
 def build_tool_command(root: Path) -> str | None:
@@ -134,7 +134,7 @@ def _cargo(root: Path) -> str | None:
 def _by_manifest(root: Path) -> str | None:
     names = file_names(root)
     for pattern, command in _COMMANDS_BY_MANIFEST.items():
-        if not any(fnmatch(name, pattern) for name in names):
+        if not fnmatch.filter(names, pattern):
             continue
         program, _, rest = command.partition(" ")
         wrapper = _WRAPPERS.get(program, "")
@@ -147,7 +147,7 @@ def _by_manifest(root: Path) -> str | None:
 def _by_manifest_and_tests(root: Path) -> str | None:
     names = file_names(root)
     for pattern, tests_pattern, command in _COMMANDS_BY_MANIFEST_AND_TESTS:
-        has_manifest = any(fnmatch(name, pattern) for name in names)
+        has_manifest = bool(fnmatch.filter(names, pattern))
         if not has_manifest or not _has_file(root, tests_pattern):
             continue
         if command == "dart test" and "sdk: flutter" in (read_text(root / pattern) or ""):

@@ -418,7 +418,10 @@ def encode_request(prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks
     limit_field = "max_completion_tokens" if quirks.completion_tokens else "max_tokens"
     payload[limit_field] = quirks.tokens(prompt.max_tokens)
     if prompt.tools:
-        payload["tools"] = [_tool(tool, quirks) for tool in prompt.tools]
+        schemas = server_quirks.tool_schemas(prompt.tools, quirks)
+        payload["tools"] = [
+            _tool(tool, schema) for tool, schema in zip(prompt.tools, schemas, strict=True)
+        ]
     if prompt.temperature is not None and quirks.temperature:
         payload["temperature"] = prompt.temperature
     if prompt.seed is not None and quirks.seed:
@@ -529,11 +532,10 @@ def _encode_call(call: Call) -> Json:
     }
 
 
-def _tool(tool: ToolSpec, quirks: ServerQuirks) -> Json:
-    parameters = server_quirks.tool_parameters(tool, quirks)
+def _tool(tool: ToolSpec, schema: Json) -> Json:
     return {
         "type": "function",
-        "function": {"name": tool.name, "description": tool.description, "parameters": parameters},
+        "function": {"name": tool.name, "description": tool.description, "parameters": schema},
     }
 
 

@@ -41,7 +41,7 @@ from fugu_cli.providers.history import arguments_object, join_surrogates, normal
 from fugu_cli.providers.http_client import Json
 from fugu_cli.providers.reasoning import POSITION, in_order, loop_replies, position
 from fugu_cli.providers.reply_decoder import ReplyDecoder, WireModel
-from fugu_cli.providers.server_quirks import ServerQuirks, Stop, StopSequences, tool_parameters
+from fugu_cli.providers.server_quirks import ServerQuirks, Stop, StopSequences, tool_schemas
 from fugu_cli.providers.wire_agent import WireAgent
 from fugu_cli.system.bounded_json import parse_json
 from fugu_cli.wires import client_requests, client_tools
@@ -318,14 +318,12 @@ def encode_request(prompt: Prompt, endpoint: ModelEndpoint, quirks: ServerQuirks
         payload["system"] = [{"type": "text", "text": prompt.system, "cache_control": CACHE_POINT}]
     loop = loop_replies(prompt.messages, messages) if quirks.thoughts_back else set()
     payload["messages"] = [*_turns(messages, loop)]
-    tools = [
-        {
-            "name": tool.name,
-            "description": tool.description,
-            "input_schema": tool_parameters(tool, quirks),
-        }
-        for tool in prompt.tools
-    ] or _tools_of_history(messages)
+    schemas = tool_schemas(prompt.tools, quirks)
+    tools: list[Json] = [
+        {"name": tool.name, "description": tool.description, "input_schema": schema}
+        for tool, schema in zip(prompt.tools, schemas, strict=True)
+    ]
+    tools = tools or _tools_of_history(messages)
     if tools:
         payload["tools"] = [*tools]
     if tools and not prompt.tools:

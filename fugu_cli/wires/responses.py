@@ -339,15 +339,16 @@ def encode_request(
     if quirks.encrypted:
         payload["include"] = [SEALED]
     if prompt.tools:
+        schemas = server_quirks.tool_schemas(prompt.tools, quirks)
         payload["tools"] = [
             {
                 "type": "function",
                 "name": tool.name,
                 "description": tool.description,
-                "parameters": server_quirks.tool_parameters(tool, quirks),
+                "parameters": schema,
                 "strict": False,  # on by default, it would require every argument
             }
-            for tool in prompt.tools
+            for tool, schema in zip(prompt.tools, schemas, strict=True)
         ]
     if prompt.tools and prompt.tool_choice:
         payload["tool_choice"] = prompt.tool_choice
