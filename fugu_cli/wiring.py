@@ -526,18 +526,19 @@ def _with_extensions(
         advised=environment.advisor != "off",
         memory=memory,
     )
-    toolbox = extras.checkers.around_all(toolbox) if extras.checkers is not None else toolbox
+    if extras.checkers is not None:
+        toolbox = extras.checkers.around_all(toolbox)
+    readable = (*_readable_extensions(loaded), pasted_folder(loaded.config))
+    nearer = None
+    if environment.denials is None:
+        nearer = nested_instructions(loaded.root, loaded.below, loaded.vouched)
     return replace(
         environment,
-        rules=rules.model_copy(
-            update={"readable": (*_readable_extensions(loaded), pasted_folder(loaded.config))}
-        ),
+        rules=rules.model_copy(update={"readable": readable}),
         toolbox=toolbox,
         subagents=library.agents,
         hooks=build_hooks(loaded.hooks, loaded.config, journal),
-        nearer=nested_instructions(loaded.root, loaded.below, loaded.vouched)
-        if environment.denials is None
-        else None,
+        nearer=nearer,
     )
 
 

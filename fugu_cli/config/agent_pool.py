@@ -298,10 +298,11 @@ def usable_pool(config: Config, environ: Mapping[str, str]) -> tuple[AgentEntry,
     if len(usable) == 1:
         return (usable[0].model_copy(update={"slot": usable[0].slot or "strong"}),)
     slots = assign_slots({entry.name: entry.price for entry in usable if entry.price is not None})
-    return tuple(
-        entry if entry.slot else entry.model_copy(update={"slot": slots.get(entry.name, "middle")})
-        for entry in usable
-    )
+    with_slots = []
+    for entry in usable:
+        slot = entry.slot or slots.get(entry.name, "middle")
+        with_slots.append(entry.model_copy(update={"slot": slot}))
+    return tuple(with_slots)
 
 
 def configured_entries(config: Config, environ: Mapping[str, str]) -> tuple[AgentEntry, ...]:
@@ -347,21 +348,25 @@ def _is_absent(model: str, cache: Path) -> bool:
 
 def detected_pool(environ: Mapping[str, str]) -> tuple[AgentEntry, ...]:
     """Return the default pool: the services whose keys are set, else the embedded models."""
-    entries = tuple(
-        AgentEntry(
-            name=(f"{service.name}-" if service.prefixed else "") + model.rpartition("/")[2],
-            provider=service.provider,
-            model=model,
-            base_url=address,
-            api=service.api,
-            api_key_env=service.variable,
-            slot=slot,
-        )
-        for service in SERVICES
-        if environ.get(service.variable) and (address := service.address(environ))
-        for slot, model in service.models
-    )
-    return entries or EMBEDDED
+    entries = []
+    for service in SERVICES:
+        address = service.address(environ) if environ.get(service.variable) else ""
+        if not address:
+            continue
+        prefix = f"{service.name}-" if service.prefixed else ""
+        for slot, model in service.models:
+            entries.append(
+                AgentEntry(
+                    name=prefix + model.rpartition("/")[2],
+                    provider=service.provider,
+                    model=model,
+                    base_url=address,
+                    api=service.api,
+                    api_key_env=service.variable,
+                    slot=slot,
+                )
+            )
+    return tuple(entries) or EMBEDDED
 
 
 def detected_keys(environ: Mapping[str, str]) -> tuple[str, ...]:

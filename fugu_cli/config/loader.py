@@ -441,15 +441,16 @@ def from_environment(environ: Mapping[str, str], folder: Path) -> ConfigLayer | 
     """
     values: dict[str, Setting] = {}
     for key in Config.model_fields:
-        value = environ.get(PREFIX + key.upper(), "")
-        if PREFIX + key.upper() != POOL and value:
-            values[key] = (
-                _parse_list_value(key, value)
-                if key in LISTS
-                else _parse_table_value(key, value)
-                if key in TABLES
-                else value
-            )
+        variable = PREFIX + key.upper()
+        value = environ.get(variable, "")
+        if not value or variable == POOL:
+            continue
+        if key in LISTS:
+            values[key] = _parse_list_value(key, value)
+        elif key in TABLES:
+            values[key] = _parse_table_value(key, value)
+        else:
+            values[key] = value
     return from_settings(values, "the environment", folder) if values else None
 
 
@@ -614,11 +615,9 @@ def _shown(value: object) -> str:
 def _keys(spot: KeyPath) -> list[str]:
     model: type[BaseModel] = TABLE_KEYS.get(str(spot[0]), Config) if len(spot) > 1 else Config
     if len(spot) > 2 and spot[0] == "agents":
-        model = (
-            Price
-            if "price" in spot[:-1]
-            else TimeoutPhases
-            if "timeout" in spot[:-1]
-            else AgentEntry
-        )
+        model = AgentEntry
+        if "price" in spot[:-1]:
+            model = Price
+        elif "timeout" in spot[:-1]:
+            model = TimeoutPhases
     return list(model.model_fields)

@@ -140,7 +140,8 @@ def updated_weight(weight: Tensor, decomposition: Spectrum, offsets: Vector) -> 
         return weight
     by = update_map(decomposition, offsets).to(weight.device)
     wide = weight.float()
-    return (wide @ by if weight.shape[0] >= weight.shape[1] else by @ wide).to(weight.dtype)
+    updated = wide @ by if weight.shape[0] >= weight.shape[1] else by @ wide
+    return updated.to(weight.dtype)
 
 
 class SvfAdapter:
@@ -203,9 +204,11 @@ class SvfAdapter:
     def _compute(self, block: str) -> Spectrum:
         from safetensors.torch import save
 
-        decomposition = spectrum(
-            self._model.embed_tokens.weight.data if block == "embedding" else self._original[block]
-        )
+        if block == "embedding":
+            weight = self._model.embed_tokens.weight.data
+        else:
+            weight = self._original[block]
+        decomposition = spectrum(weight)
         if self._store is not None:
             data = save({"values": decomposition.values, "basis": decomposition.basis.contiguous()})
             with atomic_files.replacement_file(self._store / f"{block}.safetensors") as draft:

@@ -61,7 +61,9 @@ def _label(call: Call) -> str:
         return THE_TESTS
     command = _command_line(call) or call.tool
     line = " ".join(command.split())
-    return f"`{line if len(line) <= LABEL_LIMIT else line[: LABEL_LIMIT - 1] + '…'}`"
+    if len(line) > LABEL_LIMIT:
+        line = line[: LABEL_LIMIT - 1] + "…"
+    return f"`{line}`"
 
 
 def _command_line(call: Call) -> str:

@@ -110,7 +110,9 @@ async def replay_decisions(
     for decision in decisions:
         before = events[: decision.at]
         opened = SessionState(before).opened
-        members = pool if pool is not None else opened.pool if opened else ()
+        members = pool
+        if members is None:
+            members = opened.pool if opened is not None else ()
         if members not in built:
             built[members] = build(members)
         compared.append(

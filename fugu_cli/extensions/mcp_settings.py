@@ -387,9 +387,9 @@ def _entries(text: str) -> dict[str, JsonValue]:
     if not text.strip():
         return {}
     settings = parsed_settings(text)
-    servers = (
-        settings.get("mcpServers", None if settings else {}) if isinstance(settings, dict) else None
-    )
+    if settings == {}:
+        return {}
+    servers = settings.get("mcpServers") if isinstance(settings, dict) else None
     if not isinstance(servers, dict):
         raise SettingsFault(': it should hold one object, {"mcpServers": {NAME: {...}}}')
     return servers

@@ -253,7 +253,9 @@ def _indent(line: str) -> str:
 def _indented(lines: Sequence[str], indent: str) -> list[str]:
     """Return the lines with `indent` in the place of what the first one begins with."""
     own = _indent(lines[0]) if lines else ""
-    return [
-        indent + line[len(own) :] if line.strip() and line.startswith(own) else line
-        for line in lines
-    ]
+    indented = []
+    for line in lines:
+        if line.strip() and line.startswith(own):
+            line = indent + line.removeprefix(own)
+        indented.append(line)
+    return indented

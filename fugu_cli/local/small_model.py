@@ -328,7 +328,9 @@ class _Turn:
         for block in blocks(reply.text):
             above = lines[block.start - 1] if block.start else ""
             named = words.mentioned_files(f"{block.info}\n{above}")
-            path = named[0] if named else code[0] if len(code) == 1 else ""
+            path = named[0] if named else ""
+            if not named and len(code) == 1:
+                path = code[0]
             if not path or path in files:
                 continue
             if path.endswith((".md", ".rst", ".txt")):

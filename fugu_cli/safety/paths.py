@@ -79,10 +79,11 @@ def quoted_path(path: str) -> str:
 
 
 def _quoted(raw: bytes) -> str:
-    plain = (
-        chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03o}" for byte in raw
-    )
-    return '"' + "".join(plain) + '"'
+    quoted = '"'
+    for byte in raw:
+        is_plain = 32 <= byte < 127 and byte not in b'"\\'
+        quoted += chr(byte) if is_plain else f"\\{byte:03o}"
+    return quoted + '"'
 
 
 def unquoted_path(text: str) -> str:

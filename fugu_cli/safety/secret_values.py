@@ -186,10 +186,9 @@ def assigned(text: str) -> list[tuple[str, str]]:
     pairs = []
     for name, value in _LINE.findall(text):
         quoted = value[:1] in {'"', "'"}
-        pairs.append(
-            (
-                name,
-                value[1:].partition(value[0])[0] if quoted else value.partition(" #")[0].rstrip(),
-            )
-        )
+        if quoted:
+            value = value[1:].partition(value[0])[0]
+        else:
+            value = value.partition(" #")[0].rstrip()
+        pairs.append((name, value))
     return pairs

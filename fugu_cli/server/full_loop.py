@@ -142,10 +142,11 @@ class ClientVoice:
             "effort": single_agent.effort_of(state.pool[turn.assigned.agent], sampling),
         }
         if answers:
+            max_tokens = sampling.max_tokens
+            if max_tokens == DEFAULT_MAX_TOKENS:
+                max_tokens = min(max_tokens, prompt.max_tokens)
             changes |= {
-                "max_tokens": min(sampling.max_tokens, prompt.max_tokens)
-                if sampling.max_tokens == DEFAULT_MAX_TOKENS
-                else sampling.max_tokens,
+                "max_tokens": max_tokens,
                 "temperature": sampling.temperature,
                 "seed": sampling.seed if prompt.seed is None else prompt.seed,
                 "stop": sampling.stop,

@@ -241,7 +241,8 @@ def _refused(request: RequestState) -> str:
     """Return the calls that the user refused."""
     runs = (run.permitted for turn in request.turns for run in turn.work if not run.evidence)
     count = sum(not judged.allowed and judged.by in USERS for judged in runs)
-    return f"{count} call{'s' if count != 1 else ''} refused by you" if count else ""
+    calls = "1 call" if count == 1 else f"{count} calls"
+    return f"{calls} refused by you" if count else ""
 
 
 def test_summary(request: RequestState) -> dict[str, object]:

@@ -211,14 +211,12 @@ def prepare_shadow_repository(store: Path, repository: Repository, excludes: str
         (store / "objects" / "info" / "alternates").unlink(missing_ok=True)  # of older versions
     except OSError as error:
         failed = storage_error(error, store)
-        raise (
-            failed
-            if isinstance(failed, StorageError)
-            else StorageError(
+        if not isinstance(failed, StorageError):
+            failed = StorageError(
                 f"the snapshots of this repository cannot be kept in {store}: {error.strerror}",
                 hint="make the folder writable, or set XDG_DATA_HOME to one that is",
             )
-        ) from error
+        raise failed from error
 
 
 def _config(hash_name: str, excludes: str) -> str:

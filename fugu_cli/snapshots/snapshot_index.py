@@ -141,11 +141,10 @@ class SnapshotIndex:
     def __init__(self, root: Path, git: Git, repository: Repository) -> None:
         self.large: dict[str, str] = {}
         self._root, self._git, self._repository = root, git, repository
-        self.file = IndexFile(
-            root,
-            git,
-            "" if root == repository.top else f"{root.relative_to(repository.top).as_posix()}/",
-        )
+        prefix = ""
+        if root != repository.top:
+            prefix = f"{root.relative_to(repository.top).as_posix()}/"
+        self.file = IndexFile(root, git, prefix)
         self._users = _UserGitState()
         self._begins_as_users = True
         self.begun: frozenset[str] = frozenset()

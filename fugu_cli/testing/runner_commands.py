@@ -399,10 +399,10 @@ def _maven(invocation: Invocation, failing: Sequence[str]) -> str | None:
     for name in failing:
         test_class, method = _method(name)
         classes.setdefault(test_class, []).append(method)
-    parts = [
-        f"{test_class}#{'+'.join(dict.fromkeys(methods))}" if all(methods) else test_class
-        for test_class, methods in classes.items()
-    ]
+    parts = []
+    for test_class, methods in classes.items():
+        names = "+".join(dict.fromkeys(methods))
+        parts.append(f"{test_class}#{names}" if all(methods) else test_class)
     lenient = ("-DfailIfNoTests=false", "-Dsurefire.failIfNoSpecifiedTests=false")
     return invocation.adding([f"-Dtest={','.join(parts)}", *lenient])
 

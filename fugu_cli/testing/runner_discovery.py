@@ -65,7 +65,8 @@ def missing_runner(root: Path, command: str) -> str:
         return ""
     if not words or words[0] == "cd" or "=" in words[0]:
         return ""
-    if not shutil.which(root / words[0] if "/" in words[0] else words[0]):
+    program = root / words[0] if "/" in words[0] else words[0]
+    if not shutil.which(program):
         return f"{words[0]} is not installed"
     if words[1:3] == ["-m", "pytest"] and not _has_pytest(root, words[0]):
         return f"pytest is not installed in {words[0]}"

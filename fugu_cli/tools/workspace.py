@@ -353,12 +353,12 @@ class Workspace:
             for attribute in observed.attributes
             if not (attribute.large and attribute.path in kept_paths)
         )
-        changes = tuple(
-            change.model_copy(update={"sparse": True})
-            if change.before is None and paths.unquoted_path(change.path) in not_checked_out
-            else change
-            for change in observed.changes
-        )
+        changes = []
+        for change in observed.changes:
+            is_new = change.before is None
+            if is_new and paths.unquoted_path(change.path) in not_checked_out:
+                change = change.model_copy(update={"sparse": True})
+            changes.append(change)
         effects = FileEffects((*changes, *outside_snapshots), attributes)
         return ObservedResult(result, effects, frozenset(written))
 
@@ -512,6 +512,6 @@ def _real_path(workspace: Workspace, name: str) -> Path:
 
 
 def _named(path: Path, root: Path) -> str:
-    return paths.quoted_path(
-        path.relative_to(root).as_posix() if paths.inside(path, root) else str(path)
-    )
+    if paths.inside(path, root):
+        return paths.quoted_path(path.relative_to(root).as_posix())
+    return paths.quoted_path(str(path))

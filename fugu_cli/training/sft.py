@@ -469,7 +469,9 @@ def parse_head_row(text: str) -> HeadRow:
     """
     row, equals, agent = text.partition("=")
     name, star, attempts = agent.partition("*")
-    if not (row and equals and name) or (star and not (attempts.isdigit() and int(attempts))):
+    has_parts = bool(row and equals and name)
+    has_attempts = not star or (attempts.isdigit() and int(attempts) > 0)
+    if not has_parts or not has_attempts:
         raise ConfigError(
             f"--row {text}: write ROW=AGENT or ROW=AGENT*ATTEMPTS, as in strong=coder*5"
         )

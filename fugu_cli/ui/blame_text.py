@@ -8,8 +8,10 @@ line's share is that over its lines here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from rich.text import Text
 
@@ -96,30 +98,31 @@ def session_blame_lines(blame: SessionBlame, mask: Mask) -> list[Text]:
     lines = [Text(f"session {blame.session}", "bold"), Text("")]
     for file in blame.files:
         lines += _file(file, gutter)
-    added = [
-        line for file in blame.files for hunk in file.hunks for line in hunk if line.kind == "added"
-    ]
     if not blame.files:
         lines += [Text("nothing that it changed stands"), Text("")]
     writing = _writing(blame.turns)
     lines += _turns([*writing, *(share for share in blame.turns if share not in writing)])
+    added = _added_lines(blame)
     lines += _agents(blame.turns, sum(line.author is None for line in added), len(added))
     return [*lines, *_notes(any(file.lost for file in blame.files), bool(blame.turns))]
 
 
+def _added_lines(blame: SessionBlame) -> list[BlameLine]:
+    lines: list[BlameLine] = []
+    for file in blame.files:
+        lines += [line for line in chain(*file.hunks) if line.kind == "added"]
+    return lines
+
+
 def _file(file: FileDiff, gutter: _Gutter) -> list[Text]:
-    name = sanitize(file.path if file.path == file.was else f"{file.was} -> {file.path}")
-    sizes = [
-        sum(line.kind == line_kind for hunk in file.hunks for line in hunk)
-        for line_kind in ("added", "removed")
-    ]
+    name = file.path if file.path == file.was else f"{file.was} -> {file.path}"
+    name = sanitize(name)
     later = "  (changed since; this is how the session left it)" if file.later else ""
     if file.binary:
-        writer = next(
-            (line.author for hunk in file.hunks for line in hunk if line.kind == "added"), None
-        )
-        return [Text.assemble(gutter.text(writer), (f"{name}  binary{later}", "bold")), Text("")]
-    lines = [Text(f"{name}  +{sizes[0]} -{sizes[1]}{later}", "bold")]
+        author = gutter.text(_author_of_binary(file))
+        return [Text.assemble(author, (f"{name}  binary{later}", "bold")), Text("")]
+    sizes = Counter(line.kind for line in chain(*file.hunks))
+    lines = [Text(f"{name}  +{sizes['added']} -{sizes['removed']}{later}", "bold")]
     for hunk in file.hunks:
         lines += [
             Text(f"@@ line {hunk[0].number}", "cyan"),
@@ -245,9 +248,7 @@ def file_blame_object(blame: FileBlame, mask: Mask) -> dict[str, object]:
 
 def session_blame_object(blame: SessionBlame, mask: Mask) -> dict[str, object]:
     """Return the authors of a session's changes for programs."""
-    added = [
-        line for file in blame.files for hunk in file.hunks for line in hunk if line.kind == "added"
-    ]
+    added = _added_lines(blame)
     return {
         "session": blame.session,
         "files": [_file_object(file, mask) for file in blame.files],
@@ -259,21 +260,23 @@ def session_blame_object(blame: SessionBlame, mask: Mask) -> dict[str, object]:
 
 
 def _file_object(file: FileDiff, mask: Mask) -> dict[str, object]:
-    lines = [line for hunk in file.hunks for line in hunk if line.kind != "same"]
+    lines = []
+    if not file.binary:
+        changed = [line for line in chain(*file.hunks) if line.kind != "same"]
+        lines = [{"kind": line.kind, **_line_object(line, mask)} for line in changed]
     return {
         "path": file.path,
         "was": file.was,
         "binary": file.binary,
         "changed_since": file.later,
-        "lines": [
-            {"kind": line.kind, **_line_object(line, mask)} for line in lines if not file.binary
-        ],
-        "author": _author_object(
-            next((line.author for line in lines if line.kind == "added"), None)
-        )
-        if file.binary
-        else None,
+        "lines": lines,
+        "author": _author_object(_author_of_binary(file)) if file.binary else None,
     }
+
+
+def _author_of_binary(file: FileDiff) -> LineAuthor | None:
+    added = (line for line in chain(*file.hunks) if line.kind == "added")
+    return next((line.author for line in added), None)
 
 
 def _line_object(line: BlameLine, mask: Mask) -> dict[str, object]:

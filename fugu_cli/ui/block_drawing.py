@@ -518,13 +518,9 @@ def plan_lines(block: PlanBlock, width: int, palette: Palette) -> list[StyledLin
         (plan_title(planned), f"bold {palette.accent}"),
     ]
     lines = [styled_line([*head, (f" by {flatten(planned.agent)}", palette.dim)], width)]
-    lines += (
-        indent_lines(
-            wrap_lines(sanitize_for_screen(planned.fault), width - 2, palette.warn), ("  ", "")
-        )
-        if planned.fault
-        else []
-    )
+    if planned.fault:
+        fault = wrap_lines(sanitize_for_screen(planned.fault), width - 2, palette.warn)
+        lines += indent_lines(fault, ("  ", ""))
     if block.why:
         lines += indent_lines(
             wrap_lines(f"because {flatten(block.why)}", width - 2, palette.dim), ("  ", "")

@@ -233,6 +233,15 @@ def _fugu_fields(state: SessionState, end: RunEnding) -> dict[str, object]:
 def routing_object(event: Assigned) -> dict[str, object]:
     """Return a decision as an object: agent, role, rule, alternatives, milliseconds."""
     scores = event.scores
+    agents, roles, estimates = {}, {}, []
+    if scores is not None:
+        agents = dict(zip(scores.rows, scores.row_probabilities, strict=False))
+        role_names = ("worker", "thinker", "verifier")
+        roles = dict(zip(role_names, scores.role_probabilities, strict=False))
+        estimates = [estimate.model_dump() for estimate in scores.estimates]
+    subtask = None
+    if event.subtask is not None:
+        subtask = event.subtask.model_dump(include={"turn", "call", "name", "about"})
     return {
         "turn": event.turn,
         "agent": event.agent,
@@ -241,21 +250,15 @@ def routing_object(event: Assigned) -> dict[str, object]:
         "slot": event.slot or None,
         "reason": event.why,
         "override": event.override,
-        "agents": dict(zip(scores.rows, scores.row_probabilities, strict=False)) if scores else {},
-        "roles": dict(
-            zip(("worker", "thinker", "verifier"), scores.role_probabilities, strict=False)
-        )
-        if scores
-        else {},
+        "agents": agents,
+        "roles": roles,
         "masked": dict(scores.masked) if scores else {},
-        "estimates": [estimate.model_dump() for estimate in scores.estimates] if scores else [],
+        "estimates": estimates,
         "kinds": dict(scores.kinds) if scores else {},
         "kinds_from": (scores.kinds_from or None) if scores else None,
         "cascade": (scores.rule or None) if scores else None,
         "milliseconds": round(event.milliseconds.total, 1),
-        "subtask": event.subtask.model_dump(include={"turn", "call", "name", "about"})
-        if event.subtask
-        else None,
+        "subtask": subtask,
     }
 
 

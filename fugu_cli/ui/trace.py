@@ -129,21 +129,14 @@ def _step_turn(session: SessionState, row: DecisionRow) -> str:
     parts += [
         f"the output of {_step(session, step, number, turn)}" for step, number in manifest.outputs
     ]
-    parts += (
-        [f"the changes of turns {', '.join(map(str, manifest.candidates))}"]
-        if manifest.candidates
-        else []
-    )
-    kept = step_context.memory_savings(session.events, turn)
-    parts += (
-        [
-            f"{plural(kept.offered, 'call')} remembered ({_describe_remembered(session.events, manifest.memory)})"
-        ]
-        if kept.offered
-        else []
-    )
+    if manifest.candidates:
+        parts.append(f"the changes of turns {', '.join(map(str, manifest.candidates))}")
+    savings = step_context.memory_savings(session.events, turn)
+    if savings.offered:
+        remembered = _describe_remembered(session.events, manifest.memory)
+        parts.append(f"{plural(savings.offered, 'call')} remembered ({remembered})")
     hidden = f"; not {_turns(manifest.hidden)}" if manifest.hidden else ""
-    saved = f"; {_describe_savings(kept)}" if kept.offered else ""
+    saved = f"; {_describe_savings(savings)}" if savings.offered else ""
     spent = (
         f"{compact_number(row.usage.input)} in, {compact_number(row.usage.output)} out, {row.paid}"
     )
@@ -248,46 +241,41 @@ def _used_turns(state: SessionState) -> set[int]:
         turn.number for turn in turns.values() if turn.changes and not turn.assigned.worktree
     ]
     waiting += [merge.chosen for merge in state.request.merges if merge.chosen]
-    kept: set[int] = set()
+    not_chosen: set[int] = set()
+    for merge in state.request.merges:
+        not_chosen |= {*merge.turns} - {merge.chosen}
+    used: set[int] = set()
     while waiting:
         number = waiting.pop()
-        if number in turns and number not in kept:
-            kept.add(number)
+        if number in turns and number not in used:
+            used.add(number)
             sees = turns[number].assigned.sees
-            not_chosen = {
-                turn
-                for merge in state.request.merges
-                for turn in merge.turns
-                if turn != merge.chosen
-            }
-            waiting += [
-                turn for turn in (sees if isinstance(sees, tuple) else ()) if turn not in not_chosen
-            ]
-    return kept
+            if isinstance(sees, tuple):
+                waiting += [turn for turn in sees if turn not in not_chosen]
+    return used
 
 
 def plan_objects(state: SessionState) -> list[dict[str, object]]:
     """Return the plans of the newest request, each step with its turns and what they were shown."""
-    every = state.request.turns
-    return [
-        {
-            **workflow_text.workflow_object(plan),
-            "plan": number,
-            "taken": [
-                {
-                    "step": turn.assigned.step,
-                    "turn": turn.number,
-                    "agent": turn.assigned.agent,
-                    "came_to_something": is_done(turn),
-                    "shown": asdict(step_manifest(state, turn.number)),
-                    "saved": asdict(step_context.memory_savings(state.events, turn)),
-                }
-                for turn in every
-                if turn.assigned.plan == number
-            ],
-        }
-        for number, plan in enumerate(state.request.plans, start=1)
-    ]
+    plans = []
+    for number, plan in enumerate(state.request.plans, start=1):
+        steps = []
+        for turn in state.request.turns:
+            if turn.assigned.plan == number:
+                steps.append(_step_object(state, turn))
+        plans.append({**workflow_text.workflow_object(plan), "plan": number, "taken": steps})
+    return plans
+
+
+def _step_object(state: SessionState, turn: Turn) -> dict[str, object]:
+    return {
+        "step": turn.assigned.step,
+        "turn": turn.number,
+        "agent": turn.assigned.agent,
+        "came_to_something": is_done(turn),
+        "shown": asdict(step_manifest(state, turn.number)),
+        "saved": asdict(step_context.memory_savings(state.events, turn)),
+    }
 
 
 RESULT_WIDTH = 28
@@ -429,16 +417,13 @@ def _notes(row: DecisionRow) -> list[str]:
     override.
     """
     assigned = row.turn.assigned
-    notes = (
-        [f"for turn {task.turn}, {first_line(task.title, 200)}"]
-        if (task := assigned.subtask)
-        else []
-    )
-    notes += [
-        f"{cell.name} excluded: {first_line(cell.masked, 200)}"
-        for cell in (*row.rows, *row.roles)
-        if cell.masked
-    ]
+    notes = []
+    if assigned.subtask is not None:
+        title = first_line(assigned.subtask.title, 200)
+        notes.append(f"for turn {assigned.subtask.turn}, {title}")
+    for cell in (*row.rows, *row.roles):
+        if cell.masked:
+            notes.append(f"{cell.name} excluded: {first_line(cell.masked, 200)}")
     if assigned.override is not None:
         notes.append(f"a Thinker asked for this role; the head had {assigned.override}")
     if row.effort:

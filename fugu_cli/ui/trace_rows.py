@@ -202,6 +202,9 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Dec
         default=begin,
     )
     checks = [_checked(event) for event in mine]
+    tests = None
+    if ran:
+        tests = TestRun(ran[-1].ok, ran[-1].output, False, turn.number, ran[-1].tests)
     return DecisionRow(
         request=number,
         turn=turn,
@@ -215,9 +218,7 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Dec
         unpriced=bool(costs.unpriced(mine, pool)),
         estimated=costs.is_estimated(mine, pool),
         verdict=state.request.verdict(turn),
-        tests=TestRun(ran[-1].ok, ran[-1].output, False, turn.number, ran[-1].tests)
-        if ran
-        else None,
+        tests=tests,
         tests_outcome=state.request.test_outcome(ran[-1]) if ran else None,
         checked=tuple(check for check in checks if check is not None),
         rows=_agent_cells(turn.assigned, state),

@@ -282,17 +282,22 @@ def _agent_table(
         elif scores is None and row.assigned.role == "verifier" and name in request.authors:
             status = "wrote a part of the change"
         cell = scored.get(name) or scored.get(member.slot)
-        price = member.price
+        chance = logit = ""
+        if cell is not None and cell.probability is not None:
+            chance = probability(cell.probability)
+        if cell is not None and cell.logit is not None:
+            logit = f"{cell.logit:+.2f}"
+        price = "unknown"
+        if member.price is not None:
+            price = f"${member.price.input:g} / ${member.price.output:g}"
         lines.append(
             AgentLine(
                 name=flatten(name, 20),
-                price="unknown" if price is None else f"${price.input:g} / ${price.output:g}",
+                price=price,
                 run_cost=_run_cost_text(estimates.get(name)),
                 solves=_success_rate_text(estimates.get(name)),
-                chance=""
-                if cell is None or cell.probability is None
-                else probability(cell.probability),
-                logit="" if cell is None or cell.logit is None else f"{cell.logit:+.2f}",
+                chance=chance,
+                logit=logit,
                 status=status,
                 chosen=chosen,
                 excluded=bool(why_not) and not chosen,

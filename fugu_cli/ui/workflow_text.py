@@ -51,11 +51,9 @@ def step_access(step: WorkflowStep) -> str:
     """Describe what a step may read."""
     if step.access == "all":
         return "all steps before"
-    return (
-        "steps " + ", ".join(str(index + 1) for index in step.access)
-        if step.access
-        else "the request"
-    )
+    if not step.access:
+        return "the request"
+    return "steps " + ", ".join(str(index + 1) for index in step.access)
 
 
 def merge_text(event: Merged) -> str:
@@ -63,14 +61,16 @@ def merge_text(event: Merged) -> str:
     others = ", ".join(str(turn) for turn in event.turns if turn != event.chosen)
     if event.open:
         return f"turns {others} did the same job: {first_line(event.reason, 200)}"
-    kept = (
-        f"the work of turn {event.chosen} is taken over"
-        if event.chosen
-        else "nobody's work is taken over"
-    )
-    left = f"; turn{'s' if ',' in others else ''} {others} left out" if others else ""
-    alone = f"; left alone, changed since: {', '.join(event.left)}" if event.left else ""
-    return f"{kept}{left}: {first_line(event.reason + alone, 200)}"
+    text = "nobody's work is taken over"
+    if event.chosen:
+        text = f"the work of turn {event.chosen} is taken over"
+    if others:
+        turns = "turns" if "," in others else "turn"
+        text += f"; {turns} {others} left out"
+    reason = event.reason
+    if event.left:
+        reason += f"; left alone, changed since: {', '.join(event.left)}"
+    return f"{text}: {first_line(reason, 200)}"
 
 
 def workflow_object(event: Planned | Merged) -> dict[str, object]:

@@ -76,11 +76,10 @@ def _carried_out(state: SessionState, flow: Workflow) -> str:
         turn = visible_output(workflows, flow.number, index)
         agent = turn.assigned.agent if turn is not None else step.agent
         lines.append(f"{name} ({agent}): {step.instruction}")
-        lines.append(
-            named_output(name, agent, final_text(turn))
-            if turn is not None
-            else _not_done(flow, index)
-        )
+        if turn is not None:
+            lines.append(named_output(name, agent, final_text(turn)))
+        else:
+            lines.append(_not_done(flow, index))
     return "\n".join(lines)
 
 
@@ -92,11 +91,10 @@ def _carried_out_by_number(state: SessionState, flow: Workflow) -> str:
         turn = visible_output(workflows, flow.number, index)
         number = models.index(step.agent) if step.agent in models else len(models)
         lines.append(f"Step {index}, Model {number}: {step.instruction}")
-        lines.append(
-            f'<output step="{index}">\n{as_data(final_text(turn))}\n</output>'
-            if turn is not None
-            else _not_done(flow, index)
-        )
+        if turn is not None:
+            lines.append(f'<output step="{index}">\n{as_data(final_text(turn))}\n</output>')
+        else:
+            lines.append(_not_done(flow, index))
     return "\n".join(lines)
 
 

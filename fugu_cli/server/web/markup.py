@@ -41,4 +41,6 @@ def element(tag: str, *children: str, **attributes: Attribute) -> Markup:
         elif value is not None and value is not False:
             written.append(f'{attribute}="{escape(str(value), quote=True)}"')
     start = f"<{' '.join(written)}>"
-    return Markup(start if tag in VOID_TAGS else f"{start}{joined(children)}</{tag}>")
+    if tag in VOID_TAGS:
+        return Markup(start)
+    return Markup(f"{start}{joined(children)}</{tag}>")

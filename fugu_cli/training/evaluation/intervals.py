@@ -178,4 +178,5 @@ def paired_difference(first: Sequence[float], second: Sequence[float]) -> Paired
     gaps = [
         first_value - second_value for first_value, second_value in zip(first, second, strict=True)
     ]
-    return PairedGap(fmean(gaps), stdev(gaps) / sqrt(len(gaps)) if len(gaps) > 1 else 0.0)
+    error = stdev(gaps) / sqrt(len(gaps)) if len(gaps) > 1 else 0.0
+    return PairedGap(fmean(gaps), error)

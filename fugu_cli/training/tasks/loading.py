@@ -120,14 +120,19 @@ def _repository_task(folder: Path, source: str, defaults: TaskDefaults) -> Task:
         )
     repository = folder / "repo" if (folder / "repo").is_dir() else folder
     left_out = TASK_FILES if repository == folder else frozenset[str]()
-    contents = (
-        _committed_files(repository, description.commit, left_out)
-        if (repository / ".git").exists()
-        else _files_on_disk(repository, left_out)
-    )
+    if (repository / ".git").exists():
+        contents = _committed_files(repository, description.commit, left_out)
+    else:
+        contents = _files_on_disk(repository, left_out)
     if not contents.files and not contents.binaries:
         raise _Unusable("its repository is empty")
     grading = description.grade_command or command
+    test_files = tuple(tests_among(contents.files))
+    if description.test_files:
+        test_files = _matching_files(contents.files, description.test_files)
+    needs = description.needs
+    if "-m pytest" in grading and "pytest" not in needs:
+        needs = (*needs, "pytest")
     return Task(
         id=folder.name,
         source=source,
@@ -139,14 +144,11 @@ def _repository_task(folder: Path, source: str, defaults: TaskDefaults) -> Task:
         executable=contents.executable,
         hidden=_files_on_disk(folder / "hidden").files,
         solution=_files_on_disk(folder / "solution").files,
-        test_files=_matching_files(contents.files, description.test_files)
-        if description.test_files
-        else tuple(tests_among(contents.files)),
+        test_files=test_files,
         test_command=command,
         grade_command=grading,
         timeout=description.timeout_s or defaults.timeout_s,
-        needs=description.needs
-        + (("pytest",) if "-m pytest" in grading and "pytest" not in description.needs else ()),
+        needs=needs,
     )
 
 

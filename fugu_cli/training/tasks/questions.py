@@ -124,11 +124,11 @@ UNUSABLE_GENERATORS = frozenset({"game_of_life_halting", "composite"})
 """Generators whose questions can take for ever to make, and one that is made of others."""
 
 
-def load_generated(words: str) -> LoadedTasks:
+def load_generated(source: str) -> LoadedTasks:
     """Return the questions of `gym:NAME[:COUNT[:SEED]]`, by default 20 with seed 0. Raise
     ConfigError.
     """
-    name, count, seed = _parsed(words)
+    name, count, seed = _parse_source(source)
     dataset = _dataset(name, count, seed)
     questions = tuple(
         Question(
@@ -160,24 +160,18 @@ def is_right_generated(name: str, entry: dict[str, Any], reply: str) -> bool:
     return float(_dataset(name, 1, 0).score_answer(answer=reply, entry=entry)) >= 0.999
 
 
-def _parsed(words: str) -> tuple[str, int, int]:
-    name, *numbers = words.removeprefix(GYM_PREFIX).split(":")
-    if (
-        not name
-        or len(numbers) > 2
-        or not all(number.isdecimal() for number in numbers)
-        or int((numbers or "1")[0]) == 0
-    ):
+def _parse_source(source: str) -> tuple[str, int, int]:
+    """Return the name, the count and the seed of `gym:NAME[:COUNT[:SEED]]`. Raises ConfigError."""
+    match = re.fullmatch(
+        r"([^:]+)(?::(\d+)(?::(\d+))?)?", source.removeprefix(GYM_PREFIX), re.ASCII
+    )
+    name, count, seed = match.groups() if match is not None else ("", "", "")
+    if not name or (count is not None and int(count) == 0):
         raise ConfigError(
-            f"{words!r} names no questions",
+            f"{source!r} names no questions",
             hint="write gym:NAME, gym:NAME:COUNT or gym:NAME:COUNT:SEED",
         )
-    count, seed = (
-        (*(int(number) for number in numbers), 20, 0)[:2]
-        if len(numbers) != 1
-        else (int(numbers[0]), 0)
-    )
-    return name, count, seed
+    return name, int(count or 20), int(seed or 0)
 
 
 def _dataset(name: str, count: int, seed: int) -> Any:

@@ -148,7 +148,16 @@ def status_input(controller: StatusSources) -> dict[str, object]:
         "",
     )
     member = members.get(agent or "")
-    usage, spent = replies[-1].usage if replies else None, tally.tokens
+    spent = tally.tokens
+    current_usage = None
+    if replies:
+        usage = replies[-1].usage
+        current_usage = {
+            "input_tokens": usage.input - usage.cached,
+            "output_tokens": usage.output,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": usage.cached,
+        }
     size = member.context if member is not None else 0
     used = round((tally.context or 0.0) * 100)
     added = [str(path) for path in controller.options.added]
@@ -173,16 +182,9 @@ def status_input(controller: StatusSources) -> dict[str, object]:
             "remaining_percentage": 100 - used,
             "total_input_tokens": spent.input,
             "total_output_tokens": spent.output,
-            "current_usage": None
-            if usage is None
-            else {
-                "input_tokens": usage.input - usage.cached,
-                "output_tokens": usage.output,
-                "cache_creation_input_tokens": 0,
-                "cache_read_input_tokens": usage.cached,
-            },
+            "current_usage": current_usage,
         },
         "exceeds_200k_tokens": used * size > 20_000_000,
-        **({"vim": {"mode": mode}} if (mode := controller.vi_mode) else {}),
+        **({"vim": {"mode": controller.vi_mode}} if controller.vi_mode else {}),
         "_began": log.records[0].at if log is not None and log.records else None,
     }
