@@ -64,8 +64,8 @@ def build_extras(
 def build_servers(
     loaded: LoadedConfig, tell: Callable[[str], None], mask: Redactor
 ) -> McpServers | None:
-    """Build the user's MCP servers, none of them started; None where there are none. `tell` takes
-    sentences for people, and `mask` the tokens that come.
+    """Return the user's MCP servers, not started yet; None if there are none. `tell` receives
+    sentences for people, and `mask` is told the access tokens that the servers are given.
     """
     declared = loaded.servers
     if loaded.managed is not None:
@@ -89,8 +89,8 @@ def server_secrets(declared: DeclaredServers) -> dict[str, str]:
 def build_hooks(
     declared: DeclaredHooks, config: Config, journal: Log, client: CallClient | None = None
 ) -> Hooks | None:
-    """Build the user's hooks; None where there are none and nothing is wrong with any. `client`
-    calls those inside of it.
+    """Return the user's hooks; None if there are none and no settings of hooks are faulty. `client`
+    runs those that a client of the SDK answers.
     """
     if declared == DeclaredHooks():
         return None

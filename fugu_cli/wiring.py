@@ -696,10 +696,12 @@ def build_toolbox(
     advised: bool = False,
     memory: Memory | None = None,
 ) -> Toolbox:
-    """Every tool, the most used first, those of MCP `servers` last; `web_fetch` and `web_search`
-    where one of the `rules` names them, `task` where there are `subagents`, be it only the general
-    one: (), `advise` where agents may be `advised`, and `remember` where they may propose lines for
-    a `memory`."""
+    """Return all tools: the most used first, those of MCP `servers` last.
+
+    `web_fetch` and `web_search` are included if one of the `rules` names them, `task` if
+    `subagents` is not None (empty: only the general one), `advise` if agents may be `advised`, and
+    `remember` if they may propose lines for a `memory`.
+    """
     tools = [load_tool(facts) for facts in TOOLS.values() if facts.implementation]
     if memory is not None:
         from fugu_cli.extensions.memory_tool import remember_tool

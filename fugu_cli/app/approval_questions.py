@@ -157,7 +157,7 @@ ShowQuestion = Callable[[ApprovalQuestion | None, Pending, str], None]
 
 
 class ApprovalQueue:
-    """`question` is the one that people see and that waits for an answer; None while there is
+    """Questions that wait for an answer. `question` is the one that people see, None if there is
     none.
     """
 

@@ -115,9 +115,8 @@ class Connection:
 
 
 async def carry_out(path: Path, act: messages.Act) -> str:
-    """Ask the process that runs the session at `path` to do something. Return its sentence about
-    it, "" for none. Raises UsageError where it refuses, InfrastructureError where it does not
-    answer.
+    """Ask the process that runs the session at `path` to do something, and return its answer, "" if
+    it gives none. Raises UsageError if it refuses and InfrastructureError if it does not answer.
     """
     connection = await Connection.open(path)
     try:
@@ -295,7 +294,7 @@ class AttachedQueue(RequestQueue):
 
     @property
     def queued_texts(self) -> list[str]:
-        """The requests that wait, as they were typed."""
+        """The requests in the queue, as the user typed them."""
         return list(self._status.queued) if self._status is not None else []
 
     async def open(self, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]) -> bool:

@@ -135,9 +135,10 @@ class Session:
         piped: str = "",
         media: tuple[Media, ...] = (),
     ) -> None:
-        """Record a request, with the working tree as it stands and what `@` names in it. `typed`:
-        what the user wrote, where that is something else; `skill`, `piped`, `media`: what agents
-        read below it (events.Asked). Raises UsageError where a hook refuses it."""
+        """Record a request, with the working tree and with what `@` names in the text. `typed` is
+        what the user wrote, if `text` was made from it. Agents read `skill`, `piped` and `media`
+        below the text (events.Asked). Raises UsageError if a hook refuses the request.
+        """
         servers = self.servers
         if servers is not None and text.startswith(MCP_PROMPT):
             prompt = await servers.prompt(text)

@@ -313,7 +313,7 @@ class RequestQueue:
         return await self.answer_followers(session.log)
 
     def run_elsewhere(self, run: asyncio.Task[object]) -> None:
-        """Hold the request that the caller runs, so that followers can interrupt it."""
+        """Take note of a request that the caller runs, so that followers can interrupt it."""
         self._run = run
         self.changed()
 
@@ -500,7 +500,7 @@ class RequestQueue:
 
     @property
     def queued_texts(self) -> list[str]:
-        """The requests that wait, as they were typed."""
+        """The requests in the queue, as the user typed them."""
         return [request.shown for request in self.queue]
 
     async def answer_open_plan(self) -> None:

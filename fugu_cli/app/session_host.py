@@ -57,7 +57,7 @@ class HostedWork(Protocol):
 
     @property
     def queued_texts(self) -> list[str]:
-        """The requests that wait, as they were typed."""
+        """The requests in the queue, as the user typed them."""
 
     async def send(self, text: str, how: SendHow, pin: str = "") -> None:
         """Give a text to the agents at work, or make it a request. Raises UsageError."""

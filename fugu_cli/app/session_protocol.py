@@ -46,9 +46,9 @@ class DrivenSession(Protocol):
         piped: str = "",
         media: tuple[Media, ...] = (),
     ) -> None:
-        """Record a request, with the working tree as it stands. `typed`: what the user wrote, where
-        that differs; `skill`: what a skill says that they named; `piped` and `media`: what comes
-        beside the request."""
+        """Record a request, with the working tree. `typed` is what the user wrote, if `text` was
+        made from it. Agents read `skill`, `piped` and `media` below the text.
+        """
 
     async def steer(self, text: str, typed: str = "", media: tuple[Media, ...] = ()) -> bool:
         """Record a message for the agents that are at work. Return False where the request has

@@ -188,9 +188,8 @@ def train_kinds(flags: KindsFlags) -> int:
 @training.command("evolve")
 @flags_as_parameters(EvolveFlags)
 def train_evolve(flags: EvolveFlags) -> int:
-    """Evolve a head by what its decisions are worth.
-
-    By sep-CMA-ES; goes on where it was stopped.
+    """Evolve a coordinator's head with sep-CMA-ES by the value of its decisions. A stopped run is
+    continued.
     """
     from fugu_cli.cli.coordinator import as_usage_errors
 
@@ -442,7 +441,7 @@ def pool_check() -> int:
 
 @mcp.command("list")
 def mcp_list() -> int:
-    """List the servers that count here, and what is left out. `fugu doctor` tries them."""
+    """List the MCP servers that are used here, and those that are not. `fugu doctor` tries them."""
     from fugu_cli.cli import mcp as command
 
     return command.list_servers()
@@ -695,7 +694,7 @@ def skills() -> int:
 
 @app.command()
 def doctor() -> int:
-    """Say what is there and what is missing."""
+    """Show which programs, keys and settings fugu finds, and what is missing."""
     from fugu_cli.cli import doctor as command
 
     return command.doctor()

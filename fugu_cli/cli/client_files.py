@@ -276,7 +276,7 @@ def _parse(form: _Form, text: str, path: Path) -> Document:
 
 
 def _leaves(document: Document, above: Keys = ()) -> list[tuple[Keys, object]]:
-    """Return all values that are no tables, with where they stand."""
+    """Return all values of a document that are not tables, each with its path of keys."""
     leaves: list[tuple[Keys, object]] = []
     for name, value in document.items():
         if isinstance(value, MutableMapping):

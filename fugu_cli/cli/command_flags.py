@@ -131,7 +131,7 @@ ClientName = Literal["codex", "claude-code", "opencode"]
 
 @dataclass(frozen=True)
 class ServeFlags:
-    """`fugu serve`, as the user wrote it. Limits are those of one answer."""
+    """The flags of `fugu serve`. Limits are those of one answer."""
 
     host: Annotated[
         str, option("--host", help="address to listen on; others than this machine's need a token")
@@ -335,7 +335,7 @@ class PluginAddFlags:
 
 @dataclass(frozen=True)
 class ReplayFlags:
-    """`fugu replay`, as the user wrote it. None means: not said here."""
+    """The flags of `fugu replay`. None stands for a flag that was not given."""
 
     session: SessionArgument = "latest"
     request: RequestFlag = None

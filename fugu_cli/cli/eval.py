@@ -303,7 +303,7 @@ def _play_gate(flags: EvalFlags, files: Sequence[Path]) -> int:
 
 
 def _skills(flags: EvalFlags) -> SkillTable | None:
-    """Return the table of skills that was named, None for the one that ships."""
+    """Return the table of skills that the flags name, None for the one that is shipped."""
     from fugu_cli.coordinators.skills import read_table
 
     if flags.skills is None:

@@ -260,7 +260,7 @@ CONFIG_KEYS = (
 
 
 def settings_of(flags: object) -> dict[str, Any]:
-    """Return the flags that are configuration, by key, without those that were not given."""
+    """Return the flags that were given and are configuration, by key."""
     values = {key: getattr(flags, key, None) for key in CONFIG_KEYS}
     check_empty(**{"add-dir": "" if "" in (values["add_dirs"] or ()) else None})
     if agent := getattr(flags, "agent", None):
@@ -278,7 +278,7 @@ def settings_of(flags: object) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RunFlags:
-    """`fugu run`, as the user wrote it. None means: not said here."""
+    """The flags of `fugu run`. None stands for a flag that was not given."""
 
     text: Annotated[
         str | None,
@@ -339,7 +339,7 @@ class RunFlags:
     worktree: WorktreeFlag = None
 
     def settings(self) -> Mapping[str, Any]:
-        """Return the flags that are configuration, by key, without those that were not given."""
+        """Return the flags that were given and are configuration, by key."""
         for command in self.until or ():
             check_empty(until=command.strip())
         tests: dict[str, object] = {"until": tuple(self.until)} if self.until else {}
@@ -382,8 +382,9 @@ class InterfaceFlags:
 
 @dataclass(frozen=True)
 class SdkFlags:
-    """`--input-format stream-json`: flags of Claude Code that its SDKs pass and that mean something
-    here, and fugu's own. None: not said here."""
+    """The flags of `--input-format stream-json`: those that Claude Code's SDKs pass and that fugu
+    supports, and fugu's own. None stands for a flag that was not given.
+    """
 
     input_format: Annotated[
         Literal["stream-json"], option("--input-format", help="messages as JSON lines")

@@ -60,7 +60,7 @@ PAGES_ELSEWHERE = {
 
 
 def help_topics() -> dict[str, str]:
-    """Return every help page by its topic: those of `fugu help`, then those that they lead to."""
+    """Return every help page by its topic: the pages of `fugu help`, then the pages they refer to."""
     folder = files("fugu_cli").joinpath("help")
     return {**_pages_in(folder), **_pages_in(folder / "compare"), **_pages_in(folder / "providers")}
 

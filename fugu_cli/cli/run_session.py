@@ -453,10 +453,11 @@ Resuming = Literal["asks", "goes on", "accepts plan"]
 
 
 def _check_resumed(path: Path, root: Path, resuming: Resuming) -> str:
-    """Check a session that is resumed, and return a note if it is another folder's. Raises
-    UsageError.
+    """Check that a session can be resumed here, and return a note if it belongs to another folder.
+    Raises UsageError.
 
-    Such a session needs a new request here; what it began there is finished there.
+    A session of another folder needs a new request here; its unfinished request has to be finished
+    there.
     """
     events = [record.event for record in log.read(path)]
     state = SessionState(events)

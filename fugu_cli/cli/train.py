@@ -147,8 +147,8 @@ def train_sft(flags: SftFlags) -> int:
 
 
 def _default_policy(config: Config, rows: Sequence[HeadRow]) -> DefaultPolicy | None:
-    """Return what decides without a checkpoint over the rows' agents; None where the pool lacks
-    one of them.
+    """Return the coordinator that decides among the rows' agents without a checkpoint; None if an
+    agent is missing in the pool.
     """
     from fugu_cli.training.sft import DefaultPolicy
 

@@ -98,7 +98,7 @@ class RolloutFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalFlags(RolloutFlags):
-    """`fugu eval`, as the user wrote it. None means: not said here."""
+    """The flags of `fugu eval`. None stands for a flag that was not given."""
 
     suites: Annotated[list[str] | None, SUITES] = None
     arms: Annotated[
@@ -203,7 +203,7 @@ class EvolveFlags(RolloutFlags):
 
 @dataclass(frozen=True, kw_only=True)
 class ConductorFlags(RolloutFlags):
-    """`fugu train conductor`. None means: as the preset has it."""
+    """The flags of `fugu train conductor`. None stands for the value of the preset."""
 
     suites: SuitesArgument
     model: Annotated[
@@ -306,7 +306,7 @@ class ImportFlags:
 
 @dataclass(frozen=True)
 class RouteFlags:
-    """`fugu route`, as the user wrote it. None means: not said here."""
+    """The flags of `fugu route`. None stands for a flag that was not given."""
 
     what: Annotated[
         str | None,

@@ -27,8 +27,8 @@ LOOK_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Installation:
-    """By what fugu was installed. `look` prints the newest version where `newest` finds it,
-    `update` installs it.
+    """The program that installed fugu. The command `look` prints the newest version, which the
+    pattern `newest` finds in its output; `update` installs it.
     """
 
     by: str

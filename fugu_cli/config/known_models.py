@@ -196,7 +196,7 @@ def _calculation(usage: Usage, provider: str, model: str, base_url: str) -> Pric
 
 
 def _only_price(usage: Usage, model: str) -> PriceCalculation | None:
-    """Return what a model that many may sell costs at all of them; None where they differ."""
+    """Return the price of a model if all providers that sell it ask the same, else None."""
     from genai_prices.data_snapshot import get_snapshot
 
     names = dict.fromkeys((model, model.rpartition("/")[2]))

@@ -85,7 +85,7 @@ def changed_files(data: Path, folder: Path) -> tuple[str, ...]:
 
 
 def trust(data: Path, folder: Path) -> bool:
-    """Trust `folder` as it is now; False when it was trusted so already."""
+    """Trust `folder` with its present files. Return False if these were trusted already."""
     resolved = folder.resolve()
     trusted = _read(data)
     hashes = _hashes_with_below(resolved)

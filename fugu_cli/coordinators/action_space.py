@@ -179,11 +179,11 @@ NO_VISION = "it does not see pictures, and there are some"
 def agents_out(
     state: SessionState, opt_out: Iterable[str] = (), members: Sequence[Member] = ()
 ) -> dict[str, Exclusion]:
-    """Return the agents by name that are opted out, failed in this request or are too dear for it,
-    with the reason.
+    """Return the agents that are excluded, by name, with reasons: opted out, failed in this
+    request, or too expensive for it.
 
-    Of `members`, who may be chosen from, also those that need an acceptance check where there is
-    none, and those that see no pictures where there are some, unless nobody else is left.
+    Also excluded, unless no other agent of `members` is left: agents that need an acceptance check
+    in a request that has none, and agents that see no pictures in one that has some.
     """
     opted_out = dict.fromkeys(sorted(opt_out), Exclusion(message="opted out"))
     excluded = {**opted_out, **state.request.failed_agents, **opted_out}
@@ -230,8 +230,8 @@ def agents_that_gave_up(state: SessionState) -> dict[str, Exclusion]:
 def agents_out_of_turn(
     state: SessionState, settings: CoordinatorSettings, members: Sequence[Member]
 ) -> dict[str, Exclusion]:
-    """Return the agents that cannot take the next turn, with the reason. Where work is to be
-    verified that includes those that may not verify it.
+    """Return the agents that cannot take the next turn, with the reason. If it is to be a
+    verification, these include agents that may not verify the work.
     """
     excluded = agents_out(state, settings.opt_out, members)
     if verifier_due(state):

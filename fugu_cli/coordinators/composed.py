@@ -121,7 +121,7 @@ class ComposedHead:
         kinds: KindReader | None = None,
         table: SkillTable | None = None,
     ) -> None:
-        """`table`: public skills, those that ship where None."""
+        """`table` holds the public skills; None means the table that is shipped."""
         self._members = tuple(members)
         self._settings = settings
         self._kinds = kinds
@@ -273,8 +273,9 @@ class _Decision:
     async def _kind_weights(
         self, able: Sequence[Member], values: Mapping[Kind, Mapping[str, float]]
     ) -> _Kinds:
-        """Return the weights of the kinds: as recorded, else even where they do not matter, else
-        as the language model reads them, else as earlier requests had them.
+        """Return the weights of the kinds of request. In this order they come from: the decision
+        recorded before, the shares of earlier requests if the kind does not change the choice, the
+        language model that reads the request, the shares of earlier requests.
         """
         if (recorded := recorded_kinds(self._state)) is not None:
             return _Kinds(recorded, "read with this request", recorded=True)

@@ -42,7 +42,9 @@ LARGEST_LOG_BYTES = 30_000_000
 
 
 class _SessionEntry(BaseModel):
-    """A log as it was read: its time and size then, its folder, when each request was asked."""
+    """A session log that was read: its time and size at that moment, its folder, and the time of
+    each request.
+    """
 
     changed_ns: int
     size: int

@@ -177,8 +177,8 @@ class SkillTable:
         return ModelSkill(UNKNOWN_SKILL, UNKNOWN_SKILL_ERROR, "no figure of this model or vendor")
 
     def _skill_by_size(self, model: str) -> ModelSkill | None:
-        """Return what models of its family tell of a model, else models of any family; None where
-        its name tells no size.
+        """Estimate a model's skill from its size, by the models of its family, else by models of
+        any family. None if its name gives no size.
         """
         sized = sized_family(model)
         if sized is None:

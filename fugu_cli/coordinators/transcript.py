@@ -132,7 +132,7 @@ class TranscriptReader(Protocol):
 
     @property
     def template(self) -> str:
-        """Its chat template, "" where it has none."""
+        """The tokenizer's chat template, "" if it has none."""
 
     def count(self, text: str, /) -> int:
         """Tokens of a text."""

@@ -115,10 +115,12 @@ def _next_try(
     over_budget: Mapping[str, str],
     seconds_left: float,
 ) -> NextTry | None:
-    """Return the agent that a request tries which has nobody left; none that was left out of it.
+    """Return the agent to try in a request that has no available agent left, None if none may be
+    tried.
 
-    First comes one that was not tried in it, then one that is back soon enough, and then one whose
-    server asked for a longer pause than may be waited for.
+    The first choice is an agent that this request has not tried yet, then an agent that is
+    available again soon enough, then one whose server asked for a longer pause than may be waited
+    for.
     """
     excluded = log.state.request.failed_agents
     failures = log.state.request.failed_turns

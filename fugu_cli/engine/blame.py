@@ -60,7 +60,7 @@ class LineAuthor:
 
 @dataclass(frozen=True)
 class AttributedEdit:
-    """Files that one call changed, and whose call it was."""
+    """The files that one call changed, and the author of the call."""
 
     author: LineAuthor
     changes: tuple[FileChange, ...]
@@ -78,9 +78,9 @@ class AttributedLines:
 
 @dataclass(frozen=True)
 class FileState:
-    """A file after the changes so far: the blob it is (None: it does not exist) and its lines.
-    `first` is what it was before the first of them; `was` its path then, where it was moved
-    since."""
+    """A file after the changes so far: its blob (None if the file does not exist) and its lines.
+    `first` is its blob before the first change, `was` its path then if it was moved since.
+    """
 
     blob: str | None
     written: AttributedLines
@@ -142,8 +142,8 @@ class _Writers:
 
 
 def lines_of(data: bytes) -> tuple[bytes, ...]:
-    """Return the lines, each with a newline as its end: git may store CRLF as LF, and writes LF as
-    CRLF where it is told to. Data that is no text counts as one line.
+    """Return the lines, each ended by a newline without `\\r`: git may change line ends when it
+    stores or writes a file. Data that is not text counts as one line.
     """
     if b"\0" in data:
         return (data,)
@@ -152,8 +152,8 @@ def lines_of(data: bytes) -> tuple[bytes, ...]:
 
 
 def matcher(old: Sequence[bytes], new: Sequence[bytes]) -> SequenceMatcher[bytes]:
-    """Compares lines; in long texts the commonest ones, such as empty ones, begin no match (it
-    takes seconds).
+    """Return a matcher of the two texts. In long texts the most frequent lines, such as empty ones,
+    are not used to find matches: that would take seconds.
     """
     return SequenceMatcher(None, old, new, autojunk=len(old) + len(new) > LONG)
 

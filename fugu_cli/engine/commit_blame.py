@@ -39,8 +39,8 @@ LONGEST_NOTE = 4 << 20
 
 @dataclass(frozen=True)
 class CommitBlame:
-    """The lines that agents added, by file and in the file as the commit leaves it; the turns that
-    wrote them.
+    """The lines of a commit that agents wrote, by file, and the turns that wrote them. Line numbers
+    are those after the commit.
     """
 
     files: Mapping[str, tuple[BlameLine, ...]]
@@ -245,7 +245,7 @@ class AgentTrace(BaseModel):
 
 
 def _clean(name: str) -> str:
-    """Return a name as it may stand in a table: one short line that no terminal obeys."""
+    """Return a name for a table: short, on one line, and without terminal escapes."""
     return " ".join("".join(letter for letter in name[:400] if letter.isprintable()).split())[:80]
 
 

@@ -247,8 +247,9 @@ async def _written(log: Log, scribe: Summarizer, upto: int) -> Compacted | None:
 
 
 def memory_prompt(conversation: Prompt, member: Member, attempt: int) -> Prompt:
-    """Return the conversation as it stands, so that it is read from a cache, with one more message
-    that asks for its memory. Each `attempt`, counted from 0, has twice the room for the reply.
+    """Return the conversation with one more message that asks for a summary. Nothing before it
+    changes, so that the conversation is read from a cache. Each `attempt`, counted from 0, allows a
+    reply twice as long.
     """
     first_room = min(SUMMARY_ROOM, max(member.context // 4, 1))
     asks = FromUser(text=prompts.load("compact"))

@@ -124,8 +124,8 @@ SMALL = 65_536
 
 @dataclass(frozen=True)
 class IgnoredContent:
-    """`name` is the id, "" where there is nothing. `unread`: there is something that counts by its
-    name only.
+    """Content of an ignored path. `name` is its id, "" if nothing is there. `unread`: only the name
+    of the file counts, because its content was not read.
     """
 
     name: str = ""

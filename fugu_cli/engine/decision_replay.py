@@ -31,8 +31,8 @@ class RecordedDecision:
 
 @dataclass(frozen=True)
 class ReplayedDecision:
-    """A decision as it was recorded and as the other one makes it. `pool` is what the other one
-    chose from.
+    """A recorded decision beside the one that another coordinator makes there from the agents in
+    `pool`.
     """
 
     point: RecordedDecision
@@ -41,9 +41,7 @@ class ReplayedDecision:
 
     @property
     def same_agent(self) -> bool | None:
-        """None where one of the two ends the request: then there is no other agent to compare
-        with.
-        """
+        """True if both chose the same agent; None if one of them ends the request."""
         pair = self._assigned
         return None if pair is None else pair[0].agent == pair[1].agent
 

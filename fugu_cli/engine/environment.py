@@ -53,7 +53,7 @@ class TestRunCanceller:
         return bool(running)
 
     def around(self, tool: AnyTool) -> AnyTool:
-        """Return the tool as one that the user can end. Its result then says so."""
+        """Return the tool so that the user can end its run. A result that was ended says so."""
 
         async def run(arguments: object, workspace: Workspace, say: Say) -> ToolResult:
             task = asyncio.ensure_future(tool.run(arguments, workspace, say))

@@ -301,8 +301,8 @@ def _turns_since_own(state: SessionState, turn: Turn) -> list[Turn]:
 
 
 def diff_due(state: SessionState, turn: Turn) -> Call | None:
-    """Return the diff of the request, which the turn is shown once; None where it has it, or where
-    undo is limited.
+    """Return the call that shows the turn the request's diff. None if the turn has been shown it,
+    or if undo is limited.
     """
     began = state.request.start_snapshot
     done = [run.permitted.call.tool for run in turn.runs if run.evidence and run.result is not None]
@@ -406,7 +406,7 @@ def agent_is_done(turn: Turn, replies: int) -> bool:
 
 
 def conversation(state: SessionState, member: Member, environment: Environment) -> Prompt:
-    """Return what was said so far as the agent reads it."""
+    """Return the prompt with the conversation so far, from the agent's view."""
     visible = path_rules.visible_events(state.events, member.name, environment.denials)
     offered = offered_tools(state, environment) if member.protocol == "native" else ()
     return build_prompt(SessionState(visible), member, offered, environment.instructions)

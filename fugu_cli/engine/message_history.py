@@ -42,7 +42,7 @@ def path_argument(run: CallRecord) -> str | None:
 
 
 def text_argument(call: Call, name: str) -> str | None:
-    """Return the text given for `name`; None where there is none."""
+    """Return the text of the argument `name`, None if the call has none."""
     try:
         found = parse_json(call.arguments).get(name)
     except (ValueError, AttributeError):
@@ -284,8 +284,8 @@ def _others_notes(others: Sequence[Turn], reader: Turn) -> list[str]:
 
 
 def work_note(turn: Turn, limit: int) -> str:
-    """Return what a Worker changed, what stopped it, and what it said last, at most `limit`
-    characters of it; "" for one that failed before it said anything.
+    """Return a note on a Worker's turn: its changes, why it stopped, and its last words, cut to
+    `limit` characters. Return "" for a turn that failed before the agent said anything.
     """
     if not turn.spent:
         return ""

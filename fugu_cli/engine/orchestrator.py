@@ -75,10 +75,9 @@ def _loop_time(deadline: float | None) -> float | None:
 
 
 def _cut(context: TurnContext) -> None:
-    """Record that the open turns were cut, unless a reply that was being written has recorded it
-    with its text.
-
-    Turn 0 where none was open: what a closed turn did stands.
+    """Record that the open turns were cut. A turn whose reply was being written has recorded that
+    itself, with the text so far. If no turn was open, turn 0 is recorded as cut, and closed turns
+    keep their work.
     """
     log = context.log
     is_finished = log.state.request.finished is not None

@@ -52,10 +52,10 @@ def _home(log: Log, workspace: Workspace) -> Path:
 async def ensure_worktrees(
     log: Log, workspace: Workspace, turns: Sequence[Turn]
 ) -> list[Workspace]:
-    """Return the worktrees of these turns, made where nothing was done in them yet.
+    """Return the worktrees of these turns, and make those in which nothing was done yet.
 
-    Raises StorageError where one is gone in which something was done. Its turn is cut in the log,
-    with those that chose by what it had made, so that whoever goes on has them done again.
+    Raises StorageError if a worktree with work in it is gone. Its turn is then recorded as cut, and
+    so are the turns that were to choose from its work, so that they are done again.
     """
     from fugu_cli.tools.worktrees import worktree_exists
 

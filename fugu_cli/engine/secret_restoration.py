@@ -53,7 +53,9 @@ class UnrestorableMark(Exception):
 
 
 class RestoredCall(NamedTuple):
-    """A call as it is recorded, and as it is judged and run."""
+    """A call in two forms: as it is recorded, with masked secrets, and as it is judged and run,
+    with the secrets.
+    """
 
     recorded: Call
     call: Call

@@ -52,8 +52,8 @@ def schema_fault(schema: object) -> str:
 
 
 def _lost_reference(resource: Resource[Any], resolver: Resolver[Any]) -> str:
-    """Return the first reference, of a schema or of those inside it, to what is not in it; "" where
-    there is none.
+    """Return the first reference in a schema, or in a schema inside it, that leads to nothing in
+    it; "" if there is none.
     """
     from referencing.exceptions import Unresolvable
 

@@ -351,10 +351,10 @@ _NOT_FOUND = re.compile(
 async def _run(
     command: str, copy: Workspace, say: Say, watch: _Watch
 ) -> SuiteRun | ToolResult | None:
-    """Run the tests that are there; None where none of them is.
+    """Run those of the tests that exist here; None if none does.
 
-    pytest runs nothing where one of the tests is not there: it is run again without those. It
-    tells of files that are not there first, one by one, and then of tests.
+    pytest runs nothing if it cannot find one of the tests it was given. It is then run again
+    without the missing ones: first it reports missing files, one at a time, and then missing tests.
     """
     ran = await run_suite(command, copy, copy.test_timeout, say, watch.variables)
     invocation = recognise_runner(command, copy.root)

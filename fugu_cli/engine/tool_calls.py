@@ -96,10 +96,9 @@ async def run_call(
     *,
     only_reads: bool = False,
 ) -> None:
-    """Judge the agent's recorded call, perhaps ask about it, record the permission, then run it.
-
-    `barred`: why its turn must not make it. `only_reads`: its turn changes nothing, so that its
-    commands cannot write the repository.
+    """Judge the agent's call, ask about it if necessary, record the permission and run it.
+    `recorded` is the call as the log holds it. `barred` says why the turn must not make it.
+    `only_reads`: the turn changes nothing, so its commands cannot write the repository.
     """
     try:
         call = secret_restoration.restore_secrets(
@@ -564,8 +563,8 @@ def _cut(events: Sequence[Event], call: Call) -> bool:
 
 
 def _instructions(state: SessionState, environment: Environment, number: int, call: Call) -> str:
-    """Standing instructions for where the call works, as far as its agent has not been shown
-    them.
+    """Return the standing instructions of the folder in which the call works, unless its agent has
+    been shown them already.
     """
     root = environment.workspace.root
     named = [

@@ -305,8 +305,9 @@ def _named(files: Sequence[str]) -> str:
 
 
 async def _patch(workspace: Workspace, plan: RestorePlan) -> str:
-    """Describe what taking this back would change: contents as diffs, the rest as a line each; and
-    what stays as it is."""
+    """Return what this plan would restore: contents as diffs, other things as a line each, and a
+    line for what stays as it is.
+    """
     from fugu_cli.tools.diff import change_diffs
 
     back = plan.made.back

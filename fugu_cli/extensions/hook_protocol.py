@@ -313,7 +313,7 @@ def read_answer(written: HookOutput, moment: str) -> HookAnswer:
 
 
 def _read_stdout(written: HookOutput, moment: str) -> HookAnswer:
-    """Read the JSON objects on standard output, wherever they stand in it, as one answer."""
+    """Read all JSON objects on standard output, also between other text, as one answer."""
     if not written.whole:  # the answer may stand in what was dropped
         return HookAnswer(fault="printed more than can be read", unsure=True)
     text = plain_text(written.output.replace("\r", "\n")).strip()

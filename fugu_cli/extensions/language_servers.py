@@ -210,8 +210,8 @@ class LanguageServers:
         return toolbox
 
     def around(self, tool: AnyTool) -> AnyTool:
-        """Wrap a tool: one that reads files shows them to a server, one that writes them reports
-        new errors.
+        """Wrap a tool. Files that it reads are shown to their server; after it has written files,
+        new errors are added to its result.
         """
 
         async def run(arguments: BaseModel, workspace: Workspace, say: Say) -> ToolResult:
@@ -258,10 +258,10 @@ class LanguageServers:
             server.show(path, text)
 
     def _server(self, path: Path) -> _Server | None:
-        """Return the server for a file, None if there is none.
+        """Return the server for a file, started if it does not run yet; None if there is none.
 
-        It is started if it is not yet. Where one could not be started, the next one is taken; where
-        one ended later, none.
+        If a server could not be started, the next one for such files is taken. A server that ended
+        after it had answered is not replaced.
         """
         for installed in self._installed[path.suffix]:
             program = installed.program
@@ -303,7 +303,7 @@ class LanguageServers:
 
 
 def _text(path: Path) -> str | None:
-    """Return a file's text, "" for one that is not there; None for what no server is shown."""
+    """Return a file's text; "" if there is no such file, None if it must not be shown to a server."""
     try:
         data = path.read_bytes() if path.exists() else b""
         return data.decode() if len(data) <= LARGEST else None
@@ -330,7 +330,7 @@ class _Published(NamedTuple):
 
 
 class _Server:
-    """One running server. Nothing it does raises: it is `gone` then."""
+    """A running language server. No method raises an error of the server; it is `gone` afterwards."""
 
     def __init__(self, installed: InstalledServer, root: Path, sandbox: Sandbox | None) -> None:
         self.gone = False
@@ -409,7 +409,7 @@ class _Server:
         return lines
 
     async def close(self) -> None:
-        """Ask it to end, then end it."""
+        """Ask the server to end, then end its process."""
         if self._client is not None and not self.gone:
             with contextlib.suppress(TimeoutError, RuntimeError, OSError):
                 await asyncio.wait_for(self._client.shutdown_async(None), EXIT_SECONDS)
@@ -421,7 +421,7 @@ class _Server:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self) -> None:
-        """Start it, and read what it says to its end."""
+        """Start the server and read its messages until it ends."""
         try:
             client, run_async = await asyncio.to_thread(_library)
             client.feature("textDocument/publishDiagnostics")(
@@ -608,7 +608,7 @@ class _Server:
         self._pull(path, document)
 
     async def _wait_for_errors(self, path: Path, document: _Document) -> None:
-        """Wait for what it says of the document as it is now."""
+        """Wait for the server's errors in the newest version of a document."""
         loop = asyncio.get_running_loop()
         while not self.gone:
             published, remaining = self._published.get(path.as_uri()), None

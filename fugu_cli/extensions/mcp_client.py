@@ -296,8 +296,8 @@ async def list_tools(link: McpLink) -> list[Tool]:
 
 @dataclass
 class McpListing:
-    """Prompts and resources of a server. `templates`: it has resources that it does not list one by
-    one.
+    """The prompts and resources of a server. `templates`: it also has resources that it does not
+    list.
     """
 
     prompts: list[Prompt] = field(default_factory=list)

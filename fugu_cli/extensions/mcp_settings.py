@@ -122,7 +122,9 @@ class DeclaredServers:
         return secrets
 
     def joined(self, more: DeclaredServers) -> DeclaredServers:
-        """Return the servers of both. Where a name stands in both, `more` wins."""
+        """Return the servers of both. If both have a server of the same name, that of `more`
+        counts.
+        """
         by_name = {server.name: server for server in (*self.servers, *more.servers)}
         return DeclaredServers(
             tuple(by_name.values()),

@@ -84,7 +84,9 @@ class StdioTransport:
         return from_process, to_process
 
     async def __aexit__(self, *exception: object) -> None:
-        """Close its input, give it time to end, then end it with everything it started."""
+        """Close the server's input, give the server time to end, then end it and everything it
+        started.
+        """
         assert self._running is not None
         process = self._running.process
         for stream in self._streams[1:3]:

@@ -286,7 +286,9 @@ def _file_inside(path: Path, extension_folder: ExtensionFolder) -> Path:
 def _files(
     folder: Path, levels: int, faults: list[ExcludedFile], kind: LibraryKind = "command"
 ) -> Iterator[Path]:
-    """Yield its `.md` files, then those of folders in it; of a file itself that one."""
+    """Yield the `.md` files of a folder, then those of its subfolders. A `.md` file stands for
+    itself.
+    """
     if folder.suffix == ".md" and not _is_folder(folder):
         yield folder
         return
@@ -298,7 +300,7 @@ def _files(
 
 
 def _entries(folder: Path, kind: LibraryKind, faults: list[ExcludedFile]) -> list[Path]:
-    """Return its entries by name, without hidden ones; [] if there is no such folder."""
+    """Return the entries of a folder by name, without hidden ones; [] if there is no such folder."""
     try:
         return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except FileNotFoundError:

@@ -106,8 +106,8 @@ class CodeCandidate:
         return fenced("\n".join([*before, *shown, *behind]).strip("\n")), hidden
 
     def with_body(self, content: str, reply: str) -> str | None:
-        """Return the file with the body of the function that the reply holds, and with the imports
-        above it; None where there is none, or it changes nothing.
+        """Return the file with the function body and the imports of the reply; None if the reply
+        holds no body or changes nothing.
         """
         for block in blocks(reply):
             written = [
@@ -176,8 +176,8 @@ def lines_in_output(path: str, output: str) -> list[int]:
 
 
 def edit_between(old: str, new: str) -> tuple[str, str] | None:
-    """Return the lines that differ as old and new text, with as many around them as make the old
-    ones stand there once; None where nothing differs.
+    """Return the lines that differ, as an old and a new text; None if nothing differs. Each has as
+    many equal lines around it as make the old text unique in the file.
     """
     a, b = old.split("\n"), new.split("\n")
     if a == b:
@@ -194,8 +194,9 @@ def edit_between(old: str, new: str) -> tuple[str, str] | None:
 
 
 def blamed_functions(path: str, content: str, output: str) -> list[Function]:
-    """Return the functions that the output leads to: where it broke, the last place first; then
-    those it calls; then those that these call. All of them where it leads to none.
+    """Return the functions that may be at fault: those with a line that the output names, the last
+    line first; then the functions they call; then the functions that those call. Return all
+    functions if the output names none.
     """
     written = [function for function in functions(path, content) if function.body]
     blamed: list[Function] = []

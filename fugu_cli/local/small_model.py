@@ -94,7 +94,7 @@ class SmallModel(AgentWrapper):
 
 
 class _Model:
-    """The model behind one reply: what it says is told, what it uses is added up."""
+    """The model behind one reply. Its text is passed on, and its usage is added up."""
 
     def __init__(self, agent: Agent, fill: FillIn | None, say: Say, wait: Wait) -> None:
         self.agent = agent
@@ -350,7 +350,7 @@ class _Turn:
         return files, ""
 
     def _files(self) -> str:
-        """Return the files that were read, as far as there is room."""
+        """Return the files that were read, as many as fit into the prompt."""
         shown, remaining = "", PROMPT_ROOM
         for path, content in self.progress.original.items():
             if len(content) <= remaining:

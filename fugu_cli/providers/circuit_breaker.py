@@ -95,8 +95,9 @@ RefusedKeys = dict[AgentKey, FailingAgent]
 
 
 class FailingAgents(MutableMapping[str, FailingAgent]):
-    """The failing agents of one breaker, by name. Those whose key was refused are kept in
-    `refused`, under their key, so that other breakers know of them too."""
+    """The failing agents of one breaker, by name. Agents whose key was refused are also noted in
+    `refused`, by their key, where other breakers see them.
+    """
 
     def __init__(self, keys: Mapping[str, AgentKey], refused: RefusedKeys) -> None:
         self._keys = dict(keys)

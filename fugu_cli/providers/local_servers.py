@@ -33,7 +33,9 @@ PORTS = (
 
 @dataclass(frozen=True)
 class LocalServer:
-    """A server that answered: its usual name, its address and its models, at least one."""
+    """A server of local models that answered: the name of its program, its address and its models,
+    at least one.
+    """
 
     name: str
     base_url: str

@@ -118,8 +118,8 @@ KILL_SECONDS = 5.0
 
 
 class StandardStreams(NamedTuple):
-    """Descriptors: what a command reads as its input, and where its outputs go: both to one, or
-    `errors` apart.
+    """File descriptors of a command: its input and its output. Errors go to `errors`, or to
+    `output` if that is None.
     """
 
     input: int
@@ -129,7 +129,9 @@ class StandardStreams(NamedTuple):
 
 @dataclass
 class LaunchedProcess:
-    """A command's first process; `control` reaches its launcher, None where there is none."""
+    """The first process of a command. `control` is the connection to its launcher, None if it has
+    none.
+    """
 
     process: asyncio.subprocess.Process
     control: socket.socket | None

@@ -324,10 +324,11 @@ class _Stream:
 
 
 class Redactor:
-    """Secrets of one repository: known `values`, and those of its `.env` files, read again when
-    they change.
+    """Masks the secrets of one repository: given values, and those in its `.env` files, which are
+    read again when they change.
 
-    It remembers what it has masked: which values a mark stands for, and calls as they were made.
+    It remembers what it has masked: the values that each mark stands for, and the calls as agents
+    made them.
     """
 
     def __init__(self, values: Mapping[str, str], root: Path | None = None) -> None:

@@ -207,8 +207,8 @@ class EndpointService:
         return served_models(settings.offered, settings.max_reply_tokens, self._started)
 
     def trace(self, id: str) -> Json | None:
-        """Return a trace as `fugu trace ID --json` shows it, followed by all its events; None if it does
-        not exist. Raises StorageError.
+        """Return a trace as `fugu trace ID --json` shows it, with all its events added; None if
+        there is no such session. Raises StorageError.
         """
         records = self.traces.read(id)
         if records is None:

@@ -165,8 +165,8 @@ def named_paths(facts: ToolFacts, arguments: Mapping[str, object]) -> list[str]:
 
 
 def names_in(argument: object) -> list[str]:
-    """Return the names that an argument holds. A text that is a JSON list may be taken for either,
-    so it counts as both.
+    """Return the names that an argument holds. A text that is a JSON list counts both as one name
+    and as a list of names.
     """
     if isinstance(argument, list):
         return [str(name) for name in argument]

@@ -88,12 +88,12 @@ class Scores(Value):
 
 
 class WorkflowStep(Value):
-    """One step of a Conductor's workflow: who, what, and which earlier steps it may read (their
-    places, from 0).
+    """A step of a Conductor's workflow: its agent, its instruction, and the indexes of the earlier
+    steps that it may read.
 
-    `plans`: the planner named itself; the step is a workflow of its own. `opens`: names of outputs
-    outside its plan that it may read, too. `files`: the files and folders that it said it would
-    write. `accepts`: whether it judges the work; None where the planner's form cannot say it.
+    `plans`: the planner named itself, so that the step becomes a workflow of its own. `opens` names
+    outputs outside its plan that it may read. `files` are the files and folders that it said it
+    would write. `accepts`: whether it judges the work; None if the planner's form cannot say that.
     """
 
     agent: str
@@ -423,7 +423,9 @@ class Asked(Value):
 
     @property
     def wanted(self) -> str:
-        """The task as the user typed it: that of the plan, for a request that carries one out."""
+        """The task as the user typed it. If the request carries out a plan, that is the task of the
+        plan.
+        """
         return self.said if self.plan is None else self.text
 
     @property

@@ -81,8 +81,8 @@ def todo_lines(items: Sequence[TodoItem]) -> list[str]:
 
 @dataclass(frozen=True)
 class RecordedJob:
-    """One job: its name, the call of bash that started it, and its end, None while there is
-    none.
+    """A background job: its name, the bash call that started it, and its end. `end` is None while
+    it runs.
     """
 
     name: str

@@ -308,7 +308,7 @@ class RequestState:
 
     @cached_property
     def calls(self) -> Mapping[str, CallRecord]:
-        """Every call that was judged, with its result, by its id."""
+        """Every judged call with its result, by its id."""
         return {run.permitted.call.id: run for run in call_records(self.events)}
 
     @cached_property
@@ -478,7 +478,7 @@ class RequestState:
 
     @cached_property
     def answering_turn(self) -> Turn | None:
-        """The turn that answers a request done by workflows. None without one."""
+        """The turn that answers a request done by workflows, None for other requests."""
         return turn_that_answers(self.workflows)
 
     @cached_property

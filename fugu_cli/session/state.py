@@ -70,7 +70,7 @@ class _OpenWork:
 
     @property
     def todo(self) -> tuple[TodoItem, ...]:
-        """The todo list as it stands."""
+        """The items of the todo list."""
         return items_of(self.todo_event.call) if self.todo_event is not None else ()
 
     @property
@@ -388,9 +388,9 @@ class SessionState:
         return self._with_request_from(len(self.events), [event])
 
     def of_turn(self, number: int) -> SessionState:
-        """Return the session as the turn `number` stands in it, as if it were the newest: without
-        what others, open at the same time, did since it began. A worktree of its own is its
-        repository here. A subtask stands alone.
+        """Return the session from the view of the turn `number`, as its newest turn: without events
+        of turns that ran beside it. If it has a worktree, that counts as the repository. A subtask
+        is a session of its own.
         """
         if number not in self._parts:
             self._parts[number] = self._part(number)
@@ -473,8 +473,10 @@ def _begins(event: Event, number: int) -> bool:
 
 
 def _rest_of_request(request: RequestState, count: int) -> RequestState | None:
-    """Return a request without its first `count` events. Its text stays, and so do the assignments
-    of turns that go on and the messages that these were given. None if it was over by then.
+    """Return a request without its first `count` events, None if it had ended by then.
+
+    The text of the request is kept, and so are, for turns that go on, their assignments and the
+    messages they were given.
     """
     before, after = RequestState(request.events[:count]), request.events[count:]
     open_turns = {event.turn for event in after if isinstance(event, _OF_A_TURN)}

@@ -20,8 +20,8 @@ MCP = "mcp__"
 
 @dataclass(frozen=True, kw_only=True)
 class ToolFacts:
-    """Facts about a tool: what policy judges, who is offered it, what its results show, and what
-    others call it.
+    """Facts about a tool: how policy judges its calls, which agents are offered it, what its
+    results show, and its names in other programs.
     """
 
     name: str

@@ -147,7 +147,7 @@ def is_cut_in_silence(reply: Replied) -> bool:
 
 
 def call_records(events: Sequence[Event]) -> tuple[CallRecord, ...]:
-    """Return each Permitted with its ToolRan, where there is one."""
+    """Return each Permitted with its ToolRan, None if the call has no result."""
     judged = [event for event in events if isinstance(event, Permitted)]
     if not judged:
         return ()
@@ -388,8 +388,8 @@ def leading_verdict(text: str) -> LeadingVerdict | None:
 
 
 def closing_verdict(text: str) -> tuple[str, Verdict, str] | None:
-    """Return the last line `VERDICT: ...` of a text as what is before it, the verdict, and what
-    is behind it; None where there is none outside of code.
+    """Find the last line `VERDICT: ...` outside of code. Return the text before it, the verdict and
+    the text after it; None if there is no such line.
     """
     code = [match.span() for match in _FENCED.finditer(text)]
     verdict = None
@@ -403,8 +403,9 @@ def closing_verdict(text: str) -> tuple[str, Verdict, str] | None:
 
 
 def verdict_of(text: str) -> Verdict:
-    """Return the verdict of the last line `VERDICT: ...`, else of the leading word, else ACCEPT
-    where that word stands in capitals or behind "I" and none of the others is there, else REVISE.
+    """Return the verdict of a text: that of its last line `VERDICT: ...`, else its first word.
+    Without these it is ACCEPT if the text says ACCEPT or "I accept" and neither revise nor reject,
+    else REVISE.
     """
     if closing := closing_verdict(text):
         return closing[1]
@@ -418,9 +419,9 @@ def verdict_of(text: str) -> Verdict:
 
 
 def find_verdict(text: str, *, leading: bool) -> tuple[str, Verdict, str] | None:
-    """Return the verdict of a Verifier's text as what is before it, the verdict, and what is
-    behind it. It stands behind the reason or alone on a line, or begins the text (where that is
-    `leading`).
+    """Find the verdict in a Verifier's text. Return the text before it, the verdict and the text
+    after it. The verdict stands in a `VERDICT:` line, alone on a line, or, with `leading`, at the
+    start of the text.
     """
     if closing := closing_verdict(text):
         return closing

@@ -132,7 +132,9 @@ def acceptance(request: RequestState, end: Finished) -> tuple[AcceptedBy, str]:
 
 
 def verified_by(request: RequestState) -> str | None:
-    """Return the agent that accepted the work and wrote none of it, None if none did."""
+    """Return the agent that accepted the work without having written any of it, None if there is
+    none.
+    """
     if request.finished is None:
         return None
     by, agent = acceptance(request, request.finished)

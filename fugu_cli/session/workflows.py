@@ -46,8 +46,8 @@ def step_prefix(workflows: Sequence[Workflow], within: OuterStep | None, round_n
 
 
 def named_choice(turn: Turn) -> str:
-    """Return the name of the change that a turn chose last, in any of its replies, among those that
-    it was asked to choose from; "" where it named none.
+    """Return the change that a turn chose in its replies, the last one that it named; "" if it
+    named none of those that it was given.
     """
     return next(
         filter(None, (_choice_in(reply.text, turn) for reply in reversed(turn.replies))), ""

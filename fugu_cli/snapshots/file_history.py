@@ -63,9 +63,10 @@ class Restored:
 
 
 class FileHistory:
-    """The files of `root`, as they are and as they were. `store` keeps contents; `hash_name` is the
-    hash that names them: sha1, or the repository's own. `repository` is that of `root` where none
-    is given."""
+    """The present and earlier files of `root`. `store` keeps their contents, named by the hash
+    `hash_name` (sha1, or the repository's own). `repository` is looked up from `root` if it is not
+    given.
+    """
 
     def __init__(self, root: Path, store: Path, repository: Repository | None = None) -> None:
         self.root = root

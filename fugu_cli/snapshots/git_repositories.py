@@ -155,7 +155,7 @@ class Repository:
 
 
 def find_repository(root: Path) -> Repository | None:
-    """Return the repository whose working tree holds `root`, None if there is none."""
+    """Return the repository whose working tree contains `root`, None if there is none."""
     for top in (root, *root.parents):
         folder = _git_folder(top / ".git")
         if folder is not None:

@@ -68,8 +68,8 @@ def remove_stale_indexes(store: Path) -> None:
 
 @dataclass(frozen=True)
 class _Newest:
-    """The newest snapshot: its tree, git's index then, its files, its id, and its extras as they
-    are kept.
+    """The newest snapshot: its id, its tree, its extras as they are stored, and the files and the
+    index of git at that time.
     """
 
     tree: str

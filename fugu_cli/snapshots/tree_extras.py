@@ -341,8 +341,8 @@ def current_attribute(path: Path, expected: str) -> str:
 
 
 def remove_folder_or_pipe(path: Path, root: Path) -> bool:
-    """Take away an empty folder, with those above it that are empty then, or a pipe. False where it
-    is neither.
+    """Remove a pipe or an empty folder, and the folders around it that are empty then. Return False
+    if the path is neither.
     """
     try:
         if stat.S_ISFIFO(path.lstat().st_mode):

@@ -95,7 +95,7 @@ def javascript_command(root: Path) -> str | None:
 
 
 def test_script(root: Path) -> str:
-    """Return the script that package.json names for tests; "" where it names none."""
+    """Return the test script of package.json, "" if it has none."""
     name = _script_name(root)
     scripts = table_at(read_json(root / "package.json"), "scripts")
     return str(scripts[name]) if name else ""

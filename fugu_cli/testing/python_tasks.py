@@ -43,7 +43,7 @@ class TestTask:
 
 
 def find_test_task(root: Path) -> TestTask | None:
-    """Return the project's task for its tests, None where it names none or its program is missing."""
+    """Return the project's test task; None if it has none or the task's program is missing."""
     finders: tuple[Callable[[Path], Iterator[TestTask]], ...] = (
         _named_tasks,
         _hatch_environments,

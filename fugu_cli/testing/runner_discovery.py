@@ -226,9 +226,11 @@ def _environment_pythons(root: Path) -> Iterator[str]:
 
 
 def _has_pytest(root: Path, python: str) -> bool:
-    """Return whether a Python has pytest: by its environment's packages, else by asking it. A
-    Python in the repository is never asked, because it may be anything. The one that its
-    environment was made from is, where the environment sees the packages of that one.
+    """Return whether a Python has pytest. The packages of its environment are looked up; if they do
+    not tell, the Python is asked.
+
+    A Python in the repository is never run, because it may be anything. The Python that its
+    environment was made from is asked instead, if the environment sees the packages of that one.
     """
     program = python if "/" in python else find_program(python, root)
     if program is None:

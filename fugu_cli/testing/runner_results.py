@@ -292,8 +292,8 @@ def without_report_lines(reporting: ReportingCommand, output: str) -> str:
 
 
 def summarise_results(results: TestOutcomes | None, output: str, *, ok: bool) -> TestReport | None:
-    """Summarise the results, by counts in the `output` if there are none; None if it has no counts
-    either.
+    """Summarise test results. Without `results` the counts in the `output` are used; None if it has
+    none.
     """
     passed, failed = recognized_tests.passed_count(output), recognized_tests.failed_count(output)
     failing = _failing(results or {})

@@ -115,7 +115,7 @@ class UserGit:
         return show_git(self.top, *arguments, cwd=self.cwd)
 
     def read_line(self, *arguments: str) -> str:
-        """Return its output as one line, "" where it fails."""
+        """Return the one-line output of a git command, "" if it fails."""
         output = self.try_run(*arguments)
         return "" if output.code else output.out.decode("utf-8", "replace").strip()
 

@@ -181,8 +181,8 @@ def _short_lines(file: BinaryIO) -> Iterator[bytes]:
 def _numbered(
     lines: list[str], arguments: ReadArguments, total: int | None, foreign: int, limit: int
 ) -> ToolResult:
-    """Return `12<TAB>text` for each line that fits into `limit` characters, then what else there
-    is.
+    """Return the lines as `12<TAB>text`, as many as fit into `limit` characters, and a note on the
+    rest.
     """
     offset = arguments.offset
     if not lines and offset == 1:

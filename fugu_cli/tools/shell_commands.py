@@ -402,7 +402,7 @@ JobEnder = Literal["itself", "agent", "user", "undo", "session"]
 
 
 class TooManyJobs(Exception):
-    """As many jobs run as may. For the agent, who gets it as a result."""
+    """Raised when the limit of running jobs is reached. The agent gets the message as a result."""
 
 
 @dataclass
@@ -540,8 +540,8 @@ class Jobs:
             await asyncio.wait((self._tasks[job.name],), timeout=seconds)
 
     async def stop(self, names: Collection[str], by: JobEnder) -> tuple[str, ...]:
-        """End these, those that ask for it politely first, and all they have started. Returns which
-        were running.
+        """Stop jobs and all processes that they started, and return the names of those that were
+        running.
         """
         jobs = [job for job in self.running if job.name in names]
         for job in jobs:

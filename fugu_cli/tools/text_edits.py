@@ -86,7 +86,9 @@ def _fit_lines(old: Sequence[str], replaced: Sequence[str], new: Sequence[str]) 
 def _trim_blank_lines(
     old: Sequence[str], new: Sequence[str]
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """Remove blank lines that both have at their ends, then those that only `old` has."""
+    """Remove blank lines at the ends: first those that both texts have, then those that only `old`
+    has.
+    """
     while old and not old[0].strip():
         new = new[1:] if new and not new[0].strip() else new
         old = old[1:]

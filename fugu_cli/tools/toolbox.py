@@ -47,7 +47,7 @@ class ForeignTools(Protocol):
 
 
 class Toolbox:
-    """Tools by name, in the order given; behind them the foreign ones that there are at the
+    """Tools by name, in the given order, followed by the foreign tools that are available at the
     moment.
     """
 

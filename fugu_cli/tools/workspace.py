@@ -46,7 +46,7 @@ Arguments = TypeVar("Arguments", bound=BaseModel)
 
 
 class RawArguments(Value):
-    """Arguments that are handed over as they came: somebody else knows what they mean."""
+    """Arguments that are passed on unparsed, because only an MCP server knows what they mean."""
 
     values: dict[str, JsonValue]
 

@@ -99,8 +99,8 @@ async def _fill_worktree(workspace: Workspace, tree: str, root: Path) -> None:
 
 
 async def _head(workspace: Workspace) -> str:
-    """Return the commit that the repository stands at, "" where there is none. A history whose end
-    is not there (a shallow clone) is left out.
+    """Return the commit that the repository has checked out; "" if it has none or its history is
+    incomplete (a shallow clone).
     """
     assert workspace.history.snapshots is not None
     repository = workspace.history.snapshots.repository

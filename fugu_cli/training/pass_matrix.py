@@ -50,9 +50,11 @@ class HeadRow:
 
 @dataclass(frozen=True)
 class RowRates:
-    """One task and one row: the chance that a first turn solves it, that a later one does, and what
-    each costs; and both for a first turn after another agent's, which begins with that agent's
-    second draw. Rows of one `agent` are one model; "" is no other row's."""
+    """The results of one row on one task: the chance that its first turn solves it, the chance that
+    a later turn does, and the costs of both. `after` is the chance and the cost of a first turn
+    that follows another agent's turn, measured on the second draw. Rows with the same `agent` are
+    one model; "" stands for a model that no other row has.
+    """
 
     first: float
     again: float

@@ -120,7 +120,7 @@ class ToolBlock:
 
     @cached_property
     def group_kind(self) -> GroupKind:
-        """The kind of line that it may share with its neighbours, "" for none."""
+        """The kind of calls with which this one can share a line, "" if it has a line to itself."""
         if not self.permitted.allowed or self.cut:
             return ""
         if self.evidence:

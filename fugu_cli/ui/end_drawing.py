@@ -25,7 +25,9 @@ WIDEST_CARD, NARROWEST_CARD = 100, 40
 
 
 def end_lines(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]:
-    """Draw the end of a request: a card where there is one and it fits, else a line with its numbers."""
+    """Draw the end of a request: a card if it has one and there is room, else a line with its
+    numbers.
+    """
     if block.is_card and palette is not TERMINAL and width >= NARROWEST_CARD:
         return _draw_card(block, min(width, WIDEST_CARD), palette)
     sign, tone = _sign(block, palette)

@@ -205,8 +205,8 @@ class Scrollback:
         """Do nothing: the end is printed before its lines are counted."""
 
     def _take_back(self, note: int) -> None:
-        """Erase the output of a call that is repeated, as far as it still stands above the prompt.
-        The block `note` says that it is repeated.
+        """Erase the output of a call that is repeated, as much of it as is still above the prompt.
+        `note` is the index of the block that announces the repetition.
         """
         self._chunks = 0
         self._chunker = None

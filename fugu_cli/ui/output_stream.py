@@ -30,7 +30,7 @@ class OutputStream:
         return self._stream is not None and not self.broken and self._stream.isatty()
 
     def descriptor(self) -> int | None:
-        """Return the stream's file descriptor; None where it has none."""
+        """Return the stream's file descriptor, None if it has none."""
         try:
             return None if self._stream is None else self._stream.fileno()
         except (OSError, ValueError):

@@ -168,7 +168,7 @@ def _result(finding: ReviewFinding, named: Sequence[Category]) -> dict[str, obje
 
 
 def worst_first(findings: Sequence[ReviewFinding]) -> tuple[ReviewFinding, ...]:
-    """Sort findings by severity, then by place."""
+    """Sort findings by severity, then by file and line."""
     return tuple(
         sorted(
             findings,

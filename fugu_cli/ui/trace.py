@@ -231,8 +231,8 @@ def _turns(numbers: Sequence[int]) -> str:
 
 
 def _used_turns(state: SessionState) -> set[int]:
-    """Return the turns that the result uses: the answer's, all that those read, and those whose
-    changes stand.
+    """Return the turns that the result is made of: the answering turn, all turns that it read,
+    directly or not, and the turns whose changes were kept.
     """
     turns = {turn.number: turn for turn in state.request.turns}
     answer = state.request.answering_turn
@@ -437,8 +437,8 @@ def _notes(row: DecisionRow) -> list[str]:
 
 
 def _estimate_notes(assigned: Assigned) -> list[str]:
-    """Return what the decision compared, where it read success rates. A Verifier is not chosen by
-    them.
+    """Return the estimates that the decision compared, if it read success rates. A Verifier is not
+    chosen by them.
     """
     scores = assigned.scores
     if scores is None or not scores.estimates or assigned.role == "verifier":

@@ -106,8 +106,8 @@ class DecisionRow:
 
 @dataclass(frozen=True)
 class TracedRequest:
-    """One request: its text, how the tests stood before it, its turns and its end. Numbered from
-    1.
+    """A request, numbered from 1: its text, the result of the tests before it, its turns and its
+    end.
     """
 
     number: int

@@ -612,8 +612,8 @@ def _leaves_turn_empty(item: Event | Live) -> bool:
 
 
 def event_block(event: Event, request: RequestState) -> Block | None:
-    """Return the block for an event that has one of its own, else None. `request` is the event's, up
-    to it.
+    """Return the block of an event that has one of its own, else None. `request` is the request of
+    the event, up to it.
     """
     match event:
         case Planned():

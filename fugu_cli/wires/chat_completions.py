@@ -200,7 +200,7 @@ class _PartialCall:
 
     @property
     def arguments(self) -> str:
-        """The arguments as far as they have arrived."""
+        """The arguments that have arrived so far."""
         if len(self.fragments) > 1:
             self.fragments = ["".join(self.fragments)]
         return self.fragments[0] if self.fragments else ""

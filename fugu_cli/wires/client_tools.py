@@ -222,7 +222,7 @@ def decode_tool_choice(choice: JsonValue, tools: Sequence[str]) -> str:
 
 
 def allowed_tools(choice: JsonValue, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
-    """Return the tools that `tool_choice` allows: those it lists, or all if it lists none."""
+    """Return the tools that `tool_choice` allows: those in its list, or all if it has no list."""
     restriction = _allowed_tools_choice(choice)
     if restriction is None:
         return tuple(tools)

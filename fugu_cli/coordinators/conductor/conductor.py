@@ -201,8 +201,8 @@ def _read_all_changes(state: SessionState, turn: Turn) -> bool:
 
 
 def _newest_judging_turn(state: SessionState) -> Turn | None:
-    """Return the newest step that judged the work, None where there is none or somebody changed
-    something since.
+    """Return the newest step that judged the work; None if there is none or the work was changed
+    since.
     """
     for turn in reversed(state.request.turns):
         if turn.changes:
@@ -218,7 +218,7 @@ def _revision_wanted(state: SessionState) -> bool:
 
 
 def _reviewer(state: SessionState) -> Turn | None:
-    """Return the turn that accepts the work as it is, if there is one."""
+    """Return the turn that accepted the work as it is now, None if there is none."""
     candidates = (_newest_judging_turn(state), state.request.answering_turn)
     return next((turn for turn in candidates if turn is not None and _accepts(state, turn)), None)
 

@@ -164,7 +164,7 @@ def _reads(index: int, value: object, form: PlanLimits) -> _Reads | InvalidPlan:
 
 
 def _files(value: object) -> tuple[str, ...] | InvalidPlan:
-    """Return the paths that a step names, as they stand below the repository."""
+    """Return the paths that a step names, relative to the repository."""
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         return InvalidPlan(f"`files` is {_shown(value)}, not a list of paths")

@@ -183,7 +183,7 @@ def step_instruction(state: SessionState, assignment: Assigned) -> str:
 
 
 def step_outputs(state: SessionState, assignment: Assigned) -> str:
-    """Return the outputs that are open to a step, "" where there are none."""
+    """Return the outputs that a step may read, "" if there are none."""
     outputs = [
         named_output(name, turn.assigned.agent, final_text(turn))
         for name, turn in _visible_outputs(state, assignment)
@@ -214,7 +214,9 @@ def _situation(state: SessionState, assignment: Assigned) -> str:
 
 
 def _earlier_try(state: SessionState, turn: Turn) -> str:
-    """Return who began a step, what they changed, and what stopped them."""
+    """Return a note on the earlier turns of a step: their agents, what they changed, and why they
+    stopped.
+    """
     agent = f"`{turn.assigned.agent}`"
     for merge in state.request.merges:
         if merge.again and turn.number in merge.turns:
@@ -449,8 +451,8 @@ def _bound(events: Sequence[Event], plan: int) -> int:
 async def valid_results(
     session: SessionState, plan: int, agent: str, state: ContentState
 ) -> tuple[int, ...]:
-    """Return the entries that still hold: what they depended on is as it was. In the order they
-    were made.
+    """Return the log lines of remembered results that still hold, because the files they depend on
+    are unchanged. The oldest come first.
     """
     chosen: list[int] = []
     remaining = MEMORY_LIMIT

@@ -141,8 +141,8 @@ class Launch:
         return self.mechanism.holds and not self.writes_git
 
     def sealed_file_note(self, output: str) -> str:
-        """Return which file that others run a failed command could not change, why, and what to do
-        about it; "" where its output names none.
+        """Return a note for an agent whose command could not change a file that other programs run:
+        which file, why, and what to do. Return "" if the output names no such file.
         """
         from fugu_cli.safety.self_running_files import RunBy, self_running_file
 
@@ -266,7 +266,7 @@ class Sandbox:
         return self.mechanism.kind != "none" and not self.settings.network
 
     def open_files(self, patterns: tuple[str, ...]) -> None:
-        """Let commands write files that others run, as far as these patterns name them."""
+        """Let commands write files that other programs run, if the patterns name them."""
         self.settings = replace(self.settings, opened=patterns)
 
     def expect(self, path: Path) -> None:

@@ -38,8 +38,8 @@ RACY = 100_000_000
 
 @dataclass(frozen=True)
 class _Listed:
-    """A folder as it was: what tells that it changed, the folders in it, and whether git would take
-    it for its own.
+    """A listing of a folder: a stamp that shows whether it changed, its subfolders, and whether git
+    would take it for a git folder.
     """
 
     stamp: tuple[int, int]
@@ -196,7 +196,7 @@ _WORKTREE = re.compile(r"^\s*worktree\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE
 
 @dataclass(frozen=True)
 class GitFolderAccess:
-    """Folders a command may write, and what in them stays as it is."""
+    """The git folders that a command may write, and the paths in them that it may not."""
 
     writable: tuple[Path, ...] = ()
     sealed: tuple[Path, ...] = ()

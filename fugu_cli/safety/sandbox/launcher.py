@@ -145,7 +145,7 @@ def watch(child: int, control: socket.socket, options: LauncherOptions) -> tuple
 
 
 def exceeded_limit(options: LauncherOptions) -> str:
-    """Return the limit that the command with all it started exceeds, "" where it keeps to them."""
+    """Return the limit that the processes of the command exceed, "" if they exceed none."""
     table = process_table()
     pids = descendants(table)
     if len(pids) > int(options.one("--processes")):
@@ -238,7 +238,7 @@ def signal_descendants(number: int) -> int:
 
 
 class ProcessEntry:
-    """A process that is not dead: its parent, its name and the bytes of memory that it holds."""
+    """A living process: its parent, its name and its memory in bytes."""
 
     def __init__(self, parent: int, name: bytes, memory: int) -> None:
         self.parent = parent

@@ -70,10 +70,10 @@ BRINGS_BACK = "brings it back"
 
 
 class NewFileGuard:
-    """Notices files that others run and that come to be while a command runs. `restore` moves them
-    into the folder `taken`; where that is None, they may be there from now on.
+    """Notices files that other programs run and that appear while a command runs.
 
-    What was moved with the folder around it, and what is among `expected`, stays where it is.
+    `restore` moves them into the folder `taken`; if that is None, they may stay. Files in
+    `expected` always stay, and so do files that were moved together with their folder.
     """
 
     def __init__(
@@ -337,7 +337,9 @@ class GitGuard:
         return {(os.fsdecode(key), os.fsdecode(value)) for key, _, value in parts}
 
     def _run(self, config: bytes, *arguments: str) -> bytes | None:
-        """Run `git config`, None if it fails. It runs nothing that a configuration names."""
+        """Run `git config` without starting any program that the configuration names. Return None
+        if it fails.
+        """
         environment = users_environment()
         try:
             output = run_git(

@@ -345,7 +345,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Criterion:
-    """One of the four conditions, whether it is met, and by what figures."""
+    """One of the four conditions: whether it is met, and the figures that decide it."""
 
     name: str
     passes: bool

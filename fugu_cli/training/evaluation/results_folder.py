@@ -107,8 +107,8 @@ def locked_folder(folder: Path, what: str = "evaluation") -> Iterator[None]:
 
 
 def record_or_compare_setup(folder: Path, setup: EvaluationSetup) -> None:
-    """Write down what this evaluation is, or compare it with what it was. Raises ConfigError naming
-    what changed.
+    """Record the setup of this evaluation, or compare it with the recorded one. Raises ConfigError
+    that names the differences.
     """
     path = folder / SETUP_FILE
     before = read_setup(folder)

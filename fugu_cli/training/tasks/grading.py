@@ -250,8 +250,8 @@ def _configures_tests(path: PurePosixPath) -> bool:
 
 
 def _is_build_output(path: PurePosixPath) -> bool:
-    """Return whether it lies where a tool keeps what it runs, or its settings. `target` may as well
-    be a folder of sources.
+    """Return whether the path lies in a folder of built files or of settings of a tool. A folder
+    `target` does not count, because it may hold sources.
     """
     return any(part in _JUDGING_FOLDERS and part != "target" for part in path.parts[:-1])
 
@@ -474,8 +474,8 @@ def _command(task: Task, home: Path, judge: _TestRecorder) -> str:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """Only what a test run needs; `python` is the user's own, and where there is none the one that
-    runs fugu.
+    """Return the environment of a test run. It holds only what tests need; `python` is the user's,
+    or else the Python that runs fugu.
     """
     kept = {
         name: os.environ[name]
@@ -544,7 +544,9 @@ def runner_versions() -> str:
 
 
 async def check_task(task: Task) -> TaskCheck:
-    """Grade the task as it is, then with its solution where one is known. Raises StorageError."""
+    """Grade the files of the task as they are, then with its solution if there is one. Raises
+    StorageError.
+    """
     check = TaskCheck(task=task.id, sha=problem_sha(task), runner=runner_versions())
     before = await _grade_with(task, {})
     if before.ok:

@@ -65,7 +65,7 @@ _NUMBER = re.compile(r"-?\$?\s?\d[\d,]*(?:\.\d+)?|-?\.\d+")
 
 
 def last_number(text: str) -> Decimal | None:
-    """Return the last number in a text; None where there is none."""
+    """Return the last number in a text, None if there is none."""
     numbers = _NUMBER.findall(text)
     return Decimal(re.sub(r"[$,\s]", "", numbers[-1])) if numbers else None
 
