@@ -69,16 +69,17 @@ class SessionBusy(InfrastructureError):
 class AgentError(InfrastructureError):
     """An agent gave no usable reply.
 
-    `kind` is one of: refused (401, or a 403 that names the key or the account), absent (404: no such
-    model or address), invalid (other 4xx), limited (429), overloaded (5xx), network, timeout,
-    protocol (an answer that is not one), credit (402 or an exhausted quota), unavailable (not asked:
-    its key was refused a short time ago). `retry` says whether the same request may succeed later;
-    `after` is the server's own wish in seconds, if it had one; `tries` is how often it is worth it
-    at most, where that is known; `too_long` says that a shorter prompt may succeed; `status` is the
-    HTTP status, where there was one; `usage` what the provider reported as used all the same, None
-    where it said nothing; `unreachable`: the host that no connection could be made to, and why, as in
-    "api.example (its name is not found)", so that no agent of the same host can answer; "" where
-    there was one.
+    `kind` is one of: refused (401, or a 403 that names the key or the account), absent (404: no
+    such model or address), invalid (other 4xx), limited (429), overloaded (5xx), network, timeout,
+    protocol (an answer that does not follow the protocol), credit (402 or an exhausted quota),
+    unavailable (not asked, because its key was refused a short time ago).
+
+    `retry` says whether the same request may succeed later, `after` how many seconds the server
+    asks to wait, and `tries` how often a retry is worth it at most, if that is known. `too_long`: a
+    shorter prompt may succeed. `status` is the HTTP status. `usage` is what the provider reported
+    as used nevertheless, None if it reported nothing. `unreachable` names a host to which no
+    connection could be made, and the reason, as in "api.example (its name is not found)": no agent
+    at that host can answer. It is "" for other failures.
     """
 
     tries: int | None = None

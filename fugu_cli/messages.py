@@ -48,9 +48,7 @@ class Value(BaseModel):
 
 
 class Call(Value):
-    """A tool call as the agent made it. `arguments` is the JSON text it wrote, parsed by the tool
-    and nowhere else.
-    """
+    """A tool call as the agent made it. `arguments` is the JSON text that it wrote."""
 
     id: str
     tool: str
@@ -123,9 +121,12 @@ TokenCount = Annotated[int | None, BeforeValidator(_known_count)]
 
 
 class Usage(Value):
-    """Tokens of one reply. `input` counts all prompt tokens, `cached` those of them read from a
-    prompt cache, `written` those put into one where that has a price of its own. `estimated_input`
-    and `estimated_output` are the parts of `input` and `output` that no server counted."""
+    """The tokens of one reply.
+
+    `input` counts all tokens of the prompt, `cached` those of them that were read from a prompt
+    cache, and `written` those that were written to one, if writing has its own price.
+    `estimated_input` and `estimated_output` are the parts that no server counted.
+    """
 
     input: int = 0
     cached: int = 0

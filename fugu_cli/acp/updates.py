@@ -392,7 +392,9 @@ class LogUpdates:
 
 
 def _block_text(event: Event) -> str:
-    """Return an event that belongs to no turn as the interfaces show it, "" if they do not."""
+    """Return the text of an event that belongs to no turn, as the interfaces show it; "" if they do
+    not show it.
+    """
     from fugu_cli.ui.block_drawing import block_fragments
     from fugu_cli.ui.drawing import TERMINAL, plain_text
     from fugu_cli.ui.transcript import event_block
@@ -449,7 +451,7 @@ def _role_of(assigned: Assigned) -> str:
 
 
 def merged(items: Sequence[Recorded | Live]) -> list[Recorded | Live]:
-    """Join neighbouring pieces of the same text, so that waiting pieces are sent as one."""
+    """Join neighbouring pieces of the same text, so that pieces that wait are sent together."""
     pieces = (TextStreamed, ThoughtStreamed, OutputStreamed)
     result: list[Recorded | Live] = []
     for item in items:

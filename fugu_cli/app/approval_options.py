@@ -49,7 +49,7 @@ ACCEPT_PLAN = "accept_plan"
 
 @dataclass(frozen=True)
 class ApprovalOption:
-    """An answer: the key that gives it, what it means, and the same in a word."""
+    """An answer to a question: its key, its meaning, and a single word for it."""
 
     scope: ApprovalScope
     key: str

@@ -213,7 +213,7 @@ ENDING_POLL_SECONDS = 0.02
 
 
 class RequestQueue:
-    """One session at a time, with its running request, the waiting ones and its open questions."""
+    """The open session with its running request, its queued requests and its open questions."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ class AgentQuestion(Generic[Answer]):
 
 @dataclass(frozen=True)
 class AgentAnswer(Generic[Answer]):
-    """The answer, whose it is, and what the session cost."""
+    """The answer, the agent that gave it, and what the session cost."""
 
     value: Answer
     agent: str

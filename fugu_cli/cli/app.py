@@ -505,7 +505,9 @@ def plugin_list() -> int:
 @plugin.command("add")
 @flags_as_parameters(PluginAddFlags)
 def plugin_add(flags: PluginAddFlags) -> int:
-    """Show what a plugin brings, and add it if you trust it. Again: another version of it."""
+    """Show what a plugin brings, and add it if you trust it. A plugin that you have is replaced by
+    the new version.
+    """
     from fugu_cli.cli import plugin as command
 
     return command.add_plugin(flags)
@@ -521,7 +523,7 @@ def plugin_remove(name: Annotated[str, typer.Argument(metavar="NAME")]) -> int:
 
 @models.command("list")
 def models_list() -> int:
-    """List the embedded models and which of them are here."""
+    """List the embedded models and show which are downloaded."""
     from fugu_cli.cli import pool as command
 
     return command.list_models()
@@ -582,7 +584,7 @@ def blame(
     session: SessionFlag = None,
     shape: Annotated[Literal["text", "json"], option("--format", help="text or json")] = "text",
 ) -> int:
-    """Show which agent wrote each line, and what it cost."""
+    """Show which agent wrote each line, and what that cost."""
     from fugu_cli.cli import history as command
 
     return command.blame(path, session, shape)

@@ -320,7 +320,9 @@ def _read(path: Path) -> str | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file, through a link that stands for it (people keep such files in repositories)."""
+    """Write a file. If the path is a link (people keep such files in repositories), its target is
+    written.
+    """
     try:
         write_atomically(Path(os.path.realpath(path)), text.encode())
     except OSError as error:

@@ -91,7 +91,7 @@ class ReviewFlags:
 
 @dataclass(frozen=True)
 class SessionsFlags:
-    """`fugu sessions`: which are listed, or what is done with one."""
+    """The flags of `fugu sessions`: which sessions are listed, or what is done with one."""
 
     search: Annotated[
         str, typer.Argument(metavar="TEXT", help="only those in which this was said")
@@ -283,9 +283,7 @@ class McpAddFlags:
 
 @dataclass(frozen=True)
 class AcpFlags:
-    """`fugu acp`, as the user wrote it: what holds in every session until the editor sets something
-    else.
-    """
+    """The flags of `fugu acp`. They hold in every session until the editor sets something else."""
 
     tier: TierFlag = None
     permission_mode: PermissionModeFlag = None

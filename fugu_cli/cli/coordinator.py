@@ -50,8 +50,8 @@ def as_usage_errors() -> Iterator[None]:
 
 
 def show_checkpoint(file: Path | None, as_json: bool) -> int:
-    """Describe a checkpoint or a flat vector as a table with units; the configured one without
-    FILE, and what decides by default where none is configured.
+    """Describe a checkpoint or a flat vector as a table with units. Without FILE this is the
+    configured checkpoint, or the default coordinator if none is configured.
     """
     config = current_config().config
     with as_usage_errors():

@@ -330,7 +330,7 @@ def _parse_arms(
 
 
 def _checkpoint(config: Config, members: Sequence[Member], words: Sequence[str]) -> str:
-    """Return the digest of the checkpoint that one of these arms uses, "" if none does. Raises
+    """Return the digest of the checkpoint that these arms use, "" if they use none. Raises
     UsageError.
     """
     from fugu_cli.coordinators import checkpoint

@@ -339,7 +339,7 @@ def _commit_id(git: UserGit, name: str) -> str:
 
 
 def _find_program(git: UserGit, branch: _Branch) -> str:
-    """Return gh or glab by the remote's address, else the one that is installed."""
+    """Return gh or glab: the one that fits the remote's address, else the one that is installed."""
     address = git.read_line("remote", "get-url", branch.remote).lower()
     names = [
         name for name, host in (("gh", "github"), ("glab", "gitlab")) if host in address

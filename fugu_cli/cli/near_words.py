@@ -79,7 +79,7 @@ def likeness_of(typed: str, word: str) -> float:
 
 
 def most_alike(likeness: Mapping[str, float]) -> list[str]:
-    """Return the word of the highest likeness, and a second one where it comes close to that."""
+    """Return the most similar word, and the second one if it is nearly as similar."""
     best = max(likeness.values(), default=0.0)
     least = max(LEAST_LIKENESS, best - NEAR_TIE)
     near = [word for word, share in likeness.items() if share >= least]
@@ -87,8 +87,8 @@ def most_alike(likeness: Mapping[str, float]) -> list[str]:
 
 
 def near_commands(typed: str, context: Context, flags: Sequence[str]) -> list[str]:
-    """Return what is called so here: a flag, a command that has this name in other agents, a help
-    page; else similar commands.
+    """Return commands for a mistyped name: a flag, a command that other agents have under this
+    name, a help page, or else commands with a similar name.
     """
     if f"--{typed}" in flags:
         return [f"`{context.command_path} --{typed}`"]

@@ -196,7 +196,7 @@ class RequestRun:
         return code
 
     async def _follow(self, session: Session) -> int:
-        """Run the open session to its end, then report it."""
+        """Run the open session until its request ends, then report the end."""
         workspace, folder = session.environment.workspace, self._leaving.folder
         if folder is None or workspace.in_git:
             return await self._reported(session, None)

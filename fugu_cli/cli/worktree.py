@@ -47,8 +47,10 @@ CACHES = (
 
 @dataclass(frozen=True)
 class OpenWorktree:
-    """A worktree that fugu works in. `here`: the repository it was made from; `base`: the commit it
-    began at; `trusted`: it holds what was trusted there; `data`: where sessions are kept."""
+    """A worktree that fugu works in. `here` is the repository that it belongs to, `base` the commit
+    that it began at, and `data` the folder of sessions. `trusted`: it has the files that the user
+    trusts there.
+    """
 
     name: str
     main_repo: UserGit

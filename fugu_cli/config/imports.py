@@ -260,7 +260,7 @@ def _add_named_model(imported: ImportedSettings, text: str) -> None:
 
 
 def _add_folders(imported: ImportedSettings, folders: list[str]) -> None:
-    """Add the folders that are there: fugu does not start with one that is not."""
+    """Add the folders that exist: fugu does not start with one that is missing."""
     present = []
     for folder in folders:
         path = expand_home(folder)

@@ -130,9 +130,7 @@ Text = Annotated[str, StringConstraints(min_length=1)]
 
 
 class AgentEntry(ConfigTable):
-    """One entry of the pool, as the user wrote it; `config.pool.pool` fills in what was left
-    out.
-    """
+    """An entry of the pool as the user wrote it; `config.agent_pool` fills in what was left out."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     """unique in the pool; letters, digits, dots, dashes"""

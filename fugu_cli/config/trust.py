@@ -108,7 +108,9 @@ def is_declined(data: Path, folder: Path) -> bool:
 
 
 def trust_file(data: Path, folder: Path, path: Path) -> None:
-    """Trust one file of a trusted folder as it is now. Whatever else has changed stays untrusted."""
+    """Trust one file of a trusted folder with its present content. Other changed files stay
+    untrusted.
+    """
     resolved = folder.resolve()
     trusted = _read(data)
     name = path.relative_to(resolved).as_posix()

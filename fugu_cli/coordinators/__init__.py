@@ -33,7 +33,7 @@ class AskPlanner:
 
 @dataclass(frozen=True)
 class ParallelTurns:
-    """Turns that may run at once: what they read does not depend on one another."""
+    """Turns that may run at the same time, because none reads what another one writes."""
 
     turns: tuple[Assigned, ...]
 

@@ -206,7 +206,7 @@ def tokenizer_of(folder: Path) -> Tokenizer:
 
 
 def chat_template_of(folder: Path) -> str:
-    """Return the chat template as text; "" where the folder has none."""
+    """Return the chat template as text, "" if the folder has none."""
     path = folder / "chat_template.jinja"
     if path.is_file():
         return path.read_text(encoding="utf-8", errors="replace")

@@ -513,8 +513,8 @@ def backbone_folder(backbone: str | None, cache: Path) -> Path:
 
 
 def product_end(state: SessionState) -> Finished | None:
-    """Return the end of a request without roles: nobody verifies, so a Worker's answer ends it
-    unless something speaks against it. None where it goes on.
+    """Return the end of a request without roles: since nobody verifies, a Worker's answer ends it
+    unless something speaks against the work. None if the request goes on.
     """
     turns = state.request.turns
     if not turns or turns[-1].failed or turns[-1].interrupted or not turns[-1].replies:

@@ -70,7 +70,7 @@ class AttributedEdit:
 
 @dataclass(frozen=True)
 class AttributedLines:
-    """A content by lines, with each line's writer; None where no recorded change wrote it."""
+    """The lines of a content with the author of each, None if no recorded change wrote it."""
 
     lines: tuple[bytes, ...] = ()
     authors: tuple[LineAuthor | None, ...] = ()
@@ -280,8 +280,8 @@ def related_edits(edits: Sequence[AttributedEdit], path: str) -> list[Attributed
 def moved_from(
     edits: Sequence[AttributedEdit], data: bytes, contents: Mapping[str, bytes]
 ) -> str | None:
-    """Return the file whose last contents `data` resembles most, None if it resembles none. For a
-    file that no edit names: somebody may have moved it.
+    """Return the file whose last contents are most similar to `data`, None if no file is similar.
+    This is for a file that no edit names, because somebody may have moved it.
     """
     last = {change.path: change.after for edit in edits for change in edit.changes}
     lines = lines_of(data)
@@ -322,8 +322,8 @@ class TurnShare:
 
 @dataclass(frozen=True)
 class FileBlame:
-    """A file as it is now. `turns` are those that wrote a line of it; `lost`: contents of some
-    change are gone.
+    """The authors of a file as it is now. `turns` are those that wrote a line of it. `lost`: the
+    contents of some changes are gone.
     """
 
     path: str

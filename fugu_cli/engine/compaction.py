@@ -92,9 +92,11 @@ def is_possible(state: SessionState, member: Member) -> bool:
 def with_shown_limit(
     state: SessionState, prompt: Prompt, member: Member, error: AgentError
 ) -> Member | None:
-    """Return the agent as its server has shown it, where it found the prompt too long and something
-    can be left out of it: it reads less than was said, or the guess was too low. None where it
-    failed for another reason, or was paid for.
+    """Return the agent with a smaller context, if its server refused the prompt as too long and the
+    prompt can be shortened. None for other failures, and for calls that were paid.
+
+    The server may allow less than the configuration says, or the estimate of the tokens was too
+    low.
     """
     if not error.too_long or error.usage not in (None, Usage()):
         return None
@@ -341,13 +343,17 @@ def _requests_until(state: SessionState, upto: int) -> list[tuple[int, RequestSt
 
 
 def _without_words(summary: str) -> str:
-    """Return a summary without what fugu added to it: that is added to the next one again."""
+    """Return a summary without the texts of requests that fugu added to it. They are added to the
+    next summary again.
+    """
     ends = [summary.find(f"\n\n{heading}") for heading in (REQUESTED, LEFT_OUT)]
     return summary[: min((end for end in ends if end >= 0), default=len(summary))]
 
 
 def _words(state: SessionState, upto: int) -> str:
-    """Return the requests that the summary stands for, word for word, and how much else it does."""
+    """Return the texts of the requests that the summary stands for, word for word, and the number
+    of other events that it stands for.
+    """
     past = state.events[: upto + 1]
     kept = state.followed_by(Compacted(summary="", upto=upto)).shown_requests
     requests = [request for _, request in _requests_until(state, upto) if request.asked]

@@ -196,8 +196,8 @@ LARGEST_KEYED_FILE = 2_000_000
 
 @dataclass(frozen=True)
 class TreeContent:
-    """All there is in the working tree. `name` is its id, "" outside git; `unread`: some of it is
-    not told by that.
+    """The content of the whole working tree. `name` is its id, "" outside git. `unread`: some files
+    are not part of the id.
     """
 
     name: str = ""

@@ -45,7 +45,7 @@ class TestRunCanceller:
         self._ended: set[asyncio.Task[ToolResult]] = set()
 
     def now(self) -> bool:
-        """End the runs under way. False where there is none."""
+        """End the running calls. Return False if there are none."""
         running = [task for task in self._running if not task.done()]
         for task in running:
             self._ended.add(task)

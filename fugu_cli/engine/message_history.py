@@ -106,9 +106,9 @@ _SUGGESTION = re.compile(r"\s*<suggested_role>.*?</suggested_role>", re.DOTALL |
 
 
 def history(state: SessionState, told: str = "") -> tuple[Message, ...]:
-    """Return every request as the agent of the newest turn reads it: its own turns word for word,
-    those of others, and all of Verifiers, as data. What was compacted, as its summary. `told`:
-    what the newest turn's agent is told besides.
+    """Return the requests as the agent of the newest turn reads them: its own turns word for word;
+    turns of other agents, and all turns of Verifiers, as data; compacted events as their summary.
+    `told` is an additional text for the newest turn's agent.
     """
     messages: list[Message] = []
     if state.summary:
@@ -149,9 +149,10 @@ def _request_messages(
     *,
     newest: bool = False,
 ) -> tuple[Message, ...]:
-    """Return one request as `agent` reads it. `rules` and `memory`: those of the session that it has
-    been shown. `served`: what Workers answered is the conversation with a client, whoever said it.
-    `own_plan`: the plan that the request carries out stands above in the agent's own words.
+    """Return one request as `agent` reads it. `rules` and `memory` are what the agent has been
+    shown in this session. `served`: Workers' answers are the conversation with a client, whichever
+    agent gave them. `own_plan`: the agent itself wrote the plan that the request carries out, and
+    reads it above.
     """
     asked = request.asked
     assert asked is not None
@@ -241,7 +242,7 @@ def _notes(others: Sequence[Turn], *, is_planning: bool) -> list[FromUser]:
 
 
 def _opening(turn: Turn, others: Sequence[Turn]) -> str:
-    """Return what a turn of the agent's own begins with: what others did since its last one, the
+    """Return the beginning of a turn of the agent itself: what others did since its last turn, the
     evidence, and its instruction.
     """
     opening = opening_ids(turn)
@@ -310,7 +311,7 @@ def work_note(turn: Turn, limit: int) -> str:
 
 
 def verdict_note(turn: Turn) -> str:
-    """Return what a Verifier wants, "" where it came to no verdict."""
+    """Return a note on what a Verifier asked for, "" if it came to no verdict."""
     words = escape_frames(clip_middle(turn.text.strip(), WORDS))
     if turn.failed is not None or turn.interrupted or not words:
         return ""

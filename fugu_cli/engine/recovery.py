@@ -65,8 +65,9 @@ async def carry_out(log: Log, workspace: Workspace, planned: Undone) -> Undone:
 
 
 async def finish_interrupted_undo(log: Log, workspace: Workspace) -> Undone | None:
-    """Finish the undo or redo that a killed process left half done; None where there is none. Files
-    that were changed since are left alone. Raises StorageError."""
+    """Finish an undo or redo that was interrupted because the process was killed. Return None if
+    there is none. Files that were changed since are left alone. Raises StorageError.
+    """
     record = _interrupted_undo(log)
     if record is None:
         return None

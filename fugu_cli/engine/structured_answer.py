@@ -30,7 +30,7 @@ MOST_DEPTH = "it is nested too deep"
 
 
 def schema_fault(schema: object) -> str:
-    """Return why this is no JSON schema that answers can be held to; "" where it is one."""
+    """Return the reason why a JSON schema cannot be used to check answers, "" if it can."""
     from jsonschema import SchemaError
     from jsonschema.validators import validator_for
     from referencing import Registry, Resource

@@ -235,8 +235,8 @@ class _SubtaskGroup:
         return _Wish(note=f"{subagent.file.name} names {model}, which cannot be chosen here")
 
     def _out(self, state: SessionState, wish: _Wish) -> dict[str, Exclusion]:
-        """Return the agents that must not do it: those that cannot act, and if a wished one can
-        act, all others.
+        """Return the agents that cannot do the subtask. If an agent is wished for and can act, all
+        others count as such.
         """
         excluded = state.request.failed_agents
         if not wish.wished - excluded.keys():

@@ -127,8 +127,8 @@ async def failing_before(
 
 @dataclass(frozen=True)
 class _Brought:
-    """Of what git ignores: the paths that are linked into the copy, those that it lacks, and linked
-    packages that load the code of the repository itself.
+    """Paths that git ignores: those linked into the copy, those that the copy lacks, and linked
+    packages that load code of the repository itself.
     """
 
     linked: tuple[str, ...]
@@ -492,8 +492,8 @@ class TestsBeforeArguments(Value):
 async def tests_before(
     arguments: TestsBeforeArguments, workspace: Workspace, say: Say
 ) -> ToolResult:
-    """Run the failing tests on the files as they were. The result is `ok` if it is known then how
-    they stood.
+    """Run the failing tests on the files as they were before the request. The result is `ok` if
+    their state then is known.
     """
     removed = await _removed(arguments.edited, workspace)
     removed_text = _listed("Removed by this request:", removed)

@@ -477,9 +477,9 @@ async def _before(
 async def _finish_tool(
     log: Log, environment: Environment, call: Call, preface: str, *, reads: bool = False
 ) -> None:
-    """Run the call that the newest event has permitted, and record what came back, below what its
-    agent is `told`. `reads`: its command line only reads, or its turn does; it cannot write the
-    repository then, and no change is its own.
+    """Run the call that the newest event permits, and record its result, with `preface` above it.
+    `reads`: the command or the turn only reads. It then cannot write the repository, and no change
+    is attributed to it.
     """
     permitted = log.events[-1]
     assert isinstance(permitted, Permitted)

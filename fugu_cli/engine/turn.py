@@ -357,7 +357,9 @@ def _give_to_larger_agent(context: TurnContext, turn: Turn, member: Member) -> b
 
 
 async def _compact(context: TurnContext, member: Member, conversation: Prompt) -> None:
-    """Sum up what no longer fits the agent whose turn it is; it writes the summary itself."""
+    """Replace events that no longer fit into the agent's context by a summary, which the agent
+    itself writes.
+    """
     log, limits = context.log, context.environment.limits.budget
     upto = compaction.boundary(log.state, member)
     assert upto is not None

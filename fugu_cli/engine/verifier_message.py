@@ -130,7 +130,7 @@ def _work(state: SessionState, verifier: Turn) -> list[str]:
 
 
 def _planned_work(state: SessionState, verifier: Turn) -> list[str]:
-    """Return what the plan asks of the step that judges, and the reports that it may read."""
+    """Return what the plan asks of the judging step, and the reports that it may read."""
     name = step_name(state.request.workflows, verifier.assigned.plan, verifier.assigned.step)
     subtask = prompts.fill(
         prompts.load("conductor/judge"), name=name, subtask=as_data(verifier.assigned.instruction)

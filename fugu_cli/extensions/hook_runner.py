@@ -67,9 +67,8 @@ MODES = {
 
 @dataclass(frozen=True)
 class HookVerdict:
-    """The hooks' decision about a call.
-
-    `call` is the call as they changed it. `context` is added to what its agent reads.
+    """The hooks' decision about a call. `call` is the call with their changes. `context` is text
+    for its agent.
     """
 
     call: Call

@@ -183,7 +183,7 @@ def read_hooks(user: Path, own: Path | None, *, trusted: bool) -> DeclaredHooks:
 
 
 def files_named_by_hooks(folder: Path) -> Iterator[Path]:
-    """Yield the files in `folder` that decide which hooks run, and those that the hooks would run."""
+    """Yield the files in `folder` that define hooks, and those that the hooks would run."""
     for name in HOOK_FILES:
         hooks, _ = _read_file(folder / name, folder, is_user=False)
         if hooks and name in SETTINGS_FILES:

@@ -138,7 +138,9 @@ def unread_notes(root: Path) -> list[str]:
 
 
 def _share_limit(lengths: Sequence[int]) -> list[int]:
-    """Share LIMIT among texts of these lengths. Long ones get what short ones leave of their share."""
+    """Share LIMIT among texts of these lengths. What short texts do not need of their share goes to
+    long ones.
+    """
     shares = [0] * len(lengths)
     left = LIMIT
     by_length = sorted(range(len(lengths)), key=lengths.__getitem__)

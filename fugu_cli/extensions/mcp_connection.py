@@ -181,7 +181,9 @@ class McpConnection:
         return worked
 
     async def _watch(self, link: mcp_client.McpLink) -> None:
-        """Wait until the server ends. List its tools again whenever it says that they changed."""
+        """Wait until the server ends, and list its tools again each time it reports a change of
+        them.
+        """
         ended = asyncio.create_task(link.ended.wait())
         try:
             while not link.ended.is_set():

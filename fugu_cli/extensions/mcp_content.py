@@ -77,7 +77,7 @@ def readable_blocks(content: object) -> object:
 
 
 def _read_keys(tool: Mapping[str, object]) -> dict[str, object]:
-    """Return only the keys that are read, so that nothing else can make the tool invalid."""
+    """Return only the keys that fugu reads, so that no other key can make the tool invalid."""
     input_schema = tool["inputSchema"]
     assert isinstance(input_schema, dict)
     keys = {"name": tool["name"], "inputSchema": {"type": "object", **input_schema}}

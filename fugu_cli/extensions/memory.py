@@ -51,7 +51,7 @@ class Memory:
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
-        """The scopes that have a file here, or may get one."""
+        """The scopes that have a memory file here, or can get one."""
         return SCOPES if self.root is not None else ("user",)
 
     def path(self, scope: Scope) -> Path:
@@ -72,7 +72,7 @@ class Memory:
         return f"~/{path.relative_to(home).as_posix()}" if inside(path, home) else str(path)
 
     def read(self) -> tuple[tuple[MemoryText, ...], tuple[str, ...]]:
-        """Return the files that count as agents read them, and sentences about what is left out."""
+        """Return the memory files as agents read them, and sentences about what is left out."""
         texts: list[MemoryText] = []
         notes: list[str] = []
         for scope in reversed(self.scopes):

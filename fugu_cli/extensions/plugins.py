@@ -190,7 +190,7 @@ def joined_hooks(declared: DeclaredHooks, plugins: Sequence[Plugin]) -> Declared
 
 
 def _read_manifest(folder: Path) -> tuple[_Manifest, frozenset[str]]:
-    """Return the manifest, an empty one if there is none, and the keys it has."""
+    """Return the manifest (an empty one if there is no file) and its keys."""
     path = folder / MANIFEST
     if not path_exists(path):
         return _Manifest(), frozenset()

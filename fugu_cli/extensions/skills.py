@@ -151,8 +151,8 @@ SHORTEST_DESCRIPTION = 60
 
 @dataclass(frozen=True)
 class Skill:
-    """A skill in the resolved `folder`, which agents see as `shown`. `own`: it is the user's, not
-    the repository's. `plugin` names the plugin that brings it, which lies in `plugin_root`.
+    """A skill in the resolved `folder`; agents see its path as `shown`. `own`: it is the user's,
+    not the repository's. `plugin` names the plugin that brings it, whose folder is `plugin_root`.
     """
 
     name: str
@@ -261,8 +261,8 @@ def describe_each(skills: Sequence[Described]) -> str:
 
 
 def _fair_length(skills: Sequence[Described], share: int) -> int:
-    """Return the most characters of one description. Long ones get what short ones leave of their
-    share.
+    """Return the largest number of characters for one description. What short descriptions do not
+    need of their share goes to long ones.
     """
     lengths = sorted(len(skill.description) for skill in skills)
     left = share * len(lengths)

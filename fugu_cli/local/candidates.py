@@ -238,7 +238,7 @@ def _is_described(content: str, function: Function) -> bool:
 
 
 def _readable(path: str, old: str, lines: Sequence[str]) -> str | None:
-    """Return the changed file; None where it cannot be read any more, or is the old one."""
+    """Return the changed file; None if it can no longer be parsed or is the old one."""
     new = "\n".join(lines)
     return new if new != old and (parses(path, new) or not parses(path, old)) else None
 

@@ -22,8 +22,8 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class WheelPart:
-    """One wheel (`requirement` as pip reads it) and the path inside it that carries a run of the
-    model's bytes.
+    """A part of a model's file: the wheel that holds it (`requirement`, as pip reads it) and the
+    path inside that wheel.
     """
 
     requirement: str

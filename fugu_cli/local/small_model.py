@@ -241,7 +241,7 @@ class _Turn:
         return candidate.with_body(content, reply.text)
 
     def _edits(self, target: Mapping[str, str]) -> list[Call]:
-        """Return the edits that turn the files as they stand into `target` (path to content)."""
+        """Return the edits that turn the present files into `target` (path to content)."""
         edits: list[Call] = []
         for path, present in self.progress.present.items():
             if (edit := edit_between(present, target[path])) is not None:
@@ -249,7 +249,7 @@ class _Turn:
         return edits
 
     def _put_back(self, text: str = "") -> Reply | None:
-        """Return the calls that take back the change that was tried last; None without one."""
+        """Return the calls that undo the change that was tried last; None if there was none."""
         edits = self._edits(self.progress.kept)
         return self._call(edits, text) if edits and not self.progress.is_stuck else None
 
@@ -319,8 +319,9 @@ class _Turn:
         return reply.model_copy(update={"text": "", "calls": tuple(writes), "stop": "calls"})
 
     def _files_in(self, reply: Reply) -> tuple[dict[str, str], str]:
-        """Return the files that the reply wants written, and why they must not be, "" where they
-        may. A small model leaves out what it does not change, and that would be lost.
+        """Return the files that the reply wants to write, and the reason why they must not be
+        written, "" if they may. A small model leaves out what it does not change, and that would be
+        lost.
         """
         present, lines = self.progress.original, lines_of(reply.text)
         code = [path for path in present if not is_test(path)]
@@ -396,8 +397,8 @@ def _one_of(names: Iterable[str]) -> str:
 
 
 def _paths_of(tool: str, printed: str, mentioned: Sequence[str]) -> list[str]:
-    """Return the paths that a search found: for glob those that end in a mentioned one, in the
-    order of these; for grep those with most lines first.
+    """Return the paths that a search found. For glob these are the mentioned ones, in the order of
+    the mentions; for grep all, those with the most lines first.
     """
     lines = [line for line in printed.split("\n") if not line.startswith(("(", "No "))]
     if tool == "grep":

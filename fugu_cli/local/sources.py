@@ -166,7 +166,7 @@ class ModelFolder:
         return str(self.path)
 
     async def fetch(self, model: Model, part: Path, report: ReportProgress) -> None:
-        """Link the file where the file system can, else copy it."""
+        """Link the file if the file system can do that, else copy it."""
         file = self.path / model.filename
         if not file.is_file():
             raise SourceUnavailable(f"there is no {model.filename}")

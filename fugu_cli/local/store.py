@@ -240,7 +240,7 @@ def _storage(folder: Path) -> Iterator[None]:
 
 
 async def _digest(file: Path, model: Model, report: ReportProgress) -> str:
-    """Return the sha256 of a file, block by block, so that it can be interrupted."""
+    """Return a file's sha256. The file is read in blocks, so that this can be interrupted."""
     hasher, done = hashlib.sha256(), 0
     with file.open("rb") as source:
         while block := await asyncio.to_thread(source.read, HASHED_AT_ONCE):

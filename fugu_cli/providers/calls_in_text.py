@@ -293,7 +293,7 @@ def _json_at(text: str, position: int) -> tuple[JsonValue, int]:
 
 
 def calls_in_json(value: JsonValue) -> list[WrittenCall] | None:
-    """Return the calls that a JSON value consists of, or None if it holds anything else."""
+    """Return the calls in a JSON value; None if it holds anything besides calls."""
     calls = []
     for item in value if isinstance(value, list) else [value]:
         inner = item.get("function", item) if isinstance(item, dict) else None
@@ -316,7 +316,7 @@ _AROUND_NAME = re.compile(
 
 
 def plain_tool_name(name: str, tools: Mapping[str, object] | frozenset[str]) -> str:
-    """Return the offered tool that `name` stands for, or `name` itself if there is none."""
+    """Return the offered tool that `name` stands for, `name` itself if there is none."""
     plain = _AROUND_NAME.sub("", name)
     for candidate in (name, plain, plain.lower()):
         if candidate in tools:

@@ -58,8 +58,9 @@ def account_digest(address: str, key: str, model: str) -> str:
 
 
 class QuotaFile:
-    """The windows by account, in a file of the data folder `data`. While the file cannot be read,
-    what it held last counts; one that cannot be written stays as it is. Neither raises.
+    """The quota windows by account, in a file of the data folder `data`. If the file cannot be
+    read, its last known content counts; if it cannot be written, it stays as it is. Neither raises
+    an error.
     """
 
     def __init__(self, data: Path, clock: Callable[[], float] = time.time) -> None:

@@ -164,7 +164,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "b": "\b", "\n": "", "\\": "\\", '"': '"'}
 
 
 def _read_file(file: Path, depth: int = 0) -> Iterator[GitSetting]:
-    """Yield a file's settings, with those of files that it includes, be it under a condition."""
+    """Yield a file's settings and those of files that it includes, also of conditional includes."""
     if depth > INCLUDES_DEEP:
         raise UnreadableConfiguration("configuration of git that includes itself")
     text, position, section = _text(file), 0, ""
@@ -189,7 +189,7 @@ def _read_file(file: Path, depth: int = 0) -> Iterator[GitSetting]:
 
 
 def _read_value(text: str, position: int) -> tuple[str, int]:
-    """Return the value that begins at `position`, and where it ends."""
+    """Return the value that begins at `position`, and the position of its end."""
     value, quoted, comment = "", False, False
     while position < len(text) and text[position] != "\n":
         char = text[position]

@@ -80,7 +80,7 @@ class ContentFingerprint:
 
 
 def fingerprint_of(text: str) -> ContentFingerprint:
-    """Return the pieces of a text by which it is recognised."""
+    """Return pieces of a text by which copies of it are recognised."""
     lines = frozenset(
         line for part in text.splitlines() if len(line := part.strip()) >= SHORTEST_LINE
     )

@@ -344,7 +344,7 @@ class Redactor:
         self._made: dict[tuple[str, str], str] = {}
 
     def add(self, values: Mapping[str, str]) -> None:
-        """Add known values, under names that say that they are secrets."""
+        """Add values of variables whose names say that they are secrets."""
         self._values |= secrets_in(values.items())
         self._stamps = None  # what is looked for is computed again
 
@@ -408,8 +408,8 @@ class Redactor:
     def values(self, mark: str, near: Sequence[str], *, others: bool = True) -> set[str]:
         """Return the values that a mark may stand for, among the secrets of the texts in `near`.
 
-        With `others` also those masked so far and those of `.env` files. A mark that stands in one
-        of the texts stands for itself.
+        With `others`, values masked so far and those of `.env` files are included. A mark that one
+        of the texts contains may also stand for itself.
         """
         values = {mark} if any(mark in text for text in near) else set()
         for text in near:

@@ -53,7 +53,7 @@ class Exchange:
 
 
 class EndpointService:
-    """One endpoint: its models, its running requests and their traces."""
+    """An endpoint with its models, its running requests and their traces."""
 
     def __init__(
         self, settings: EndpointSettings, traces: Traces, limits: EndpointLimits | None = None

@@ -349,7 +349,9 @@ class AcceptedPlan(Value):
     changed: tuple[str, ...] = ()
 
     def shown(self, *, is_above: bool) -> str:
-        """Return the plan as agents read it. `is_above`: the agent made it, and reads it above."""
+        """Return the plan as agents read it. `is_above`: the agent wrote the plan itself, and reads
+        it further above.
+        """
         plan = prompts.load("plan_accepted_own")
         if not is_above:
             plan = prompts.fill(prompts.load("plan_accepted"), agent=self.agent, plan=self.text)
@@ -434,7 +436,9 @@ class Asked(Value):
         return self.shown(plan_is_above=False)
 
     def shown(self, *, plan_is_above: bool) -> str:
-        """Return the request as an agent reads it that may have made the plan for it."""
+        """Return the request as an agent reads it. `plan_is_above`: it carries out a plan that the
+        agent wrote itself and reads further above.
+        """
         piped = f"<stdin>\n{self.piped}\n</stdin>" if self.piped else ""
         hooks = f"[Hooks say:]\n{self.hooks}" if self.hooks else ""
         schema = ""
@@ -723,10 +727,12 @@ class Masked(Value):
 
 
 class Failed(Value):
-    """An agent (or the coordinator) that failed after its retries. The coordinator masks it for
-    this request. `usage`: what its provider counted all the same, over all tries; `agent` was paid
-    for that, "" where it is nothing. `unreachable`: as in `Exclusion`. `hint`: the end of `message`
-    that says what the user can do; "" in older sessions.
+    """An agent (or the coordinator) failed after its retries. It is excluded for the rest of this
+    request.
+
+    `usage` is what its provider counted nevertheless, over all tries; `agent` was paid for that, ""
+    if it is nothing. `unreachable`: as in `Exclusion`. `hint` is the end of `message` that says
+    what the user can do; "" in older sessions.
     """
 
     type: Literal["failed"] = "failed"

@@ -441,7 +441,7 @@ def _valid(value: object) -> object:
 
 
 def as_written(text: str) -> str:
-    """Return a text as a session holds it. A path that is not UTF-8 reads otherwise there."""
+    """Return a text as a session stores it: bytes of a path that are not UTF-8 are replaced."""
     return str(_valid(text))
 
 
@@ -588,7 +588,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _key(path: Path) -> str:
-    """Return the session's name for commands: its id, or its file if it has none."""
+    """Return the session's name in commands: its id, or its path if it has none."""
     return path.stem if _ID.fullmatch(path.stem) else str(path)
 
 

@@ -224,7 +224,9 @@ class RequestState:
 
     @cached_property
     def asks_for_plan(self) -> bool:
-        """True if it was asked in plan mode: one turn that changes nothing answers it."""
+        """True if the request was asked in plan mode. A single turn that changes nothing then
+        answers it.
+        """
         return self.asked is not None and self.asked.mode == "plan" and not self.asked.only_reads
 
     @cached_property
@@ -721,7 +723,9 @@ class RequestState:
 
 
 def request_after(request: RequestState, event: Event) -> RequestState:
-    """Return the newest request after one more event: `request`, which takes it, or a new one."""
+    """Return the newest request after one more event: a new one for Asked, else `request`, which
+    takes the event.
+    """
     newest = RequestState() if isinstance(event, Asked) else request
     newest.add(event)
     return newest

@@ -67,7 +67,9 @@ class CallAccount(Protocol):
     """An account of model calls, in which each stands while it is under way."""
 
     def begin_call(self, member: Member, usage: Usage, reserved: float) -> str:
-        """Reserve the most that a call may cost; `usage` is that of its prompt. Return its key."""
+        """Reserve the most that a call may cost, and return the reservation's key. `usage` is that
+        of the prompt.
+        """
 
     def update_call(self, key: str, member: Member, usage: Usage, reserved: float) -> None:
         """Record the usage of a running call, and the most that it may cost."""

@@ -100,7 +100,7 @@ class ToolFacts:
 
     @property
     def writes_files(self) -> bool:
-        """Return whether it may write the files it names, as a program that is given files may."""
+        """True if the tool may write the files it names, as a program that is given files may."""
         return self.effect != "reads" and self.names_files
 
 
@@ -404,7 +404,7 @@ def tool_names() -> frozenset[str]:
 
 
 def own_tool_name(name: str) -> str:
-    """Return the tool that a model means by a name that other agents have for it."""
+    """Return fugu's tool for a name that other agents use for it."""
     for facts in TOOLS.values():
         if name in facts.aliases:
             return facts.name

@@ -68,7 +68,9 @@ class Turn:
 
     @cached_property
     def work(self) -> tuple[CallRecord, ...]:
-        """The turn's calls with those of its subtasks, each before the call that it answers."""
+        """The calls of the turn. Calls of its subtasks stand before the `task` call that they
+        answer.
+        """
         if not self.subtasks:
             return self.runs
         inside: dict[str, list[CallRecord]] = {}
@@ -244,11 +246,11 @@ def _turn(events: Sequence[Event], subtasks: Sequence[Turn] = ()) -> Turn:
 
 
 class EffectiveFold:
-    """The events of a request that the working tree is the result of, kept as they arrive.
+    """Collects the events that led to the present working tree.
 
-    What was rolled back is left out, and what was done in worktrees: what was taken over
-    from one is in its Merged. Where the user undid the request and it went on, what had changed
-    files until then is left out, and the Undone is there.
+    Work that was rolled back is left out. Work in worktrees is left out too, and what was taken
+    over from it is in its Merged. If the user undid the request and it went on, earlier changes are
+    left out, and the Undone is kept.
     """
 
     def __init__(self) -> None:
@@ -328,7 +330,9 @@ another key.
 
 
 def unable_reason(text: str) -> str | None:
-    """Return what stands behind the `UNABLE:` that a text begins with; None for other texts."""
+    """Return the text after `UNABLE:` at the beginning of a text, None if the text begins
+    otherwise.
+    """
     begun = UNABLE.match(text)
     return None if begun is None else text[begun.end() :].strip()
 

@@ -153,8 +153,8 @@ def _outputs(
 
 
 def turn_that_answers(workflows: Sequence[Workflow]) -> Turn | None:
-    """Return the turn that answers a request done by workflows: of the newest round that has an
-    answer. None without one.
+    """Return the turn that answers a request done by workflows, from the newest round that has an
+    answer. None without workflows.
     """
     rounds = [flow for flow in workflows if flow.planned.within is None]
     answers = (workflow_result(workflows, flow.number) for flow in reversed(rounds))
@@ -185,8 +185,8 @@ def turn_for_user(
 
 
 def reports_for_user(workflows: Sequence[Workflow], turn: Turn) -> tuple[Turn, ...]:
-    """Return the turns whose words are the answer where `turn` is one of them: several where a last
-    step judged changes that no other step brought together.
+    """Return the turns whose words answer the request when `turn` answers it. These are several if
+    `turn` only judged changes that no other step brought together.
     """
     flow = next((flow for flow in workflows if flow.number == turn.assigned.plan), None)
     if flow is None or turn.changes == ():

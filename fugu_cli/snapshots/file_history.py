@@ -311,11 +311,11 @@ RETRY_HINT = "clear what is in the way, then undo again"
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """The changes that still stand.
+    """What can be restored of changes that still stand.
 
-    `made` is as it was left and can be taken back. `conflicts` are paths that were changed since;
-    `beside` are those of them that no snapshot holds. There is no copy of `unkept` (large files)
-    and of `nested` repositories.
+    `made` are the changes to files that are as they were left. `conflicts` are the paths that were
+    changed since, and `beside` are those among them that no snapshot holds. There is no copy of
+    `unkept` (large files) and of `nested` repositories.
     """
 
     made: FileEffects = NO_EFFECTS

@@ -43,8 +43,9 @@ GIT_OPTIONS = (
 
 @dataclass(frozen=True)
 class Git:
-    """git in `cwd`, with `folder` as its git folder, `tree` as its working tree and `index` as its
-    index. It also reads the objects in `borrowed`, another repository's folder of objects."""
+    """Runs git in `cwd` with the git folder `folder`, the working tree `tree` and the index
+    `index`. It can also read the objects in `borrowed`, the object folder of another repository.
+    """
 
     folder: Path
     tree: Path
@@ -325,9 +326,7 @@ def loose_blob(objects: Path, name: str) -> bytes | None:
 
 
 class BlobReader:
-    """Contents read from a store one after the other, by a single git process where they do not lie
-    there unpacked.
-    """
+    """Reads contents from a store. Packed contents are read by one git process, which stays open."""
 
     def __init__(self, objects: Path, git: Git | None) -> None:
         self._objects, self._git = objects, git

@@ -89,7 +89,7 @@ def attribute_of_bits(bits: int) -> str:
 
 
 def usual_bits(bits: int) -> int:
-    """Return the usual bits of a file that is as executable as these bits say."""
+    """Return the usual permission bits of a file: those of an executable if `bits` are."""
     return EXECUTABLE_BITS if bits & 0o100 else PLAIN_BITS
 
 
@@ -218,7 +218,7 @@ def _stamp(path: str) -> object:
 
 
 def _head(repository: Repository) -> tuple[Path, ...]:
-    """Return the files that say which commit is checked out: HEAD, and the branch that it names."""
+    """Return the files that say which commit is checked out: HEAD, and the file of its branch."""
     head = repository.folder / "HEAD"
     branch = os.fsdecode(_bytes(head).removeprefix(b"ref:").strip())
     return head, repository.common / branch, repository.common / "reftable" / "tables.list"

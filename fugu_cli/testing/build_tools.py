@@ -104,7 +104,9 @@ _SIDE_FOLDERS = frozenset(
 
 
 def single_folder_command(root: Path) -> str | None:
-    """Return the command of the only folder in `root` that has one, None for none or several."""
+    """Return the test command of the only folder in `root` that has one; None if none or several
+    have one.
+    """
     try:
         folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.is_symlink())
     except OSError:

@@ -86,7 +86,9 @@ def _hatch_environments(root: Path) -> Iterator[TestTask]:
 
 
 def _tox_environments(root: Path) -> Iterator[TestTask]:
-    """Yield tox's environments for tests: the unnamed one, run with one Python, then named ones."""
+    """Yield tox's environments for tests: first the unnamed one, run with one Python, then the
+    named ones.
+    """
     environments = _tox_commands(root)
     unnamed = environments.pop("", "")
     if unnamed:

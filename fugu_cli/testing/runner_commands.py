@@ -364,7 +364,9 @@ def _escaped(name: str) -> str:
 
 
 def _node(invocation: Invocation, failing: Sequence[str]) -> str | None:
-    """Select by name. A test runs if its own name and those around it are given."""
+    """Select tests by name. A test runs if its own name and the names of the suites around it are
+    given.
+    """
     parts = dict.fromkeys(part for name in failing for part in name.split(NAME_SEPARATOR))
     if invocation.script is not None or any(
         re.fullmatch(r"\S+\.[cm]?[jt]sx?", part) for part in parts

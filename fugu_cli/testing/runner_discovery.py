@@ -177,7 +177,7 @@ def _tests(root: Path) -> list[Path]:
 
 
 def _doctest(root: Path, own: str) -> str | None:
-    """Return the command for docstring examples, None if there are none."""
+    """Return the command that runs docstring examples, None if there are none."""
     files = doctest_files(root)
     if not files:
         return None

@@ -110,11 +110,12 @@ _MAVEN_FAILS = ("-fae", "-fn", "-ff", "--fail-at-end", "--fail-never", "--fail-f
 
 @dataclass(frozen=True)
 class ReportingCommand:
-    """A test command that reports. `command` is to be run with `variables`; `options` are those
-    that were added.
+    """A test command that reports its results. It is run with `variables`; `options` were added to
+    it.
 
-    `file` is where the report will be, where the runner writes one. `events` take the output, where
-    it is a stream. `earlier_reports` lay there before, by path, with their time of change.
+    `file` is the report, if the runner writes one. `events` reads the output, if that is a stream
+    of results. `earlier_reports` are reports that existed before, by path, with their modification
+    times.
     """
 
     invocation: Invocation
@@ -496,7 +497,9 @@ def _of_tap(text: str, folder: Path) -> TestOutcomes:
 
 
 def _plain(name: str, folder: Path) -> str:
-    """Return a name as in the code; a file that could not be loaded as its path."""
+    """Return the name of a test as it is in the code, or the path of a file that could not be
+    loaded.
+    """
     text = re.sub(r"\\(.)", r"\1", name)
     return _relative(Path(text), folder) if text.startswith("/") and Path(text).is_file() else text
 

@@ -104,7 +104,7 @@ _ROOT = PurePosixPath(".")
 
 @dataclass(frozen=True)
 class _Part:
-    """A folder with the command that runs its tests there."""
+    """A folder, and the command that runs its tests in it."""
 
     folder: PurePosixPath
     test_command: str

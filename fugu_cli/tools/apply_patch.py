@@ -231,10 +231,9 @@ def _ends_with_newline(hunk: Hunk, had_newline: bool) -> bool:
 def _find_matches(
     lines: Sequence[str], hunk: Hunk, shift: int, earliest: int
 ) -> list[text_edits.TextMatch]:
-    """Return the positions that fit a hunk: nearest to its line, else first after its anchor, else
-    after the hunk before it.
-
-    `shift` is how many lines the hunks before it added; the last of them ends at `earliest`.
+    """Return the positions where a hunk fits: the nearest to its line, else the first after its
+    anchor, else the first after the previous hunk. `shift` is the number of lines that earlier
+    hunks added, `earliest` the end of the previous one.
     """
     if not any(line.strip() for line in hunk.old):
         insertion = _find_insertion(lines, hunk, shift, earliest)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 def unified_diff(
     path: str, before: bytes | None, after: bytes | None, *, largest: int | None = None
 ) -> str:
-    """Return a diff as `git apply` reads it; one sentence for content that is not text, or where
-    more than `largest` characters differ. None: the file did not exist.
+    """Return a diff for `git apply`. It is one sentence if the content is not text or more than
+    `largest` characters differ. None stands for a file that did not exist.
     """
     names = (
         "/dev/null" if before is None else f"a/{path}",
@@ -108,7 +108,7 @@ async def request_patch(
 
 
 async def read_contents(workspace: Workspace, names: Iterable[str]) -> dict[str, bytes]:
-    """Return the contents with these ids, without those that are gone."""
+    """Return the contents with these ids, except those that are gone."""
     contents: dict[str, bytes] = {}
     async with workspace.history.contents() as source:
         for name in dict.fromkeys(names):
@@ -166,7 +166,7 @@ async def diff(arguments: DiffArguments, workspace: Workspace, say: Say) -> Tool
 
 
 def _small_files(workspace: Workspace, paths: Iterable[str]) -> list[str]:
-    """Return the files that are shown whole: small ones, while there is room for them."""
+    """Return the small files, which are shown whole, as long as there is room."""
     small: list[str] = []
     bytes_left = SMALL_FILES
     for path in paths:

@@ -370,7 +370,7 @@ async def run_tests(arguments: RunTestsArguments, workspace: Workspace, say: Say
 
 @dataclass(frozen=True)
 class SuiteRun:
-    """A test command that was run: how it ended, and what is known of its tests."""
+    """A finished test command and the results of its tests."""
 
     command: str
     ended: CommandResult

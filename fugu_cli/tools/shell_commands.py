@@ -407,9 +407,7 @@ class TooManyJobs(Exception):
 
 @dataclass
 class BackgroundJob:
-    """A job of this process: what it said since it was asked last, and, when it is over, how it
-    ended.
-    """
+    """A background job of this process: its new output since it was last asked for, and its end."""
 
     name: str
     command: str
@@ -464,8 +462,8 @@ class Jobs:
         return self._jobs.get(name)
 
     def gone(self, name: str) -> str | None:
-        """Describe the end of a job whose output is no longer kept, None if there is none of that
-        name.
+        """Describe the end of a job whose output is no longer kept; None if there was no job of
+        that name.
         """
         if name not in self._gone:
             return None

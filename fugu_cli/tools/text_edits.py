@@ -173,7 +173,9 @@ def nearest_lines(lines: Sequence[str], old: Sequence[str]) -> tuple[int, int] |
 
 
 def _similarity(first: str, second: str) -> float:
-    """Return the similarity of two texts from 0 to 1: short ones by letters, longer ones by words."""
+    """Return the similarity of two texts, from 0 to 1. Short texts are compared by characters,
+    longer ones by words.
+    """
     if max(len(first), len(second)) <= SHORT:
         return difflib.SequenceMatcher(None, first, second, autojunk=False).ratio()
     first_words, second_words = Counter(_WORD.findall(first)), Counter(_WORD.findall(second))

@@ -159,7 +159,9 @@ def load_tool(facts: ToolFacts) -> AnyTool:
 
 
 def _closed_names(schema: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the arguments of a foreign tool that takes no others; None for one that may."""
+    """Return the arguments of a foreign tool whose schema allows no others, None if it may take
+    others.
+    """
     properties = schema.get("properties")
     if schema.get("additionalProperties") is not False or not isinstance(properties, dict):
         return None
@@ -167,8 +169,8 @@ def _closed_names(schema: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 
 def _unknown_arguments(arguments: Iterable[str], names: tuple[str, ...] | None) -> str:
-    """Return which arguments a tool does not take, with what may have been meant; "" where it takes
-    all of them.
+    """Describe the arguments that a tool does not take, with similar names that it takes; "" if it
+    takes all of them.
     """
     faults = []
     for name in arguments:
@@ -223,7 +225,7 @@ def _slim(field: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, obje
 
 
 def _parse_quoted(arguments: Mapping[str, object], schema: Mapping[str, Any]) -> dict[str, object]:
-    """Parse lists and objects that came as JSON strings although the schema wants them as values."""
+    """Parse lists and objects that were sent as JSON strings although the schema asks for values."""
     properties = schema.get("properties")
     fields = properties if isinstance(properties, dict) else {}
     return {name: _parse_value(value, fields.get(name)) for name, value in arguments.items()}

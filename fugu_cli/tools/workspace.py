@@ -90,7 +90,7 @@ class Tool(ToolFacts, Generic[Arguments]):
 
     @property
     def facts(self) -> ToolFacts:
-        """The facts about it that are known without running it."""
+        """The facts about the tool, without its implementation."""
         return ToolFacts(**{field.name: getattr(self, field.name) for field in fields(ToolFacts)})
 
 
@@ -252,8 +252,8 @@ class Workspace:
         """Return whether a search must leave out a file (resolved) of a working tree (its root)."""
 
     def apart(self, agent: str) -> Workspace:
-        """Return the same folder for an agent that works at the same time as others: what they saw,
-        it has not seen.
+        """Return the same folder for an agent that works at the same time as others. It has not
+        seen the files that those have seen.
         """
         workspace = copy.copy(self)
         workspace.seen = ReadTracker()
@@ -468,12 +468,12 @@ class _SeenFile:
 
 
 def recall_reads(workspace: Workspace, records: Iterable[Recorded]) -> None:
-    """Take up a session again: a file that its agents read or wrote whole, and nobody changed since,
-    counts as seen.
+    """Note which files the agents of a resumed session have seen: those that they read or wrote
+    whole and that nobody changed since.
 
-    A place changed by quoting it does not show the rest of the file. The file stays seen only if the
-    log shows that nobody else had changed it before. What fugu put back counts where it had been
-    seen before, as in the process that did it (`ReadTracker.refresh`).
+    An edit does not show the rest of its file: the file counts as seen only if it did before and
+    the log shows no change by others in between. Files that fugu restored count if they had been
+    seen before (`ReadTracker.refresh`).
     """
     seen_files: dict[Path, _SeenFile] = {}
     for record in records:

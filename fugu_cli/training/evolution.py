@@ -318,7 +318,7 @@ class Trial(Protocol):
         """Play every candidate on the iteration's tasks, times its replications."""
 
     def validate(self, candidates: Candidates) -> TrialResult | None:
-        """Play the candidates on tasks that are always the same; None if there are none."""
+        """Play the candidates on the fixed validation tasks; None if there are none."""
 
 
 MakeCandidates = Callable[[Numbers], Candidates]

@@ -93,7 +93,7 @@ def file_blame_lines(blame: FileBlame, mask: Mask) -> list[Text]:
 
 
 def session_blame_lines(blame: SessionBlame, mask: Mask) -> list[Text]:
-    """Return the session's diff with its authors, then its turns."""
+    """Return the session's diff with the author of each line, then the turns and the agents."""
     gutter = _Gutter(blame.turns, mask)
     lines = [Text(f"session {blame.session}", "bold"), Text("")]
     for file in blame.files:
@@ -143,9 +143,7 @@ def _writing(turns: Sequence[TurnShare]) -> list[TurnShare]:
 
 
 def _turns(shares: Sequence[TurnShare]) -> list[Text]:
-    """Return one line for each turn, numbered as in the lines above. Turns that wrote none of them
-    have no number.
-    """
+    """Return a line for each turn. Turns that wrote lines shown above have the number used there."""
     header = [
         "",
         "turn",

@@ -109,7 +109,7 @@ def _document(palette: Palette) -> type[Markdown]:
             yield Rule(style=palette.dim)
 
     class ListItem(markdown.ListItem):
-        """An item; a box in the place of its bullet where it begins with one."""
+        """An item of a Markdown list. A task item has a box instead of a bullet."""
 
         def render_bullet(self, console: Console, options: ConsoleOptions) -> RenderResult:
             drawn = [
@@ -436,7 +436,7 @@ def _failing_tests(result: ToolRan, *, has_keys: bool) -> str:
 
 
 def _folded(count: int, thing: str, *, has_keys: bool) -> str:
-    """Return how much is folded away, with the key that shows it where there are keys."""
+    """Return a note on how much is hidden, with the key that shows it if there is one."""
     return f"{plural(count, thing)}{' (ctrl+o)' if has_keys else ''}"
 
 

@@ -12,13 +12,13 @@ LOOKED_AT = 1000
 
 
 def last_character(text: str) -> str:
-    """Return the last character of a text with all its code points, "" where there is none."""
+    """Return the last character of a text with all its code points, "" for an empty text."""
     characters = list(iter_graphemes(text[-LOOKED_AT:]))
     return characters[-1] if characters else ""
 
 
 def first_character(text: str) -> str:
-    """Return the first character of a text with all its code points, "" where there is none."""
+    """Return the first character of a text with all its code points, "" for an empty text."""
     return next(iter_graphemes(text[:LOOKED_AT]), "")
 
 

@@ -27,7 +27,7 @@ _TRAILING = ".,;:!?'*_"
 
 @dataclass(frozen=True)
 class FilePlace:
-    """A file, and a line of it; 0 where none is named."""
+    """A file and a line in it, 0 if no line is named."""
 
     path: Path
     line: int = 0
@@ -90,7 +90,7 @@ class LinkFinder:
                 yield match.start(), match.end(), FilePlace(path, int(match["line"] or 0)).link
 
     def _file(self, name: str) -> Path | None:
-        """Return the file with this name, None if there is none."""
+        """Return the file of this name, None if there is none."""
         name = name.removeprefix("@")
         try:
             path = Path(name).expanduser() if name.startswith("~/") else self._root / name

@@ -95,7 +95,7 @@ class LinePrinter:
         self.print([line for piece in pieces for line in piece.painted(self.width(), self.palette)])
 
     def take_back(self, lines: int) -> None:
-        """Erase the newest lines, as far as they are still visible."""
+        """Erase the newest lines, if they are still visible."""
         rows = min(lines, max(shutil.get_terminal_size().lines - PROMPT_LINES, 0))
         self._write(f"\x1b[{rows}A\x1b[J" if rows else "")
 
@@ -493,7 +493,7 @@ class InlineScreen:
         self.preferences.keep(theme=theme)
 
     def ask_background(self) -> None:
-        """Ask the terminal for its background, where the colours follow it."""
+        """Ask the terminal for its background colour, if the theme depends on it."""
         if self._auto and os.environ.get("TERM") not in ("linux", "dumb"):
             self._terminal.send(themes.ASK_BACKGROUND)
 

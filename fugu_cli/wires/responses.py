@@ -419,10 +419,9 @@ def _user_content(message: FromUser) -> JsonValue:
 
 
 def _reasoning_item(thinking: Thinking, *, in_loop: bool) -> Json | None:
-    """Return the provider's own item, None if it does not go back: one that is not sealed does so
-    inside a tool loop.
-
-    Its status is left out, because the API refuses it.
+    """Return the provider's own item for some reasoning, None if it must not be sent back: an item
+    that is not sealed is sent only inside a tool loop. Its status is left out, because the API
+    refuses it.
     """
     fields = arguments_object(thinking.data)
     if not fields or fields.get("type") != "reasoning":

@@ -346,9 +346,7 @@ class Conductor:
         return self._advance(state, flow) or await self._over(state, flow)
 
     def _fault(self, state: SessionState, rounds: Sequence[Planned]) -> str:
-        """Return why the newest workflow of these rounds cannot go on, "" where it came to its
-        end.
-        """
+        """Return the reason why the newest workflow cannot go on, "" if it came to its end."""
         flows = [
             flow for flow in state.request.workflows if any(flow.planned is plan for plan in rounds)
         ]

@@ -370,8 +370,8 @@ def _separate_merge(state: SessionState, flow: Workflow) -> MergeTurns | None:
 
 
 def merge_due(state: SessionState, flow: Workflow, team: AvailableAgents) -> MergeTurns | None:
-    """Return how to merge copies whose steps are over: of several that did the same job, or of one
-    that named its files.
+    """Return how to merge copies whose steps have ended: several copies of the same job, or one
+    copy whose step named its files. None if nothing is to be merged.
     """
     if (separate := _separate_merge(state, flow)) is not None:
         return separate

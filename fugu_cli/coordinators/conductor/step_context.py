@@ -262,7 +262,7 @@ def clip_middle(text: str, limit: int) -> str:
 
 
 def named_output(name: str, agent: str, text: str) -> str:
-    """Return a step's output as data. `agent`: who wrote it, "" to leave that out."""
+    """Return a step's output as data. `agent` is its author, "" to leave the author out."""
     author = f' by="{agent}"' if agent else ""
     return f'<output of="{name}"{author}>\n{as_data(text)}\n</output>'
 

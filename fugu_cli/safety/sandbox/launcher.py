@@ -278,11 +278,9 @@ def descendants(table: dict[int, ProcessEntry]) -> list[int]:
 
 
 def living_descendants() -> dict[int, bytes]:
-    """Return all descendants that are not dead yet, ids to names, each after the one that started
-    it.
-
-    In this order they are told to end: a shell whose child died before it was told would end
-    without its trap.
+    """Return the ids and names of all living descendants, parents before their children. They are
+    told to end in this order: a shell whose child dies before it is told would end without running
+    its trap.
     """
     reap_orphans()
     table = process_table()

@@ -133,7 +133,9 @@ def _landlock_works() -> bool:
 
 
 def trial_failure(mechanism: Mechanism) -> str:
-    """Return what a command could do that it must not, or why none could be started."""
+    """Return what a confined command could do although it must not, or why no command could be
+    started. "" if the mechanism holds.
+    """
     return _try_out(mechanism, [*launcher_command("trial")])
 
 

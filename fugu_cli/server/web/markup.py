@@ -28,10 +28,10 @@ def joined(children: Iterable[str]) -> Markup:
 
 
 def element(tag: str, *children: str, **attributes: Attribute) -> Markup:
-    """Return an element with these children, of which plain text is escaped.
+    """Return an HTML element. Plain text among the children is escaped.
 
-    `_` in the name of an attribute stands for `-`, one at its end for nothing. An attribute that is
-    True has no value, one that is False or None is left out.
+    In names of attributes `_` stands for `-`, and a last `_` is removed. The value True makes an
+    attribute without a value; False and None leave it out.
     """
     written = [tag]
     for name, value in attributes.items():

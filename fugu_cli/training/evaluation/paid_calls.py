@@ -70,8 +70,8 @@ class SpendingLimits:
 
 
 class PaidCall(Value):
-    """One call that was made. `rollout` is whose. `lost`: its process was killed before it ended,
-    and tokens and USD are estimated from what was sent and received.
+    """A call that was made for `rollout`. `lost`: its process was killed before it ended; tokens
+    and USD are then estimated from what was sent and received.
     """
 
     rollout: str
@@ -153,7 +153,7 @@ class SpendingAccount(Protocol):
         """Record how far a call has come, and the most that it may cost."""
 
     def end_call(self, key: str, call: PaidCall | None) -> None:
-        """Record what a call used; None: it used nothing. Raises StorageError."""
+        """Record what a call used; None if it used nothing. Raises StorageError."""
 
     def record_answer(self, agent: str) -> None:
         """Record that the agent answers."""

@@ -58,8 +58,10 @@ class ArmPair:
 
 @dataclass(frozen=True)
 class EvaluationSummary:
-    """All of it. `priced`: costs are money, else seconds. `uses`: turns by arm, agent and role;
-    `oracle` the share that any single agent solved, where there are several."""
+    """The results of an evaluation. `priced`: costs are money, else seconds. `uses` counts turns by
+    arm, agent and role. `oracle` is the share of tasks that at least one agent solved alone, if
+    there are several agents.
+    """
 
     priced: bool
 

@@ -393,7 +393,7 @@ def _test_files(task: Task) -> frozenset[str]:
 
 
 def _unexpected_tests(expected: ExpectedTests, tests: Mapping[str, str]) -> str:
-    """Return why the tests that ran are not those of the task; "" where they are."""
+    """Return the reason why the tests that ran are not those of the task, "" if they are."""
     for name, origin in expected.tests.items():
         if name not in tests:
             return f"the test {name} was not run"

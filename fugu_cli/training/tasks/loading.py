@@ -82,8 +82,8 @@ class _Contents:
 
 
 def load_repositories(path: Path, only: Sequence[str], defaults: TaskDefaults) -> LoadedTasks:
-    """Return a task for every folder in `path`. Raises ConfigError where there is none, or none
-    called as in `only`.
+    """Return a task for each folder in `path`, or for those named in `only`. Raises ConfigError if
+    one is missing or there is none.
     """
     folders = sorted(
         folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith(".")
@@ -276,7 +276,9 @@ def _git_output(repository: Repository, *arguments: str, standard_input: bytes =
 
 
 def _gitpython(program: str) -> ModuleType:
-    """Import GitPython with `program` as its git. Its import runs a git, by default any on PATH."""
+    """Import GitPython so that it uses the git `program`. On import it runs a git, by default the
+    first on PATH.
+    """
     name = "GIT_PYTHON_GIT_EXECUTABLE"
     before = os.environ.get(name)
     os.environ[name] = program

@@ -61,7 +61,9 @@ class RunRecord:
         return not self._own or below.startswith("../") or below in self._own
 
     def saw(self, file: str, name: str, test: Any) -> None:
-        """Record a test of `file`. Those of one function with other arguments count as one."""
+        """Record a test of `file`. Tests of one function with different arguments count as one
+        test.
+        """
         function = inspect.unwrap(test) if callable(test) else None
         origin = ""
         if isinstance(function, FunctionType):
