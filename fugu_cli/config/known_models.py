@@ -127,20 +127,6 @@ def context_of(provider: str, model: str, base_url: str = "") -> int | None:
     return calculation.model.context_window if calculation is not None else None
 
 
-def is_deprecated(provider: str, model: str, base_url: str = "") -> bool:
-    """Return whether the list says that a model is deprecated where it is served; False where it
-    does not know the model. The arguments are those of `price_of`.
-    """
-    if not _may_be_listed(provider, model, base_url):
-        return False
-    from genai_prices import Usage
-
-    calculation = _calculation(
-        Usage(input_tokens=PROBE, output_tokens=0), provider, model, base_url
-    )
-    return calculation is not None and bool(calculation.model.deprecated)
-
-
 def is_assumed(provider: str, model: str, base_url: str) -> bool:
     """Return whether a model's price and context are those of other sellers, not of the server at
     `base_url`.

@@ -490,14 +490,6 @@ def _load_with_offsets(checkpoint: Checkpoint, folder: Path, cache: Path) -> Bac
     return loaded
 
 
-def reader_with(checkpoint: Checkpoint, backbone: Backbone) -> HeadReader:
-    """Return the reader for a backbone that already carries the checkpoint's offsets. Raises
-    CoordinatorUnavailable if the two do not fit.
-    """
-    checkpoint.check(backbone.identity, backbone.shape)
-    return HeadReader(checkpoint.meta, lambda: (checkpoint, backbone))
-
-
 def backbone_folder(backbone: str | None, cache: Path) -> Path:
     """Return the folder of a backbone, the embedded one where None, which is converted at the first
     call. Raise CoordinatorUnavailable.

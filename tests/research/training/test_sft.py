@@ -11,7 +11,7 @@ import pytest
 
 from fugu_cli.coordinators import CoordinatorSettings, action_space, backbone
 from fugu_cli.coordinators.rules import Cascade
-from fugu_cli.coordinators.trinity import Trinity, reader_with
+from fugu_cli.coordinators.trinity import Trinity
 from fugu_cli.errors import ConfigError
 from fugu_cli.session.events import Assigned, Member, Opened
 from fugu_cli.session.state import SessionState
@@ -146,7 +146,7 @@ def test_what_the_text_says_is_learned_and_decided_by(folder: Path, tmp_path: Pa
     pool = tuple(
         Member(name=seat.row, provider="local", model="m", slot=seat.row) for seat in SEATS
     )  # type: ignore[arg-type]
-    trinity = Trinity(reader_with(result.checkpoint, loaded), pool, CoordinatorSettings())
+    trinity = Trinity(tiny.reader(result.checkpoint, loaded), pool, CoordinatorSettings())
     right = 0
     for task in textual(16)[:8]:
         opened = Opened(version="1", repo="/r", pool=pool)

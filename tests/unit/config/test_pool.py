@@ -2,9 +2,11 @@
 work.
 """
 
+import re
 from pathlib import Path
 
 import pytest
+from genai_prices.data_snapshot import get_snapshot
 
 from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import (
@@ -19,7 +21,6 @@ from fugu_cli.config.agent_pool import (
     unusable_entries,
     usable_pool,
 )
-from fugu_cli.config.known_models import is_deprecated
 from fugu_cli.config.loader import load_config, parse_layer
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.coordinators.skills import canonical_model, shipped_table
@@ -58,14 +59,19 @@ def test_the_models_chosen_for_each_service_have_a_known_price_that_rises_with_t
 
 
 def test_no_model_that_a_service_brings_is_deprecated() -> None:
-    deprecated = {
-        (service.name, model)
-        for service in SERVICES
-        for _, model in service.models
-        if is_deprecated(service.provider, model, service.base_url)
-    }
-    assert deprecated == set()
-    assert is_deprecated("openai", "kimi-k2.5", "https://api.moonshot.ai/v1")
+    def is_deprecated(provider_id: str, model: str, base_url: str) -> bool:
+        return any(
+            listed.deprecated and listed.is_match(model)
+            for provider in get_snapshot().providers
+            for listed in provider.models
+            if re.match(provider.api_pattern, base_url) or provider.id == provider_id
+        )
+
+    assert is_deprecated("", "kimi-k2.5", "https://api.moonshot.ai/v1")
+    for service in SERVICES:
+        provider_id = "" if service.base_url else service.provider
+        for _, model in service.models:
+            assert not is_deprecated(provider_id, model, service.base_url), (service.name, model)
 
 
 def test_a_dearer_model_of_a_service_is_not_known_to_be_weaker() -> None:

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from fugu_cli.coordinators import CoordinatorSettings, action_space, backbone
-from fugu_cli.coordinators.trinity import Trinity, reader_with
+from fugu_cli.coordinators.trinity import Trinity
 from fugu_cli.session.events import Assigned
 from fugu_cli.session.state import SessionState
 from tests.facts import POOL, assigned, checked, ran, replied, write
@@ -28,7 +28,7 @@ def test_a_weaker_agent_may_be_chosen_after_the_strongest_has_failed(tmp_path: P
     made = tiny.checkpoint(tiny.meta(folder, rows=names))
     loaded = backbone.load_backbone(folder, device="cpu")
     decision = asyncio.run(
-        Trinity(reader_with(made, loaded), POOL, settings).decide(SessionState(events))
+        Trinity(tiny.reader(made, loaded), POOL, settings).decide(SessionState(events))
     )
     assert isinstance(decision, Assigned) and decision.scores is not None
     assert not {name for name, _ in decision.scores.masked} & set(names)

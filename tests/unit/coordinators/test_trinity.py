@@ -46,7 +46,7 @@ def built(
     members: tuple[Member, ...] = POOL,
 ) -> Trinity:
     loaded = backbone.load_backbone(folder, device="cpu")
-    return Trinity(trinity.reader_with(made, loaded), members, settings or CoordinatorSettings())
+    return Trinity(tiny.reader(made, loaded), members, settings or CoordinatorSettings())
 
 
 def decide(coordinator: Coordinator, events: list[Event]) -> Assigned:
@@ -231,7 +231,7 @@ def test_samples_repeat_with_their_seed_and_spread_over_the_rows(folder: Path) -
 
     def drawn(seed: int) -> tuple[str, str]:
         hot = CoordinatorSettings(sample=True, temperature=50.0, seed=seed)
-        found = decide(Trinity(trinity.reader_with(made, loaded), POOL, hot), BROKEN)
+        found = decide(Trinity(tiny.reader(made, loaded), POOL, hot), BROKEN)
         return found.agent, found.role
 
     loaded = backbone.load_backbone(folder, device="cpu")
@@ -245,9 +245,7 @@ def test_what_is_drawn_depends_on_the_text_alone_however_large_the_logits_are(
 ) -> None:
     made, loaded = tiny.checkpoint(tiny.meta(folder)), backbone.load_backbone(folder, device="cpu")
     louder = Checkpoint(made.meta, made.head * np.float32(scale), made.offsets)
-    coordinator = Trinity(
-        trinity.reader_with(louder, loaded), POOL, CoordinatorSettings(sample=True)
-    )
+    coordinator = Trinity(tiny.reader(louder, loaded), POOL, CoordinatorSettings(sample=True))
     events = [*BROKEN, *worked(1, ok=False)]
     found = []
     for before in ([], BROKEN, [*BROKEN, *worked(1, ok=True)]):
@@ -337,7 +335,7 @@ def test_roles_can_be_left_out_of_a_checkpoint_that_has_them(folder: Path) -> No
 def test_running_out_of_memory_while_reading_leaves_the_decision_to_the_cascade_and_says_so(
     folder: Path,
 ) -> None:
-    reader = trinity.reader_with(
+    reader = tiny.reader(
         tiny.checkpoint(tiny.meta(folder)), backbone.load_backbone(folder, device="cpu")
     )
     tiny.crowd(reader.warm().result()[1])

@@ -13,6 +13,7 @@ from fugu_cli.coordinators import svf
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.backbone_files import shape_of
 from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, make
+from fugu_cli.coordinators.trinity import HeadReader
 
 WIDTH, INNER, LAYERS, HEADS, KV_HEADS, HEAD_DIM, VOCAB = 32, 48, 4, 4, 2, 8, 300
 TEMPLATE = (
@@ -31,6 +32,12 @@ def crowd(backbone: Backbone) -> None:
         )
 
     hook = backbone.model.layers[1].register_forward_pre_hook(refuse)
+
+
+def reader(checkpoint: Checkpoint, backbone: Backbone) -> HeadReader:
+    """A reader for a backbone that carries the checkpoint's offsets already."""
+    checkpoint.check(backbone.identity, backbone.shape)
+    return HeadReader(checkpoint.meta, lambda: (checkpoint, backbone))
 
 
 def config(kind: str = "qwen3", *, tied: bool = True) -> dict[str, object]:
