@@ -94,16 +94,18 @@ UNITS = {
 
 
 def _describe_default(config: Config) -> dict[str, Any]:
-    """Describe the head that decides where no checkpoint is configured."""
+    """Describe the coordinator that decides if no checkpoint is configured."""
     from fugu_cli.coordinators import kinds
 
+    head_path, shape = kinds.SHIPPED, None
     backbone = configured_backbone(config)
-    head_path = kinds.SHIPPED
     if backbone is not None:
-        own_head = kinds.head_file(config.data / "coordinators", backbone[0])
-        head_path = own_head if own_head.is_file() else kinds.SHIPPED
+        identity, shape = backbone
+        own_head = kinds.head_file(config.data / "coordinators", identity)
+        if own_head.is_file():
+            head_path = own_head
     head = kinds.load(head_path)
-    if backbone is not None and backbone[1] is not None:
+    if shape is not None:
         state = "on this machine"
     elif (config.cache / "models" / f"{trinity.EMBEDDED}.gguf").is_file():
         state = "on this machine, made ready at its first use"
@@ -189,22 +191,17 @@ def configured_backbone(config: Config) -> tuple[str, ModelShape | None] | None:
     """Return the configured backbone's identity and shape, without fetching or converting it."""
     from fugu_cli.coordinators import backbone_files
 
+    cache = config.cache / "backbones"
     if config.backbone is None:
-        folder = (
-            config.cache / "backbones" / f"{trinity.EMBEDDED}-{backbone_files.CONVERSION_FORMAT}"
-        )
-        shape = (
-            backbone_files.shape_of(folder)
-            if backbone_files.read_note(folder) is not None
-            else None
-        )
+        folder = cache / f"{trinity.EMBEDDED}-{backbone_files.CONVERSION_FORMAT}"
+        is_converted = backbone_files.read_note(folder) is not None
+        shape = backbone_files.shape_of(folder) if is_converted else None
         return Store(config.cache).model(trinity.EMBEDDED).sha256, shape
     folder = Path(config.backbone).expanduser()
     if not folder.is_dir():
         return None
-    return backbone_files.backbone_identity(
-        folder, config.cache / "backbones"
-    ), backbone_files.shape_of(folder)
+    identity = backbone_files.backbone_identity(folder, cache)
+    return identity, backbone_files.shape_of(folder)
 
 
 def _describe_vector(path: Path) -> dict[str, Any]:

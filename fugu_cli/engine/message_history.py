@@ -364,7 +364,7 @@ def turn_messages(
     results = {run.permitted.call.id: run for run in turn.runs if not run.evidence}
     opening = opening_ids(turn)
     messages: list[Message] = []
-    corrected = structured_answer.correction(turn, schema)
+    correction = structured_answer.correction(turn, schema)
     starts = [index for index, event in enumerate(turn.events) if isinstance(event, Replied)]
     stops = [*starts, len(turn.events)][1:]
     for reply, start, stop in zip(turn.replies, starts, stops, strict=True):
@@ -376,29 +376,24 @@ def turn_messages(
                 )
             )
         messages += [_result(results[call.id]) for call in reply.calls if call.id in results]
+        runs = [run for run in call_records(events) if run.permitted.call.id not in opening]
+        evidence = _runs_as_text(runs)
+        is_about_plan = is_planning and not reply.calls
+        user_messages = steering.later_messages(events, is_about_plan=is_about_plan)
         is_followed = is_open or stop < len(turn.events)
-        shows_failures = is_followed and not reply.calls and turn.assigned.role == "worker"
-        if corrected and not reply.calls:
-            messages.append(FromUser(text=corrected))
-            corrected = ""
-            shows_failures = False
+        if correction and not reply.calls:
+            messages.append(FromUser(text=correction))
+            correction = ""
         elif is_followed and is_asked_to_choose_again(turn, reply):
-            shows_failures = False
             names = ", ".join(turn.assigned.choices)
             text = prompts.fill(prompts.load("conductor/choose_again"), names=names)
             messages.append(FromUser(text=text))
-        runs = [run for run in call_records(events) if run.permitted.call.id not in opening]
-        is_about_plan = is_planning and not reply.calls
-        user_messages = steering.later_messages(events, is_about_plan=is_about_plan)
-        if user_messages and not any(_fails(run) for run in runs):
-            shows_failures = False
-        evidence = _runs_as_text(runs)
-        if shows_failures and not is_cut_in_silence(reply):
-            results_shown = FromUser(text=prompts.load("worker_unchanged"))
+        elif is_followed and _is_shown_failures(turn, reply, runs, user_messages):
+            failures = FromUser(text=prompts.load("worker_unchanged"))
             if evidence:
-                results_shown = evidence[0]
-            text = f"{results_shown.text}\n\n{prompts.load('worker_failing')}"
-            evidence = [results_shown.model_copy(update={"text": text})]
+                failures = evidence[0]
+            text = f"{failures.text}\n\n{prompts.load('worker_failing')}"
+            evidence = [failures.model_copy(update={"text": text})]
         messages += evidence
         messages += user_messages
     if turn.failed is not None:
@@ -406,6 +401,17 @@ def turn_messages(
     if turn.interrupted:
         messages.append(FromUser(text="[This turn was interrupted.]"))
     return messages
+
+
+def _is_shown_failures(
+    turn: Turn, reply: Replied, runs: Sequence[CallRecord], user_messages: Sequence[Message]
+) -> bool:
+    """Return whether a reply that was not the turn's end is answered with failing tests or checks:
+    a Worker's last word, unless the user has written and no new run failed.
+    """
+    if reply.calls or turn.assigned.role != "worker" or is_cut_in_silence(reply):
+        return False
+    return not user_messages or any(_fails(run) for run in runs)
 
 
 def was_shown_failures(turn: Turn, schema: str) -> bool:

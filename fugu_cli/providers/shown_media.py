@@ -37,29 +37,31 @@ def why_not(*, vision: bool, documents: bool, refused: Collection[str]) -> WhyNo
     the `sha` of items that its provider refused.
     """
 
-    def why(item: Media) -> str:
+    def reason_of(item: Media) -> str:
         if item.sha in refused:
             return REFUSED
-        if item.is_picture:
-            return "" if vision else NO_VISION
-        return "" if documents else NO_DOCUMENTS
+        if item.is_picture and not vision:
+            return NO_VISION
+        if not item.is_picture and not documents:
+            return NO_DOCUMENTS
+        return ""
 
-    return why
+    return reason_of
 
 
-def as_shown(messages: Sequence[Message], why: WhyNot) -> tuple[Message, ...]:
+def as_shown(messages: Sequence[Message], why_not: WhyNot) -> tuple[Message, ...]:
     """Return the messages with text in place of media that are not shown."""
     shown: list[Message] = []
     for message in messages:
-        shown.append(message if isinstance(message, FromAgent) else _shown(message, why))
+        shown.append(message if isinstance(message, FromAgent) else _shown(message, why_not))
     return tuple(shown)
 
 
-def _shown(message: FromUser | FromTool, why: WhyNot) -> FromUser | FromTool:
+def _shown(message: FromUser | FromTool, why_not: WhyNot) -> FromUser | FromTool:
     text = message.text
     shown: list[Media] = []
     for item in message.media:
-        reason = why(item)
+        reason = why_not(item)
         if not reason:
             shown.append(item)
             continue
@@ -110,14 +112,15 @@ def with_room(prompt: Prompt) -> Prompt:
     if excess <= 0:
         return prompt
 
-    def why(item: Media) -> str:
+    def reason_of(item: Media) -> str:
+        """Is asked about the oldest item first."""
         nonlocal excess
         if excess <= 0:
             return ""
         excess -= item.size
         return CROWDED
 
-    return prompt.model_copy(update={"messages": as_shown(prompt.messages, why)})
+    return prompt.model_copy(update={"messages": as_shown(prompt.messages, reason_of)})
 
 
 class RefusedMedia:
